@@ -1,0 +1,77 @@
+"""Everything that pytest-loadtest raises on purpose.
+
+::
+
+    LoadtestError                 catch this to catch them all
+    ├── UsageError                the user asked for something that cannot be: pytest's usage error
+    │   └── ProfileError          a profile does not say what it must; carries every problem at once
+    └── BrokenRun                 the run says nothing about the target: pytest's *error*, never *failed*
+        ├── NoData                something that had to be measured was not
+        │   ├── TargetError       the target could not be reached, refused, or went away
+        │   └── WorkerError       a load worker failed or died
+        └── GeneratorLimited      the generator, not the target, set the pace
+
+Every one survives pickling, because errors cross from workers to the controller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class LoadtestError(Exception):
+    """Base of all errors of this package."""
+
+
+class UsageError(LoadtestError):
+    """The request itself is wrong; nothing was started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong in a text: where (1-based line and column), what, and what to write instead."""
+
+    line: int
+    column: int
+    message: str
+    suggestion: str = ""
+
+    def render(self, source: str) -> str:
+        hint = f" ({self.suggestion})" if self.suggestion else ""
+        return f"{source}:{self.line}:{self.column}: {self.message}{hint}"
+
+
+class ProfileError(UsageError):
+    """A profile is not valid.
+
+    :param source: the file as the user named it.
+    :param problems: all of them, in the order of the file.
+    """
+
+    def __init__(self, source: str, problems: tuple[Problem, ...]) -> None:
+        super().__init__(source, problems)
+        self.source = source
+        self.problems = problems
+
+    def __str__(self) -> str:
+        return "\n".join(problem.render(self.source) for problem in self.problems)
+
+
+class BrokenRun(LoadtestError):
+    """The run cannot be judged."""
+
+
+class NoData(BrokenRun):
+    """Something that had to be measured was not measured."""
+
+
+class TargetError(NoData):
+    """The target could not be reached, refused, or went away for good."""
+
+
+class WorkerError(NoData):
+    """A load worker failed or died."""
+
+
+class GeneratorLimited(BrokenRun):
+    """The generator, not the target, set the pace."""
