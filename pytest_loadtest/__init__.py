@@ -1,1 +1,31 @@
-"""pytest-loadtest."""
+"""Performance acceptance tests of messaging systems: public names, loaded on use.
+
+::
+
+    from pytest_loadtest import ms
+
+    @pytest.mark.load(profile="smoke")
+    def test_smoke(load):
+        load.assert_slo()
+        assert load.end_to_end.p99 <= ms(100)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_loadtest.errors import BrokenRun, GeneratorLimited, LoadtestError, NoData, ProfileError, UsageError
+    from pytest_loadtest.result import Load, SloMissed
+    from pytest_loadtest.units import ms, s, us
+
+__all__ = ["BrokenRun", "GeneratorLimited", "Load", "LoadtestError", "NoData", "ProfileError", "SloMissed", "UsageError", "ms", "s", "us"]
+
+_HOMES = {"Load": "result", "SloMissed": "result", "ms": "units", "s": "units", "us": "units"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)

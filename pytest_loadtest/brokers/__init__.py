@@ -1,1 +1,76 @@
-"""(being written)"""
+"""How a target comes to be: an address, a container, a process of this machine, or a stand-in.
+
+:func:`start` takes the wanted way, or under ``auto`` the first that works here, and says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from pytest_loadtest.brokers._base import MODES, Broker, BrokerFacts, BrokerRequest
+from pytest_loadtest.brokers._unavailable import Unavailable
+from pytest_loadtest.errors import TargetError, UsageError
+
+__all__ = ["MODES", "Broker", "BrokerFacts", "BrokerRequest", "start"]
+
+Progress = Callable[[str], None]
+
+# kind → mode → module with start(request, progress); imported on use
+WAYS: dict[str, dict[str, str]] = {
+    "pulsar": {"url": "url", "container": "container", "process": "pulsar", "embedded": "embedded"},
+    "mqtt": {"url": "url", "container": "container", "process": "mosquitto"},
+    "loopback": {"url": "url", "process": "loopback"},
+}
+AUTO = ("container", "process", "embedded")
+
+
+def start(request: BrokerRequest, progress: Progress) -> Broker:
+    """Bring the target up, or reach it.
+
+    :param progress: told what happens, one short line at a time.
+    :raises UsageError: the request makes no sense (unknown kind or mode, ``url`` without an address, a setting that is chosen per run).
+    :raises TargetError: nothing worked; says what was tried, why not, and what to do.
+    """
+    tried: list[str] = []
+    for mode in modes(request):
+        try:
+            broker = _starter(request.kind, mode)(request, progress)
+        except Unavailable as missing:
+            tried.append(f"  {mode}: {missing}")
+            progress(f"{request.kind} broker, {mode}: {missing.reason.splitlines()[0]}")
+            continue
+        progress(f"target: {broker.facts.describe()}")
+        return broker
+    raise TargetError(f"no {request.kind} broker; tried\n" + "\n".join(tried))
+
+
+def modes(request: BrokerRequest) -> tuple[str, ...]:
+    """The ways to try, in order.
+
+    ``auto``: the address if there is one, else container, process, embedded. Loopback always brings its own relay, unless given an address.
+
+    :raises UsageError: unknown kind or mode, or one that this kind does not have.
+    """
+    ways = WAYS.get(request.kind)
+    if ways is None:
+        raise UsageError(f"no broker of kind {request.kind!r}: choose one of {', '.join(WAYS)}")
+    if request.mode not in MODES:
+        raise UsageError(f"--load-broker={request.mode} is unknown: choose one of {', '.join(MODES)}")
+    if request.mode == "url" and request.url is None:
+        raise UsageError("--load-broker=url needs an address: give --load-target URL, or target: {url: …} in the profile")
+    if request.url is not None and request.mode in ("auto", "url"):
+        return ("url",)
+    if request.kind == "loopback":
+        return ("process",)
+    if request.mode == "auto":
+        return tuple(mode for mode in AUTO if mode in ways)
+    if request.mode not in ways:
+        raise UsageError(f"there is no {request.mode} {request.kind} broker: choose one of {', '.join(ways)}")
+    return (request.mode,)
+
+
+def _starter(kind: str, mode: str) -> Callable[[BrokerRequest, Progress], Broker]:
+    module = import_module(f"pytest_loadtest.brokers.{WAYS[kind][mode]}")
+    starter: Callable[[BrokerRequest, Progress], Broker] = module.start
+    return starter

@@ -14,6 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pytest_loadtest.topology import ConsumerSpec as ConsumerSpec
+from pytest_loadtest.topology import ProducerSpec as ProducerSpec
+from pytest_loadtest.topology import TopicSpec as TopicSpec
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -29,31 +33,6 @@ class TargetAddress:
 
     url: str
     admin_url: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSpec:
-    """A topic of the run by its index; the driver derives the name from it and the run."""
-
-    index: int
-    partitions: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerSpec:
-    """One producer: the number of its stream and its topic."""
-
-    stream: int
-    topic: TopicSpec
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSpec:
-    """One consumer: its index in the run, its topic and its subscription (index within the topic)."""
-
-    index: int
-    topic: TopicSpec
-    subscription: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""(being written)"""
+"""Telemetry while load runs: how the generator's own processes fare."""

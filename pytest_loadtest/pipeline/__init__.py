@@ -1,1 +1,1 @@
-"""(being written)"""
+"""Samples → measurements, by one Spark session: the only place that imports pyspark."""

@@ -1,1 +1,1 @@
-"""(being written)"""
+"""One run told in many ways: a JSON document first, and from it the terminal, JUnit properties and HDR logs."""

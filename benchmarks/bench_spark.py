@@ -1,0 +1,139 @@
+"""Spark's side of a run: rows per second when warm, CPU seconds, memory of the driver.
+
+Generates a run folder (sent and received rows as workers write them, lognormal latency with a stall, some lost, doubled and late) and
+aggregates it several times in one session::
+
+    python benchmarks/bench_spark.py --messages 10_000_000 --repeat 3
+
+Read the CPU seconds first: the wall clock belongs to whatever else the machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pytest_loadtest.pipeline.aggregate import aggregate
+from pytest_loadtest.pipeline.session import SparkHost
+from pytest_loadtest.quantities import SECOND
+from pytest_loadtest.samples import KINDS, Flag
+
+STREAMS, TOPICS, WORKERS, BUCKETS = 160, 10, 10, 8
+RATE = 500_000
+
+
+def generate(folder: Path, messages: int) -> None:
+    """Every worker's part of the run, ten seconds a file."""
+    per_stream = messages // STREAMS
+    duration = messages * SECOND // RATE
+    own = np.arange(STREAMS)
+    manifest_streams = {int(stream): [0, per_stream - 1, per_stream] for stream in own}
+    for worker in range(WORKERS):
+        rng = np.random.default_rng(worker)
+        streams = own[own % WORKERS == worker]
+        files: dict[str, list[dict[str, object]]] = {"sent": [], "received": []}
+        step = 10 * RATE // STREAMS
+        for number, low in enumerate(range(0, per_stream, step), start=1):
+            seq = np.repeat(np.arange(low, min(low + step, per_stream)), len(streams))
+            stream = np.tile(streams, len(seq) // len(streams))
+            for kind, rows in zip(files, _chunk(rng, stream, seq), strict=True):
+                name = f"gw{worker}-{number:06d}.parquet"
+                _write(folder / kind / name, kind, rows)
+                files[kind].append({"name": name, "rows": len(rows["seq"])})
+        manifest = {
+            "version": 1, "worker": f"gw{worker}", "nonce": 1, "clean": True, "foreign": 0, "corrupt": 0, "stragglers": 0,
+            "evidence": {"cpu": 0.5, "stalled": 0, "longest_stall": 0, "gc": 0},
+            **{kind: {"rows": sum(int(str(f["rows"])) for f in parts), "files": parts} for kind, parts in files.items()},
+        }  # fmt: skip
+        manifest["sent"]["streams"] = {str(s): manifest_streams[int(s)] for s in streams}  # type: ignore[index]
+        (folder / f"gw{worker}.manifest.json").write_text(json.dumps(manifest))
+    plan = {
+        "version": 1, "run": "bench", "nonce": 1, "workers": [f"gw{i}" for i in range(WORKERS)], "start": SECOND, "duration": duration,
+        "rate": RATE, "topics": TOPICS, "subscriptions": 1, "ordered": True, "publish_acks": True,
+        "buckets": [f"bucket {i}" for i in range(BUCKETS)],
+        "streams": {"count": STREAMS, "topics": (own % TOPICS).tolist(), "first": [0] * STREAMS, "end": [per_stream] * STREAMS},
+    }  # fmt: skip
+    (folder / "run.json").write_text(json.dumps(plan))
+
+
+def _chunk(rng: np.random.Generator, stream: np.ndarray, seq: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    n = len(seq)
+    shared = {"stream": stream, "topic": stream % TOPICS, "bucket": rng.integers(0, BUCKETS, n), "size": rng.integers(32, 4096, n), "seq": seq}
+    shared["intended"] = SECOND + (seq * STREAMS + stream) * SECOND // RATE
+    out = shared["intended"] + rng.lognormal(11, 0.7, n).astype(np.int64)
+    latency = rng.lognormal(15, 0.6, n).astype(np.int64)
+    stalled = (shared["intended"] // (SECOND // 5)) % 50 == 7
+    latency[stalled] += rng.integers(0, SECOND // 5, int(stalled.sum()))
+    sent = shared | {"status": np.zeros(n), "sent": out, "acked": out + latency // 2, "blocked": np.zeros(n)}
+    keep = np.repeat(np.arange(n), rng.choice([0, 1, 2], n, p=[2e-4, 1 - 3e-4, 1e-4]))
+    received = {name: column[keep] for name, column in shared.items()}
+    m = len(keep)
+    flags = np.where(rng.random(m) < 1e-5, int(Flag.LATE), 0)
+    received |= {"consumer": received["stream"] % 40, "subscription": np.zeros(m), "flags": flags, "received": (out + latency)[keep]}
+    return sent, received
+
+
+def _write(file: Path, kind: str, rows: dict[str, np.ndarray]) -> None:
+    file.parent.mkdir(exist_ok=True)
+    table = pa.table({column.name: rows[column.name].astype(column.type) for column in KINDS[kind]})
+    wide = {column.name: "DELTA_BINARY_PACKED" for column in KINDS[kind] if column.type == "int64"}
+    narrow = [column.name for column in KINDS[kind] if column.type != "int64"]
+    pq.write_table(table, file, compression="zstd", compression_level=1, use_dictionary=narrow, column_encoding=wide)
+
+
+def _driver(parent: psutil.Process) -> psutil.Process:
+    return next(child for child in parent.children() if "java" in child.name())
+
+
+def _peak_rss(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024**2
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--messages", type=int, default=5_000_000, help="sent messages; about as many are received")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark setting")
+    parser.add_argument("--run-dir", type=Path, help="keep the generated run here, and use it when it is there")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = options.run_dir or Path(scratch) / "run"
+        if not (folder / "run.json").exists():
+            folder.mkdir(parents=True)
+            generate(folder, options.messages)
+        host = SparkHost(Path(scratch), dict(setting.split("=", 1) for setting in options.conf))
+        try:
+            started = time.perf_counter()
+            host.warm()
+            print(f"session started and warm: {time.perf_counter() - started:.1f} s; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+            _measure(host, folder, options.repeat)
+        finally:
+            host.stop()
+
+
+def _measure(host: SparkHost, folder: Path, repeat: int) -> None:
+    java = _driver(psutil.Process())
+    for i in range(repeat):
+        before, started = java.cpu_times(), time.perf_counter()
+        counts = aggregate(host.session(), folder).counts
+        wall, after = time.perf_counter() - started, java.cpu_times()
+        cpu = after.user + after.system - before.user - before.system
+        rows = counts.offered + counts.received + counts.duplicates
+        print(
+            f"{'cold' if i == 0 else 'warm'}: {rows:,} rows in {wall:.1f} s = {rows / wall / 1e6:.2f} M rows/s; "
+            f"{cpu:.1f} CPU s = {cpu / rows * 1e6:.2f} s per M rows; driver peak {_peak_rss(java.pid):.2f} GiB"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""A broker as a process of this machine: started under a watchdog, stopped, its log kept when it failed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pytest_loadtest.brokers import watchdog
+from pytest_loadtest.errors import TargetError
+
+GRACE = 2.0  # s between SIGTERM and SIGKILL: the data is thrown away, so nothing needs longer
+
+
+class Child:
+    """One broker under its watchdog.
+
+    ``folder`` holds ``broker.log``, the broker's own configuration and ``data/``, which is removed when the broker ends, in whatever way.
+
+    :raises TargetError: the command could not be run.
+    """
+
+    def __init__(self, command: Sequence[str], *, folder: Path, env: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self.log = folder / "broker.log"
+        self._failure: str | None = None
+        self._stopped = False
+        self._keep = False
+        arguments = [sys.executable, "-I", "-S", watchdog.__file__, "--data", str(folder / "data"), "--grace", str(GRACE), "--", *command]
+        environment = {**os.environ, **(env or {})}
+        with self.log.open("wb") as log:
+            self._watchdog = subprocess.Popen(
+                arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=folder, env=environment, start_new_session=True
+            )
+        assert self._watchdog.stdout is not None
+        first = self._watchdog.stdout.readline()
+        if not first:
+            self._watchdog.wait()
+            raise TargetError(f"could not run {command[0]}: {tail(self.log, 1)}")
+        self.pid = int(json.loads(first)["pid"])
+
+    def failure(self) -> str | None:
+        """Why the broker is not running any more; None while it runs and after an orderly stop."""
+        if self._failure is None and not self._stopped and self._watchdog.poll() is not None:
+            self._failure = f"{self._ending()}, log {self.log}"
+        return self._failure
+
+    def _ending(self) -> str:
+        assert self._watchdog.stdout is not None
+        report = self._watchdog.stdout.read().splitlines()
+        if not report:
+            return f"its watchdog ended with status {self._watchdog.returncode}"
+        status = int(json.loads(report[-1])["exit"])
+        return f"exited with status {status}" if status >= 0 else f"ended by {signal.Signals(-status).name} (status {status})"
+
+    def stop(self) -> None:
+        """End the broker and wait; remove what it left, except after a failure. Safe to call twice."""
+        failed = self.failure() is not None
+        if self._stopped:
+            return
+        self._stopped = True
+        self._close()
+        if not failed and not self._keep:
+            self._remove_files()
+
+    def _close(self) -> None:
+        assert self._watchdog.stdin is not None
+        try:
+            self._watchdog.stdin.write(b"stop\n")
+            self._watchdog.stdin.close()
+        except OSError:
+            pass  # it has ended already
+        try:
+            self._watchdog.wait(GRACE + 10)
+        except subprocess.TimeoutExpired:
+            self._watchdog.kill()
+            self._watchdog.wait()
+        if self._watchdog.returncode != 0:  # it was killed: the broker is nobody's now
+            watchdog.kill_group(self.pid)
+        assert self._watchdog.stdout is not None
+        self._watchdog.stdout.close()
+
+    def _remove_files(self) -> None:
+        for path in self.folder.iterdir():
+            if path.is_file():
+                path.unlink(missing_ok=True)
+        try:
+            self.folder.rmdir()
+        except OSError:
+            pass  # something else lives there too
+
+
+    def abandon(self) -> None:
+        """Stop it, but keep log and configuration: it did not do what it should."""
+        self._keep = True
+        self.stop()
+
+    def tail(self) -> str:
+        """The last lines of its log."""
+        return tail(self.log)
+
+
+def tail(path: Path, lines: int = 20) -> str:
+    """The last lines of a log, each cut at 300 characters; empty when there is none."""
+    try:
+        with path.open("rb") as log:
+            log.seek(max(0, path.stat().st_size - 65_536))
+            text = log.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(line[:300] for line in text.splitlines()[-lines:])

@@ -1,0 +1,21 @@
+"""Why one way to a broker does not exist on this machine."""
+
+from __future__ import annotations
+
+from pytest_loadtest.errors import TargetError
+
+
+class Unavailable(TargetError):
+    """This way is not there (nothing installed, no engine): ``auto`` goes on to the next one.
+
+    :param reason: what is missing.
+    :param remedy: what to do about it, one line.
+    """
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(reason, remedy)
+        self.reason = reason
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {self.remedy}" if self.remedy else self.reason

@@ -1,0 +1,70 @@
+"""pulsar-lite, a small stand-in for Pulsar from a wheel: for smoke runs, never evidence about Pulsar.
+
+It speaks the client protocol; there is no admin REST, and it keeps no settings of the real broker.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata, util
+from pathlib import Path
+
+from pytest_loadtest.brokers._base import BrokerFacts, BrokerRequest
+from pytest_loadtest.brokers._ports import listens
+from pytest_loadtest.brokers._process import Child
+from pytest_loadtest.brokers._starting import Progress, StartedBroker, on_free_ports, wait_ready
+from pytest_loadtest.brokers._unavailable import Unavailable
+
+START_SECONDS = 20.0
+REMEDY = "pip install 'pytest-loadtest[embedded]'"
+
+
+def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
+    """Start pulsar-lite; ready in a second.
+
+    :raises Unavailable: not installed, or a version of the real Pulsar is wanted.
+    :raises TargetError: it did not start; with its own words.
+    """
+    if request.version is not None:
+        raise Unavailable(f"pulsar-lite cannot stand in for Pulsar {request.version}")
+    binary = find()
+    if binary is None:
+        raise Unavailable("pulsar-lite is not installed", REMEDY)
+    if request.settings:
+        progress(f"pulsar-lite does not apply broker.settings: {', '.join(sorted(request.settings))}")
+    return on_free_ports(1, lambda ports: _launch(binary, ports[0], request, progress))
+
+
+def find() -> str | None:
+    """The binary inside the installed wheel; the package itself is not imported (it would import pulsar-client)."""
+    spec = util.find_spec("pulsar_lite")
+    if spec is None or spec.origin is None:
+        return None
+    binary = Path(spec.origin).parent / "bin" / "pulsar-lite"
+    return str(binary) if binary.is_file() else None
+
+
+def decisive(request: BrokerRequest) -> dict[str, str]:
+    """For the report: what it is, and what of the profile's it did not apply."""
+    ignored = {"broker.settings not applied": ", ".join(sorted(request.settings))} if request.settings else {}
+    return {"admin REST": "none"} | ignored
+
+
+def _launch(binary: str, port: int, request: BrokerRequest, progress: Progress) -> StartedBroker:
+    folder = request.folder.resolve()
+    (folder / "data").mkdir(parents=True, exist_ok=True)
+    version = metadata.version("pulsar-lite")
+    name = f"pulsar-lite {version}"
+    progress(f"starting {name}: a stand-in, its figures say nothing about Pulsar")
+    command = [binary, "--addr", f"127.0.0.1:{port}", "--db-path", str(folder / "data" / "db"), "--log-level", "warn"]
+    child = Child(command, folder=folder)
+    wait_ready(child, lambda: listens("127.0.0.1", port), name=name, seconds=START_SECONDS, progress=progress)
+    facts = BrokerFacts(
+        name="pulsar-lite",
+        version=version,
+        mode="embedded",
+        url=f"pulsar://127.0.0.1:{port}",
+        settings=decisive(request),
+        evidence=False,
+        pid=child.pid,
+    )
+    return StartedBroker(facts, child)

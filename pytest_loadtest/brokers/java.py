@@ -1,0 +1,57 @@
+"""The Java that runs Pulsar."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_loadtest.brokers._unavailable import Unavailable
+
+OLDEST = 17
+REMEDY = "apt-get install openjdk-17-jre-headless, or python -m pytest_loadtest doctor --fix"
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A java binary and its major version."""
+
+    path: str
+    major: int
+
+
+def find() -> Java | None:
+    """``$JAVA_HOME/bin/java``, else ``java`` on the PATH; None when there is none that runs."""
+    home = os.environ.get("JAVA_HOME")
+    path = shutil.which(str(Path(home) / "bin" / "java")) if home else None
+    path = path or shutil.which("java")
+    if path is None:
+        return None
+    try:
+        answer = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    major = parse_major(answer.stderr + answer.stdout)
+    return None if major is None else Java(path, major)
+
+
+def parse_major(text: str) -> int | None:
+    """``openjdk version "17.0.15"`` → 17, ``java version "1.8.0_392"`` → 8; None when it does not say."""
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(match[1]) if match else None
+
+
+def require() -> Java:
+    """The Java of this machine.
+
+    :raises Unavailable: none, or older than Pulsar needs.
+    """
+    java = find()
+    if java is None:
+        raise Unavailable("no Java (JAVA_HOME, PATH)", REMEDY)
+    if java.major < OLDEST:
+        raise Unavailable(f"{java.path} is Java {java.major}, Pulsar needs {OLDEST} or later", REMEDY)
+    return java

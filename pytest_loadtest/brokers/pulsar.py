@@ -1,0 +1,161 @@
+"""A real Pulsar standalone as a process: broker, bookie and metadata store in one JVM, from Maven's jars.
+
+The command is what ``bin/pulsar standalone`` of the distribution runs, with a heap that leaves room for the load generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pytest_loadtest.brokers import java, pulsar_admin, pulsar_jars
+from pytest_loadtest.brokers._base import BrokerFacts, BrokerRequest
+from pytest_loadtest.brokers._process import Child
+from pytest_loadtest.brokers._settings import refuse_managed
+from pytest_loadtest.brokers._starting import Progress, StartedBroker, on_free_ports, wait_ready
+from pytest_loadtest.brokers.java import Java
+
+START_SECONDS = 90.0
+MEMORY = ("-Xms256m", "-Xmx1g", "-XX:MaxDirectMemorySize=1g")
+LOG4J = Path(__file__).with_name("pulsar-log4j2.xml")
+FRAME_OVERHEAD = 10 * 1024  # bytes a bookie frame needs beyond the largest message
+MANAGED = frozenset(
+    {
+        "brokerServicePort",
+        "webServicePort",
+        "bindAddress",
+        "advertisedAddress",
+        "metadataStoreUrl",
+        "configurationMetadataStoreUrl",
+        "clusterName",
+        "nettyMaxFrameSizeBytes",
+    }
+)
+BASE = {
+    "clusterName": "standalone",
+    "metadataStoreUrl": "",
+    "configurationMetadataStoreUrl": "",
+    # one bookie: the class defaults of 2 would wait for a second one
+    "managedLedgerDefaultEnsembleSize": "1",
+    "managedLedgerDefaultWriteQuorum": "1",
+    "managedLedgerDefaultAckQuorum": "1",
+    "loadBalancerEnabled": "false",
+    "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.NoopLoadManager",
+    "webSocketServiceEnabled": "false",
+    "numHttpServerThreads": "4",
+    "brokerDeleteInactiveTopicsEnabled": "false",
+    # telemetry that follows a run of seconds; the default is 60
+    "statsUpdateFrequencyInSecs": "5",
+    "statsUpdateInitialDelayInSecs": "5",
+    "exposeTopicLevelMetricsInPrometheus": "true",
+    "exposePreciseBacklogInPrometheus": "true",
+    "acknowledgmentAtBatchIndexLevelEnabled": "true",
+    "supportedNamespaceBundleSplitAlgorithms": (
+        "range_equally_divide,topic_count_equally_divide,specified_positions_divide,flow_or_qps_equally_divide"
+    ),
+    "maxMessageSize": "5242880",
+    # the bookie reads the same file
+    "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+    "dbStorage_writeCacheMaxSizeMb": "64",
+    "dbStorage_readAheadCacheMaxSizeMb": "64",
+    "journalSyncData": "false",
+    "journalMaxGroupWaitMSec": "1",
+    "diskUsageThreshold": "0.99",
+    "diskUsageWarnThreshold": "0.99",
+    "allowLoopback": "true",
+    "gcWaitTime": "300000",
+    "flushInterval": "60000",
+}
+BOOKIE = ("journalSyncData", "journalMaxGroupWaitMSec")  # of the decisive settings, those that the broker cannot tell
+
+
+def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
+    """Start Pulsar; ready in some ten seconds on an idle machine.
+
+    :raises Unavailable: no Java 17, or the jars are neither cached nor to be had.
+    :raises TargetError: it did not start; with the last lines of its log.
+    """
+    version = request.version or pulsar_jars.DEFAULT_VERSION
+    runtime = java.require()
+    refuse_managed("Pulsar", request.settings, MANAGED)
+    jars = pulsar_jars.resolve(version, progress)
+    return on_free_ports(2, lambda ports: _launch(runtime, jars, version, ports, request, progress))
+
+
+def standalone_conf(*, port: int, web_port: int, settings: Mapping[str, str], bind: str = "127.0.0.1", advertised: str = "127.0.0.1") -> str:
+    """The text of ``standalone.conf``: see :func:`configuration`."""
+    merged = configuration(port=port, web_port=web_port, settings=settings, bind=bind, advertised=advertised)
+    return "".join(f"{key}={value}\n" for key, value in merged.items())
+
+
+def configuration(*, port: int, web_port: int, settings: Mapping[str, str], bind: str, advertised: str) -> dict[str, str]:
+    """The built-in base, then the profile's settings, then what is chosen per run. The largest frame follows ``maxMessageSize``."""
+    merged = BASE | dict(settings)
+    merged |= {
+        "brokerServicePort": str(port),
+        "webServicePort": str(web_port),
+        "bindAddress": bind,
+        "advertisedAddress": advertised,
+        "nettyMaxFrameSizeBytes": str(int(merged["maxMessageSize"]) + FRAME_OVERHEAD),
+    }
+    return merged
+
+
+def command(runtime: Java, jars: Path, folder: Path) -> list[str]:
+    """The java line of a standalone whose configuration and data are in ``folder``."""
+    unsafe = ["--sun-misc-unsafe-memory-access=allow"] if runtime.major >= 23 else []
+    opened = ("java.base/java.io", "java.base/java.util.zip", "java.management/sun.management", "jdk.management/com.sun.management.internal")
+    opened += ("java.base/java.nio", "java.base/jdk.internal.misc", "java.base/jdk.internal.platform")
+    properties = {
+        "log4j.shutdownHookEnabled": "false",
+        "log4j2.is.webapp": "false",
+        "log4j.configurationFile": str(LOG4J),
+        "java.net.preferIPv4Stack": "true",
+        "java.io.tmpdir": str(folder / "data" / "tmp"),
+        "jute.maxbuffer": "10485760",
+        "io.netty.tryReflectionSetAccessible": "true",
+        "org.apache.pulsar.shade.io.netty.tryReflectionSetAccessible": "true",
+        "pulsar.allocator.exit_on_oom": "true",
+        "io.netty.recycler.maxCapacityPerThread": "4096",
+        "io.netty.allocator.maxOrder": "10",  # chunks of 8 MiB, so that 5 MiB messages stay pooled
+        "bookkeeper.metadata.bookie.drivers": "org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver",
+        "bookkeeper.metadata.client.drivers": "org.apache.pulsar.metadata.bookkeeper.PulsarMetadataClientDriver",
+    }
+    jvm = [*MEMORY, "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", *unsafe]
+    jvm += [word for package in opened for word in ("--add-opens", f"{package}=ALL-UNNAMED")]
+    jvm += [f"-D{key}={value}" for key, value in properties.items()]
+    data = folder / "data"
+    standalone = ["-c", str(folder / "standalone.conf"), "-nfw", "-nss", "--wipe-data", "-a", "127.0.0.1"]
+    folders = ["--metadata-dir", str(data / "metadata"), "--bookkeeper-dir", str(data / "bookkeeper")]
+    return [runtime.path, "-cp", f"{jars}/*", *jvm, "org.apache.pulsar.PulsarStandaloneStarter", *standalone, *folders]
+
+
+def _launch(runtime: Java, jars: Path, version: str, ports: tuple[int, ...], request: BrokerRequest, progress: Progress) -> StartedBroker:
+    port, web_port = ports
+    folder = request.folder.resolve()
+    (folder / "data" / "tmp").mkdir(parents=True, exist_ok=True)
+    conf = standalone_conf(port=port, web_port=web_port, settings=request.settings)
+    (folder / "standalone.conf").write_text(conf)
+    admin = f"http://127.0.0.1:{web_port}"
+    name = f"Pulsar {version}"
+    progress(f"starting {name}")
+    child = Child(command(runtime, jars, folder), folder=folder)
+    took = wait_ready(child, lambda: pulsar_admin.ready(admin), name=name, seconds=START_SECONDS, progress=progress)
+    progress(f"{name} ready in {took:.0f} s")
+    facts = BrokerFacts(
+        name="Pulsar",
+        version=pulsar_admin.version(admin),
+        mode="process",
+        url=f"pulsar://127.0.0.1:{port}",
+        admin_url=admin,
+        settings=decisive(admin, request.settings),
+        pid=child.pid,
+    )
+    return StartedBroker(facts, child)
+
+
+def decisive(admin: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings that decide results: the broker's as it runs, the bookie's as it was told, the memory, and the profile's own."""
+    told = BASE | dict(settings)
+    bookie = {key: told[key] for key in BOOKIE}
+    return pulsar_admin.decisive_settings(admin) | bookie | {"memory": " ".join(MEMORY)} | dict(settings)

@@ -1,0 +1,152 @@
+"""A target that is there already: reached, described as far as it tells, never started or stopped."""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from pytest_loadtest.brokers import pulsar_admin
+from pytest_loadtest.brokers._base import BrokerFacts, BrokerRequest
+from pytest_loadtest.brokers._starting import Progress
+from pytest_loadtest.errors import TargetError, UsageError
+
+CONNECT_SECONDS = 5.0
+PROBE_EVERY = 5.0  # s between two looks: each is a connection that the target may log
+GONE_AFTER = 10.0  # s of refusals: a restart of the target may be part of the test
+SCHEMES = {
+    "pulsar": {"pulsar": 6650, "pulsar+ssl": 6651, "http": 8080, "https": 8443},
+    "mqtt": {"mqtt": 1883, "mqtts": 8883},
+    "loopback": {"loopback": 0},
+}
+NAMES = {"pulsar": "Pulsar", "mqtt": "MQTT broker", "loopback": "loopback"}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One host and port of an address."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse(kind: str, url: str) -> tuple[Endpoint, ...]:
+    """``pulsar://a:6650,b`` → its endpoints, with the scheme's own port where none is given.
+
+    :raises UsageError: another scheme, no host, or a port that is none.
+    """
+    ports = SCHEMES[kind]
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in ports:
+        raise UsageError(f"target {url!r}: a {kind} address begins with {' or '.join(f'{known}://' for known in ports)}")
+    authority = rest.partition("/")[0]
+    return tuple(_endpoint(url, scheme, host, ports[scheme]) for host in authority.split(","))
+
+
+def _endpoint(url: str, scheme: str, text: str, default: int) -> Endpoint:
+    try:
+        parts = urlsplit(f"{scheme}://{text}")
+        host, port = parts.hostname, parts.port or default
+    except ValueError as error:
+        raise UsageError(f"target {url!r}: {error}") from error
+    if not host or not port:
+        raise UsageError(f"target {url!r}: {'no host' if not host else 'no port'}; write {scheme}://HOST:PORT")
+    return Endpoint(host, port)
+
+
+class RemoteBroker:
+    """A target that somebody else runs; see :class:`~pytest_loadtest.brokers._base.Broker`."""
+
+    def __init__(self, facts: BrokerFacts, endpoints: tuple[Endpoint, ...]) -> None:
+        self._facts = facts
+        self._endpoints = endpoints
+        self._looked = self._answered = time.monotonic()
+
+    @property
+    def facts(self) -> BrokerFacts:
+        return self._facts
+
+    def failure(self) -> str | None:
+        """Set when every endpoint has *refused* connections for ten seconds; slowness and time-outs are no proof of death."""
+        now = time.monotonic()
+        if now - self._looked >= PROBE_EVERY:
+            self._looked = now
+            if not all(refuses(endpoint) for endpoint in self._endpoints):
+                self._answered = now
+        silent = self._looked - self._answered
+        return f"{self._facts.url} has refused connections for {silent:.0f} s" if silent >= GONE_AFTER else None
+
+    def stop(self) -> None:
+        """Nothing: it is not ours."""
+
+
+def refuses(endpoint: Endpoint, timeout: float = 0.3) -> bool:
+    """Whether the host says that nothing listens there."""
+    try:
+        socket.create_connection((endpoint.host, endpoint.port), timeout).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def start(request: BrokerRequest, progress: Progress) -> RemoteBroker:
+    """Reach the target at ``request.url``.
+
+    :raises UsageError: not an address of this kind of broker.
+    :raises TargetError: no endpoint of it accepts a connection; with the reason of each.
+    """
+    url = request.url or ""
+    endpoints = parse(request.kind, url)
+    progress(f"reaching {url}")
+    reach(url, endpoints)
+    admin = request.admin_url
+    return RemoteBroker(
+        BrokerFacts(
+            name=NAMES[request.kind],
+            version=pulsar_admin.version(admin) if admin else "unknown",
+            mode="url",
+            url=url,
+            admin_url=admin,
+            settings=described(admin),
+            local=all(is_local(endpoint.host) for endpoint in endpoints),
+        ),
+        endpoints,
+    )
+
+
+def reach(url: str, endpoints: tuple[Endpoint, ...]) -> None:
+    """Connect to the first endpoint that answers.
+
+    :raises TargetError: none does.
+    """
+    problems = []
+    for endpoint in endpoints:
+        try:
+            socket.create_connection((endpoint.host, endpoint.port), CONNECT_SECONDS).close()
+        except OSError as error:
+            problems.append(f"{endpoint}: {error.strerror or error}")
+        else:
+            return
+    raise TargetError(f"cannot reach {url} ({'; '.join(problems)}): is the broker running, and the address right?")
+
+
+def described(admin_url: str | None) -> dict[str, str]:
+    """The settings that decide results, as far as the target tells; nothing without an admin URL."""
+    return pulsar_admin.decisive_settings(admin_url) if admin_url else {}
+
+
+def is_local(host: str) -> bool:
+    """Whether the host is this machine, whose cores the broker then shares: only own addresses can be bound."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind(address)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,153 @@
+"""The profile's keys as options of pulsar-client, and the account of which were applied and which were not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pulsar
+
+from pytest_loadtest.drivers._pulsar_auth import client_authentication
+from pytest_loadtest.profile.fields import exact_duration
+from pytest_loadtest.quantities import MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from pytest_loadtest.profile.settings import PulsarSettings
+
+VERSION: Final[str] = pulsar.__version__
+_INT32 = 2**31 - 1
+_COMPRESSIONS = {"NONE": "NONE", "LZ4": "LZ4", "ZLIB": "ZLib", "ZSTD": "ZSTD", "SNAPPY": "SNAPPY"}
+_TYPES = {"Exclusive": "Exclusive", "Shared": "Shared", "Failover": "Failover", "Key_Shared": "KeyShared"}
+
+
+def make_client(url: str, settings: PulsarSettings) -> Any:
+    """A client that has not connected yet.
+
+    :raises UsageError: the profile's ``authentication`` is incomplete.
+    """
+    options: dict[str, Any] = {
+        "operation_timeout_seconds": -(-settings.operation_timeout // SECOND),
+        "io_threads": settings.io_threads,
+        "stats_interval_in_seconds": 0,
+        # never a logging.Logger: its lock and the GIL can deadlock with the client's own threads
+        "logger": pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+        "tls_trust_certs_file_path": settings.tls_trust_certs_file_path,
+        "tls_allow_insecure_connection": settings.tls_allow_insecure_connection,
+        "tls_validate_hostname": settings.tls_enable_hostname_verification,
+    }
+    if settings.max_concurrent_lookup_requests is not None:
+        options["concurrent_lookup_requests"] = settings.max_concurrent_lookup_requests
+    if settings.authentication is not None:
+        options["authentication"] = client_authentication(settings.authentication)
+    return pulsar.Client(url, **options)
+
+
+def window(settings: PulsarSettings, partitions: int) -> int | None:
+    """Messages that one producer may have in flight; None where the client refuses what is too much instead of us holding it back."""
+    if not settings.block_if_queue_full:
+        return None
+    if partitions == 1:
+        return settings.max_pending_messages
+    return min(settings.max_pending_messages * partitions, settings.max_pending_messages_across_partitions)
+
+
+def producer_options(settings: PulsarSettings, partitions: int) -> dict[str, Any]:
+    """Keyword arguments of ``create_producer``.
+
+    The client never blocks: with ``blockIfQueueFull`` we keep the window, over all partitions together (which partition a message goes to is
+    the client's secret), and give each partition's own queue room for all of it.
+    """
+    most = window(settings, partitions)
+    pending = settings.max_pending_messages if most is None else most
+    across = settings.max_pending_messages_across_partitions if most is None else most * partitions
+    options: dict[str, Any] = {
+        "send_timeout_millis": _milliseconds(settings.send_timeout),  # 0 waits for ever, here as there
+        "compression_type": getattr(pulsar.CompressionType, _COMPRESSIONS[settings.compression]),
+        "max_pending_messages": min(pending, _INT32),
+        "max_pending_messages_across_partitions": min(across, _INT32),
+        "block_if_queue_full": False,
+        "batching_enabled": _batching(settings),
+        # a batch goes to one consumer: under Key_Shared it must hold one key
+        "batching_type": pulsar.BatchingType.KeyBased if settings.subscription_type == "Key_Shared" else pulsar.BatchingType.Default,
+    }
+    if _batching(settings):
+        options["batching_max_messages"] = settings.batching_max_messages
+        options["batching_max_allowed_size_in_bytes"] = settings.batching_max_bytes
+        options["batching_max_publish_delay_ms"] = settings.batching_max_publish_delay_ms
+    return options
+
+
+def consumer_options(settings: PulsarSettings) -> dict[str, Any]:
+    """Keyword arguments of ``subscribe``."""
+    return {
+        "consumer_type": getattr(pulsar.ConsumerType, _TYPES[settings.subscription_type]),
+        "receiver_queue_size": settings.receiver_queue_size,
+        "max_total_receiver_queue_size_across_partitions": settings.max_total_receiver_queue_size_across_partitions,
+        # from the beginning: nothing sent between the topic's creation and this subscription is missed
+        "initial_position": pulsar.InitialPosition.Earliest,
+    }
+
+
+def applied(settings: PulsarSettings, namespace: str, partitions: int) -> dict[str, str]:
+    """What the client was told, by the profile's keys."""
+    most = window(settings, partitions)
+    facts = {
+        "namespace": namespace,
+        "topicType": settings.topic_type,
+        "ioThreads": str(settings.io_threads),
+        "connectionsPerBroker": f"{settings.connections_per_broker} (as many clients)",
+        "operationTimeout": f"{-(-settings.operation_timeout // SECOND)}s",
+        "blockIfQueueFull": _word(settings.block_if_queue_full),
+        "maxPendingMessages": str(settings.max_pending_messages) if most is None else f"{most} per producer, over {partitions} partitions",
+        "compression": settings.compression,
+        "sendTimeout": exact_duration(_milliseconds(settings.send_timeout) * MILLISECOND),
+        "receiverQueueSize": str(settings.receiver_queue_size),
+        "subscriptionType": settings.subscription_type,
+        "batchingEnabled": _word(_batching(settings)),
+    }
+    if _batching(settings):
+        facts["batchingMaxMessages"] = str(settings.batching_max_messages)
+        facts["batchingMaxBytes"] = str(settings.batching_max_bytes)
+        facts["batchingMaxPublishDelayMs"] = str(settings.batching_max_publish_delay_ms)
+    if partitions > 1:
+        facts["maxPendingMessagesAcrossPartitions"] = str(settings.max_pending_messages_across_partitions)
+        facts["maxTotalReceiverQueueSizeAcrossPartitions"] = str(settings.max_total_receiver_queue_size_across_partitions)
+    if settings.max_concurrent_lookup_requests is not None:
+        facts["maxConcurrentLookupRequests"] = str(settings.max_concurrent_lookup_requests)
+    return facts | _security(settings)
+
+
+def not_applied(settings: PulsarSettings, admin: bool) -> dict[str, str]:
+    """What the profile asks for and the client or the target cannot do, with the reason."""
+    facts = {}
+    if settings.client_memory_limit_mb is not None:
+        facts["clientMemoryLimitMB"] = "pulsar-client for Python has no memory limit; maxPendingMessages bounds what is in flight"
+    if not admin and settings.persistence is not None:
+        facts["persistence"] = "needs target.adminUrl"
+    if not admin and "namespace_prefix" in settings.model_fields_set:
+        facts["namespacePrefix"] = "needs target.adminUrl; topics go to public/default"
+    return facts
+
+
+def _security(settings: PulsarSettings) -> dict[str, str]:
+    facts = {}
+    if settings.authentication is not None:
+        facts["authentication"] = settings.authentication.plugin
+    if settings.tls_trust_certs_file_path is not None:
+        facts["tlsTrustCertsFilePath"] = settings.tls_trust_certs_file_path
+    if settings.tls_allow_insecure_connection:
+        facts["tlsAllowInsecureConnection"] = "true"
+    if settings.tls_enable_hostname_verification:
+        facts["tlsEnableHostnameVerification"] = "true"
+    return facts
+
+
+def _batching(settings: PulsarSettings) -> bool:
+    return settings.batching_enabled and settings.batching_max_messages > 1  # the client refuses batches of one
+
+
+def _milliseconds(ns: int) -> int:
+    return -(-ns // MILLISECOND)
+
+
+def _word(value: bool) -> str:
+    return "true" if value else "false"

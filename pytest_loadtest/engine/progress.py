@@ -1,0 +1,24 @@
+"""How a phase goes on one worker: what crosses to the controller while load runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """One worker's counts in the current phase; ``sending`` until all its messages are handed over or dropped."""
+
+    phase: str
+    elapsed: int
+    sending: bool
+    offered: int
+    sent: int
+    acked: int
+    failed: int
+    dropped: int
+    received: int
+    in_flight: int
+    send_delay_p99: int | None
+    blocked: bool
+    last_event: int

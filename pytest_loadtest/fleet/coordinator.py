@@ -1,0 +1,234 @@
+"""The controller's bookkeeping: which workers are in which run, who waits where, when a phase ends, who must be told to stop.
+
+It knows no transport and no broker. Messages come in through :meth:`Coordinator.receive` from any thread; slow answers are worked out by
+the conductor in a thread of their own, so that no event loop stands still.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pytest_loadtest.engine.progress import Progress
+from pytest_loadtest.errors import NoData, WorkerError
+from pytest_loadtest.fleet.drain import Drain
+from pytest_loadtest.fleet.link import Key, Message, portable
+
+MEETING_TIMEOUT = 300  # s; connecting thousands of clients may take minutes
+SILENCE_TIMEOUT = 60  # s without a word from a worker that drives load
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A worker's place in a run."""
+
+    rank: int
+    size: int
+
+    @property
+    def lead(self) -> bool:
+        """The worker that reports the test."""
+        return self.rank == 0
+
+
+@dataclass(slots=True)
+class Run:
+    """One run as the controller sees it. ``facts`` belongs to the conductor."""
+
+    key: Key
+    arrived: set[str] = field(default_factory=set)
+    members: list[str] = field(default_factory=list)
+    meetings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    meeting_since: int | None = None
+    progress: dict[str, Progress] = field(default_factory=dict)
+    heard: dict[str, int] = field(default_factory=dict)
+    drain: Drain | None = None
+    error: Exception | None = None
+    over: bool = False
+    facts: Any = None
+
+
+class Conducting(Protocol):
+    """What the coordinator asks of the conductor; see :class:`~pytest_loadtest.fleet.conductor.Conductor`."""
+
+    def meeting(self, run: Run, name: str, payloads: Sequence[Any]) -> Sequence[Any]:
+        """All are at ``name`` with these payloads, by rank: what each gets. Runs in a thread of its own and may take long."""
+
+    def check(self, run: Run) -> None:
+        """Once a second while load runs. :raises BrokenRun: the target is gone."""
+
+    def show(self, run: Run) -> None:
+        """New progress is there to be shown."""
+
+
+class Coordinator:
+    """Brings workers together for one run after another.
+
+    :param send: puts a message on its way to a worker; must not block. :param clock: ns.
+    :param stopping: says why no further run may start, or None.
+    """
+
+    def __init__(
+        self, conductor: Conducting, send: Callable[[str, Message], None], clock: Callable[[], int], stopping: Callable[[], str | None]
+    ) -> None:
+        self.lock = threading.RLock()
+        self._conductor, self._send, self._clock, self._stopping = conductor, send, clock, stopping
+        self._workers: list[str] = []
+        self.runs: dict[Key, Run] = {}
+        self._pool = ThreadPoolExecutor(4, thread_name_prefix="loadtest-conductor")
+        self._closed = threading.Event()
+        self._watch: threading.Thread | None = None
+
+    # --- workers come and go
+
+    def join(self, worker: str) -> None:
+        """A worker is there."""
+        with self.lock:
+            self._workers.append(worker)
+
+    def leave(self, worker: str, why: str) -> None:
+        """A worker is gone; runs that need it cannot go on."""
+        with self.lock:
+            if worker in self._workers:
+                self._workers.remove(worker)
+            for run in self.runs.values():
+                if worker in run.members and not run.over:
+                    self.abort(run, WorkerError(f"load worker {worker} went down: {why}"))
+                    if worker == run.members[0]:
+                        self._finish(run)
+                else:
+                    self._gather(run)
+
+    # --- messages
+
+    def receive(self, worker: str, message: Message) -> None:
+        """Take one message of a worker; from any thread."""
+        name, key, payload = message
+        assert key is not None
+        with self.lock:
+            run = self.runs.setdefault(key, Run(key))
+            run.heard[worker] = self._clock()
+            if name == "arrive":
+                self._arrive(run, worker)
+            elif name == "again":
+                run.arrived |= self.runs[key[0], key[1] - 1].arrived & set(self._workers)
+                self._gather(run)
+            elif name == "meet":
+                self._meet(run, worker, *payload)
+            elif name == "progress":
+                self._progress(run, worker, payload)
+            elif name == "failed":
+                self.abort(run, _blame(worker, payload))
+            elif name == "finished":
+                self._finish(run)
+
+    def _arrive(self, run: Run, worker: str) -> None:
+        if run.members:  # a replacement worker comes too late for this one
+            self._send(worker, ("release", run.key, None))
+            return
+        run.arrived.add(worker)
+        self._gather(run)
+
+    def _gather(self, run: Run) -> None:
+        if run.members or not run.arrived or run.over:
+            return
+        if (why := self._stopping()) is not None:
+            for worker in run.arrived:
+                self._send(worker, ("release", run.key, why))
+        elif set(self._workers) <= run.arrived:
+            run.members = list(self._workers)
+            for rank, worker in enumerate(run.members):
+                self._send(worker, ("role", run.key, Role(rank, len(run.members))))
+
+    def _meet(self, run: Run, worker: str, name: str, payload: Any) -> None:
+        if run.error is not None:
+            self._send(worker, ("abort", run.key, run.error))
+            return
+        meeting = run.meetings.setdefault(name, {})
+        run.meeting_since = run.meeting_since or self._clock()
+        meeting[worker] = payload
+        if set(run.members) <= set(meeting):
+            run.meeting_since = None
+            run.drain = None
+            payloads = [meeting[member] for member in run.members]
+            self._pool.submit(self._conductor.meeting, run, name, payloads).add_done_callback(lambda done: self._passed(run, name, done))
+            self._watching()
+
+    def _passed(self, run: Run, name: str, done: Future[Sequence[Any]]) -> None:
+        with self.lock:
+            if (error := done.exception()) is not None:
+                self.abort(run, portable(error))
+            elif run.error is None:
+                for worker, payload in zip(run.members, done.result(), strict=True):
+                    self._send(worker, ("pass", run.key, (name, payload)))
+
+    def _progress(self, run: Run, worker: str, progress: Progress) -> None:
+        run.progress[worker] = progress
+        self._conductor.show(run)
+        if run.drain is not None and run.drain.over(run.progress, self._clock()):
+            for member in run.members:
+                self._send(member, ("end", run.key, run.drain.phase))
+            run.drain = None
+
+    def abort(self, run: Run, error: Exception) -> None:
+        """Give the run up; the first error is the cause."""
+        if run.error is not None or run.over:
+            return
+        run.error, run.drain, run.meeting_since = error, None, None
+        for member in run.members:
+            self._send(member, ("abort", run.key, error))
+
+    def abort_all(self, error: Exception) -> None:
+        """Give up every run that is not over."""
+        with self.lock:
+            for run in self.runs.values():
+                self.abort(run, error)
+
+    def _finish(self, run: Run) -> None:
+        run.over, run.drain, run.meeting_since = True, None, None
+        for member in run.members:
+            self._send(member, ("release", run.key, None))
+
+    # --- once a second
+
+    def _watching(self) -> None:
+        if self._watch is None:
+            self._watch = threading.Thread(target=self._look_after, name="loadtest-watch", daemon=True)
+            self._watch.start()
+
+    def _look_after(self) -> None:
+        while not self._closed.wait(1.0):
+            with self.lock:
+                runs = [run for run in self.runs.values() if run.members and not run.over and run.error is None]
+            for run in runs:
+                try:
+                    self._conductor.check(run)
+                    self._check_silence(run)
+                except Exception as error:  # whatever it is, the workers must hear of it
+                    with self.lock:
+                        self.abort(run, portable(error))
+
+    def _check_silence(self, run: Run) -> None:
+        now = self._clock()
+        if run.meeting_since is not None and now - run.meeting_since > MEETING_TIMEOUT * 1_000_000_000:
+            name, meeting = list(run.meetings.items())[-1]
+            missing = ", ".join(sorted(set(run.members) - set(meeting)))
+            raise WorkerError(f"{missing} did not reach {name!r} within {MEETING_TIMEOUT} s")
+        if run.drain is not None:
+            silent = [w for w in run.members if now - run.heard[w] > SILENCE_TIMEOUT * 1_000_000_000]
+            if silent:
+                raise WorkerError(f"{', '.join(silent)} said nothing for {SILENCE_TIMEOUT} s while driving load")
+
+    def close(self) -> None:
+        """The session ends."""
+        self.abort_all(NoData("the session ends"))
+        self._closed.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _blame(worker: str, error: Exception) -> Exception:
+    """The error with the name of the worker that met it."""
+    return type(error)(f"worker {worker}: {error}") if len(error.args) == 1 else error

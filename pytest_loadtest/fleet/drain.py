@@ -1,0 +1,44 @@
+"""When a phase is over: decided by what all workers together have sent, got answered and received."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_loadtest.engine.progress import Progress
+
+# Everything has arrived; a moment more lets a late duplicate show itself. Two collects of a worker fit in it.
+GRACE = 250_000_000
+
+
+class Drain:
+    """Watches one phase.
+
+    :param deliveries: how many copies of an acknowledged message are due, over all subscriptions of its topic.
+    :param timeout: ns from the moment that nobody sends any more until the phase ends in any case.
+    """
+
+    def __init__(self, phase: str, members: int, deliveries: int, timeout: int) -> None:
+        self.phase = phase
+        self._members, self._deliveries, self._timeout = members, deliveries, timeout
+        self._since: int | None = None
+        self._complete: tuple[int, int] | None = None
+        self.timed_out = False
+
+    def over(self, progress: Mapping[str, Progress], now: int) -> bool:
+        """Whether the phase has ended, by every worker's latest progress."""
+        mine = [p for p in progress.values() if p.phase == self.phase]
+        if len(mine) < self._members or any(p.sending for p in mine):
+            return False
+        self._since = self._since or now
+        received = sum(p.received for p in mine)
+        if sum(p.in_flight for p in mine) or received < self._deliveries * sum(p.acked for p in mine):
+            self._complete = None
+        elif self._complete is None or self._complete[1] != received:
+            self._complete = (now, received)
+        elif now - self._complete[0] >= GRACE:
+            return True
+        self.timed_out = now - self._since >= self._timeout
+        return self.timed_out

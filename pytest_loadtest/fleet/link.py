@@ -1,0 +1,91 @@
+"""A worker's line to the controller: messages out, an inbox, and the meetings at which all workers wait for each other.
+
+A message is ``(name, key, payload)``; ``key`` is ``(item, attempt)``, so that nothing of an earlier attempt is mistaken for this one's.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pytest_loadtest.engine.progress import Progress
+from pytest_loadtest.errors import BrokenRun, NoData, UsageError
+
+Key = tuple[int, int]
+Message = tuple[str, Key | None, Any]
+
+PATIENCE = 900.0  # s; the controller gives up on a meeting long before, this is for a controller that is gone
+
+
+class Released(Exception):
+    """The run ends without this worker's doing: the lead never started it, or it is over."""
+
+
+class Link:
+    """One worker's line for one run.
+
+    :param send: puts a message on its way to the controller. :param inbox: what the controller sent.
+    """
+
+    def __init__(self, send: Callable[[Message], None], inbox: queue.SimpleQueue[Message], key: Key) -> None:
+        self._send, self._inbox, self.key = send, inbox, key
+        self._ended: str | None = None
+        self._phase: str | None = None
+
+    def meet(self, name: str, payload: Any = None) -> Any:
+        """Wait until every worker of the run is here; return what the controller has for this one.
+
+        :raises BrokenRun, UsageError: the run was given up. :raises Released: it ended without this worker.
+        """
+        self._send(("meet", self.key, (name, payload)))
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            try:
+                message = self._inbox.get(timeout=1.0)  # short, so that Ctrl-C is heard
+            except queue.Empty:
+                continue
+            what, arg = self._take(message)
+            if what == "pass" and arg[0] == name:
+                return arg[1]
+        raise NoData(f"the controller did not answer at {name!r} for {PATIENCE:.0f} s")
+
+    def begin(self, phase: str) -> None:
+        """The messages of this phase begin: :meth:`ended` speaks of it from now on."""
+        self._phase = phase
+
+    def ended(self) -> bool:
+        """Whether the controller has ended the phase."""
+        while not self._inbox.empty():
+            what, arg = self._take(self._inbox.get())
+            if what == "end":
+                self._ended = arg
+        return self._ended == self._phase
+
+    def report(self, progress: Progress) -> None:
+        """How the phase goes on this worker."""
+        self._send(("progress", self.key, progress))
+
+    def fail(self, error: BaseException) -> None:
+        """This worker cannot go on; the controller tells the others."""
+        self._send(("failed", self.key, portable(error)))
+
+    def _take(self, message: Message) -> tuple[str, Any]:
+        name, key, arg = message
+        if name == "closed":
+            raise NoData("the controller went away")
+        if key is not None and key != self.key:
+            return "", None
+        if name == "abort":
+            raise arg
+        if name == "release":
+            raise Released
+        return name, arg
+
+
+def portable(error: BaseException) -> Exception:
+    """The error as one that crosses processes and says who is at fault."""
+    if isinstance(error, (BrokenRun, UsageError)):
+        return error
+    return NoData(f"{type(error).__name__}: {error}")

@@ -1,0 +1,205 @@
+"""The gang on pytest-xdist: an execnet channel per worker, the plugin on the controller and the plugin on each worker.
+
+Every worker gets every load test. They meet, the controller gives each a rank; rank 0 leads: it alone runs the test by pytest's own
+protocol and reports it, the others run setup and teardown of the same item in silence and skip its body.
+"""
+
+from __future__ import annotations
+
+import pickle
+import queue
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_loadtest.errors import NoData
+from pytest_loadtest.fleet.coordinator import Conducting, Coordinator, Role
+from pytest_loadtest.fleet.link import Key, Link, Message, Released
+from pytest_loadtest.fleet.scheduling import GangScheduling
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from pytest_loadtest.fleet.orders import Outcome, Request
+
+CHANNEL = "loadtest_channel"
+
+
+class GangController:
+    """xdist's controller side: hands messages between channels and coordinator, wraps the scheduler."""
+
+    def __init__(self, config: pytest.Config, conductor: Conducting) -> None:
+        self._config, self._load_items = config, list[int]()
+        self._channels: dict[str, Any] = {}
+        self._stop: str | None = None
+        self.coordinator = Coordinator(conductor, self._send, time.monotonic_ns, self._stopping)
+
+    def pytest_configure_node(self, node: Any) -> None:
+        """Give the worker a channel of its own: public execnet API, works over every kind of gateway."""
+        name, channel = node.gateway.id, node.gateway.newchannel()
+        node.workerinput[CHANNEL] = channel
+        with self.coordinator.lock:
+            self._channels[name] = channel
+        self.coordinator.join(name)
+        channel.setcallback(lambda data: self._receive(name, pickle.loads(data)))
+
+    def _receive(self, worker: str, message: Message) -> None:
+        if message[0] == "items":
+            self._load_items = message[2]
+        else:
+            self.coordinator.receive(worker, message)
+
+    def _send(self, worker: str, message: Message) -> None:
+        channel = self._channels.get(worker)
+        if channel is not None and not channel.isclosed():
+            try:
+                channel.send(pickle.dumps(message))
+            except OSError:  # it dies just now; pytest_testnodedown follows
+                pass
+
+    def _stopping(self) -> str | None:
+        session = self._config.pluginmanager.getplugin("dsession")
+        return self._stop or (str(session.shouldstop) if session is not None and session.shouldstop else None)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config) -> Generator[None, Any, Any]:
+        """Whatever scheduler the user chose keeps the ordinary tests."""
+        inner = yield
+        if inner is None or config.getvalue("dist") == "each":
+            return inner
+        return GangScheduling(inner, config, lambda: self._load_items, self._led)
+
+    def _led(self, node: Any, index: int) -> bool:
+        with self.coordinator.lock:
+            runs = [run for key, run in self.coordinator.runs.items() if key[0] == index and run.members]
+            return any(run.members[0] == node.gateway.id for run in runs)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        """A worker is gone, by itself or for good."""
+        output = getattr(node, "workeroutput", {})
+        self._stop = self._stop or output.get("shouldfail") or output.get("shouldstop")
+        self._channels.pop(node.gateway.id, None)
+        self.coordinator.leave(node.gateway.id, str(error or "it ended"))
+
+    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport, sched: Any) -> None:
+        """A load test whose lead died is broken, not failed: an error, as pytest tells them apart by the phase."""
+        if crashitem in self._load_nodeids(sched):
+            report.when = "setup"
+
+    def _load_nodeids(self, sched: Any) -> set[str]:
+        collections = getattr(sched, "_collections", {})
+        return {collection[i] for collection in collections.values() for i in self._load_items if i < len(collection)}
+
+    def pytest_keyboard_interrupt(self) -> None:
+        self.coordinator.abort_all(NoData("interrupted"))
+
+    def close(self) -> None:
+        self.coordinator.close()
+
+
+class GangWorker:
+    """xdist's worker side."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._channel = config.workerinput[CHANNEL]  # type: ignore[attr-defined]
+        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._channel.setcallback(lambda data: self._inbox.put(pickle.loads(data) if isinstance(data, bytes) else data), endmarker=("closed", None, None))
+        self._index: dict[str, int] = {}
+        self._key: Key = (-1, 0)
+        self._role: Role | None = None
+        self._taken = False
+        self._attempt = 0
+
+    def _send(self, message: Message) -> None:
+        self._channel.send(pickle.dumps(message))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Before xdist's own report of the collection, on the same gateway, so that it arrives first."""
+        self._index = {item.nodeid: i for i, item in enumerate(session.items) if item.get_closest_marker("load")}
+        self._send(("items", None, sorted(self._index.values())))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        """Wait for the gang; lead the test, or play a part in it and report nothing."""
+        if item.nodeid not in self._index:
+            return None
+        self._key, self._attempt, self._role = (self._index[item.nodeid], 0), 0, None
+        self._send(("arrive", self._key, None))
+        while True:
+            what, key, role = self._hear("role", "release")
+            if what == "release":
+                return True
+            self._key, self._role, self._taken = key, role, False
+            if self._role.lead:
+                return None
+            self._play(item, nextitem)
+
+    def _hear(self, *names: str) -> tuple[str, Key, Any]:
+        while True:
+            name, key, arg = self._inbox.get()
+            if name == "closed":
+                return "release", self._key, None
+            if name in names and key is not None and key[0] == self._key[0]:
+                return name, key, arg
+
+    def _play(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+        from _pytest.runner import runtestprotocol  # private, and what pytest-rerunfailures calls too
+
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        broken = [report.longreprtext for report in reports if report.failed]
+        if broken and not self._taken:
+            self._send(("failed", self._key, NoData("\n".join(broken)[-4000:])))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> bool | None:
+        """The body of a load test runs on the lead alone."""
+        member = pyfuncitem.nodeid in self._index and self._role is not None and not self._role.lead
+        return True if member else None
+
+    @property
+    def leads(self) -> bool:
+        """Whether this worker leads the item that runs."""
+        return self._role is not None and self._role.lead
+
+    def run(self, request: Request) -> Outcome | None:
+        """This worker's part; the outcome on the lead, None on the others.
+
+        :raises BrokenRun, UsageError: see :func:`take_part`.
+        """
+        assert self._role is not None
+        if self._role.lead and self._attempt:  # a rerun: call the others back
+            self._key = (self._key[0], self._attempt)
+            self._send(("again", self._key, None))
+            _, self._key, self._role = self._hear("role")
+        from pytest_loadtest.fleet.member import take_part
+
+        self._attempt += 1
+        self._taken = True
+        try:
+            return take_part(Link(self._send, self._inbox, self._key), request, lead=self._role.lead)
+        except Released:
+            self._inbox.put(("release", self._key, None))  # the protocol waits for it too
+            return None
+
+    def finished(self, item: pytest.Item) -> None:
+        """The lead is through with the item, reruns included: the others may go on."""
+        if item.nodeid in self._index and self.leads:
+            self._send(("finished", self._key, None))
+
+
+class GangRelease:
+    """Wraps the whole protocol of an item on the lead. Apart from the worker's own hook, which decides whether there is one."""
+
+    def __init__(self, worker: GangWorker) -> None:
+        self._worker = worker
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        try:
+            return (yield)
+        finally:
+            self._worker.finished(item)
+

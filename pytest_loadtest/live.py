@@ -1,0 +1,104 @@
+"""The line that says how load goes while it runs: rewritten in place on a terminal, a plain line every ten seconds elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from pytest_loadtest.quantities import SECOND, format_count, format_duration, format_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pytest
+
+    from pytest_loadtest.engine.progress import Progress
+    from pytest_loadtest.plan import Plan
+
+_TERMINAL_EVERY, _PLAIN_EVERY = 0.5, 10.0
+
+
+class LiveLine:
+    """Shows progress of one run at a time; may be called from any thread.
+
+    Under xdist only the controller's main loop may write: what is to be written is handed to its queue, where that is there.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._last: tuple[float, int, int, int] | None = None
+        self._phase = ""
+
+    def say(self, text: str) -> None:
+        """A line of its own, for things that take a while."""
+        self._hand_over(f"load: {text}", stays=True)
+
+    def show(self, nodeid: str, plan: Plan, progress: Sequence[Progress]) -> None:
+        """The latest progress of every worker."""
+        phase = max(progress, key=lambda p: p.elapsed if p.phase == progress[-1].phase else -1).phase
+        mine = [p for p in progress if p.phase == phase]
+        now, interval = time.monotonic(), _TERMINAL_EVERY if self._terminal else _PLAIN_EVERY
+        totals = (now, sum(p.offered for p in mine), sum(p.sent for p in mine), sum(p.received for p in mine))
+        if phase != self._phase or self._last is None:
+            self._phase, self._last = phase, totals
+            return
+        if now - self._last[0] < interval:
+            return
+        line = describe(mine, plan, self._last, totals)
+        self._last = totals
+        self._hand_over(line, stays=not self._terminal)
+
+    @property
+    def _terminal(self) -> bool:
+        reporter = self._config.pluginmanager.getplugin("terminalreporter")
+        return reporter is not None and bool(reporter.isatty)
+
+    def _hand_over(self, text: str, *, stays: bool) -> None:
+        session: Any = self._config.pluginmanager.getplugin("dsession")
+        if session is None or not hasattr(session, "queue"):
+            self._write(text, stays)
+            return
+        session.worker_loadtest_line = self._write
+        session.queue.put(("loadtest_line", {"text": text, "stays": stays}))
+
+    def _write(self, text: str, stays: bool) -> None:
+        reporter: Any = self._config.pluginmanager.getplugin("terminalreporter")
+        if reporter is None or self._config.option.verbose < 0:
+            return
+        capture: Any = self._config.pluginmanager.getplugin("capturemanager")
+        if capture is None:
+            self._put(reporter, text, stays)
+            return
+        with capture.global_and_fixture_disabled():
+            self._put(reporter, text, stays)
+
+    def _put(self, reporter: Any, text: str, stays: bool) -> None:
+        if self._terminal:
+            reporter.rewrite(text[: reporter._tw.fullwidth - 1], erase=True)
+            if stays:
+                reporter.write_line("")
+        else:
+            reporter.ensure_newline()
+            reporter.write_line(text)
+
+
+def describe(progress: Sequence[Progress], plan: Plan, before: tuple[float, int, int, int], now: tuple[float, int, int, int]) -> str:
+    """One line: phase, elapsed, offered, sent and received per second, in flight, send delay.
+
+    :param before: ``(monotonic s, offered, sent, received)`` when the last line was written. :param now: the same now.
+    """
+    seconds = now[0] - before[0]
+    offered, sent, received = ((b - a) / seconds for a, b in zip(before[1:], now[1:], strict=True))
+    phase = next(p for p in plan.phases if p.name == progress[0].phase)
+    elapsed = max(p.elapsed for p in progress)
+    name = phase.name if any(p.sending for p in progress) or elapsed < phase.duration else f"{phase.name}: drain"
+    delays = [p.send_delay_p99 for p in progress if p.send_delay_p99 is not None]
+    parts = [
+        f"load {plan.profile.name}  {name} {elapsed / SECOND:.0f}/{phase.duration / SECOND:.0f} s",
+        f"offered {format_rate(offered)}", f"sent {format_rate(sent)}", f"received {format_rate(received)}",
+        f"in flight {format_count(sum(p.in_flight for p in progress))}",
+        f"send delay p99 {format_duration(max(delays)) if delays else '–'}",
+    ]  # fmt: skip
+    if any(p.blocked for p in progress):
+        parts.append("window full")
+    return "  ".join(parts)

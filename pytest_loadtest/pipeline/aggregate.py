@@ -1,0 +1,99 @@
+"""The actions: a run folder in, measurements out. Every frame that is collected here is a small table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from pytest_loadtest.errors import NoData
+from pytest_loadtest.pipeline import read
+from pytest_loadtest.pipeline import transforms as T
+from pytest_loadtest.pipeline.assemble import COPY, Table, Tables, assemble, latency_histogram
+from pytest_loadtest.samples import Status
+from pytest_loadtest.stats import LOST_RANGES
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from pytest_loadtest.measurements import Measurements
+    from pytest_loadtest.stats import Run
+
+AT_ONCE = 4  # actions in flight: what one plans, another computes meanwhile
+TOPIC_COLUMNS = 32  # beyond that, topics are rows of a table of their own
+
+
+def aggregate(spark: SparkSession, run_dir: Path) -> Measurements:
+    """Measure one run.
+
+    :raises NoData: the folder is incomplete or disagrees with itself or with the plan, or Spark could not read it; names worker or file.
+    """
+    folder = read.load(run_dir)
+    try:
+        tables = _collect_all(spark, folder.path, folder.run)
+    except (PySparkException, Py4JError) as error:
+        raise NoData(f"{run_dir}: Spark could not aggregate the samples: {str(error).strip().partition(chr(10))[0]}") from error
+    once = tables.deliveries["subscription"] == 0
+    streams, offered, distinct = (tables.deliveries[name][once].tolist() for name in ("stream", "offered", "distinct"))
+    folder.check_offered(dict(zip(streams, zip(offered, distinct, strict=True), strict=True)))
+    return assemble(folder.run, folder.recorded, tables)
+
+
+def _collect_all(spark: SparkSession, path: Path, run: Run) -> Tables:
+    sent = T.measured(read.rows(spark, path, "sent"), run)
+    received = T.with_fate(T.measured(read.rows(spark, path, "received"), run), run)
+    copies = received.where(F.col("fate") == COPY)
+    acked = sent.where(F.col("status") == int(Status.ACKED))
+    latency, publish = F.col("received") - F.col("intended"), F.col("acked") - F.col("intended")
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="loadtest-spark") as pool:
+
+        def table(frame: DataFrame) -> Future[Table]:
+            return pool.submit(_collect, frame)
+
+        histogram, totals = table(T.histogram(copies, latency, _parts(run))), table(T.copy_totals(received))
+        sent_totals, delay = table(T.sent_totals(sent, run)), table(T.delay_histograms(sent))
+        published = table(T.histogram(acked, publish, _parts(run))) if run.publish_acks else None
+        sent_seconds, received_seconds = table(T.sent_seconds(sent, run)), table(T.received_seconds(copies, run))
+        latency_seconds = table(T.latency_seconds(copies, latency, run))
+        many = run.topics > TOPIC_COLUMNS
+        latency_topics = table(T.topic_histogram(copies, latency)) if many else None
+        publish_topics = table(T.topic_histogram(acked, publish)) if many and run.publish_acks else None
+        joined = _deliveries(sent, copies, run, histogram.result(), totals.result())
+        deliveries = _collect(T.delivery_totals(joined, len(run.buckets)))
+        edges = table(T.lost_edges(joined, run, LOST_RANGES)) if deliveries["lost"].any() else None
+        return Tables(
+            sent=sent_totals.result(), received=totals.result(), deliveries=deliveries, sent_seconds=sent_seconds.result(),
+            received_seconds=received_seconds.result(), latency_seconds=latency_seconds.result(), delay=delay.result(),
+            latency=histogram.result(), latency_topics=_result(latency_topics), publish=_result(published),
+            publish_topics=_result(publish_topics), edges=_result(edges),
+        )  # fmt: skip
+
+
+def _parts(run: Run) -> Mapping[str, Column]:
+    """The counting columns of a histogram."""
+    topics = range(run.topics) if run.topics <= TOPIC_COLUMNS else ()
+    return {
+        **{f"topic_{i}": F.col("topic") == i for i in topics},
+        **{f"bucket_{i}": F.col("bucket") == i for i in range(len(run.buckets))},
+    }
+
+
+def _deliveries(sent: DataFrame, copies: DataFrame, run: Run, histogram: Table, totals: Table) -> DataFrame:
+    whole = latency_histogram(histogram, {name: column[totals["fate"] == COPY] for name, column in totals.items()})
+    deadline = run.start + run.duration + (whole.percentile(50) if whole else 0)
+    return T.deliveries(T.sent_words(sent), T.copy_words(copies, deadline, len(run.buckets)), run.subscriptions)
+
+
+def _collect(frame: DataFrame) -> Table:
+    table = frame.toArrow()
+    return {name: table[name].cast(pa.int64()).fill_null(-1).to_numpy() for name in table.column_names}
+
+
+def _result(future: Future[Table] | None) -> Table | None:
+    return None if future is None else future.result()

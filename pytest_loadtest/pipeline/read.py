@@ -1,0 +1,201 @@
+"""A run folder, checked before it is believed: its plan, its manifests, its files.
+
+Spark skips nothing here on its own: every sample file must be named in a manifest and hold the rows that the manifest says, by its own
+footer; so a file that is short, cut off, missing or left over is an error that names it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pytest_loadtest.errors import NoData
+from pytest_loadtest.measurements import WorkerEvidence
+from pytest_loadtest.pipeline.schema import arrow_schema, spark_schema
+from pytest_loadtest.samples import KINDS, MANIFEST_SUFFIX, MANIFEST_VERSION
+from pytest_loadtest.stats import Recorded, Run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RUN_FILE = "run.json"
+RUN_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFolder:
+    """A run folder whose files agree with each other.
+
+    :param senders: which workers' manifests name a stream.
+    """
+
+    path: Path
+    run: Run
+    recorded: Recorded
+    senders: Mapping[int, tuple[str, ...]]
+
+    def check_offered(self, offered: Mapping[int, tuple[int, int]]) -> None:
+        """Compare the measured sent rows with the plan.
+
+        :param offered: by stream, the sent rows and the distinct sequences among them.
+        :raises NoData: a stream has too few, or one twice; names its workers.
+        """
+        for stream, planned in enumerate((self.run.end - self.run.first).tolist()):
+            rows, distinct = offered.get(stream, (0, 0))
+            if rows == distinct == planned:
+                continue
+            workers = ", ".join(self.senders.get(stream, ())) or "no worker's manifest names it"
+            raise NoData(f"{self.path}: stream {stream} ({workers}) has {rows} sent rows of {distinct} messages, the plan has {planned} messages")
+
+
+def load(path: Path) -> RunFolder:
+    """Read the plan, reconcile every worker's manifest with its files.
+
+    :raises NoData: something is missing, unclean, or disagrees; names the worker or the file.
+    """
+    document = _json(path / RUN_FILE, "the run was never planned here, or its controller died")
+    try:
+        run, workers, nonce = _run(document), [str(worker) for worker in document["workers"]], int(document["nonce"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise NoData(f"{path / RUN_FILE}: {_what(error)}") from error
+    manifests = {worker: _manifest(path, worker, nonce) for worker in workers}
+    strangers = {file.name for file in path.glob(f"*{MANIFEST_SUFFIX}")} - {worker + MANIFEST_SUFFIX for worker in workers}
+    if strangers:
+        raise NoData(f"{path / min(strangers)}: its worker is not one of the run's ({', '.join(workers)})")
+    for kind in KINDS:
+        _reconcile(path, kind, manifests)
+    return RunFolder(path=path, run=run, recorded=_recorded(path, manifests), senders=_senders(manifests))
+
+
+def rows(spark: SparkSession, path: Path, kind: str) -> DataFrame:
+    """The run's ``sent`` or ``received`` rows. Files being written (``.x.parquet.tmp``) are not among them."""
+    folder = path.resolve() / kind
+    if not any(folder.glob("*.parquet")):
+        return spark.createDataFrame([], spark_schema(kind))
+    return spark.read.schema(spark_schema(kind)).option("pathGlobFilter", "*.parquet").parquet(f"file://{_literal(str(folder))}")
+
+
+def _literal(path: str) -> str:
+    """A path that Spark does not read as a pattern."""
+    return "".join(f"\\{char}" if char in "\\{}[]*?" else char for char in path)
+
+
+def _json(path: Path, absent: str) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise NoData(f"{path} is missing: {absent}") from error
+    except ValueError as error:
+        raise NoData(f"{path} is not whole: {error}") from error
+
+
+def _what(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+
+
+def _run(document: Any) -> Run:
+    streams = document["streams"]
+    topics, first, end = (np.array(streams[name], np.int64) for name in ("topics", "first", "end"))
+    if document["version"] != RUN_VERSION:
+        raise ValueError(f"version {document['version']} is not {RUN_VERSION}, the one this release reads")
+    if not len(topics) == len(first) == len(end) == streams["count"]:
+        raise ValueError("streams: topics, first and end must have as many entries as count says")
+    if document["subscriptions"] < 1:
+        raise ValueError("subscriptions must be at least 1")
+    return Run(
+        start=int(document["start"]),
+        duration=int(document["duration"]),
+        rate=float(document["rate"]),
+        topics=int(document["topics"]),
+        subscriptions=int(document["subscriptions"]),
+        ordered=bool(document["ordered"]),
+        publish_acks=bool(document["publish_acks"]),
+        buckets=tuple(document["buckets"]),
+        stream_topics=topics,
+        first=first,
+        end=end,
+    )
+
+
+def _manifest(path: Path, worker: str, nonce: int) -> Any:
+    file = path / f"{worker}{MANIFEST_SUFFIX}"
+    manifest = _json(file, f"worker {worker} died or was killed before it had closed its samples")
+    try:
+        if manifest["version"] != MANIFEST_VERSION:
+            raise ValueError(f"version {manifest['version']} is not {MANIFEST_VERSION}, the one this release reads")
+        if manifest["clean"] is not True:
+            raise ValueError(f"worker {worker} did not end cleanly")
+        if manifest["worker"] != worker or manifest["nonce"] != nonce:
+            raise ValueError(f"it belongs to worker {manifest['worker']} of run {manifest['nonce']}, not to {worker} of {nonce}")
+        listed = sum(rows for _first, _last, rows in manifest["sent"]["streams"].values())
+        if listed != manifest["sent"]["rows"]:
+            raise ValueError(f"its streams have {listed} sent rows, it says {manifest['sent']['rows']}")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise NoData(f"{file}: {_what(error)}") from error
+    return manifest
+
+
+def _reconcile(path: Path, kind: str, manifests: Mapping[str, Any]) -> None:
+    """Files against manifests, and rows in files against both."""
+    listed: set[str] = set()
+    for worker, manifest in manifests.items():
+        try:
+            files = {str(file["name"]): int(file["rows"]) for file in manifest[kind]["files"]}
+            total = int(manifest[kind]["rows"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise NoData(f"{path / (worker + MANIFEST_SUFFIX)}: {kind}: {_what(error)}") from error
+        if total != sum(files.values()):
+            raise NoData(f"{path / (worker + MANIFEST_SUFFIX)}: {kind} has {total} rows, its files have {sum(files.values())}")
+        for name, expected in files.items():
+            _check_file(path / kind / name, kind, expected, worker)
+        listed |= files.keys()
+    strays = {file.name for file in (path / kind).glob("*.parquet")} - listed
+    if strays:
+        raise NoData(f"{path / kind / min(strays)} is in no worker's manifest")
+
+
+def _check_file(file: Path, kind: str, expected: int, worker: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(file) as parquet:
+            found, schema = parquet.metadata.num_rows, parquet.schema_arrow
+    except FileNotFoundError as error:
+        raise NoData(f"{file} is missing; the manifest of worker {worker} names it") from error
+    except (pa.ArrowException, OSError) as error:
+        raise NoData(f"{file} (worker {worker}) is cut off or damaged: {error}") from error
+    if not schema.equals(arrow_schema(kind)):
+        raise NoData(f"{file} (worker {worker}) does not have the columns of {kind} samples")
+    if found != expected:
+        raise NoData(f"{file} (worker {worker}) has {found} rows, its manifest says {expected}")
+
+
+def _recorded(path: Path, manifests: Mapping[str, Any]) -> Recorded:
+    try:
+        return Recorded(
+            foreign=sum(int(manifest["foreign"]) for manifest in manifests.values()),
+            corrupt=sum(int(manifest["corrupt"]) for manifest in manifests.values()),
+            workers=tuple(_evidence(worker, manifest["evidence"]) for worker, manifest in manifests.items()),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise NoData(f"{path}: a worker's manifest: {_what(error)}") from error
+
+
+def _evidence(worker: str, facts: Any) -> WorkerEvidence:
+    return WorkerEvidence(
+        worker=worker, cpu=float(facts["cpu"]), stalled=int(facts["stalled"]), longest_stall=int(facts["longest_stall"]), gc=int(facts["gc"])
+    )
+
+
+def _senders(manifests: Mapping[str, Any]) -> dict[int, tuple[str, ...]]:
+    senders: dict[int, tuple[str, ...]] = {}
+    for worker, manifest in manifests.items():
+        for stream in map(int, manifest["sent"]["streams"]):
+            senders[stream] = (*senders.get(stream, ()), worker)
+    return senders

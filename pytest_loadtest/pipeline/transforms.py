@@ -1,0 +1,219 @@
+"""Small steps from frame to frame and from column to column: no action, no session, nothing that Spark Connect cannot carry.
+
+Groups stay few: latencies are grouped by HDR bucket with one counting column per topic and size bucket, and sequences by words of 64, so
+that a message costs no row of its own after the first step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from pytest_loadtest.hdr import HALF
+from pytest_loadtest.measurements import SUB_BITS
+from pytest_loadtest.pipeline.assemble import COPY, CORRUPT, MISPLACED
+from pytest_loadtest.quantities import SECOND
+from pytest_loadtest.samples import Flag, Status
+from pytest_loadtest.stats import SERIES_BITS, SERIES_PERCENTILES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from pyspark.sql import Column, DataFrame
+
+    from pytest_loadtest.stats import Run
+
+WORD_BITS = 6
+
+
+def per_stream(values: NDArray[np.int64]) -> Column:
+    """A value by the row's stream; null for a stream that the run does not have."""
+    if len(values) and (values == values[0]).all():
+        return F.when(F.col("stream").between(0, len(values) - 1), F.lit(int(values[0])))
+    listed = F.split(F.lit(",".join(map(str, values.tolist()))), ",").cast("array<bigint>")
+    return F.get(listed, F.col("stream"))
+
+
+def measured(rows: DataFrame, run: Run) -> DataFrame:
+    """Only rows whose sequence belongs to the measured phase."""
+    return rows.where((F.col("seq") >= per_stream(run.first)) & (F.col("seq") < per_stream(run.end)))
+
+
+def with_fate(received: DataFrame, run: Run) -> DataFrame:
+    """Add what each received row counts as: ``fate``."""
+    placed = (F.col("topic") == per_stream(run.stream_topics)) & F.col("subscription").between(0, run.subscriptions - 1)
+    corrupt = _has(Flag.CORRUPT)
+    return received.withColumn("fate", F.when(~placed, MISPLACED).when(corrupt, CORRUPT).otherwise(COPY))
+
+
+def _has(flag: Flag) -> Column:
+    return F.col("flags").bitwiseAND(F.lit(int(flag))) != 0
+
+
+def hdr_index(value: Column, sub_bits: int = SUB_BITS) -> Column:
+    """The HDR bucket of a value, as :func:`pytest_loadtest.hdr.hdr_index` has it."""
+    floored = F.greatest(value, F.lit(0))
+    exponent = F.floor(F.log2(F.greatest(floored, F.lit(1)))).cast("int")
+    shift = F.greatest(exponent - sub_bits, F.lit(0))
+    return (shift * F.lit(1 << sub_bits) + F.call_function("shiftright", floored, shift)).cast("int")
+
+
+def second(time: Column, run: Run) -> Column:
+    """Whole seconds since the start, from 0."""
+    return F.greatest(F.call_function("div", time - F.lit(run.start), F.lit(SECOND)), F.lit(0)).cast("int")
+
+
+def histogram(rows: DataFrame, value: Column, parts: Mapping[str, Column]) -> DataFrame:
+    """``index, n`` and one count per part: how many values each HDR bucket holds, in all and where a condition holds."""
+    counted = [F.count_if(condition).alias(name) for name, condition in parts.items()]
+    return rows.groupBy(hdr_index(value).alias("index")).agg(F.count("*").alias("n"), *counted)
+
+
+def topic_histogram(rows: DataFrame, value: Column) -> DataFrame:
+    """``topic, index, n``: for runs with more topics than a row should have columns."""
+    return rows.groupBy("topic", hdr_index(value).alias("index")).agg(F.count("*").alias("n"))
+
+
+def extremes(name: str, value: Column) -> list[Column]:
+    """Aggregates that, with the count, complete a histogram: minimum, maximum, negative values and the sum in two halves."""
+    return [
+        F.min(value).alias(f"{name}_min"),
+        F.max(value).alias(f"{name}_max"),
+        F.count_if(value < 0).alias(f"{name}_negative"),
+        F.sum(F.shiftright(value, HALF)).alias(f"{name}_high"),
+        F.sum(value.bitwiseAND(F.lit((1 << HALF) - 1))).alias(f"{name}_low"),
+    ]
+
+
+def words(rows: DataFrame, keys: list[str], masks: Mapping[str, Column | None]) -> DataFrame:
+    """Sequences as bitmaps: per key and word of 64 sequences the number of rows, and one bit set of those where a condition holds.
+
+    Masks are combined by ``bit_or`` alone: bit 63 makes a word negative, so neither maximum nor sum would do.
+    """
+    bit = F.call_function("shiftleft", F.lit(1).cast("bigint"), F.col("seq").bitwiseAND(F.lit(63)).cast("int"))
+    sets = [F.bit_or(bit if where is None else F.when(where, bit).otherwise(F.lit(0))).alias(name) for name, where in masks.items()]
+    return rows.groupBy(*keys, F.shiftright("seq", WORD_BITS).alias("word")).agg(F.count("*").alias("rows"), *sets)
+
+
+def sent_words(sent: DataFrame) -> DataFrame:
+    """Words of what was offered: ``rows``, all sequences and the acked ones."""
+    return words(sent, ["stream"], {"offered": None, "acked": F.col("status") == int(Status.ACKED)})
+
+
+def copy_words(copies: DataFrame, deadline: int, buckets: int) -> DataFrame:
+    """Words of what each subscription got: all sequences, those not late, those before ``deadline``, and those of each size bucket."""
+    parts = {f"bucket_{i}": F.col("bucket") == i for i in range(buckets)}
+    return words(
+        copies,
+        ["subscription", "stream"],
+        {"got": None, "punctual": ~_has(Flag.LATE), "in_time": F.col("received") < deadline, **parts},
+    )
+
+
+def deliveries(sent: DataFrame, copies: DataFrame, subscriptions: int) -> DataFrame:
+    """Words of sent messages, once per subscription, beside the words of what it got; ``missing`` holds the acked ones it did not get."""
+    expected = sent.withColumnRenamed("rows", "offered_rows").withColumn(
+        "subscription", F.explode(F.sequence(F.lit(0), F.lit(subscriptions - 1)))
+    )
+    joined = expected.join(copies, on=["subscription", "stream", "word"], how="left").fillna(0)
+    return joined.withColumn("missing", F.col("acked").bitwiseAND(F.bitwise_not("got")))
+
+
+def delivery_totals(joined: DataFrame, buckets: int) -> DataFrame:
+    """Per subscription and stream: messages with each property."""
+    late = F.col("got").bitwiseAND(F.bitwise_not("punctual"))
+    counted = {
+        "distinct": F.col("offered"),
+        "received": F.col("got"),
+        "received_in_time": F.col("in_time"),
+        "lost": F.col("missing"),
+        "late": late,
+        **{f"bucket_{i}": F.col(f"bucket_{i}") for i in range(buckets)},
+    }
+    sums = [F.sum(F.bit_count(mask)).alias(name) for name, mask in counted.items()]
+    return joined.groupBy("subscription", "stream").agg(F.sum("offered_rows").alias("offered"), F.sum("rows").alias("copies"), *sums)
+
+
+def lost_edges(joined: DataFrame, run: Run, ranges: int) -> DataFrame:
+    """Where ranges of missing messages begin and end, as bits of their words, in the order of topic, subscription, stream, word.
+
+    Every row holds an edge, and beginnings and ends alternate, so twice ``ranges`` rows hold the first ``ranges`` ranges.
+    """
+    in_order = Window.partitionBy("subscription", "stream").orderBy("word")
+    missing, word = F.col("missing"), F.col("word")
+    before = F.when(F.lag("word").over(in_order) == word - 1, F.lag("missing").over(in_order)).otherwise(F.lit(0))
+    after = F.when(F.lead("word").over(in_order) == word + 1, F.lead("missing").over(in_order)).otherwise(F.lit(0))
+    begun = F.shiftleft(missing, 1).bitwiseOR(F.shiftrightunsigned(before, 63))
+    going_on = F.shiftrightunsigned(missing, 1).bitwiseOR(F.shiftleft(after, 63))
+    return (
+        joined.where(missing != 0)
+        .select(
+            per_stream(run.stream_topics).alias("topic"), "subscription", "stream", "word",
+            missing.bitwiseAND(F.bitwise_not(begun)).alias("first"), missing.bitwiseAND(F.bitwise_not(going_on)).alias("last"),
+        )
+        .where((F.col("first") != 0) | (F.col("last") != 0))
+        .orderBy("topic", "subscription", "stream", "word")
+        .limit(2 * ranges)
+    )  # fmt: skip
+
+
+def sent_seconds(sent: DataFrame, run: Run) -> DataFrame:
+    """Messages by the seconds in which they were due, sent and acked (null: never). Few groups: the three are close together."""
+    return sent.groupBy(
+        second(F.col("intended"), run).alias("offered"),
+        F.when(F.col("sent") > 0, second(F.col("sent"), run)).alias("sent"),
+        F.when(F.col("status") == int(Status.ACKED), second(F.col("acked"), run)).alias("acked"),
+    ).agg(F.count("*").alias("n"))
+
+
+def latency_seconds(copies: DataFrame, latency: Column, run: Run) -> DataFrame:
+    """Per second of intended time: the HDR buckets of the percentiles (``p50``, …), ``minimum`` and ``maximum``."""
+    by_bucket = copies.groupBy(second(F.col("intended"), run).alias("second"), hdr_index(latency, SERIES_BITS).alias("index")).agg(
+        F.count("*").alias("n"), F.min(latency).alias("minimum"), F.max(latency).alias("maximum")
+    )
+    whole = Window.partitionBy("second")
+    ranked = by_bucket.withColumns({"below": F.sum("n").over(whole.orderBy("index")), "all": F.sum("n").over(whole)})
+    buckets = [F.min(F.when(F.col("below") * 100 >= F.col("all") * p, F.col("index"))).alias(f"p{p}") for p in SERIES_PERCENTILES]
+    return ranked.groupBy("second").agg(*buckets, F.min("minimum").alias("minimum"), F.max("maximum").alias("maximum"))
+
+
+def received_seconds(copies: DataFrame, run: Run) -> DataFrame:
+    """Copies by the second in which they were received."""
+    return copies.groupBy(second(F.col("received"), run).alias("second")).agg(F.count("*").alias("n"))
+
+
+def sent_totals(sent: DataFrame, run: Run) -> DataFrame:
+    """Per topic, size bucket, status and whether it was handed over at all (``out``): counts, bytes, and what completes the histograms."""
+    delay = F.col("sent") - F.col("intended")
+    return sent.groupBy("topic", "bucket", "status", (F.col("sent") > 0).alias("out")).agg(
+        F.count("*").alias("n"),
+        F.sum(F.col("size").cast("bigint")).alias("bytes"),
+        F.count_if(F.col("sent") < run.start + run.duration).alias("in_time"),
+        F.sum("blocked").alias("blocked"),
+        *extremes("publish", F.col("acked") - F.col("intended")),
+        *extremes("delay", delay),
+        *extremes("own", own_delay()),
+    )
+
+
+def own_delay() -> Column:
+    """Send delay less the time blocked before the target's full window; never below zero."""
+    return F.greatest(F.col("sent") - F.col("intended") - F.col("blocked"), F.lit(0))
+
+
+def delay_histograms(sent: DataFrame) -> DataFrame:
+    """``own, index, n, alike``: send delays (own = 0), of which ``alike`` were not blocked, so that their own delay falls into the same
+    bucket; and the own delays of the blocked ones (own = 1), usually none."""
+    out = sent.where(F.col("sent") > 0)
+    delay = histogram(out, F.col("sent") - F.col("intended"), {"alike": F.col("blocked") == 0})
+    own = histogram(out.where(F.col("blocked") != 0), own_delay(), {"alike": F.lit(False)})
+    return delay.select(F.lit(0).alias("own"), "index", "n", "alike").union(own.select(F.lit(1).alias("own"), "index", "n", "alike"))
+
+
+def copy_totals(received: DataFrame) -> DataFrame:
+    """Per topic, size bucket and fate: rows, and what completes the end-to-end histograms."""
+    return received.groupBy("topic", "bucket", "fate").agg(F.count("*").alias("n"), *extremes("latency", F.col("received") - F.col("intended")))

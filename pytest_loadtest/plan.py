@@ -1,0 +1,247 @@
+"""Profile × scale × workers → a plan: who sends and receives what, when, and what that will need.
+
+Pure: the same arguments give the same plan everywhere. Streams, sequences and payloads depend on the profile and the scale alone, never
+on the number of workers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_loadtest.costs import Cost, cost_key
+from pytest_loadtest.pacing import Pacer
+from pytest_loadtest.payloads import PayloadPool, build_pool
+from pytest_loadtest.quantities import SECOND, format_duration, format_rate, format_size
+from pytest_loadtest.topology import ConsumerSpec, ProducerSpec, Topology
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_loadtest.profile import Profile
+
+AUTO_LOAD = 0.3  # of all cores: leaves room for the broker's own bursts, Spark's idle JVM and other tenants
+HANDLES_PER_CORE = 50  # partition producers and consumers that `auto` opens per core
+SAMPLE_BYTES = 7  # on disk, per row: measured 5.8 for even schedules, 7.7 for jittered ones
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What this machine has: cores this process may use, memory in bytes."""
+
+    cores: float
+    memory: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """One phase as all workers see it.
+
+    :param duration: ns in which its messages are due. :param first: sequence of each stream's first message, by stream.
+    :param count: how many messages each stream has. :param recorded: whether samples are kept (measure) or not (warm-up).
+    """
+
+    name: str
+    duration: int
+    pacer: Pacer
+    first: tuple[int, ...]
+    count: tuple[int, ...]
+    recorded: bool
+
+    @property
+    def total(self) -> int:
+        return sum(self.count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """One worker's share."""
+
+    producers: tuple[ProducerSpec, ...]
+    consumers: tuple[ConsumerSpec, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What the plan will need; sizes in bytes, rates per second. ``memory`` is with every window and queue full."""
+
+    bytes_per_second: float
+    connections: int
+    memory: int
+    cores: float
+    busiest_worker: float
+    broker_here: bool
+    disk: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How a plan differs from its profile: the factor on the rate, and ``before → after`` of each thing changed."""
+
+    factor: float
+    changes: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A compiled profile.
+
+    :param rate: msg/s offered, all streams together. :param scale: None when the profile runs as written.
+    """
+
+    profile: Profile
+    topology: Topology
+    rate: float
+    phases: tuple[Phase, ...]
+    assignments: tuple[Assignment, ...]
+    scale: Scale | None
+    mean_size: float
+    bucket_names: tuple[str, ...]
+    needs: Needs
+
+    @property
+    def measure(self) -> Phase:
+        return self.phases[-1]
+
+    @property
+    def document(self) -> dict[str, int | float | str]:
+        """What results say of the plan."""
+        return {
+            "workers": len(self.assignments), "rate": self.rate, "meanSize": self.mean_size, "bytesPerSecond": self.needs.bytes_per_second,
+            "topics": self.topology.topics, "partitions": self.topology.partitions, "producers": self.topology.streams,
+            "consumers": len(self.topology.consumer_specs()), "messages": self.measure.total, "cores": round(self.needs.cores, 3),
+        }  # fmt: skip
+
+    def beyond(self, machine: Machine) -> tuple[str, ...]:
+        """Why this machine cannot carry the plan; empty when it can, by the calibrated costs."""
+        needs, reasons = self.needs, []
+        if needs.cores > machine.cores:
+            share = " with the broker on it" if needs.broker_here else ""
+            reasons.append(f"it needs about {needs.cores:,.1f} cores{share}, this machine has {machine.cores:g}")
+        if needs.busiest_worker > 1:
+            more = math.ceil(len(self.assignments) * needs.busiest_worker)
+            reasons.append(f"a worker would need {needs.busiest_worker:,.1f} cores and has one: {more:,} workers (-n) would do")
+        if needs.memory > machine.memory:
+            reasons.append(f"full windows and queues need {format_size(needs.memory)}, this machine has {format_size(machine.memory)}")
+        return tuple(reasons)
+
+
+def profile_pool(profile: Profile, file_content: bytes | None = None) -> PayloadPool:
+    """The payloads that a profile asks for."""
+    return build_pool(
+        buckets=profile.buckets, message_size=profile.message_size, representative=profile.representative,
+        randomized=profile.use_randomized_payloads, random_ratio=profile.random_bytes_ratio, pool_size=profile.randomized_payload_pool_size,
+        file_content=file_content, seed=profile.seed, checksum=profile.checksum, max_size=profile.max_message_size,
+    )  # fmt: skip
+
+
+def make_plan(
+    profile: Profile, pool: PayloadPool, *, workers: int, cost: Cost, machine: Machine, broker_here: bool,
+    scale: float | str | None = None, duration_cap: int | None = None,
+) -> Plan:  # fmt: skip
+    """Compile a profile.
+
+    :param scale: a factor, ``"auto"``, or None. :param duration_cap: longest measured phase, ns; warm-up gets at most half of it.
+    """
+    wanted = Topology(
+        topics=profile.topics, partitions=profile.partitions_per_topic, producers=profile.producers_per_topic,
+        subscriptions=profile.subscriptions_per_topic, consumers=profile.consumer_per_subscription,
+    )  # fmt: skip
+    factor, topology = 1.0, wanted
+    if scale == "auto":
+        factor = _auto_factor(profile, pool, cost, machine, workers, broker_here)
+        topology = _auto_topology(profile, wanted, machine)
+    elif scale is not None:
+        factor = float(scale)
+        topology = _shrunk(wanted, profile.scalable, factor)
+    rate = profile.producer_rate * factor
+    duration = min(profile.test_duration, duration_cap or profile.test_duration)
+    warmup = profile.warmup_duration if duration_cap is None else min(profile.warmup_duration, duration_cap // 2)
+    return Plan(
+        profile=profile, topology=topology, rate=rate, phases=_phases(rate, topology.streams, warmup, duration),
+        assignments=_assign(topology, workers), scale=_scale(profile, wanted, topology, factor, duration), mean_size=pool.mean_size,
+        bucket_names=pool.bucket_names, needs=_needs(profile, topology, pool, rate, duration, workers, cost, broker_here),
+    )  # fmt: skip
+
+
+def _phases(rate: float, streams: int, warmup: int, duration: int) -> tuple[Phase, ...]:
+    pacer, phases, first = Pacer.of(rate, streams), [], (0,) * streams
+    for name, length, recorded in (("warm-up", warmup, False), ("measure", duration, True)):
+        if length:
+            count = tuple(pacer.share(pacer.total(length), stream) for stream in range(streams))
+            phases.append(Phase(name=name, duration=length, pacer=pacer, first=first, count=count, recorded=recorded))
+            first = tuple(a + b for a, b in zip(first, count, strict=True))
+    return tuple(phases)
+
+
+def _assign(topology: Topology, workers: int) -> tuple[Assignment, ...]:
+    """Producers dealt from the first worker on, consumers from the last one back, so that few of each land apart."""
+    producers, consumers = topology.producer_specs(), topology.consumer_specs()
+    return tuple(
+        Assignment(producers=producers[rank::workers], consumers=consumers[workers - 1 - rank :: workers]) for rank in range(workers)
+    )
+
+
+def _auto_factor(profile: Profile, pool: PayloadPool, cost: Cost, machine: Machine, workers: int, broker_here: bool) -> float:
+    copies, rate = profile.subscriptions_per_topic, profile.producer_rate
+    cores = cost.cores(rate, copies, pool.mean_size, broker_here=broker_here)
+    worker = cost.busiest_worker(rate, copies, pool.mean_size, workers)
+    factor = min(1.0, AUTO_LOAD * machine.cores / cores, AUTO_LOAD / worker)
+    return factor if factor == 1.0 else float(f"{factor:.1e}")
+
+
+def _auto_topology(profile: Profile, wanted: Topology, machine: Machine) -> Topology:
+    limit, share = HANDLES_PER_CORE * machine.cores, 1.0
+    topology = wanted
+    while topology.partition_handles > limit and profile.scalable and share > 1e-4:
+        share *= 0.9
+        topology = _shrunk(wanted, profile.scalable, share)
+    return topology
+
+
+def _shrunk(topology: Topology, scalable: tuple[str, ...], factor: float) -> Topology:
+    def scaled(name: str, value: int) -> int:
+        return max(1, round(value * factor)) if name in scalable else value
+
+    return Topology(
+        topics=scaled("topics", topology.topics), partitions=scaled("partitions", topology.partitions),
+        producers=scaled("producers", topology.producers), subscriptions=topology.subscriptions,
+        consumers=scaled("consumers", topology.consumers),
+    )  # fmt: skip
+
+
+def _scale(profile: Profile, wanted: Topology, topology: Topology, factor: float, duration: int) -> Scale | None:
+    changes = {}
+    if factor != 1.0:
+        changes["rate"] = f"{format_rate(profile.producer_rate)} → {format_rate(profile.producer_rate * factor)}"
+    for name in ("topics", "partitions", "producers", "consumers"):
+        before, after = getattr(wanted, name), getattr(topology, name)
+        if before != after:
+            changes[name] = f"{before} → {after}"
+    if duration != profile.test_duration:
+        changes["measured phase"] = f"{format_duration(profile.test_duration)} → {format_duration(duration)}"
+    return Scale(factor=factor, changes=changes) if changes else None
+
+
+def _needs(
+    profile: Profile, topology: Topology, pool: PayloadPool, rate: float, duration: int, workers: int, cost: Cost, broker_here: bool
+) -> Needs:
+    copies, size, driver = topology.subscriptions, pool.mean_size, profile.driver
+    consumers = topology.topics * topology.subscriptions * topology.consumers
+    if driver.name == "pulsar":
+        windows, connections = topology.streams * driver.max_pending_messages + consumers * driver.receiver_queue_size, driver.connections_per_broker * workers
+    elif driver.name == "mqtt":
+        windows, connections = topology.streams * driver.max_inflight_messages + consumers * (driver.receive_maximum or 0), topology.streams + consumers
+    else:
+        windows, connections = topology.streams * driver.max_pending_messages, workers
+    return Needs(
+        bytes_per_second=rate * size, connections=connections, memory=int(windows * size) + pool.memory * workers,
+        cores=cost.cores(rate, copies, size, broker_here=broker_here), busiest_worker=cost.busiest_worker(rate, copies, size, workers),
+        broker_here=broker_here, disk=int(rate * (1 + copies) * duration / SECOND * SAMPLE_BYTES),
+    )  # fmt: skip
+
+
+def profile_cost_key(profile: Profile) -> str:
+    """The row of the cost table that a profile's driver has."""
+    return cost_key(profile.driver.name, getattr(profile.driver, "qos", None))

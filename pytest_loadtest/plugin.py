@@ -1,0 +1,141 @@
+"""The pytest plugin: options, markers, fixtures and hooks. It forwards and decides nothing.
+
+Nothing heavy is imported here: this module is loaded by every pytest run of every project that has the package installed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from pytest_loadtest.result import Load
+    from pytest_loadtest.session import LoadSession
+
+_SESSION = pytest.StashKey["LoadSession"]()
+
+MARKERS = (
+    "load(profile, broker=None, target=None, admin=None, live=False): drive the load that a profile describes, on all workers at once;"
+    " the fixture `load` has the result",
+    "soak: a load test of many hours; deselected unless -m or its node id asks for it",
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options and ini keys, one group."""
+    group = parser.getgroup("loadtest", "load tests of messaging systems")
+    group.addoption("--load-scale", metavar="X|auto", help="multiply every profile's rate (and what it calls scalable) by X; auto: what this machine can carry")
+    group.addoption("--load-duration", metavar="DURATION", help="longest measured phase, e.g. 10s; warm-up gets at most half of it")
+    group.addoption("--load-plan", action="store_true", help="print what each load test would send and need, and run nothing")
+    group.addoption("--load-force", action="store_true", help="run even a plan that this machine cannot carry; the judgement at run time stays")
+    group.addoption(
+        "--load-broker", choices=("auto", "url", "container", "process", "embedded"), default="auto",
+        help="how a target comes to be: an address, a container, a process on this machine, an embedded stand-in; auto takes the first that works",
+    )  # fmt: skip
+    group.addoption("--load-target", metavar="URL", help="address of the broker under test: pulsar://host:6650, mqtt://host:1883")
+    group.addoption("--load-admin-url", metavar="URL", help="admin REST address of the broker under test: http://host:8080")
+    group.addoption("--load-spark-master", metavar="URL", help="Spark master that aggregates samples (default: local[*])")
+    group.addoption("--load-spark-remote", metavar="URL", help="Spark Connect server that aggregates samples: sc://host:15002")
+    group.addoption("--load-spark-conf", metavar="KEY=VALUE", action="append", default=[], help="Spark setting; may be given more than once")
+    parser.addini("load_profiles", "folder of the profiles, from the root", default="profiles")
+    parser.addini("load_results", "folder of samples and results, from the root", default=".loadtest")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """``--load-plan`` needs no workers, only their number; xdist reads its options after this."""
+    if config.option.load_plan and config.pluginmanager.hasplugin("xdist"):
+        from pytest_loadtest.session import remember_workers
+
+        remember_workers(config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave soak tests out unless asked for; check what each load test asks for before anything is started."""
+    from pytest_loadtest.selection import check, deselect_soak
+
+    deselect_soak(config, items)
+    load_items = [item for item in items if item.get_closest_marker("load") or "load" in getattr(item, "fixturenames", ())]
+    if load_items:
+        check(config, load_items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Before xdist starts its workers: each needs its channel."""
+    from pytest_loadtest.session import LoadSession
+
+    session.config.stash[_SESSION] = LoadSession(session.config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """With ``--load-plan``: print and run nothing."""
+    if not session.config.option.load_plan:
+        return None
+    from pytest_loadtest.session import print_plans
+
+    print_plans(session)
+    return True
+
+
+@pytest.fixture
+def load(request: pytest.FixtureRequest, record_property: Any) -> Iterator[Load]:
+    """The result of the load that the test's profile describes; driven before the body runs.
+
+    With ``@pytest.mark.load(live=True)`` the body drives it: ``load.start()`` returns the result.
+    """
+    __tracebackhide__ = True
+    yield request.config.stash[_SESSION].drive(request.node, record_property)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A broken run is pytest's *error*, wherever it shows, and its message is for people."""
+    report = yield
+    if call.excinfo is not None and item.get_closest_marker("load"):
+        from pytest_loadtest.session import settle
+
+        settle(report, call.excinfo.value)
+    return report
+
+
+def pytest_assertrepr_compare(config: pytest.Config, op: str, left: object, right: object) -> list[str] | None:
+    """``load.end_to_end.p99 <= ms(50)`` says by how much it is over."""
+    if type(left).__module__ != "pytest_loadtest.units" and type(right).__module__ != "pytest_loadtest.units":
+        return None
+    from pytest_loadtest.units import compare_lines
+
+    return compare_lines(op, left, right)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """How load tests will run, where there is something to say."""
+    said = [(name, config.getoption(f"load_{name}")) for name in ("scale", "duration", "target")]
+    text = ", ".join(f"{name} {value}" for name, value in said if value)
+    return [f"loadtest: {text}, results in {config.getini('load_results')}"] if text else []
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """A summary of every run, on the controller."""
+    session = config.stash.get(_SESSION, None)
+    if session is not None:
+        session.summarise(terminalreporter)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop brokers and Spark on every way out."""
+    session = config.stash.get(_SESSION, None)
+    if session is not None:
+        session.close()
+

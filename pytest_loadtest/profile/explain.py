@@ -1,0 +1,186 @@
+"""pydantic's errors → problems with a place, the offending value and what to write instead."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any, get_args
+
+from pydantic import BaseModel
+
+from pytest_loadtest.profile.model import Profile
+from pytest_loadtest.profile.settings import DRIVERS
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+    from pytest_loadtest.errors import Problem
+    from pytest_loadtest.profile.text import Document, Path
+
+_EXAMPLES = {
+    "name": "name: my workload",
+    "producerRate": "producerRate: 1000",
+    "driver.name": f"name: {' | '.join(DRIVERS)}",
+    "target.url": "url: pulsar://host:6650",
+}
+_ELSEWHERE = {
+    # keys of OMB's driver files that have no counterpart of the same name
+    "serviceUrl": "write target: {url: …} beside driver",
+    "httpUrl": "write target: {adminUrl: …} beside driver",
+    "driverClass": "write name: pulsar | mqtt | loopback",
+    "producer": "write its keys directly under driver",
+    "consumer": "write its keys directly under driver",
+}
+_BOUNDS = {
+    "greater_than": ("gt", "must be above"),
+    "greater_than_equal": ("ge", "must be at least"),
+    "less_than": ("lt", "must be below"),
+    "less_than_equal": ("le", "must be at most"),
+}
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "string": "text",
+    "bool": "true or false",
+    "dict": "a mapping",
+    "model": "a mapping",
+    "model_attributes": "a mapping",
+    "tuple": "a list",
+    "list": "a list",
+}
+
+
+def locate(error: ErrorDetails, document: Document) -> Path:
+    """pydantic's location as a path of the text: without the union tags that pydantic puts in."""
+    path: Path = ()
+    for step in error["loc"]:
+        if (*path, step) in document.values:
+            path = (*path, step)
+    return path
+
+
+def explain(error: ErrorDetails, document: Document) -> Problem:
+    """One problem for one error."""
+    path = locate(error, document)
+    kind = error["type"]
+    if kind == "extra_forbidden":
+        return document.problem(path, f"unknown key {str(path[-1])!r}", _nearest_key(path, document), at_key=True)
+    if kind == "missing":
+        name = ".".join(map(str, (*path, error["loc"][-1])))
+        return document.problem(path, f"{name} is missing", f"write {_EXAMPLES[name]}" if name in _EXAMPLES else "", at_key=True)
+    if kind.startswith("union_tag"):
+        return _driver_name(path, document)
+    message, suggestion = _describe(error, path, document.values[path].written)
+    return document.problem(path, message, suggestion, at_key=error["loc"][-1] == "[key]")
+
+
+def _describe(error: ErrorDetails, path: Path, written: str) -> tuple[str, str]:
+    """What is wrong with a value, and what to write."""
+    kind, given, name = error["type"], error["input"], ".".join(map(str, path))
+    context: Mapping[str, Any] = error.get("ctx", {})
+    if kind in ("too_short", "string_too_short"):
+        return f"{name} is empty", "give it a value, or remove the key"
+    if kind in _BOUNDS:
+        bound, words = _BOUNDS[kind]
+        hint = "remove the bucket" if path[0] == "messageSizeDistribution" else ""
+        return f"{name}: {written or given} {words} {context[bound]}", hint
+    if kind == "fault":
+        return f"{name}: {context['message']}", context["suggestion"]
+    if kind == "literal_error":
+        choices = re.findall(r"'([^']*)'|(\d+)", context["expected"])
+        return f"{name}: {written or given!r} is none of its values", did_you_mean(written, [text or number for text, number in choices])
+    if kind == "string_pattern_mismatch":
+        return f"{name}: {given!r} does not fit {context['pattern']}", ""
+    wanted = next((noun for start, noun in _KINDS.items() if kind.startswith(start + "_")), None)
+    return (f"{name}: {error['msg']}", "") if wanted is None else _mistyped(name, given, written, kind, wanted)
+
+
+def _mistyped(name: str, given: object, written: str, kind: str, wanted: str) -> tuple[str, str]:
+    if isinstance(given, str):
+        return f"{name}: {written!r} is text, not {wanted}", _retype(given, written, kind)
+    shown = "a mapping" if isinstance(given, Mapping) else "a list" if isinstance(given, list) else written
+    return f"{name}: {shown} is not {wanted}", _retype(given, written, kind)
+
+
+def _retype(given: object, written: str, kind: str) -> str:
+    """How to spell a scalar so that YAML reads the type that is wanted."""
+    if kind == "string_type":
+        return f'quote it: "{written}"' if written else ""
+    if kind == "bool_type" or isinstance(given, Mapping | list | bool):
+        return "write true or false" if kind == "bool_type" else ""
+    try:
+        number = Decimal(written.replace("_", "").replace(",", "").strip())
+    except InvalidOperation:
+        return ""
+    if not number.is_finite() or abs(number.adjusted()) > 18:
+        return ""
+    if number == number.to_integral_value():
+        return f"write {int(number)}"
+    return f"write {number:f}" if kind.startswith("float") else f"write {round(number)}"
+
+
+def _driver_name(path: Path, document: Document) -> Problem:
+    at = (*path, "name")
+    if at in document.values:
+        written = document.values[at].written
+        return document.problem(at, f"driver.name: {written!r} is not a driver", did_you_mean(written, DRIVERS))
+    return document.problem(path, "driver.name is missing", f"write {_EXAMPLES['driver.name']}", at_key=True)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``did you mean ioThreads?``; what there is when nothing is near and the list is short."""
+    folded = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {folded[near[0]]}?"
+    return f"known: {', '.join(folded.values())}" if 0 < len(folded) <= 12 else ""
+
+
+def _nearest_key(path: Path, document: Document) -> str:
+    """A key of the same section, or the section where this very key belongs."""
+    key = str(path[-1])
+    driver = document.value.get("driver")
+    here = _section(path[:-1], driver.get("name") if isinstance(driver, Mapping) else None)
+    if here is None:
+        return ""
+    if path[0] == "driver" and key in _ELSEWHERE:
+        return _ELSEWHERE[key]
+    belongs = [place for place, section in _places().items() if key in keys(section)]
+    return f"{key} belongs under {belongs[0]}" if belongs and path[:-1] != () else _home(key, here, belongs)
+
+
+def _home(key: str, here: type[BaseModel], belongs: list[str]) -> str:
+    near = did_you_mean(key, keys(here))
+    return f"{key} belongs under {belongs[0]}" if belongs and not near.startswith("did") else near
+
+
+def keys(section: type[BaseModel]) -> list[str]:
+    """The YAML keys of a section."""
+    return [str(field.alias) for field in section.model_fields.values()]
+
+
+def _places() -> dict[str, type[BaseModel]]:
+    sections = {str(field.alias): _model(field.annotation) for field in Profile.model_fields.values()}
+    drivers = {f"driver (name: {name})": section for name, section in DRIVERS.items()}
+    return {"the top level": Profile} | {name: found for name, found in sections.items() if found and name != "driver"} | drivers
+
+
+def _section(path: Path, driver: object) -> type[BaseModel] | None:
+    """The model that holds the keys below ``path``."""
+    found: type[BaseModel] | None = Profile
+    for step in path:
+        if found is None:
+            return None
+        if found is Profile and step == "driver":
+            found = DRIVERS.get(str(driver))
+        else:
+            found = next((_model(field.annotation) for field in found.model_fields.values() if field.alias == step), None)
+    return found
+
+
+def _model(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _model(part))), None)

@@ -1,0 +1,151 @@
+"""The kinds of value a profile holds: text with a unit in YAML, an integer in Python."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationInfo, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from pytest_loadtest import payloads
+from pytest_loadtest.quantities import DAY, HOUR, MICROSECOND, MILLISECOND, MINUTE, SECOND, format_duration, parse_duration, parse_size
+
+_CAPITALS = {"gb": "GB", "mb": "MB"}
+_UNITS = (("d", DAY), ("h", HOUR), ("min", MINUTE), ("s", SECOND), ("ms", MILLISECOND), ("us", MICROSECOND), ("ns", 1))
+DURATION_PATTERN = r"^\s*\d[\d_]*(\.\d+)?\s*(ns|us|µs|ms|s|m|min|h|d)\s*$"
+_DURATION_SCHEMA = {
+    "anyOf": [{"type": "string", "pattern": DURATION_PATTERN}, {"const": 0}],
+    "description": "a number and a unit: 100ms, 30s, 5min, 24h",
+}
+_SIZE_SCHEMA = {
+    "anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": r"^\s*\d[\d_]*(\.\d+)?\s*([KMGkmg]?[Bb]|[KMG]iB)?\s*$"}],
+    "description": "bytes, or a number and a unit: 1KB is 1024 bytes",
+}
+
+
+def spelling(name: str) -> str:
+    """The YAML key of a field: ``producer_rate`` → ``producerRate``, with OMB's capitals (``consumerBacklogSizeGB``)."""
+    first, *rest = name.split("_")
+    return first + "".join(_CAPITALS.get(part, part.capitalize()) for part in rest)
+
+
+class Section(BaseModel):
+    """A mapping of the profile: frozen, strict, camelCase in YAML and snake_case in Python."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        alias_generator=spelling,
+        validate_by_name=True,
+        validate_by_alias=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
+
+
+def fault(message: str, suggestion: str = "") -> PydanticCustomError:
+    """An error of a field that carries what to write instead."""
+    return PydanticCustomError("fault", "{message}", {"message": message, "suggestion": suggestion})
+
+
+def exact_duration(ns: int) -> str:
+    """``30_000_000_000`` → ``"30s"``: the largest unit that loses nothing, as a profile may spell it."""
+    unit, scale = next((unit, scale) for unit, scale in _UNITS if ns % scale == 0)
+    return f"{ns // scale}{unit}" if ns else "0s"
+
+
+def _duration(value: object, info: ValidationInfo) -> object:
+    if isinstance(value, str):
+        try:
+            return parse_duration(value)
+        except ValueError:
+            raise fault(f"{value!r} is not a duration", _duration_hint(value)) from None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    if value == 0:
+        return 0
+    if info.context is None:  # Python code speaks ns; only YAML has to name the unit
+        return value
+    raise fault(f"{value} has no unit", f"write {value}s, or another of ns, us, ms, s, min, h, d")
+
+
+def _duration_hint(text: str) -> str:
+    number = re.match(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text)
+    guesses = {"sec": "s", "secs": "s", "second": "s", "seconds": "s", "minute": "min", "minutes": "min", "mins": "min", "msec": "ms"}
+    guesses |= {"millis": "ms", "hour": "h", "hours": "h", "hr": "h", "day": "d", "days": "d", "M": "m", "S": "s", "MS": "ms", "H": "h"}
+    if number and (unit := guesses.get(number[2])):
+        return f"did you mean {number[1]}{unit}?"
+    return "write a number and a unit: ns, us, ms, s, min, h, d"
+
+
+def _size(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_size(value)
+    except ValueError:
+        raise fault(f"{value!r} is not a size", "write bytes, or a number and B, KB, MB or GB (1KB is 1024 bytes)") from None
+
+
+def _whole_seconds(value: int) -> int:
+    if value % SECOND:
+        raise fault(f"{format_duration(value)} is not a whole number of seconds", "MQTT counts this in whole seconds")
+    return value
+
+
+def _range(text: str) -> str:
+    try:
+        payloads.parse_range(text)
+    except ValueError as error:
+        message, _, remedy = str(error).partition(": ")
+        raise fault(message, remedy) from None
+    return text
+
+
+def _verbatim(value: object) -> object:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int) else value
+
+
+Duration = Annotated[
+    int,
+    BeforeValidator(_duration),
+    Field(ge=0),
+    PlainSerializer(exact_duration, return_type=str, when_used="json"),
+    WithJsonSchema(_DURATION_SCHEMA, mode="validation"),
+]
+"""ns; in YAML ``30s``."""
+
+WholeSeconds = Annotated[Duration, AfterValidator(_whole_seconds)]
+"""ns, a multiple of a second."""
+
+Size = Annotated[int, BeforeValidator(_size), Field(ge=1), WithJsonSchema(_SIZE_SCHEMA, mode="validation")]
+"""Bytes; in YAML ``1024`` or ``1KB``."""
+
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+Distribution = Annotated[
+    dict[Annotated[str, AfterValidator(_range)], Count],
+    Field(min_length=1),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "minProperties": 1,
+            "propertyNames": {"pattern": r"^\s*\d+\s*([KMGkmg]?[Bb])?\s*-\s*\d+\s*([KMGkmg]?[Bb])?\s*$"},
+            "additionalProperties": {"type": "integer", "minimum": 1},
+        },
+        mode="validation",
+    ),
+]
+"""Size range ``"low-high"`` (half open) → relative weight."""
+
+Verbatim = Annotated[
+    str, BeforeValidator(_verbatim), WithJsonSchema({"type": ["string", "integer", "boolean"]}, mode="validation")
+]
+"""A line's value for somebody else's configuration file."""
+
+Raw = dict[str, Any]

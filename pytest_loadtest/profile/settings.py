@@ -1,0 +1,252 @@
+"""The ``driver`` section: how the client is set up. Flat, and spelled as OMB spells a key where it has one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from pytest_loadtest.profile.fields import Count, Duration, Section, Size, WholeSeconds
+from pytest_loadtest.quantities import SECOND
+
+
+class Persistence(Section):
+    """How Pulsar stores the namespace of the run."""
+
+    ensemble_size: Count = 1
+    """Bookies a ledger is spread over."""
+    write_quorum: Count = 1
+    """Copies of each entry."""
+    ack_quorum: Count = 1
+    """Copies that must be safe before a publish is acknowledged."""
+    deduplication_enabled: bool = False
+    """The broker drops messages sent twice by one producer."""
+
+
+class Authentication(Section):
+    """Who the Pulsar client says it is. Secrets are left out of results; prefer the keys that name a file."""
+
+    plugin: Literal["token", "oauth2", "tls"]
+    """token: token or tokenFile. oauth2: issuerUrl, privateKey. tls: certFile, keyFile."""
+    token: str | None = Field(default=None, exclude=True, repr=False)
+    """The token itself."""
+    token_file: str | None = None
+    """Path to a file that holds the token."""
+    issuer_url: str | None = None
+    """OAuth2 issuer."""
+    private_key: str | None = Field(default=None, exclude=True, repr=False)
+    """OAuth2 client credentials: path to the JSON file."""
+    audience: str | None = None
+    """OAuth2 audience."""
+    scope: str | None = None
+    """OAuth2 scope."""
+    cert_file: str | None = None
+    """Path to the client's certificate."""
+    key_file: str | None = None
+    """Path to the client's private key."""
+
+
+class ClientSettings(Section):
+    """What every driver has."""
+
+    client: Literal["library", "native"] = "library"
+    """library: the broker's own Python client. native: the wire protocol, not available yet."""
+    strict_tuning: bool = False
+    """A key that the client cannot apply is an error instead of a note in plan and report."""
+
+
+class PulsarSettings(ClientSettings):
+    """A Pulsar client: connection, producer and consumer keys side by side."""
+
+    name: Literal["pulsar"] = "pulsar"
+
+    io_threads: Count = 1
+    """Network threads of one client."""
+    connections_per_broker: Count = 1
+    """Connections to each broker; this client opens as many clients."""
+    operation_timeout: Duration = 30 * SECOND
+    """For lookups, subscribing, creating producers."""
+    max_concurrent_lookup_requests: Count | None = None
+    """Lookups in flight on one connection."""
+    client_memory_limit_mb: Count | None = Field(default=None)
+    """Memory for pending messages; the Python client has no such limit."""
+    topic_type: Literal["persistent", "non-persistent"] = "persistent"
+    """non-persistent: stored nowhere, and publish latency is not applicable."""
+    namespace_prefix: str = Field(default="public/loadtest", pattern=r"^[\w.=:-]+/[\w.=:-]+$")
+    """tenant/namespace; the run's name is appended."""
+    persistence: Persistence | None = None
+    """Storage policy of the run's namespace; the broker's own when absent."""
+
+    batching_enabled: bool = True
+    """Several messages travel and are stored as one entry."""
+    batching_max_messages: Count = 1000
+    """Messages in a batch at most."""
+    batching_max_bytes: Size = 128 * 1024
+    """Bytes in a batch at most."""
+    batching_max_publish_delay_ms: Count = 1
+    """How long a batch waits to fill, ms."""
+    block_if_queue_full: bool = True
+    """Wait when maxPendingMessages are in flight; otherwise such messages fail."""
+    pending_queue_size: Count | None = None
+    """OMB's word for maxPendingMessages."""
+    max_pending_messages: Count = Field(default_factory=lambda data: data.get("pending_queue_size") or 1000)
+    """Messages of one producer (and partition) in flight."""
+    max_pending_messages_across_partitions: Count = 50_000
+    """Messages of one producer in flight, over all partitions."""
+    compression: Literal["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"] = "NONE"
+    """Of message bodies, in the client."""
+    send_timeout: Duration = 30 * SECOND
+    """A message not acknowledged by then has failed; 0 waits for ever."""
+
+    receiver_queue_size: Count = 1000
+    """Messages prefetched by one consumer (and partition)."""
+    max_total_receiver_queue_size_across_partitions: Count = 50_000
+    """Messages prefetched by one consumer, over all partitions."""
+    subscription_type: Literal["Exclusive", "Shared", "Failover", "Key_Shared"] = "Failover"
+    """Order is judged on Exclusive and Failover, per key on Key_Shared, never on Shared."""
+
+    authentication: Authentication | None = None
+    """Who the client says it is."""
+    tls_trust_certs_file_path: str | None = None
+    """Certificates to trust, for pulsar+ssl:// targets."""
+    tls_allow_insecure_connection: bool = False
+    """Accept any certificate."""
+    tls_enable_hostname_verification: bool = False
+    """The certificate must name the host."""
+
+    @property
+    def window(self) -> int:
+        """Messages of one producer in flight at most, in one partition."""
+        return self.max_pending_messages
+
+    @property
+    def receive_window(self) -> int:
+        """Messages prefetched by one consumer at most, in one partition."""
+        return self.receiver_queue_size
+
+    def connections(self, producers: int, consumers: int, workers: int) -> int:
+        """Connections to a target of one broker: each worker's clients share theirs among all producers and consumers."""
+        return min(producers + consumers, workers) * self.connections_per_broker
+
+
+class Tls(Section):
+    """TLS of an MQTT client, for mqtts:// targets."""
+
+    ca_file: str | None = None
+    """Certificates to trust; the system's when absent."""
+    cert_file: str | None = None
+    """The client's certificate."""
+    key_file: str | None = None
+    """The client's private key."""
+    insecure: bool = False
+    """Do not check that the certificate names the host."""
+
+
+def _protocol_version(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class MqttSettings(ClientSettings):
+    """An MQTT client."""
+
+    name: Literal["mqtt"] = "mqtt"
+
+    protocol_version: Annotated[
+        Literal["5", "3.1.1"], BeforeValidator(_protocol_version), WithJsonSchema({"enum": ["5", "3.1.1", 5]}, mode="validation")
+    ] = "5"
+    """Of the MQTT protocol."""
+    qos: Annotated[Literal[0, 1, 2], Field()] = 1
+    """Quality of service, both ways. At 0 nothing is acknowledged and publish latency is not applicable."""
+    shared_subscription: bool | None = None
+    """Consumers of a subscription share its messages ($share); default: when there is more than one."""
+    clean_start: bool = True
+    """Forget an earlier session of the same client."""
+    session_expiry: WholeSeconds = 0
+    """How long the broker keeps a session after its connection ended."""
+    receive_maximum: int | None = Field(default=None, ge=1, le=65_535)
+    """Unacknowledged messages a consumer allows the broker."""
+    max_inflight_messages: int = Field(default=20, ge=1, le=65_535)
+    """Unacknowledged messages a producer allows itself; paho's cost per message grows with it."""
+    keep_alive: WholeSeconds = 60 * SECOND
+    """Silence after which a client pings."""
+    retain: bool = False
+    """The broker keeps the last message of each topic."""
+    topic_prefix: str = Field(default="loadtest", pattern=r"^[^+#$][^+#]*$")
+    """First level of every topic."""
+    username: str | None = None
+    """For a broker that asks."""
+    password: str | None = Field(default=None, exclude=True, repr=False)
+    """Left out of results."""
+    tls: Tls | None = None
+    """For mqtts:// targets."""
+    client_id_prefix: str = Field(default="lt", min_length=1)
+    """First part of every client id."""
+
+    @property
+    def window(self) -> int:
+        """Messages of one producer in flight at most."""
+        return self.max_inflight_messages
+
+    @property
+    def receive_window(self) -> int:
+        """Messages that the broker sends one consumer before it waits; 20 is mosquitto's own limit."""
+        return self.receive_maximum or 20
+
+    def connections(self, producers: int, consumers: int, workers: int) -> int:
+        """Connections to the target: one for each client."""
+        return producers + consumers
+
+
+class Stall(Section):
+    """The relay stops once."""
+
+    at: Duration
+    """After this time of its own running."""
+    duration: Duration
+    """For this long."""
+
+
+class LoopbackSettings(ClientSettings):
+    """A small local relay that needs no broker, with faults on order: the instrument that checks the instrument."""
+
+    name: Literal["loopback"] = "loopback"
+
+    delay: Duration = 0
+    """Added to every message."""
+    stall: Stall | None = None
+    """Stop once, for a while."""
+    capacity: float | None = Field(default=None, ge=0.001)
+    """Messages per second that the relay carries."""
+    capacity_depth: Count = 1
+    """Messages that may pass at once before the capacity holds."""
+    lose_every: Count | None = None
+    """Every n-th message is acknowledged and not delivered."""
+    duplicate_every: Count | None = None
+    """Every n-th message is delivered twice."""
+    swap_every: Count | None = None
+    """Every n-th pair of messages changes places."""
+    corrupt_header_every: Count | None = None
+    """Every n-th message is damaged in its envelope."""
+    corrupt_body_every: Count | None = None
+    """Every n-th message is damaged behind its envelope; seen with checksum: true."""
+    max_pending_messages: Count = 1000
+    """Messages of one producer in flight."""
+    block_if_queue_full: bool = True
+    """Wait when maxPendingMessages are in flight; otherwise such messages fail."""
+
+    @property
+    def window(self) -> int:
+        """Messages of one producer in flight at most."""
+        return self.max_pending_messages
+
+    @property
+    def receive_window(self) -> int:
+        """What the relay does not get rid of waits in the relay: a consumer prefetches nothing."""
+        return 0
+
+    def connections(self, producers: int, consumers: int, workers: int) -> int:
+        """Connections to the relay: one for each producer and consumer."""
+        return producers + consumers
+
+
+DRIVERS: dict[str, type[ClientSettings]] = {"pulsar": PulsarSettings, "mqtt": MqttSettings, "loopback": LoopbackSettings}

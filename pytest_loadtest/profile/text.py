@@ -1,0 +1,178 @@
+"""YAML text → plain values, each with its place in the text, and everything that YAML itself would pass silently.
+
+PyYAML reads YAML 1.1: a duplicate key wins quietly, ``no`` is false, ``1:30`` is 90 and ``010`` is 8. Here each of these is a problem.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from pytest_loadtest.errors import Problem
+
+Path = tuple[str | int, ...]
+
+_TAG = "tag:yaml.org,2002:"
+_PLAIN_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
+_TEXT_TAGS = ("str", "timestamp", "value", "merge")  # a date is only text in a profile
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a key or a value stands, 1-based, and a scalar as it is written."""
+
+    line: int
+    column: int
+    written: str = ""
+
+
+@dataclass(slots=True)
+class Document:
+    """A read text.
+
+    :param value: mappings, lists, text, numbers, booleans, None; keys are text as written.
+    :param values: place of each value by its path. :param keys: place of each key by the path of its value.
+    :param broken: paths whose values the problems already speak of.
+    """
+
+    value: Any = None
+    values: dict[Path, Place] = field(default_factory=dict)
+    keys: dict[Path, Place] = field(default_factory=dict)
+    broken: set[Path] = field(default_factory=set)
+    problems: list[Problem] = field(default_factory=list)
+
+    def known(self, path: Path) -> Path:
+        """The longest part of ``path`` that the text has."""
+        while path not in self.values:
+            path = path[:-1]
+        return path
+
+    def problem(self, path: Path, message: str, suggestion: str = "", *, at_key: bool = False) -> Problem:
+        """A problem with the value (or the key) at ``path``, or at what holds it."""
+        path = self.known(path)
+        place = self.keys.get(path, self.values[path]) if at_key else self.values[path]
+        return Problem(place.line, place.column, message, suggestion)
+
+    def refuse(self, path: Path, message: str, suggestion: str) -> None:
+        """Note a problem with the value at ``path``, which is of no more use."""
+        self.problems.append(self.problem(path, f"{'.'.join(map(str, path))}: {message}", suggestion))
+        self.broken.add(path)
+
+
+def read(text: str) -> Document:
+    """Read one YAML document; never raises: what is wrong is in :attr:`Document.problems`, and then ``value`` may be None."""
+    document = Document(values={(): Place(1, 1)})
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        document.problems.append(_syntax(error, text))
+    except yaml.reader.ReaderError as error:
+        lines = text[: error.position].split("\n")
+        document.problems.append(Problem(len(lines), len(lines[-1]) + 1, f"character {_character(error.character)} is not allowed in YAML"))
+    except RecursionError:
+        document.problems.append(Problem(1, 1, "nested too deeply"))
+    else:
+        if root is None:
+            document.problems.append(Problem(1, 1, "the profile is empty", "start with name:, producerRate:, messageSize:, testDuration:"))
+        elif not isinstance(root, yaml.MappingNode):
+            document.problems.append(Problem(1, 1, f"a profile is a mapping, not {_kind(root)}", "write key: value lines, name: first"))
+        else:
+            document.value = _build(root, (), document, set())
+    return document
+
+
+def _build(node: yaml.Node, path: Path, document: Document, seen: set[int]) -> Any:
+    """The node's value; notes places and problems on the way. Each node is visited once, so that no alias can blow up."""
+    place = Place(node.start_mark.line + 1, node.start_mark.column + 1, node.value if isinstance(node, yaml.ScalarNode) else "")
+    document.values[path] = place
+    if id(node) in seen:
+        document.values[path] = document.keys.get(path, place)  # the node only knows where its anchor stands
+        document.refuse(path, "aliases (*name) are not read", "write the value out")
+        return None
+    seen.add(id(node))
+    if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
+        return _mapping(node, path, document, seen)
+    if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
+        return [_build(item, (*path, i), document, seen) for i, item in enumerate(node.value)]
+    if isinstance(node, yaml.ScalarNode):
+        return _scalar(node, path, document)
+    document.refuse(path, f"tag {node.tag.replace(_TAG, '!!')} is not allowed", "remove it")
+    return None
+
+
+def _mapping(node: yaml.MappingNode, path: Path, document: Document, seen: set[int]) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for key, item in node.value:
+        line, column = key.start_mark.line + 1, key.start_mark.column + 1
+        if not isinstance(key, yaml.ScalarNode):
+            document.problems.append(Problem(line, column, f"a key must be text, not {_kind(key)}"))
+        elif key.tag == _TAG + "merge":
+            document.problems.append(Problem(line, column, "merge keys (<<) are not read", "write the keys out"))
+        elif key.value in value:
+            first = document.keys[*path, key.value]
+            document.problems.append(Problem(line, column, f"duplicate key {key.value!r}, first given in line {first.line}", "remove one"))
+        else:
+            document.keys[*path, key.value] = Place(line, column, key.value)
+            value[key.value] = _build(item, (*path, key.value), document, seen)
+    return value
+
+
+def _scalar(node: yaml.ScalarNode, path: Path, document: Document) -> Any:
+    tag, text = node.tag.removeprefix(_TAG), node.value
+    if tag in _TEXT_TAGS:
+        return text
+    if tag == "null":
+        document.refuse(path, "no value", "give it one, or remove the key")
+        return None
+    if tag not in ("bool", "int", "float"):
+        document.refuse(path, f"tag {node.tag.replace(_TAG, '!!')} is not allowed", "remove it")
+        return None
+    try:
+        value = yaml.SafeLoader("").construct_object(node)
+    except (ValueError, KeyError):
+        document.refuse(path, f"{text!r} is not what its tag says", "remove the tag")
+        return None
+    if tag == "bool" and text.lower() not in ("true", "false"):
+        document.refuse(path, f"YAML reads {text} as {str(value).lower()}", f'write {str(value).lower()}, or "{text}" for the text')
+    elif (tag == "int" and not _PLAIN_INTEGER.fullmatch(text)) or ":" in text:
+        document.refuse(path, f"YAML reads {text} as {value}", _number_hint(text, value))
+    return value
+
+
+def _number_hint(text: str, value: float) -> str:
+    if ":" in text:
+        return f"for minutes and seconds write {value}s; for text quote it"
+    decimal = text.lstrip("+-0_") or "0"
+    return f"write {decimal}, or {value} if that is meant" if decimal.isdecimal() else f"write {value}"
+
+
+def _syntax(error: yaml.MarkedYAMLError, text: str) -> Problem:
+    mark = error.problem_mark or error.context_mark
+    row, column = (mark.line, mark.column) if mark else (0, 0)
+    lines = text.splitlines()
+    line = lines[row] if row < len(lines) else ""
+    what = ", ".join(part for part in (error.context, error.problem) if part)
+    return Problem(row + 1, column + 1, f"not valid YAML: {what}", _syntax_hint(line))
+
+
+def _syntax_hint(line: str) -> str:
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        return "indent with spaces, not with tabs"
+    bound = re.search(r":\s*[<>]=?\s*(\S+)", line)
+    if bound:
+        return f"write the bound alone, {bound[1]}: each metric knows its direction"
+    value = re.search(r":\s+([%@`*&!|][^#]*)", line)
+    return f'quote the value: "{value[1].strip()}"' if value else ""
+
+
+def _character(character: int | str | bytes) -> str:
+    return f"U+{character:04X}" if isinstance(character, int) else repr(character)
+
+
+def _kind(node: yaml.Node) -> str:
+    if isinstance(node, yaml.ScalarNode):
+        return repr(node.value)
+    return "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"

@@ -1,0 +1,209 @@
+"""One run as a JSON document, version 1: everything that any report shows, and nothing that has to be computed again.
+
+Times are ns, rates msg/s, sizes bytes; null means "not measured" or "not applicable", never zero. ``results.schema.json`` beside
+this module describes every key. Unknown keys are not allowed, so that a reader may rely on ``version``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_loadtest.slo import Finding, Verdict, blocked_share, unfit
+from pytest_loadtest.wording import bounds, show
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.measurements import Breakdown, Counts, Histogram, Measurements, Series
+
+VERSION: Final = 1
+PERCENTILES: Final = (50, 75, 90, 95, 99, 99.9, 99.99)
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What a run was, beside what it measured. All mappings are plain JSON values.
+
+    :param test: the test's node id. :param started: wall clock at the start of the measured phase, ISO 8601 with zone; None when it never started.
+    :param scale: factor; None where the profile ran as written. :param scaling: what was shrunk and how, ``{"rate": "2.50 M → 2 000 msg/s"}``.
+    :param profile: the profile as a document. :param plan: summary of the plan. :param broker: name, version, mode, url, settings.
+    :param driver: client, version, applied, not_applied. :param versions: of this package and what it runs on.
+    :param machine: host, cores, memory. :param results: the run's folder, as the user may open it.
+    """
+
+    test: str
+    profile_name: str
+    profile: Mapping[str, Any]
+    seed: int
+    started: str | None
+    results: str
+    scale: float | None = None
+    scaling: Mapping[str, str] = field(default_factory=dict)
+    plan: Mapping[str, Any]
+    broker: Mapping[str, Any]
+    driver: Mapping[str, Any]
+    versions: Mapping[str, str]
+    machine: Mapping[str, Any]
+
+
+def build(facts: RunFacts, verdict: Verdict, measurements: Measurements | None) -> Document:
+    """The document of a run; ``measurements`` is None where the run broke before anything could be measured."""
+    return {
+        "version": VERSION,
+        "test": facts.test,
+        "profile": {"name": facts.profile_name, "document": dict(facts.profile)},
+        "seed": facts.seed,
+        "scale": None if facts.scale is None else {"factor": facts.scale, "changes": dict(facts.scaling)},
+        "started": facts.started,
+        "results": facts.results,
+        "plan": dict(facts.plan),
+        "broker": dict(facts.broker),
+        "driver": dict(facts.driver),
+        "versions": dict(facts.versions),
+        "machine": dict(facts.machine),
+        "verdict": {
+            "outcome": verdict.outcome.value,
+            "reasons": list(verdict.reasons),
+            "findings": [_finding(finding) for finding in verdict.findings],
+        },
+        "measurements": None if measurements is None else _measurements(measurements),
+    }
+
+
+def schema() -> Document:
+    """The JSON Schema (draft 2020-12) of the document."""
+    text = files("pytest_loadtest.report").joinpath("results.schema.json").read_text(encoding="utf-8")
+    document: Document = json.loads(text)
+    return document
+
+
+def dumps(document: Document) -> str:
+    """As text. NaN is not JSON.
+
+    :raises ValueError: a NaN or an infinity got into the document.
+    """
+    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _finding(finding: Finding) -> Document:
+    objective = finding.objective
+    shown = None if finding.observed is None else show(objective, finding.observed)
+    return {
+        "name": objective.name,
+        "metric": objective.metric,
+        "statistic": objective.statistic or None,
+        "unit": objective.unit,
+        "minimum": objective.minimum,
+        "maximum": objective.maximum,
+        "implicit": objective.implicit,
+        "outcome": finding.outcome.value,
+        "observed": finding.observed,
+        "samples": finding.samples,
+        "text": finding.text,
+        "shown": {
+            "observed": "" if shown is None else shown.observed,
+            "bound": bounds(objective) if shown is None else shown.bound,
+            "over": "" if shown is None else shown.over,
+        },
+    }
+
+
+def _measurements(measurements: Measurements) -> Document:
+    m = measurements
+    return {
+        "duration": m.duration,
+        "rate": m.rate,
+        "subscriptions": m.subscriptions,
+        "throughput": m.throughput if m.counts.received else None,
+        "publishRate": m.publish_rate,
+        "bytesSent": m.bytes_sent,
+        "blocked": m.blocked,
+        "blockedShare": blocked_share(m),
+        "counts": _counts(m.counts),
+        "latencies": {
+            "publish": _latency(m.publish),
+            "endToEnd": _latency(m.end_to_end),
+            "sendDelay": _latency(m.send_delay),
+            "ownSendDelay": _latency(m.own_send_delay),
+        },
+        "series": _series(m.series),
+        "topics": [_breakdown(topic) for topic in m.topics],
+        "buckets": [_breakdown(bucket) for bucket in m.buckets],
+        "workers": [
+            {"worker": w.worker, "cpu": w.cpu, "stalled": w.stalled, "longestStall": w.longest_stall, "gc": w.gc} for w in m.workers
+        ],
+        "lost": [
+            {"topic": r.topic, "subscription": r.subscription, "stream": r.stream, "first": r.first, "last": r.last} for r in m.lost
+        ],
+    }
+
+
+def _counts(counts: Counts) -> Document:
+    return {
+        "offered": counts.offered,
+        "sent": counts.sent,
+        "sentInTime": counts.sent_in_time,
+        "acked": counts.acked,
+        "failed": counts.failed,
+        "dropped": counts.dropped,
+        "unknown": counts.unknown,
+        "received": counts.received,
+        "receivedInTime": counts.received_in_time,
+        "lost": counts.lost,
+        "duplicates": counts.duplicates,
+        "outOfOrder": counts.out_of_order,
+        "foreign": counts.foreign,
+        "corrupt": counts.corrupt,
+    }
+
+
+def _latency(histogram: Histogram | None) -> Document | None:
+    """Percentiles that rest on too few samples are null."""
+    if histogram is None or not histogram.n:
+        return None
+    return {
+        "samples": histogram.n,
+        "minimum": histogram.minimum,
+        "maximum": histogram.maximum,
+        "mean": histogram.mean,
+        "total": histogram.total,
+        "negative": histogram.negative,
+        "percentiles": {f"p{p:g}": None if unfit(histogram, p) else histogram.percentile(p) for p in PERCENTILES},
+        "histogram": {"index": histogram.index.tolist(), "count": histogram.count.tolist()},
+    }
+
+
+def _series(series: Series) -> Document:
+    return {
+        "offered": series.offered.tolist(),
+        "sent": series.sent.tolist(),
+        "acked": series.acked.tolist(),
+        "received": series.received.tolist(),
+        "endToEndP50": _numbers(series.end_to_end_p50),
+        "endToEndP99": _numbers(series.end_to_end_p99),
+        "endToEndMax": _numbers(series.end_to_end_max),
+    }
+
+
+def _numbers(values: NDArray[np.float64]) -> Sequence[float | None]:
+    return [value if math.isfinite(value) else None for value in values.tolist()]
+
+
+def _breakdown(part: Breakdown) -> Document:
+    return {
+        "name": part.name,
+        "sent": part.sent,
+        "acked": part.acked,
+        "received": part.received,
+        "bytesSent": part.bytes_sent,
+        "endToEnd": _latency(part.end_to_end),
+        "publish": _latency(part.publish),
+    }

@@ -1,0 +1,58 @@
+"""Latency histograms as an HdrHistogram log (``.hlog``, format 1.3) that the usual viewers and readers open.
+
+The lines are written here, because the library's own log writer leaves out tags; it encodes the histograms.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from hdrh.histogram import HdrHistogram
+
+from pytest_loadtest.measurements import bucket_bounds
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_loadtest.measurements import Histogram, Measurements
+
+DIGITS = 3
+MILLISECOND = 1e6
+"""The unit of the line's maximum; the histograms are in ns."""
+
+
+def write_log(path: Path, measurements: Measurements, started: float) -> None:
+    """One interval per kind of latency, tagged ``publish``, ``end-to-end``, ``send-delay``, ``own-send-delay``, as long as the measured phase.
+
+    :param started: wall clock at the start of the measured phase, seconds since the epoch.
+    """
+    path.write_text("\n".join(log_lines(measurements, started)) + "\n", encoding="ascii")
+
+
+def log_lines(measurements: Measurements, started: float) -> Iterator[str]:
+    """The lines of the log; a kind that was not measured has none."""
+    date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started))
+    yield "#[Histogram log format version 1.3]"
+    yield f"#[StartTime: {started:.3f} (seconds since epoch), {date}]"
+    yield '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"'
+    kinds = {
+        "publish": measurements.publish,
+        "end-to-end": measurements.end_to_end,
+        "send-delay": measurements.send_delay,
+        "own-send-delay": measurements.own_send_delay,
+    }
+    for tag, histogram in kinds.items():
+        if histogram is not None and histogram.n:
+            length, highest = measurements.duration / 1e9, histogram.maximum / MILLISECOND
+            yield f"Tag={tag},0.000,{length:.3f},{highest:.3f},{encode(histogram)}"
+
+
+def encode(histogram: Histogram) -> str:
+    """The library's compressed V2 form, in base64; bucket for bucket the same counts."""
+    encoder = HdrHistogram(1, max(2 * histogram.maximum, 2), DIGITS)
+    for index, count in zip(histogram.index.tolist(), histogram.count.tolist(), strict=True):
+        if not encoder.record_value(bucket_bounds(index)[0], count):
+            raise ValueError(f"bucket {index} lies beyond the histogram's maximum {histogram.maximum} ns")
+    return str(encoder.encode().decode("ascii"))

@@ -1,0 +1,179 @@
+"""One pytest session's load tests: which fleet drives them, and what is said of them at the end.
+
+A session is one of three things: the only process, xdist's controller, or one of its workers.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_loadtest.errors import BrokenRun, LoadtestError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_loadtest.fleet.conductor import Conductor
+    from pytest_loadtest.fleet.local import LocalFleet
+    from pytest_loadtest.fleet.orders import Outcome, Request
+    from pytest_loadtest.fleet.xdist import GangController, GangWorker
+    from pytest_loadtest.result import Load
+
+_WORKERS = pytest.StashKey[int]()
+_ATTEMPTS = pytest.StashKey[int]()
+
+
+class LoadSession:
+    """The fleet of this process, made when it is needed; under xdist at once, because workers get their channel when they start."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._conductor: Conductor | None = None
+        self._local: LocalFleet | None = None
+        self._controller: GangController | None = None
+        self._worker: GangWorker | None = None
+        if "loadtest_channel" in getattr(config, "workerinput", {}):
+            self._join_gang()
+        elif config.pluginmanager.hasplugin("dsession"):
+            self._lead_gang()
+
+    def _join_gang(self) -> None:
+        from pytest_loadtest.fleet.xdist import GangRelease, GangWorker
+
+        self._worker = GangWorker(self._config)
+        self._config.pluginmanager.register(self._worker, "loadtest-worker")
+        self._config.pluginmanager.register(GangRelease(self._worker), "loadtest-release")
+
+    def _lead_gang(self) -> None:
+        from pytest_loadtest.fleet.xdist import GangController
+
+        self._controller = GangController(self._config, self._make_conductor())
+        self._config.pluginmanager.register(self._controller, "loadtest-controller")
+
+    def _make_conductor(self) -> Conductor:
+        from pytest_loadtest.fleet.conductor import Conductor, Options
+        from pytest_loadtest.live import LiveLine
+
+        self._conductor = Conductor(Options.of(self._config), LiveLine(self._config))
+        return self._conductor
+
+    def drive(self, item: pytest.Item, record_property: Callable[[str, object], None]) -> Any:
+        """What the fixture ``load`` is worth: the finished run, or with ``live=True`` the handle that starts it."""
+        from pytest_loadtest.selection import load_mark
+
+        request = self._request(item)
+        if not load_mark(item).live:
+            return self._finished(self._run(request), record_property)
+        if self._worker is not None and not self._worker.leads:
+            return self._run(request)  # a member has no body: it plays its part here, when the lead starts
+        return LiveLoad(lambda: self._finished(self._run(request), record_property))
+
+    def _run(self, request: Request) -> Outcome | None:
+        if self._worker is not None:
+            return self._worker.run(request)
+        if self._local is None:
+            from pytest_loadtest.fleet.local import LocalFleet
+
+            self._local = LocalFleet(self._make_conductor())
+        return self._local.run(request)
+
+    def _finished(self, outcome: Outcome | None, record_property: Callable[[str, object], None]) -> Load | None:
+        if outcome is None:
+            return None
+        for name, value in outcome.properties:
+            record_property(name, value)
+        outcome.load.ensure_judged()
+        return outcome.load
+
+    def _request(self, item: pytest.Item) -> Request:
+        attempt = item.stash[_ATTEMPTS] = item.stash.get(_ATTEMPTS, 0) + 1
+        return request_of(self._config, item, attempt)
+
+    def summarise(self, terminalreporter: Any) -> None:
+        """The summary of every run of the session."""
+        if self._conductor is None or not self._conductor.documents:
+            return
+        from pytest_loadtest.report.terminal import lines
+
+        terminalreporter.section("load tests")
+        for document in self._conductor.documents:
+            for line in lines(document):
+                terminalreporter.write_line(line)
+
+    def close(self) -> None:
+        """Stop whatever this session started."""
+        for part in (self._local, self._controller, self._conductor):
+            if part is not None:
+                part.close()
+
+
+class LiveLoad:
+    """What ``load`` is in the body of a ``live=True`` test."""
+
+    def __init__(self, run: Callable[[], Any]) -> None:
+        self._run = run
+
+    def start(self) -> Load:
+        """Drive the load to its end and return the result.
+
+        :raises BrokenRun: the run cannot be judged: pytest's *error*, not *failed*.
+        """
+        __tracebackhide__ = True
+        result: Load = self._run()
+        return result
+
+
+def request_of(config: pytest.Config, item: pytest.Item, attempt: int) -> Request:
+    """What a load test asks for.
+
+    :raises UsageError: something that cannot be.
+    """
+    from pytest_loadtest import profile as profiles
+    from pytest_loadtest.fleet.orders import Request
+    from pytest_loadtest.selection import load_mark, load_profile
+
+    mark, (profile, path) = load_mark(item), load_profile(config, item)
+    return Request(
+        nodeid=item.nodeid, attempt=attempt, profile=profile, source=os.path.relpath(path, config.rootpath),
+        payload_file=profiles.payload(profile, path), broker=mark.broker, target=mark.target, admin=mark.admin,
+    )  # fmt: skip
+
+
+def settle(report: pytest.TestReport, error: BaseException) -> None:
+    """Make a broken run an error with a text for people; xdist and JUnit take it from the report."""
+    if isinstance(error, (BrokenRun, UsageError)):
+        report.longrepr = str(error)
+        if isinstance(error, BrokenRun) and report.when == "call":
+            report.when = "setup"
+    elif isinstance(error, AssertionError) and type(error).__name__ == "SloMissed":
+        report.longrepr = str(error)
+
+
+def remember_workers(config: pytest.Config) -> None:
+    """Note how many workers were asked for and start none: a plan runs nothing."""
+    asked = config.option.numprocesses
+    if asked in ("auto", "logical"):
+        asked = config.hook.pytest_xdist_auto_num_workers(config=config)
+    config.stash[_WORKERS] = int(asked or 0) or len(config.option.tx or ()) or 1
+    config.option.numprocesses, config.option.tx, config.option.dist = None, [], "no"
+
+
+def print_plans(session: pytest.Session) -> None:
+    """The plan of every load test that was collected."""
+    from pytest_loadtest.fleet.conductor import Conductor, Options
+
+    config = session.config
+    reporter: Any = config.pluginmanager.getplugin("terminalreporter")
+    workers, conductor = config.stash.get(_WORKERS, 1), Conductor(Options.of(config), None)
+    for item in session.items:
+        if item.get_closest_marker("load"):
+            reporter.write_line("")
+            reporter.write_line(item.nodeid, bold=True)
+            try:
+                lines = conductor.plan_lines(request_of(config, item, attempt=1), workers)
+            except LoadtestError as error:
+                lines = [str(error)]
+            for line in lines:
+                reporter.write_line(f"  {line}")

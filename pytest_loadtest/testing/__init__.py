@@ -1,0 +1,17 @@
+"""For tests of drivers and of the engine: a clock that stands still, a driver without a target, and the promises of a driver.
+
+A driver's own tests run the kit against a running target::
+
+    @pytest.mark.parametrize("check", DRIVER_CHECKS, ids=lambda check: check.__name__)
+    def test_keeps_the_promises_of_a_driver(check, subject):
+        check(subject)
+
+Each check opens a run of its own, so that checks can be run in any order and side by side.
+"""
+
+from pytest_loadtest.testing.clock import FakeClock
+from pytest_loadtest.testing.conformance import DRIVER_CHECKS, check_driver
+from pytest_loadtest.testing.null_driver import NullDriver
+from pytest_loadtest.testing.rig import Rig, Subject, rig
+
+__all__ = ["DRIVER_CHECKS", "FakeClock", "NullDriver", "Rig", "Subject", "check_driver", "rig"]

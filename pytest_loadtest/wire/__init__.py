@@ -1,0 +1,1 @@
+"""Protocol cores without I/O: bytes in, events out, and back."""

@@ -1,0 +1,144 @@
+"""Run folders for tests: generated messages with known faults, written as workers write them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pytest_loadtest.measurements import WorkerEvidence
+from pytest_loadtest.quantities import MILLISECOND, SECOND
+from pytest_loadtest.samples import KINDS, Flag, Status
+from pytest_loadtest.stats import Recorded, Run
+
+START = 7_000 * SECOND
+NONCE = 0xC0FFEE
+Rows = dict[str, Any]
+
+
+def make_run(*, streams: int = 4, topics: int = 2, subscriptions: int = 1, messages: int = 100, first: int = 0, **changes: Any) -> Run:
+    """A plan in which stream ``s`` sends ``messages`` (+ 1 for odd streams) of the shared topics, two seconds long."""
+    starts = np.full(streams, first, np.int64) + np.arange(streams) % 3 * (first > 0)
+    run = Run(
+        start=START, duration=2 * SECOND, rate=streams * messages / 2, topics=topics, subscriptions=subscriptions, ordered=True,
+        publish_acks=True, buckets=("0-256", "256-1024", "1KB-4KB"), stream_topics=np.arange(streams) % topics, first=starts,
+        end=starts + messages + np.arange(streams) % 2,
+    )  # fmt: skip
+    return dataclasses.replace(run, **changes)
+
+
+def generate(run: Run, seed: int) -> tuple[Rows, Rows]:
+    """Sent and received rows of the run with every fault there is, and some rows that are not measured."""
+    rng = np.random.default_rng(seed)
+    lengths = run.end - run.first
+    stream = np.repeat(np.arange(len(lengths)), lengths)
+    seq = np.concatenate([np.arange(first, end) for first, end in zip(run.first, run.end, strict=True)]) if len(lengths) else stream
+    n = len(seq)
+    intended = run.start + rng.integers(0, run.duration, n)
+    status = rng.choice([Status.ACKED, Status.FAILED, Status.DROPPED, Status.UNKNOWN], n, p=[0.9, 0.03, 0.03, 0.04]).astype(np.int8)
+    blocked = np.where(rng.random(n) < 0.2, rng.integers(0, 40 * MILLISECOND, n), 0)
+    out = intended + rng.integers(-2, 30 * MILLISECOND, n) + blocked // 2
+    acked = out + rng.lognormal(15, 2, n).astype(np.int64)
+    sent = {
+        "stream": stream, "topic": run.stream_topics[stream], "bucket": rng.integers(0, len(run.buckets), n),
+        "size": rng.integers(16, 4096, n), "status": status, "seq": seq, "intended": intended,
+        "sent": np.where(status == Status.DROPPED, 0, out), "acked": np.where(status == Status.ACKED, acked, 0), "blocked": blocked,
+    }  # fmt: skip
+    received = _copies(run, sent, rng)
+    return _with_others(sent, rng), _with_others(received, rng)
+
+
+def _copies(run: Run, sent: Rows, rng: np.random.Generator) -> Rows:
+    parts: list[Rows] = []
+    for subscription in range(run.subscriptions):
+        reached = np.isin(sent["status"], [Status.ACKED, Status.UNKNOWN]) & (rng.random(len(sent["seq"])) > 0.1)
+        reached[: len(reached) // 5] &= rng.random() < 0.5  # sometimes a long range is lost
+        copies = np.where(reached, rng.choice([1, 2, 3], len(reached), p=[0.9, 0.07, 0.03]), 0)
+        rows = {name: np.repeat(sent[name], copies) for name in ("stream", "topic", "bucket", "size", "seq", "intended")}
+        n = len(rows["seq"])
+        rows["subscription"] = np.where(rng.random(n) < 0.01, run.subscriptions + 3, subscription)
+        rows["topic"] = np.where(rng.random(n) < 0.02, rows["topic"] + 1, rows["topic"])
+        rows["consumer"] = rng.integers(0, 4, n)
+        flags = rng.choice([0, Flag.LATE], n, p=[0.8, 0.2]) | rng.choice([0, Flag.CORRUPT, Flag.REDELIVERED], n, p=[0.9, 0.05, 0.05])
+        rows["flags"] = flags
+        rows["received"] = rows["intended"] + (rng.lognormal(17, 2.5, n).astype(np.int64) - 5 * MILLISECOND)
+        parts.append(rows)
+    mixed = {column.name: np.concatenate([part[column.name] for part in parts]) for column in KINDS["received"]}
+    order = rng.permutation(len(mixed["seq"]))
+    return {name: column[order] for name, column in mixed.items()}
+
+
+def _with_others(rows: Rows, rng: np.random.Generator) -> Rows:
+    """Add copies of some rows as the warm-up's: sequences far outside the measured ones."""
+    picked = rng.random(len(rows["seq"])) < 0.05
+    others = {name: column[picked] for name, column in rows.items()} | {"seq": rows["seq"][picked] + 1_000_000}
+    return {name: np.concatenate([column, others[name]]) for name, column in rows.items()}
+
+
+def empty(kind: str) -> Rows:
+    """No rows."""
+    return {column.name: np.zeros(0, column.type) for column in KINDS[kind]}
+
+
+def make_recorded(workers: int) -> Recorded:
+    """What the workers of :func:`write_run` count, each foreign 2, corrupt 1."""
+    evidence = tuple(WorkerEvidence(worker=f"gw{i}", cpu=0.25 + i, stalled=i, longest_stall=2 * i, gc=3 * i) for i in range(workers))
+    return Recorded(foreign=2 * workers, corrupt=workers, workers=evidence)
+
+
+def write_run(folder: Path, run: Run, sent: Rows, received: Rows, *, workers: int = 2, chunk: int = 150) -> Path:
+    """Write a whole run folder: sent rows to workers by stream, received rows by turns, ``chunk`` rows a file."""
+    recorded = make_recorded(workers)
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps(_document(run, workers)))
+    for i, evidence in enumerate(recorded.workers):
+        mine = {"sent": np.flatnonzero(sent["stream"] % workers == i), "received": np.arange(i, len(received["seq"]), workers)}
+        manifest: dict[str, Any] = {
+            "version": 1, "worker": f"gw{i}", "nonce": NONCE, "clean": True, "foreign": 2, "corrupt": 1, "stragglers": 0,
+            "evidence": {name: value for name, value in dataclasses.asdict(evidence).items() if name != "worker"},
+        }  # fmt: skip
+        for kind, rows in (("sent", sent), ("received", received)):
+            (folder / kind).mkdir(exist_ok=True)
+            manifest[kind] = _write_kind(folder, kind, {name: column[mine[kind]] for name, column in rows.items()}, f"gw{i}", chunk)
+        streams, counts = np.unique(sent["stream"][mine["sent"]], return_counts=True)
+        manifest["sent"]["streams"] = {
+            str(stream): [int(run.first[stream]), int(run.end[stream]) - 1, int(count)] for stream, count in zip(streams, counts, strict=True)
+        }
+        (folder / f"gw{i}.manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def _document(run: Run, workers: int) -> dict[str, Any]:
+    plain = {name: getattr(run, name) for name in ("start", "duration", "rate", "topics", "subscriptions", "ordered", "publish_acks")}
+    streams = {"count": len(run.first), "topics": run.stream_topics.tolist(), "first": run.first.tolist(), "end": run.end.tolist()}
+    known = {"version": 1, "run": "r1", "nonce": NONCE, "workers": [f"gw{i}" for i in range(workers)], "buckets": list(run.buckets)}
+    return known | plain | {"streams": streams, "profile": {}, "seed": 0, "scale": 1.0}
+
+
+def _write_kind(folder: Path, kind: str, rows: Rows, worker: str, chunk: int) -> dict[str, Any]:
+    files = []
+    for number, low in enumerate(range(0, len(rows["seq"]), chunk), start=1):
+        name = f"{worker}-{number:06d}.parquet"
+        part = {column.name: rows[column.name][low : low + chunk].astype(column.type) for column in KINDS[kind]}
+        pq.write_table(pa.table(part), folder / kind / name, compression="zstd", use_dictionary=False)
+        files.append({"name": name, "rows": len(part["seq"])})
+    return {"rows": len(rows["seq"]), "files": files}
+
+
+def differences(one: Any, other: Any, path: str = "measurements") -> list[str]:
+    """Where two measurements differ, arrays compared by type and value; empty when they are equal to the bit."""
+    if dataclasses.is_dataclass(one) and type(one) is type(other):
+        names = [field.name for field in dataclasses.fields(one)]
+        return [found for name in names for found in differences(getattr(one, name), getattr(other, name), f"{path}.{name}")]
+    if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
+        return [found for i, pair in enumerate(zip(one, other, strict=True)) for found in differences(*pair, f"{path}[{i}]")]
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        same = one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    else:
+        same = type(one) is type(other) and one == other
+    return [] if same else [f"{path}: {one!r} is not {other!r}"]

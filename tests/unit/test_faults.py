@@ -1,0 +1,154 @@
+"""Faults of the loopback relay, without a relay."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_loadtest.brokers import faults as what
+from pytest_loadtest.brokers.faults import Batch, Faults, Gate
+from pytest_loadtest.profile.settings import LoopbackSettings, Stall
+from pytest_loadtest.quantities import MILLISECOND, SECOND
+
+EVERY = st.none() | st.integers(1, 9)
+
+
+def batch(first: int, count: int) -> Batch:
+    """Payload of seq is its last digit, as often as the digit says and once more."""
+    seq = np.arange(first, first + count)
+    size = (seq % 10 + 1).astype(np.int32)
+    return Batch(seq, size, np.repeat(seq % 10, size).astype(np.uint8))
+
+
+def test_settings_cross_as_text_and_come_back():
+    """What the profile says arrives in the relay, and what is left alone is not mentioned."""
+    settings = LoopbackSettings(
+        delay=20 * MILLISECOND, stall=Stall(at=1_500_000, duration=2 * SECOND), capacity=5000.5, capacity_depth=7, lose_every=1000, swap_every=3
+    )
+    text = what.relay_settings(settings)
+    assert text == {
+        "delay": "20ms",
+        "stallAt": "1500us",
+        "stallDuration": "2s",
+        "capacity": "5000.5",
+        "capacityDepth": "7",
+        "loseEvery": "1000",
+        "swapEvery": "3",
+    }
+    wanted = Faults(
+        delay=20 * MILLISECOND, stall_at=1_500_000, stall_duration=2 * SECOND, capacity=5000.5, capacity_depth=7, lose_every=1000, swap_every=3
+    )
+    assert what.parse(text) == wanted
+
+
+@given(st.integers(0, 10**15))
+def test_durations_cross_exactly(ns):
+    """A delay in ns is the same number on the other side."""
+    settings = SimpleNamespace(**{**vars(LoopbackSettings()), "delay": ns})
+    assert what.parse(what.relay_settings(settings)).delay == ns
+
+
+@pytest.mark.parametrize("settings", [{"dealy": "1ms"}, {"delay": "1"}, {"loseEvery": "0"}, {"capacity": "0"}, {"loseEvery": "x"}])
+def test_wrong_settings_are_refused(settings):
+    """Unknown names, missing units and impossible numbers are errors that name the value."""
+    with pytest.raises(ValueError, match="dealy|'1'|loseEvery=0|capacity=0|'x'"):
+        what.parse(settings)
+
+
+def test_without_faults_messages_go_at_once():
+    """The gate of a relay without faults changes nothing."""
+    assert Gate(Faults(), 100).release(150, 7) == [(150, 7)]
+
+
+@pytest.mark.parametrize(
+    ("arrival", "release"),
+    [(0, 5), (999, 1004), (994, 999), (995, 1500), (1000, 1505), (1200, 1505), (1499, 1505), (1500, 1505), (1600, 1605)],
+)
+def test_a_stall_stops_the_clock_of_the_relay(arrival, release):
+    """Stall of 500 at 1000 with a delay of 5: what should leave at 1000 or later leaves 500 later; arrivals meanwhile wait for its end."""
+    gate = Gate(Faults(stall_at=1000, stall_duration=500, delay=5), 10**9)
+    expected = release + 500 if arrival == 999 else release
+    assert gate.release(10**9 + arrival, 1) == [(10**9 + expected, 1)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50 * MILLISECOND), st.integers(1, 400)), min_size=1, max_size=10),
+    st.integers(1, 300),
+    st.sampled_from([500.0, 5000.0, 1e6]),
+)
+def test_capacity_is_a_token_bucket(arrivals, depth, capacity):
+    """In any window of time at most depth + capacity · time messages leave, none before it came, and none a grain later than need be."""
+    gate = Gate(Faults(capacity=capacity, capacity_depth=depth), 0)
+    now, left, came = 0, [], []
+    for gap, count in arrivals:
+        now += gap
+        came += [now] * count
+        for release, n in gate.release(now, count):
+            left += [release] * n
+    times = np.array(left)
+    assert len(left) == len(came)
+    assert np.all(np.diff(times) >= 0)
+    assert np.all(times >= np.array(came))
+    for start in range(0, len(times), 37):
+        allowed = depth + (times[start:] - times[start] + MILLISECOND) * capacity / 1e9 + 1e-6
+        assert np.all(np.arange(1, len(times) - start + 1) <= allowed + 1)
+    busiest = max(came) + max(0, len(came) - depth) * 1e9 / capacity + 2 * MILLISECOND
+    assert times[-1] <= busiest
+
+
+def expected(faults: Faults, seq: list[int]) -> list[int]:
+    """The definition, message by message."""
+    order = list(seq)
+    if faults.swap_every:
+        period = 2 * faults.swap_every
+        for i in range(len(order) - 1):
+            if order[i] % period == period - 2 and order[i + 1] == order[i] + 1:
+                order[i], order[i + 1] = order[i + 1], order[i]
+    kept = [n for n in order if not faults.lose_every or n % faults.lose_every != faults.lose_every - 1]
+    twice = faults.duplicate_every
+    return [n for n in kept for _ in range(2 if twice and n % twice == twice - 1 else 1)]
+
+
+@given(st.integers(0, 50), st.integers(1, 60), EVERY, EVERY, EVERY)
+def test_loss_duplicates_and_swaps_hit_exactly(first, count, lose, duplicate, swap):
+    """Sequences, sizes and payloads are those of the definition, in its order."""
+    faults = Faults(lose_every=lose, duplicate_every=duplicate, swap_every=swap)
+    seq, size, payloads = what.delivered(faults, batch(first, count))
+    wanted = expected(faults, list(range(first, first + count)))
+    assert seq.tolist() == wanted
+    assert size.tolist() == [n % 10 + 1 for n in wanted]
+    assert b"".join(payloads) == b"".join(bytes([n % 10]) * (n % 10 + 1) for n in wanted)
+
+
+@given(st.integers(1, 5), st.lists(st.integers(1, 7), min_size=1, max_size=12))
+def test_pairs_are_swapped_across_batches(swap, counts):
+    """Holding the first of a pair back and joining it to the next batch gives what one batch would give."""
+    faults = Faults(swap_every=swap)
+    came: list[int] = []
+    held: Batch | None = None
+    first = 0
+    for count in counts:
+        part = batch(first, count)
+        first += count
+        part = part if held is None else held.join(part)
+        part, held = part.split(len(part) - what.hold_back(faults, part))
+        if len(part):
+            came += what.delivered(faults, part)[0].tolist()
+    came += held.seq.tolist() if held is not None else []
+    assert came == expected(faults, list(range(first)))
+
+
+@given(st.lists(st.sampled_from([3, 16, 20, 31, 32, 33, 100]), min_size=1, max_size=40), EVERY, EVERY)
+def test_damage_is_one_byte_where_it_should_be(sizes, header, body):
+    """A hit header has one byte changed in its head, a hit body one behind it, and nothing else is touched."""
+    size = np.array(sizes, np.int32)
+    part = Batch(np.arange(len(sizes)), size, np.zeros(sum(sizes), np.uint8))
+    what.damage(Faults(corrupt_header_every=header, corrupt_body_every=body), part)
+    for n, payload in enumerate(np.split(part.payload, np.cumsum(size)[:-1])):
+        head = 16 if len(payload) < 32 else 32
+        assert np.count_nonzero(payload[:head]) == (header is not None and n % header == header - 1)
+        assert np.count_nonzero(payload[head:]) == (body is not None and n % body == body - 1 and len(payload) > head)

@@ -1,0 +1,138 @@
+"""The grammar of ``slo:``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_loadtest import slo
+from pytest_loadtest.objectives import COUNTS, IMPLICIT, METRICS, Objective, ObjectiveErrors, explicit, parse, scale
+
+
+def problems(section: dict[Any, Any]) -> list[tuple[Any, ...]]:
+    with pytest.raises(ObjectiveErrors) as caught:
+        parse(section)
+    return caught.value.problems
+
+
+def only(section: dict[Any, Any]) -> Objective:
+    (objective,) = explicit(parse(section))
+    return objective
+
+
+def test_the_designs_example_is_read_in_its_own_order() -> None:
+    """Each metric has its direction and its unit; a percentage becomes a share."""
+    section = {"throughput": "99%", "endToEndLatency": {"p50": "20ms", "p99": "100ms", "max": "2s"}, "loss": 0, "duplicates": "0.01%"}
+    found = [(o.name, o.minimum, o.maximum, o.unit) for o in explicit(parse(section))]
+    assert found == [
+        ("throughput", 0.99, None, "ratio"),
+        ("endToEndLatency.p50", None, 20e6, "ns"),
+        ("endToEndLatency.p99", None, 100e6, "ns"),
+        ("endToEndLatency.max", None, 2e9, "ns"),
+        ("loss", None, 0, "messages"),
+        ("duplicates", None, pytest.approx(0.0001), "ratio"),
+    ]
+
+
+@pytest.mark.parametrize("text", [5000, "5000", "5000/s", "5_000 msg/s", "5e3", 5000.0])
+def test_an_absolute_throughput_is_messages_per_second(text: object) -> None:
+    """With or without its unit, and as YAML reads it."""
+    assert (only({"throughput": text}).minimum, only({"throughput": text}).unit) == (5000, "msg/s")
+
+
+def test_both_bounds_where_both_are_wanted() -> None:
+    """``{min:, max:}`` works for every metric."""
+    both = only({"publishLatency": {"p99": {"min": "1ms", "max": "50ms"}}})
+    assert (both.minimum, both.maximum) == (1e6, 50e6)
+    assert only({"duplicates": {"min": 1}}).maximum is None
+
+
+@pytest.mark.parametrize(("key", "name"), [("p99.90", "p99.9"), ("p50.0", "p50"), ("p99.999", "p99.999"), ("p0.5", "p0.5")])
+def test_a_percentile_has_one_spelling(key: str, name: str) -> None:
+    """Trailing zeros do not make another percentile."""
+    objective = only({"endToEndLatency": {key: "1s"}})
+    assert (objective.statistic, objective.percentile) == (name, float(name[1:]))
+
+
+@given(st.sets(st.sampled_from(METRICS)))
+def test_an_implicit_objective_holds_exactly_where_the_section_names_none(named: set[str]) -> None:
+    """Naming a metric overrides its implicit bound and no other."""
+    values: dict[str, object] = {metric: "1%" if metric in (*COUNTS, "sent", "throughput") else {"p50": "1s"} for metric in named}
+    found = parse(values)
+    assert {o.metric for o in found if o.implicit} == {o.metric for o in IMPLICIT} - named
+    assert {o.metric for o in explicit(found)} == named
+
+
+def test_an_empty_section_has_no_explicit_objective() -> None:
+    """It is allowed; the caller makes ``assert_slo()`` a usage error."""
+    assert explicit(parse({})) == ()
+
+
+def test_all_problems_are_told_at_once_with_path_and_suggestion() -> None:
+    """One mistake never hides another."""
+    found = problems({"thruput": 1, "endToEndLatency": {"p99": 20, "mx": "1s"}, "loss": "101%"})
+    assert [(path, hint) for path, _, hint in found] == [
+        (("thruput",), "did you mean throughput?"),
+        (("endToEndLatency", "p99"), "write 20ms or 20s"),
+        (("endToEndLatency", "mx"), "did you mean max?"),
+        (("loss",), "write 100% or less"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"endToEndLatency": {"p100.1": "1s"}}, "out of range"),
+        ({"endToEndLatency": {"p0": "1s"}}, "out of range"),
+        ({"endToEndLatency": {"p999": "1s"}}, "out of range"),
+        ({"endToEndLatency": {"p100": "1s"}}, "largest"),
+        ({"endToEndLatency": {"p99": "1s", "p99.0": "2s"}}, "same percentile"),
+        ({"endToEndLatency": {"p99": "5 parsecs"}}, "duration"),
+        ({"endToEndLatency": {"p99": "0ms"}}, "can never hold"),
+        ({"endToEndLatency": {"p99": "-5ms"}}, "negative"),
+        ({"endToEndLatency": {"min": "5ms"}}, "either way"),
+        ({"endToEndLatency": {99: "5ms"}}, "not a statistic"),
+        ({"endToEndLatency": "100ms"}, "which statistic"),
+        ({"endToEndLatency": {}}, "no statistic"),
+        ({"endToEndLatency": None}, "no statistic"),
+        ({"loss": -1}, "negative"),
+        ({"loss": 0.01}, "whole number"),
+        ({"loss": "5/s"}, "whole number"),
+        ({"loss": None}, "no value"),
+        ({"loss": True}, "not a bound"),
+        ({"loss": float("nan")}, "not a bound"),
+        ({"loss": [1]}, "not a bound"),
+        ({"loss": {}}, "no bound"),
+        ({"loss": {"maximum": 1}}, "not a bound"),
+        ({"loss": {"min": 5, "max": 1}}, "above max"),
+        ({"throughput": {"min": "99%", "max": 5000}}, "different units"),
+        ({"throughput": "99 percent"}, "not a rate"),
+        ({"throughput": 0}, "holds for every run"),
+        ({"sent": 5000}, "not a share"),
+        ({"sent": "%"}, "not a percentage"),
+        ({7: 1}, "not a metric"),
+    ],
+)
+def test_a_wrong_bound_is_named(section: dict[Any, Any], message: str) -> None:
+    """Each mistake has its own words."""
+    ((path, text, _),) = problems(section)
+    assert message in text
+    assert path[0] == next(iter(section))
+
+
+@given(st.floats(1e-6, 1, exclude_min=True))
+def test_scaling_moves_absolute_throughput_and_nothing_else(factor: float) -> None:
+    """Shares, latencies and counts keep their bounds."""
+    before = parse({"throughput": "5000/s", "endToEndLatency": {"p99": "1s"}, "duplicates": "1%", "loss": 5})
+    after = scale(before, factor)
+    assert after[0].minimum == 5000 * factor
+    assert after[1:] == before[1:]
+    assert scale(parse({"throughput": "99%"}), factor) == parse({"throughput": "99%"})
+
+
+def test_the_grammar_is_reached_through_slo() -> None:
+    """Callers need one module."""
+    assert slo.parse is parse
