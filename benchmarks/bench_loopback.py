@@ -12,8 +12,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from pytest_loadtest import payloads
 from pytest_loadtest.drivers._base import Burst, ConsumerSpec, DriverContext, ProducerSpec, TargetAddress, TopicSpec
 from pytest_loadtest.drivers.loopback import LoopbackDriver
 from pytest_loadtest.profile.settings import LoopbackSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -37,15 +41,12 @@ def relay() -> Iterator[tuple[int, int]]:
 
 def cpu_of(pid: int) -> float:
     """Seconds."""
-    with open(f"/proc/{pid}/stat") as stat:
-        fields = stat.read().rpartition(")")[2].split()
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def run(port: int, pid: int, *, size: int, burst: int, rate: float | None, seconds: float) -> str:
-    pool = payloads.build_pool(
-        buckets=None, message_size=size, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=False, max_size=None
-    )
+    pool = payloads.build_pool(buckets=None, message_size=size, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=False, max_size=None)
     topic = TopicSpec(index=0)
     driver = LoopbackDriver(
         DriverContext(

@@ -5,9 +5,8 @@ Compact form, 16 bytes, for payloads of 16 to 31: magic u8, version u8, nonce u1
 u32, check u32; it leaves out ``intended``, which the plan's arithmetic gives. Which of the two follows from the payload's size.
 
 ``check`` is a multilinear hash (strongly universal over random constants: Lemire and Kaser, "Strongly universal string hashing
-is fast", 2014) over the other words, 64 bits at a time: each word, with its upper half folded into the lower one, times an odd
-constant of its own; the check is the upper half of the sum. With these constants no damage of one byte or of two bits passes as
-whole (a test goes through them all); any other damage passes once in 2**32.
+is fast", 2014): every other 32-bit word times an odd 64-bit constant of its own; the upper half of their sum is the check. With
+these constants no damage of one byte or of two bits passes as whole (a test goes through them all); other damage passes once in 2**32.
 """
 
 from __future__ import annotations
@@ -32,12 +31,16 @@ CORRUPT: Final = 2
 _VERSION: Final = 1
 _MARK: Final = 0x4C50 | _VERSION << 16  # "PL" and the version: the first three bytes
 _COMPACT_MARK: Final = 0x63 | _VERSION << 8  # "c", which begins no full form
-_WORD: Final = np.dtype("<u8")
-_ODD: Final = (0x9FB21C651E98DF25, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93, 0xE7037ED1A0B428DB)
-_FACTORS: Final = np.array(_ODD, np.uint64).reshape(4, 1)
-_24, _32, _56 = np.uint64(24), np.uint64(32), np.uint64(56)
-_LOW: Final = np.uint64(0xFFFF_FFFF)
-_HIGH: Final = np.uint64(0xFFFF_FFFF_0000_0000)
+_CHECK: Final = 3  # the check's place among the 32-bit words, in both forms
+# The check's own factor is -(2**32), so that the upper half of the sum over all words is 0 where the check fits.
+_FACTORS: Final = (
+    0x9FB21C651E98DF25, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93, 2**64 - 2**32,
+    0xA0761D6478BD642F, 0xE7037ED1A0B428DB, 0x8EBC6AF09C88C6E3, 0x589965CC75374CC3,
+)  # fmt: skip
+_SUM: Final = np.array(_FACTORS, np.uint64)
+_LOW: Final = np.uint64(2**32 - 1)
+_32: Final = np.uint64(32)
+_U32, _U64, _I32, _I64 = np.dtype("<u4"), np.dtype("<u8"), np.dtype("<i4"), np.dtype("<i8")
 _ALL_BUT_BUCKET: Final = np.uint64(0xFFFF_FFFF_00FF_FFFF)
 
 
@@ -45,16 +48,16 @@ class Enveloped(Protocol):
     """What the envelope needs to know of a pool of payloads; one row per payload in each column."""
 
     @property
-    def marks(self) -> NDArray[np.uint64]: ...
+    def marks(self) -> NDArray[np.uint32]: ...
     @property
     def head_size(self) -> NDArray[np.uint8]: ...
     @property
     def compact(self) -> bool: ...
 
 
-def marks(buckets: NDArray[np.int16]) -> Words:
-    """The first four bytes of the full form for each bucket number, as one number."""
-    words: Words = buckets.astype(np.uint64) << _24 | np.uint64(_MARK)
+def marks(buckets: NDArray[np.int16]) -> NDArray[np.uint32]:
+    """The first word of the full form for each bucket number: magic, version, bucket."""
+    words: NDArray[np.uint32] = buckets.astype(np.uint32) << np.uint32(24) | np.uint32(_MARK)
     return words
 
 
@@ -66,47 +69,36 @@ def encode_heads(
     :param nonce: 32 bits. :param stream: below 2**31, and below 2**24 where the pool has compact payloads.
     :raises OverflowError: the compact form cannot hold the stream or a sequence of 2**32 and more.
     """
-    words = np.empty((4, len(payload)), np.uint64)
-    words[0] = pool.marks.take(payload)
-    words[0] |= np.uint64(nonce << 32)
-    words[1], words[2], words[3] = stream, seq, intended
-    words[1] |= _check(words) & _HIGH
+    heads = np.empty((len(payload), 8), _U32)
+    wide = heads.view(_I64)
+    heads[:, 0] = pool.marks.take(payload)
+    heads[:, 1], heads[:, 2], heads[:, _CHECK] = nonce, stream, 0
+    wide[:, 2], wide[:, 3] = seq, intended
     if pool.compact:
-        rows = np.flatnonzero(pool.head_size[payload] == COMPACT_HEAD)
-        words[:, rows] = _compact(words[:, rows], nonce, stream)
-    return words.T.astype(_WORD, "C").view(np.uint8)
+        _shrink(heads, np.flatnonzero(pool.head_size[payload] == COMPACT_HEAD), nonce, stream)
+    heads[:, _CHECK] = _sum(heads.astype(np.uint64)) >> _32
+    return heads.view(np.uint8)
 
 
-def _compact(words: Words, nonce: int, stream: int) -> Words:
-    """The compact forms of messages whose full forms are given."""
-    start, _, seq, _ = words
+def _shrink(heads: NDArray[np.uint32], rows: NDArray[np.intp], nonce: int, stream: int) -> None:
+    """Full forms to compact ones, still without check."""
+    seq = heads[rows].view(_U64)[:, 2]
     if stream >> 24 or (len(seq) and int(seq.max()) >> 32):
         raise OverflowError(f"payloads below {HEAD} bytes carry streams below 2**24 and sequences below 2**32: stream {stream} goes beyond")
-    compact = np.zeros_like(words)
-    compact[0] = (start >> _24) << _56 | np.uint64(_COMPACT_MARK | (nonce & 0xFFFF) << 16 | stream << 32)
-    compact[1] = seq
-    compact[1] |= _check(compact[:2]) & _HIGH
-    return compact
+    heads[rows, 1] = heads[rows, 0] & np.uint32(0xFF00_0000) | np.uint32(stream)
+    heads[rows, 0] = _COMPACT_MARK | (nonce & 0xFFFF) << 16
+    heads[rows, 2] = seq
+    heads[rows, 4:] = 0
 
 
-def _check(words: Words) -> Words:
-    """The sum whose upper half is the check word, of the words of a form, ``(4, n)`` or ``(2, n)``, with 0 for the check in them.
-
-    Folding matters: of the upper half of a word times a constant only the constant's lower half counts, and damage of the top bits of
-    two words would cancel.
-    """
-    folded = words >> _32
-    folded ^= words
-    folded *= _FACTORS[: len(words)]
-    total: Words = np.add.reduce(folded, axis=0)
+def _sum(words: Words) -> Words:
+    """Of the words of each head, ``(n, 8)``: its upper half is the check where the check is still 0, and 0 where it fits."""
+    total: Words = words @ _SUM
     return total
 
 
-def _fits(words: Words, check: Words) -> Mask:
-    """Whether the check read (in the upper half of ``check``, the lower is 0) is the one computed."""
-    total = _check(words)
-    total ^= check
-    fits: Mask = total <= _LOW
+def _fits(words: Words) -> Mask:
+    fits: Mask = _sum(words) <= _LOW
     return fits
 
 
@@ -126,64 +118,66 @@ class Heads:
 
 
 def decode_heads(heads: NDArray[np.uint8], size: NDArray[np.int32], nonce: int) -> Heads:
-    """Read envelopes.
+    """Read envelopes. The answer shares no memory with ``heads``.
 
     :param heads: ``(n, 32)`` uint8, the first 32 bytes of each payload, zero padded. :param size: bytes of each whole payload.
     """
-    words = np.ascontiguousarray(heads).view(_WORD).T.astype(np.uint64, "C")
-    start, second, seq, intended = words
-    check = second & _HIGH
-    second &= _LOW
-    good = _fits(words, check)
-    good &= start & _ALL_BUT_BUCKET == np.uint64(_MARK | nonce << 32)
+    heads = np.ascontiguousarray(heads)
+    wide = heads.view(_I64)
+    words = heads.view(_U32).astype(np.uint64)
+    good = _fits(words)
+    good &= (heads.view(_U64)[:, 0] & _ALL_BUT_BUCKET) == np.uint64(_MARK | nonce << 32)
     good &= size >= HEAD
     found = Heads(
-        stream=second.view(np.int64).astype(np.int32),
-        seq=seq.view(np.int64),
-        intended=intended.view(np.int64),
-        bucket=(start.astype(np.uint32) >> np.uint32(24)).astype(np.int16),
+        stream=heads.view(_I32)[:, 2].astype(np.int32),
+        seq=wide[:, 2].astype(np.int64),
+        intended=wide[:, 3].astype(np.int64),
+        bucket=heads[:, 3].astype(np.int16),
         kind=np.zeros(len(size), np.uint8),
     )
     if np.count_nonzero(good) < len(size):
         full = size >= HEAD
         bad, small = np.flatnonzero(full & ~good), np.flatnonzero(~full)
-        found.kind[bad] = _kinds(words[:, bad], check[bad], nonce)
-        _read_compact(found, small, words[:2, small], check[small], size[small], nonce)
+        if len(bad):
+            found.kind[bad] = _kinds(words[bad], nonce)
+        if len(small):
+            _read_compact(found, small, words[small], size[small], nonce)
     return found
 
 
-def _kinds(words: Words, check: Words, nonce: int) -> NDArray[np.uint8]:
+def _kinds(words: Words, nonce: int) -> NDArray[np.uint8]:
     """The kinds of full forms."""
-    start = words[0].copy()
-    whole = _fits(words, check)
-    words[0] = start & ~_ALL_BUT_BUCKET | np.uint64(_MARK | nonce << 32)
-    return _kind(
-        marked=start & np.uint64(0xFF_FFFF) == np.uint64(_MARK),
-        own=start >> _32 == np.uint64(nonce),
-        whole=whole,
-        once=_fits(words, check),
-    )
+    start = words[:, 0].copy()
+    marked, own, whole = start & 0xFF_FFFF == _MARK, words[:, 1] == nonce, _fits(words)
+    words[:, 0], words[:, 1] = start & 0xFF00_0000 | _MARK, nonce
+    return _kind(marked, own, whole, _fits(words))
 
 
-def _read_compact(found: Heads, rows: NDArray[np.intp], words: Words, check: Words, size: NDArray[np.int32], nonce: int) -> None:
+def _read_compact(found: Heads, rows: NDArray[np.intp], words: Words, size: NDArray[np.int32], nonce: int) -> None:
     """Read the compact forms among what was found."""
-    start, seq = words[0].copy(), words[1]
-    whole = _fits(words, check)
-    words[0] = start & _HIGH | np.uint64(_COMPACT_MARK | (nonce & 0xFFFF) << 16)
-    truncated = start & _ALL_BUT_BUCKET == np.uint64(_MARK | nonce << 32)
-    kind = _kind(
-        marked=start & np.uint64(0xFFFF) == np.uint64(_COMPACT_MARK),
-        own=start >> np.uint64(16) & np.uint64(0xFFFF) == np.uint64(nonce & 0xFFFF),
-        whole=whole,
-        once=_fits(words, check) | truncated,
-    )
-    kind[size < COMPACT_HEAD] = FOREIGN
-    found.kind[rows], found.seq[rows], found.intended[rows] = kind, seq.view(np.int64), -1
-    found.stream[rows] = (start >> _32 & np.uint64(0xFF_FFFF)).astype(np.int32)
-    found.bucket[rows] = (start >> _56).astype(np.int16)
+    words[:, 4:] = 0  # what follows a compact head is body
+    second, seq = words[:, 1], words[:, 2]
+    found.seq[rows], found.intended[rows] = seq, -1
+    found.stream[rows], found.bucket[rows] = second & 0xFF_FFFF, second >> 24
+    good = _fits(words)
+    good &= words[:, 0] == _COMPACT_MARK | (nonce & 0xFFFF) << 16
+    good &= size >= COMPACT_HEAD
+    if np.count_nonzero(good) < len(rows):
+        kind = np.where(good, np.uint8(OURS), _compact_kinds(words, nonce))
+        kind[size < COMPACT_HEAD] = FOREIGN
+        found.kind[rows] = kind
 
 
-def _kind(*, marked: Mask, own: Mask, whole: Mask, once: Mask) -> NDArray[np.uint8]:
+def _compact_kinds(words: Words, nonce: int) -> NDArray[np.uint8]:
+    """The kinds of compact forms, and of full ones cut short."""
+    start, low = words[:, 0].copy(), nonce & 0xFFFF
+    marked, own, whole = start & 0xFFFF == _COMPACT_MARK, start >> 16 == low, _fits(words)
+    cut = (start & 0xFF_FFFF == _MARK) & (words[:, 1] == nonce)
+    words[:, 0] = _COMPACT_MARK | low << 16
+    return _kind(marked, own, whole, _fits(words) | cut)
+
+
+def _kind(marked: Mask, own: Mask, whole: Mask, once: Mask) -> NDArray[np.uint8]:
     """What magic, nonce and check say together.
 
     :param marked: magic and version are right. :param own: the nonce is this run's. :param whole: the check fits what stands there.

@@ -84,9 +84,16 @@ class PayloadPool:
         return bool((self.sizes < HEAD).any())
 
     @cached_property
-    def marks(self) -> NDArray[np.uint64]:
+    def marks(self) -> NDArray[np.uint32]:
         """Magic, version and bucket of each payload's envelope, as one number."""
         return envelope.marks(self.buckets)
+
+    @cached_property
+    def body_column(self) -> NDArray[np.object_]:
+        """The bodies as a column, to be taken from by the burst."""
+        column = np.empty(len(self.bodies), object)
+        column[:] = self.bodies
+        return column
 
     @cached_property
     def choice(self) -> draws.WeightedChoice:
@@ -246,8 +253,7 @@ class Chooser:
 
 def messages(pool: PayloadPool, heads: NDArray[np.uint8], payload: NDArray[np.uint16]) -> list[bytes]:
     """Whole payloads, for clients that take one message at a time; ``heads`` as ``envelope.encode_heads`` made them."""
-    chosen = payload.tolist()
     fronts = heads.view("V32").ravel().tolist()
     if pool.compact:
         fronts = [front[:size] for front, size in zip(fronts, pool.head_size[payload].tolist(), strict=True)]
-    return list(map(add, fronts, map(pool.bodies.__getitem__, chosen)))
+    return list(map(add, fronts, pool.body_column.take(payload).tolist()))

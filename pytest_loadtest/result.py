@@ -149,18 +149,18 @@ class Load:
 
     @property
     def end_to_end(self) -> Latency:
-        """received − intended."""
+        """From the intended send to the receipt."""
         return Latency(kind="end-to-end", histogram=self.measurements.end_to_end, absent="nothing was received")
 
     @property
     def publish(self) -> Latency:
-        """acked − intended."""
+        """From the intended send to the acknowledgement."""
         absent = "nothing was acknowledged, or acknowledgement is not applicable"
         return Latency(kind="publish", histogram=self.measurements.publish, absent=absent)
 
     @property
     def send_delay(self) -> Latency:
-        """sent − intended."""
+        """From the intended send to the hand-over to the client."""
         return Latency(kind="send delay", histogram=self.measurements.send_delay, absent="nothing was sent")
 
     @property

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pytest_loadtest.objectives import Objective, ObjectiveErrors, explicit, parse, scale
@@ -16,6 +16,8 @@ from pytest_loadtest.quantities import format_duration, format_rate
 from pytest_loadtest.wording import exact, format_value, pair, show
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from pytest_loadtest.measurements import Histogram, Measurements, WorkerEvidence
 
 __all__ = [
@@ -123,7 +125,7 @@ def evaluate(objectives: Iterable[Objective], measurements: Measurements, limits
 
 def samples_needed(percentile: float) -> int:
     """Fewest samples of which ten lie beyond this percentile: 1 000 for p99, 10 000 for p99.9."""
-    return math.ceil(TAIL * 100 / (100 - percentile) - 1e-6)
+    return math.ceil(TAIL * 100 / (100 - Fraction(repr(float(percentile)))))  # in decimals: 99.998 is no binary fraction
 
 
 def blocked_share(measurements: Measurements) -> float:

@@ -49,7 +49,7 @@ class Duration:
         return Duration(self.ns - other.ns) if isinstance(other, Duration) else NotImplemented
 
     def __mul__(self, factor: float) -> Duration:
-        return NotImplemented if isinstance(factor, Duration) else Duration(self.ns * factor)
+        return Duration(self.ns * factor) if isinstance(factor, int | float) else NotImplemented
 
     __rmul__ = __mul__
 
@@ -93,22 +93,22 @@ def compare_lines(op: str, left: object, right: object) -> list[str] | None:
     None where neither side is ours or they are no likes, so that pytest explains it in its own way.
     """
     if isinstance(left, Duration) and isinstance(right, Duration):
-        text = _compared(op, left.ns, right.ns, "ns", left.label, right.label)
+        text = _compared(op, (left.ns, left.label), (right.ns, right.label), "ns")
         samples = {side.label: side.samples for side in (left, right) if side.samples is not None}
         return None if text is None else [text, *(f"{label}: {exact(n)} samples" for label, n in samples.items())]
     if isinstance(left, Rate | int | float) and isinstance(right, Rate | int | float) and (isinstance(left, Rate) or isinstance(right, Rate)):
-        names = ("throughput" if isinstance(side, Rate) else "" for side in (left, right))
-        text = _compared(op, float(left), float(right), "msg/s", *names)
+        sides = [(float(side), "throughput" if isinstance(side, Rate) else "") for side in (left, right)]
+        text = _compared(op, sides[0], sides[1], "msg/s")
         return None if text is None else [text]
     return None
 
 
-def _compared(op: str, left: float, right: float, unit: str, left_name: str, right_name: str) -> str | None:
-    """``end-to-end p99 83.0 ms <= 50.0 ms: over by 66 %``. The measured side is the one that is over or short."""
+def _compared(op: str, left: tuple[float, str], right: tuple[float, str], unit: str) -> str | None:
+    """``end-to-end p99 83.0 ms <= 50.0 ms: over by 66 %``. The measured side, which has a name, is the one that is over or short."""
     if op not in _OPERATORS:
         return None
-    shown = pair(left, right, unit)
-    sides = [f"{name} {text}".strip() for name, text in zip((left_name, right_name), shown, strict=True)]
-    value, bound = (left, right) if left_name or not right_name else (right, left)
-    off = "" if left == right or bound <= 0 else f": {distance(value, bound, unit)}"
+    shown = pair(left[0], right[0], unit)
+    sides = [f"{name} {text}".strip() for (_, name), text in zip((left, right), shown, strict=True)]
+    value, bound = (left[0], right[0]) if left[1] or not right[1] else (right[0], left[0])
+    off = "" if value == bound or bound <= 0 else f": {distance(value, bound, unit)}"
     return f"{sides[0]} {op} {sides[1]}{off}"

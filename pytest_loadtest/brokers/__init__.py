@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from pytest_loadtest.brokers._base import MODES, Broker, BrokerFacts, BrokerRequest
-from pytest_loadtest.brokers._unavailable import Unavailable
+from pytest_loadtest.brokers._unavailable import UnavailableError
 from pytest_loadtest.errors import TargetError, UsageError
 
 __all__ = ["MODES", "Broker", "BrokerFacts", "BrokerRequest", "start"]
@@ -36,7 +36,7 @@ def start(request: BrokerRequest, progress: Progress) -> Broker:
     for mode in modes(request):
         try:
             broker = _starter(request.kind, mode)(request, progress)
-        except Unavailable as missing:
+        except UnavailableError as missing:
             tried.append(f"  {mode}: {missing}")
             progress(f"{request.kind} broker, {mode}: {missing.reason.splitlines()[0]}")
             continue

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_loadtest.brokers import watchdog
 from pytest_loadtest.errors import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 GRACE = 2.0  # s between SIGTERM and SIGKILL: the data is thrown away, so nothing needs longer
 
@@ -69,11 +73,9 @@ class Child:
 
     def _close(self) -> None:
         assert self._watchdog.stdin is not None
-        try:
+        with contextlib.suppress(OSError):  # it has ended already
             self._watchdog.stdin.write(b"stop\n")
             self._watchdog.stdin.close()
-        except OSError:
-            pass  # it has ended already
         try:
             self._watchdog.wait(GRACE + 10)
         except subprocess.TimeoutExpired:
@@ -88,11 +90,8 @@ class Child:
         for path in self.folder.iterdir():
             if path.is_file():
                 path.unlink(missing_ok=True)
-        try:
+        with contextlib.suppress(OSError):  # something else lives there too
             self.folder.rmdir()
-        except OSError:
-            pass  # something else lives there too
-
 
     def abandon(self) -> None:
         """Stop it, but keep log and configuration: it did not do what it should."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pytest_loadtest.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def refuse_managed(broker: str, settings: Mapping[str, str], managed: frozenset[str]) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from pytest_loadtest.brokers._base import BrokerFacts
 from pytest_loadtest.brokers._ports import free_ports
 from pytest_loadtest.errors import TargetError
+
+if TYPE_CHECKING:
+    from pytest_loadtest.brokers._base import BrokerFacts
 
 Progress = Callable[[str], None]
 
@@ -51,14 +53,14 @@ class StartedBroker:
         self._running.stop()
 
 
-class PortTaken(TargetError):
+class PortTakenError(TargetError):
     """Somebody took the port between our look and the broker's bind: worth another try."""
 
 
 def wait_ready(running: Running, ready: Callable[[], bool], *, name: str, seconds: float, progress: Progress) -> float:
     """Wait until ``ready()``; the seconds it took. On every other way out it is abandoned.
 
-    :raises PortTaken: the broker found its port in use.
+    :raises PortTakenError: the broker found its port in use.
     :raises TargetError: the broker ended, or was not ready in time; with the last lines of its log.
     """
     start = told = time.monotonic()
@@ -83,7 +85,7 @@ def wait_ready(running: Running, ready: Callable[[], bool], *, name: str, second
 def _start_error(message: str, running: Running) -> TargetError:
     last = running.tail()
     text = f"{message}\n{last}" if last else message
-    return PortTaken(text) if "ddress already in use" in last else TargetError(text)
+    return PortTakenError(text) if "ddress already in use" in last else TargetError(text)
 
 
 def on_free_ports(count: int, launch: Callable[[tuple[int, ...]], StartedBroker]) -> StartedBroker:
@@ -91,6 +93,6 @@ def on_free_ports(count: int, launch: Callable[[tuple[int, ...]], StartedBroker]
     for _ in range(ATTEMPTS - 1):
         try:
             return launch(free_ports(count))
-        except PortTaken:
+        except PortTakenError:
             continue
     return launch(free_ports(count))

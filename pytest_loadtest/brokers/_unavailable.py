@@ -5,8 +5,8 @@ from __future__ import annotations
 from pytest_loadtest.errors import TargetError
 
 
-class Unavailable(TargetError):
-    """This way is not there (nothing installed, no engine): ``auto`` goes on to the next one.
+class UnavailableError(TargetError):
+    """Nothing installed, no engine: ``auto`` goes on to the next way.
 
     :param reason: what is missing.
     :param remedy: what to do about it, one line.

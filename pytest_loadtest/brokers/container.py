@@ -1,24 +1,27 @@
 """The same brokers as containers, where a Docker engine answers: Apache Pulsar's and Eclipse mosquitto's own images.
 
-What goes into a container is computed by pure functions (:func:`pulsar_plan`, :func:`mosquitto_plan`). A broker has to advertise the port
-that clients see, so host and container use the same one. The configuration travels in a variable: a folder of ours may not exist where the engine is.
+What goes into a container is computed by pure functions (:func:`pulsar_plan`, :func:`mosquitto_plan`).
+A broker has to advertise the port that clients see, so host and container use the same one. The configuration travels in a variable:
+a folder of ours may not exist where the engine is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import util
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.brokers import mosquitto, pulsar, pulsar_admin, pulsar_jars
 from pytest_loadtest.brokers._base import BrokerFacts, BrokerRequest
 from pytest_loadtest.brokers._ports import listens
 from pytest_loadtest.brokers._starting import Progress, StartedBroker, on_free_ports, wait_ready
-from pytest_loadtest.brokers._unavailable import Unavailable
+from pytest_loadtest.brokers._unavailable import UnavailableError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
     from testcontainers.core.container import DockerContainer
 
 ENGINE_SECONDS = 2  # for the engine's answer to a ping
@@ -58,7 +61,7 @@ def pulsar_plan(*, version: str, ports: tuple[int, ...], settings: Mapping[str, 
 
 
 def mosquitto_plan(*, version: str, ports: tuple[int, ...], settings: Mapping[str, str], host: str) -> ContainerPlan:
-    """mosquitto on one port, with the same configuration as the process."""
+    """Eclipse mosquitto on one port, with the same configuration as the process."""
     (port,) = ports
     return ContainerPlan(
         name=f"mosquitto {version}",
@@ -85,22 +88,25 @@ def ready(plan: ContainerPlan) -> bool:
 def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
     """Start the broker in a container; pulls its image the first time.
 
-    :raises Unavailable: no Docker engine answers, testcontainers is not installed, or the image is not to be had.
+    :raises UnavailableError: no Docker engine answers, testcontainers is not installed, or the image is not to be had.
     :raises TargetError: the container did not become a broker; with the last lines of its log.
     """
     require_engine()
     if request.kind == "pulsar":
-        return on_free_ports(2, lambda ports: _launch(pulsar_plan, request.version or pulsar_jars.DEFAULT_VERSION, ports, request, progress))
-    return on_free_ports(1, lambda ports: _launch(mosquitto_plan, request.version or MOSQUITTO_TAG, ports, request, progress))
+        planner, count, version = pulsar_plan, 2, pulsar_jars.DEFAULT_VERSION
+    else:
+        planner, count, version = mosquitto_plan, 1, MOSQUITTO_TAG
+    plan = partial(planner, version=request.version or version, settings=request.settings)
+    return on_free_ports(count, lambda ports: _launch(plan, ports, request, progress))
 
 
 def require_engine() -> str:
     """The version of the Docker engine; asked before testcontainers, whose import alone waits a minute for an engine that hangs.
 
-    :raises Unavailable: none answers within two seconds, or the Python packages are not there.
+    :raises UnavailableError: none answers within two seconds, or the Python packages are not there.
     """
     if util.find_spec("docker") is None or util.find_spec("testcontainers") is None:
-        raise Unavailable("testcontainers is not installed", PACKAGE_REMEDY)
+        raise UnavailableError("testcontainers is not installed", PACKAGE_REMEDY)
     import docker
     from docker.errors import DockerException
 
@@ -111,7 +117,7 @@ def require_engine() -> str:
         finally:
             client.close()
     except (DockerException, OSError) as error:
-        raise Unavailable(f"no Docker engine answers ({str(error)[:120]})", ENGINE_REMEDY) from error
+        raise UnavailableError(f"no Docker engine answers ({str(error)[:120]})", ENGINE_REMEDY) from error
 
 
 class RunningContainer:
@@ -125,8 +131,13 @@ class RunningContainer:
     def failure(self) -> str | None:
         if self._stopped:
             return None
+        from docker.errors import DockerException
+
         wrapped = self._container.get_wrapped_container()
-        wrapped.reload()
+        try:
+            wrapped.reload()
+        except (DockerException, OSError) as error:
+            return f"container {wrapped.short_id} cannot be seen any more: {str(error)[:200]}"
         if wrapped.status in ("created", "running"):
             return None
         return f"container {wrapped.short_id} is {wrapped.status}, exit status {wrapped.attrs['State']['ExitCode']}"
@@ -155,41 +166,44 @@ class RunningContainer:
             self._container.stop()
 
 
-Planner = Callable[..., ContainerPlan]
-
-
-def _launch(planner: Planner, version: str, ports: tuple[int, ...], request: BrokerRequest, progress: Progress) -> StartedBroker:
-    plan, running, container = _run(planner, version, ports, request, progress)
-    took = wait_ready(running, lambda: ready(plan), name=plan.name, seconds=START_SECONDS, progress=progress)
-    progress(f"{plan.name} ready in {took:.0f} s")
-    if plan.admin_url:
-        name, told, settings = "Pulsar", pulsar_admin.version(plan.admin_url), pulsar.decisive(plan.admin_url, request.settings)
-    else:
-        told = mosquitto.parse_version(container.exec(["mosquitto", "-h"]).output.decode(errors="replace"))
-        name, settings = "mosquitto", mosquitto.decisive(request.settings)
-    url, admin = plan.url, plan.admin_url
-    facts = BrokerFacts(
-        name=name, version=told, mode="container", url=url, admin_url=admin, settings={"image": plan.image} | settings, local="127.0.0.1" in url
-    )
-    return StartedBroker(facts, running)
-
-
-def _run(
-    planner: Planner, version: str, ports: tuple[int, ...], request: BrokerRequest, progress: Progress
-) -> tuple[ContainerPlan, RunningContainer, DockerContainer]:
-    from docker.errors import DockerException
-    from testcontainers.core.container import DockerContainer
+def _launch(planner: Callable[..., ContainerPlan], ports: tuple[int, ...], request: BrokerRequest, progress: Progress) -> StartedBroker:
     from testcontainers.core.docker_client import DockerClient
 
-    host = DockerClient().host().replace("localhost", "127.0.0.1")
-    plan = planner(version=version, ports=ports, settings=request.settings, host=host)
+    plan = planner(ports=ports, host=DockerClient().host().replace("localhost", "127.0.0.1"))
     progress(f"starting {plan.name} (image {plan.image}, pulled if it is not here)")
-    container = DockerContainer(plan.image, command=list(plan.command), env=dict(plan.env))
+    container = _run(plan)
+    running = RunningContainer(container, request.folder)
+    took = wait_ready(running, lambda: ready(plan), name=plan.name, seconds=START_SECONDS, progress=progress)
+    progress(f"{plan.name} ready in {took:.0f} s")
+    return StartedBroker(_facts(plan, container, request.settings), running)
+
+
+def _run(plan: ContainerPlan) -> DockerContainer:
+    from docker.errors import DockerException
+    from testcontainers.core.container import DockerContainer
+
+    container = DockerContainer(plan.image, env=dict(plan.env)).with_command(list(plan.command))
     for port in plan.ports:
         container.with_bind_ports(port, port)
     try:
-        container.start()
+        return container.start()
     except (DockerException, OSError) as error:
         container.stop()
-        raise Unavailable(f"{plan.image} could not be run ({str(error)[:300]})", "check the engine's network and registry") from error
-    return plan, RunningContainer(container, request.folder), container
+        raise UnavailableError(f"{plan.image} could not be run ({str(error)[:300]})", "check the engine's network and registry") from error
+
+
+def _facts(plan: ContainerPlan, container: DockerContainer, settings: Mapping[str, str]) -> BrokerFacts:
+    if plan.admin_url:
+        name, version, told = "Pulsar", pulsar_admin.version(plan.admin_url), pulsar.decisive(plan.admin_url, settings)
+    else:
+        banner = container.exec(["mosquitto", "-h"]).output.decode(errors="replace")
+        name, version, told = "mosquitto", mosquitto.parse_version(banner), mosquitto.decisive(settings)
+    return BrokerFacts(
+        name=name,
+        version=version,
+        mode="container",
+        url=plan.url,
+        admin_url=plan.admin_url,
+        settings={"image": plan.image} | told,
+        local="127.0.0.1" in plan.url,
+    )

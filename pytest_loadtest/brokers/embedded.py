@@ -12,7 +12,7 @@ from pytest_loadtest.brokers._base import BrokerFacts, BrokerRequest
 from pytest_loadtest.brokers._ports import listens
 from pytest_loadtest.brokers._process import Child
 from pytest_loadtest.brokers._starting import Progress, StartedBroker, on_free_ports, wait_ready
-from pytest_loadtest.brokers._unavailable import Unavailable
+from pytest_loadtest.brokers._unavailable import UnavailableError
 
 START_SECONDS = 20.0
 REMEDY = "pip install 'pytest-loadtest[embedded]'"
@@ -21,14 +21,14 @@ REMEDY = "pip install 'pytest-loadtest[embedded]'"
 def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
     """Start pulsar-lite; ready in a second.
 
-    :raises Unavailable: not installed, or a version of the real Pulsar is wanted.
+    :raises UnavailableError: not installed, or a version of the real Pulsar is wanted.
     :raises TargetError: it did not start; with its own words.
     """
     if request.version is not None:
-        raise Unavailable(f"pulsar-lite cannot stand in for Pulsar {request.version}")
+        raise UnavailableError(f"pulsar-lite cannot stand in for Pulsar {request.version}")
     binary = find()
     if binary is None:
-        raise Unavailable("pulsar-lite is not installed", REMEDY)
+        raise UnavailableError("pulsar-lite is not installed", REMEDY)
     if request.settings:
         progress(f"pulsar-lite does not apply broker.settings: {', '.join(sorted(request.settings))}")
     return on_free_ports(1, lambda ports: _launch(binary, ports[0], request, progress))

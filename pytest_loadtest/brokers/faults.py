@@ -17,7 +17,6 @@ A message can be hit by several; a lost message is not delivered whatever else w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +26,8 @@ from pytest_loadtest.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.quantities import MILLISECOND, SECOND, parse_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
 HOLD: Final = SECOND  # how long the first of a pair waits for the second
@@ -36,7 +37,10 @@ _DAMAGE: Final = 0x55
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """Settings of a relay: durations in ns, ``capacity`` in msg/s of one run, ``capacity_depth`` in messages that may go at once, ``…_every`` in messages (``swap_every`` in pairs).
+    """Settings of a relay.
+
+    Durations are in ns, ``capacity`` is in msg/s of one run, ``capacity_depth`` in messages that may go at once, ``…_every`` in messages
+    (``swap_every`` in pairs).
 
     ``stall_at`` counts from the first message of a run that the relay sees: with a warm-up phase, from the first message of the warm-up.
 

@@ -9,7 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_loadtest.brokers._unavailable import Unavailable
+from pytest_loadtest.brokers._unavailable import UnavailableError
 
 OLDEST = 17
 REMEDY = "apt-get install openjdk-17-jre-headless, or python -m pytest_loadtest doctor --fix"
@@ -47,11 +47,11 @@ def parse_major(text: str) -> int | None:
 def require() -> Java:
     """The Java of this machine.
 
-    :raises Unavailable: none, or older than Pulsar needs.
+    :raises UnavailableError: none, or older than Pulsar needs.
     """
     java = find()
     if java is None:
-        raise Unavailable("no Java (JAVA_HOME, PATH)", REMEDY)
+        raise UnavailableError("no Java (JAVA_HOME, PATH)", REMEDY)
     if java.major < OLDEST:
-        raise Unavailable(f"{java.path} is Java {java.major}, Pulsar needs {OLDEST} or later", REMEDY)
+        raise UnavailableError(f"{java.path} is Java {java.major}, Pulsar needs {OLDEST} or later", REMEDY)
     return java

@@ -11,14 +11,17 @@ import pwd
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pytest_loadtest.brokers._base import BrokerFacts, BrokerRequest
 from pytest_loadtest.brokers._ports import listens
 from pytest_loadtest.brokers._process import Child
 from pytest_loadtest.brokers._settings import refuse_managed
 from pytest_loadtest.brokers._starting import Progress, StartedBroker, on_free_ports, wait_ready
-from pytest_loadtest.brokers._unavailable import Unavailable
+from pytest_loadtest.brokers._unavailable import UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 START_SECONDS = 20.0
 REMEDY = "apt-get install mosquitto, or python -m pytest_loadtest doctor --fix"
@@ -35,12 +38,12 @@ DECISIVE = {  # what decides results, with mosquitto's own defaults
 def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
     """Start mosquitto; ready in a second.
 
-    :raises Unavailable: no mosquitto here, or not the wanted version.
+    :raises UnavailableError: no mosquitto here, or not the wanted version.
     :raises TargetError: it did not start; with its own words.
     """
     binary = find()
     if binary is None:
-        raise Unavailable("no mosquitto on the PATH or in /usr/sbin", REMEDY)
+        raise UnavailableError("no mosquitto on the PATH or in /usr/sbin", REMEDY)
     version = installed_version(binary)
     check_version(version, request.version)
     return on_free_ports(1, lambda ports: _launch(binary, version, ports[0], request, progress))
@@ -66,10 +69,10 @@ def parse_version(text: str) -> str:
 def check_version(installed: str, wanted: str | None) -> None:
     """``2`` and ``2.0`` are satisfied by 2.0.11.
 
-    :raises Unavailable: another version is installed.
+    :raises UnavailableError: another version is installed.
     """
     if wanted is not None and not (installed + ".").startswith(wanted + "."):
-        raise Unavailable(f"mosquitto {installed} is installed, {wanted} is wanted", "use --load-broker container for another version")
+        raise UnavailableError(f"mosquitto {installed} is installed, {wanted} is wanted", "use --load-broker container for another version")
 
 
 def config(*, port: int, settings: Mapping[str, str], user: str | None, address: str = "127.0.0.1") -> str:

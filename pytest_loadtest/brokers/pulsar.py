@@ -5,17 +5,24 @@ The command is what ``bin/pulsar standalone`` of the distribution runs, with a h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_loadtest.brokers import java, pulsar_admin, pulsar_jars
 from pytest_loadtest.brokers._base import BrokerFacts, BrokerRequest
 from pytest_loadtest.brokers._process import Child
 from pytest_loadtest.brokers._settings import refuse_managed
 from pytest_loadtest.brokers._starting import Progress, StartedBroker, on_free_ports, wait_ready
-from pytest_loadtest.brokers.java import Java
+from pytest_loadtest.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pytest_loadtest.brokers.java import Java
 
 START_SECONDS = 90.0
+HERE = "127.0.0.1"
 MEMORY = ("-Xms256m", "-Xmx1g", "-XX:MaxDirectMemorySize=1g")
 LOG4J = Path(__file__).with_name("pulsar-log4j2.xml")
 FRAME_OVERHEAD = 10 * 1024  # bytes a bookie frame needs beyond the largest message
@@ -66,31 +73,41 @@ BASE = {
     "gcWaitTime": "300000",
     "flushInterval": "60000",
 }
+OPENED = (
+    "java.base/java.io",
+    "java.base/java.nio",
+    "java.base/java.util.zip",
+    "java.base/jdk.internal.misc",
+    "java.base/jdk.internal.platform",
+    "java.management/sun.management",
+    "jdk.management/com.sun.management.internal",
+)
 BOOKIE = ("journalSyncData", "journalMaxGroupWaitMSec")  # of the decisive settings, those that the broker cannot tell
 
 
 def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
     """Start Pulsar; ready in some ten seconds on an idle machine.
 
-    :raises Unavailable: no Java 17, or the jars are neither cached nor to be had.
+    :raises UnavailableError: no Java 17, or the jars are neither cached nor to be had.
     :raises TargetError: it did not start; with the last lines of its log.
     """
     version = request.version or pulsar_jars.DEFAULT_VERSION
     runtime = java.require()
-    refuse_managed("Pulsar", request.settings, MANAGED)
     jars = pulsar_jars.resolve(version, progress)
-    return on_free_ports(2, lambda ports: _launch(runtime, jars, version, ports, request, progress))
+    return on_free_ports(2, lambda ports: _launch(partial(command, runtime, jars), ports, version, request, progress))
 
 
-def standalone_conf(*, port: int, web_port: int, settings: Mapping[str, str], bind: str = "127.0.0.1", advertised: str = "127.0.0.1") -> str:
-    """The text of ``standalone.conf``: see :func:`configuration`."""
-    merged = configuration(port=port, web_port=web_port, settings=settings, bind=bind, advertised=advertised)
-    return "".join(f"{key}={value}\n" for key, value in merged.items())
+def standalone_conf(*, port: int, web_port: int, settings: Mapping[str, str], bind: str = HERE, advertised: str = HERE) -> str:
+    """The text of ``standalone.conf``: the built-in base, then the profile's settings, then what is chosen per run.
 
+    The largest frame follows ``maxMessageSize``.
 
-def configuration(*, port: int, web_port: int, settings: Mapping[str, str], bind: str, advertised: str) -> dict[str, str]:
-    """The built-in base, then the profile's settings, then what is chosen per run. The largest frame follows ``maxMessageSize``."""
+    :raises UsageError: the profile sets a key that is chosen per run, or ``maxMessageSize`` is not a number of bytes.
+    """
+    refuse_managed("Pulsar", settings, MANAGED)
     merged = BASE | dict(settings)
+    if not merged["maxMessageSize"].isdecimal():
+        raise UsageError(f"broker.settings: maxMessageSize: {merged['maxMessageSize']!r} is not a number of bytes, as Pulsar wants it")
     merged |= {
         "brokerServicePort": str(port),
         "webServicePort": str(web_port),
@@ -98,14 +115,12 @@ def configuration(*, port: int, web_port: int, settings: Mapping[str, str], bind
         "advertisedAddress": advertised,
         "nettyMaxFrameSizeBytes": str(int(merged["maxMessageSize"]) + FRAME_OVERHEAD),
     }
-    return merged
+    return "".join(f"{key}={value}\n" for key, value in merged.items())
 
 
 def command(runtime: Java, jars: Path, folder: Path) -> list[str]:
     """The java line of a standalone whose configuration and data are in ``folder``."""
     unsafe = ["--sun-misc-unsafe-memory-access=allow"] if runtime.major >= 23 else []
-    opened = ("java.base/java.io", "java.base/java.util.zip", "java.management/sun.management", "jdk.management/com.sun.management.internal")
-    opened += ("java.base/java.nio", "java.base/jdk.internal.misc", "java.base/jdk.internal.platform")
     properties = {
         "log4j.shutdownHookEnabled": "false",
         "log4j2.is.webapp": "false",
@@ -122,7 +137,7 @@ def command(runtime: Java, jars: Path, folder: Path) -> list[str]:
         "bookkeeper.metadata.client.drivers": "org.apache.pulsar.metadata.bookkeeper.PulsarMetadataClientDriver",
     }
     jvm = [*MEMORY, "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", *unsafe]
-    jvm += [word for package in opened for word in ("--add-opens", f"{package}=ALL-UNNAMED")]
+    jvm += [word for package in OPENED for word in ("--add-opens", f"{package}=ALL-UNNAMED")]
     jvm += [f"-D{key}={value}" for key, value in properties.items()]
     data = folder / "data"
     standalone = ["-c", str(folder / "standalone.conf"), "-nfw", "-nss", "--wipe-data", "-a", "127.0.0.1"]
@@ -130,7 +145,9 @@ def command(runtime: Java, jars: Path, folder: Path) -> list[str]:
     return [runtime.path, "-cp", f"{jars}/*", *jvm, "org.apache.pulsar.PulsarStandaloneStarter", *standalone, *folders]
 
 
-def _launch(runtime: Java, jars: Path, version: str, ports: tuple[int, ...], request: BrokerRequest, progress: Progress) -> StartedBroker:
+def _launch(
+    command_in: Callable[[Path], list[str]], ports: tuple[int, ...], version: str, request: BrokerRequest, progress: Progress
+) -> StartedBroker:
     port, web_port = ports
     folder = request.folder.resolve()
     (folder / "data" / "tmp").mkdir(parents=True, exist_ok=True)
@@ -139,7 +156,7 @@ def _launch(runtime: Java, jars: Path, version: str, ports: tuple[int, ...], req
     admin = f"http://127.0.0.1:{web_port}"
     name = f"Pulsar {version}"
     progress(f"starting {name}")
-    child = Child(command(runtime, jars, folder), folder=folder)
+    child = Child(command_in(folder), folder=folder)
     took = wait_ready(child, lambda: pulsar_admin.ready(admin), name=name, seconds=START_SECONDS, progress=progress)
     progress(f"{name} ready in {took:.0f} s")
     facts = BrokerFacts(

@@ -13,13 +13,15 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
-from pytest_loadtest.brokers._unavailable import Unavailable
+from pytest_loadtest.brokers._unavailable import UnavailableError
 from pytest_loadtest.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 DEFAULT_VERSION = "4.2.4"
 POM = Path(__file__).with_name("pulsar-pom.xml")
@@ -43,7 +45,7 @@ def resolve(version: str, progress: Callable[[str], None]) -> Path:
     """The folder that holds the jars of this version; Maven runs only the first time.
 
     :raises UsageError: not a version.
-    :raises Unavailable: not cached and no Maven here, or Maven could not get it; with Maven's own words.
+    :raises UnavailableError: not cached and no Maven here, or Maven could not get it; with Maven's own words.
     """
     if not _VERSION.fullmatch(version):
         raise UsageError(f"{version!r} is not a Pulsar version: write one like {DEFAULT_VERSION}")
@@ -52,7 +54,7 @@ def resolve(version: str, progress: Callable[[str], None]) -> Path:
         return jars
     mvn = shutil.which("mvn")
     if mvn is None:
-        raise Unavailable(f"Pulsar {version} is not cached and there is no Maven (mvn) to fetch it", REMEDY)
+        raise UnavailableError(f"Pulsar {version} is not cached and there is no Maven (mvn) to fetch it", REMEDY)
     jars.parent.mkdir(parents=True, exist_ok=True)
     with _lock(jars.with_name(f"pulsar-{version}.lock"), version, progress):
         if not jars.is_dir():
@@ -83,7 +85,7 @@ def _fetch(mvn: str, version: str, jars: Path, progress: Callable[[str], None]) 
         _maven(mvn, version, staging, progress)
         count = sum(1 for _ in (staging / "lib").glob("*.jar"))
         if count == 0:
-            raise Unavailable(f"Maven ended well, yet brought no jar of Pulsar {version}")
+            raise UnavailableError(f"Maven ended well, yet brought no jar of Pulsar {version}")
         (staging / "lib").rename(jars)
         progress(f"resolved Pulsar {version}: {count} jars in {time.monotonic() - started:.0f} s")
     finally:
@@ -91,9 +93,9 @@ def _fetch(mvn: str, version: str, jars: Path, progress: Callable[[str], None]) 
 
 
 def _maven(mvn: str, version: str, staging: Path, progress: Callable[[str], None]) -> None:
-    process = subprocess.Popen(
-        maven_command(mvn, version, staging), cwd=staging, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    command = maven_command(mvn, version, staging)
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, cwd=staging, text=True, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT)
     assert process.stdout is not None
     try:
         errors = _follow(process.stdout, version, progress)
@@ -102,9 +104,8 @@ def _maven(mvn: str, version: str, staging: Path, progress: Callable[[str], None
         process.kill()  # only does something on Ctrl-C
         process.wait()
     if status != 0:
-        raise Unavailable(
-            f"Maven could not get Pulsar {version} (status {status})\n" + "\n".join(errors[:5]), "check the version, the network and Maven's settings.xml"
-        )
+        said = "\n".join([f"Maven could not get Pulsar {version} (status {status})", *errors[:5]])
+        raise UnavailableError(said, "check the version, the network and Maven's settings.xml")
 
 
 def maven_command(mvn: str, version: str, staging: Path) -> list[str]:

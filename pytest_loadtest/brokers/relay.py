@@ -20,15 +20,17 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import FrameType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_loadtest.brokers import faults as what
 from pytest_loadtest.brokers.faults import Batch, Faults, Gate
 from pytest_loadtest.wire import frames
 from pytest_loadtest.wire.frames import Address, Decoder, Frame, FrameError, Kind, Outbox
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
 
 Stream = tuple[int, int]  # run, stream
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
@@ -114,14 +116,16 @@ class Relay:
         except BlockingIOError:
             return
         except OSError:
-            return self._drop(connection)
+            self._drop(connection)
+            return
         except FrameError as error:
             print(f"relay: closed a connection: {error}", file=sys.stderr, flush=True)
-            return self._drop(connection)
-        if not count:
-            return self._drop(connection)
+            self._drop(connection)
+            return
         for frame in came:
             self._take(connection, frame, now)
+        if not count:
+            self._drop(connection)
 
     def _take(self, connection: Connection, frame: Frame, now: int) -> None:
         if frame.kind is Kind.PRODUCE:
@@ -203,9 +207,7 @@ class Relay:
         self._selector.unregister(connection.socket)
         connection.socket.close()
         for key, subscriptions in list(self._seats.items()):
-            left = {
-                number: kept for number, seats in subscriptions.items() if (kept := [seat for seat in seats if seat.connection is not connection])
-            }
+            left = {number: kept for number, seats in subscriptions.items() if (kept := [seat for seat in seats if seat.connection is not connection])}
             if left:
                 self._seats[key] = left
             else:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import socket
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pytest_loadtest.brokers import pulsar_admin
 from pytest_loadtest.brokers._base import BrokerFacts, BrokerRequest
-from pytest_loadtest.brokers._starting import Progress
 from pytest_loadtest.errors import TargetError, UsageError
+
+if TYPE_CHECKING:
+    from pytest_loadtest.brokers._starting import Progress
 
 CONNECT_SECONDS = 5.0
 PROBE_EVERY = 5.0  # s between two looks: each is a connection that the target may log

@@ -13,6 +13,7 @@ Run by its path, with nothing but the standard library, so that it starts in mil
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import select
@@ -20,13 +21,16 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
 
 TICK = 0.25  # s between looks at the broker
 
 
-class _Stopped(Exception):
+class _StoppedError(Exception):
     """SIGTERM to the watchdog itself: end the broker, do not leave it behind."""
 
 
@@ -40,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         _report(pid=broker.pid)
         in_order = _watch(broker, parent)
-    except (_Stopped, OSError):
+    except (_StoppedError, OSError):
         in_order = True
     finally:
         _end(broker, options.grace if in_order else 0.0)
@@ -59,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _on_terminate(_signal: int, _frame: FrameType | None) -> None:
-    raise _Stopped
+    raise _StoppedError
 
 
 def _watch(broker: subprocess.Popen[bytes], parent: int) -> bool:
@@ -78,10 +82,8 @@ def _end(broker: subprocess.Popen[bytes], grace: float) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if grace and broker.poll() is None:
         _signal_group(broker.pid, signal.SIGTERM)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             broker.wait(grace)
-        except subprocess.TimeoutExpired:
-            pass
     kill_group(broker.pid)
     broker.wait()
 
@@ -92,17 +94,13 @@ def kill_group(group: int) -> None:
 
 
 def _signal_group(group: int, number: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def _report(**facts: int | None) -> None:
-    try:
+    with contextlib.suppress(OSError):  # nobody is left to read it
         os.write(1, json.dumps(facts).encode() + b"\n")
-    except OSError:
-        pass  # nobody is left to read it
 
 
 if __name__ == "__main__":

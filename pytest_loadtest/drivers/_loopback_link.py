@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -15,6 +14,8 @@ from pytest_loadtest.errors import TargetError
 from pytest_loadtest.wire.frames import Decoder, Frame, FrameError, Outbox
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_loadtest.drivers._base import DriverContext
 
 CONNECT_TIMEOUT = 10.0  # s
@@ -40,7 +41,7 @@ class Link:
 
     def check(self) -> None:
         if self.failure:
-            raise TargetError(f"{self.name}: {self.failure}")
+            raise TargetError(f"lost {self.name}: {self.failure}")
 
     def push(self) -> None:
         """Write as much as the socket takes."""
@@ -50,7 +51,7 @@ class Link:
         except BlockingIOError:
             pass
         except OSError as error:
-            self.failure = f"lost the loopback relay: {error}"
+            self.failure = f"connection to the loopback relay failed: {error}"
 
     def pull(self) -> list[tuple[Frame, int]]:
         """What came, with the instant of its read."""
@@ -69,7 +70,7 @@ class Link:
         except BlockingIOError:
             pass
         except (OSError, FrameError) as error:
-            self.failure = f"lost the loopback relay: {error}"
+            self.failure = f"connection to the loopback relay failed: {error}"
         return came
 
     def close(self) -> None:

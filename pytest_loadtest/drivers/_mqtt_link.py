@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 PACKETS: Final = 64  # read in one turn, so that a consumer that is behind does not hold up the others
 FIRST_DELAY, LONGEST_DELAY = 100 * MILLISECOND, 5 * SECOND
 FAILURE: Final = 0x80  # reason codes from here on are failures
+KEEP_ALIVE_TIMEOUT: Final = 0x8D
 SESSION_TAKEN_OVER: Final = 0x8E
 _NO_RETAINED: Final = 2  # MQTT 5, 3.8.3.1: do not send retained messages at the time of the subscribe
 
@@ -287,6 +288,8 @@ class Link:
             self._said = f"the broker closed the connection: {reason}"
             if reason.value == SESSION_TAKEN_OVER and not self._over:
                 self._loop.gone = f"{self.name}: its client id {self.client_id!r} is in use by another client (session taken over)"
+        elif reason.value == KEEP_ALIVE_TIMEOUT and not self._over:
+            self._said = "no answer to a ping within keepAlive"
 
 
 def _connect_properties(options: ClientOptions) -> Properties:

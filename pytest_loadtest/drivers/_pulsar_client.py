@@ -118,7 +118,7 @@ def applied(settings: PulsarSettings, namespace: str, partitions: int) -> dict[s
 
 def not_applied(settings: PulsarSettings, admin: bool) -> dict[str, str]:
     """What the profile asks for and the client or the target cannot do, with the reason."""
-    facts = {}
+    facts: dict[str, str] = {}
     if settings.client_memory_limit_mb is not None:
         facts["clientMemoryLimitMB"] = "pulsar-client for Python has no memory limit; maxPendingMessages bounds what is in flight"
     if not admin and settings.persistence is not None:
@@ -129,7 +129,7 @@ def not_applied(settings: PulsarSettings, admin: bool) -> dict[str, str]:
 
 
 def _security(settings: PulsarSettings) -> dict[str, str]:
-    facts = {}
+    facts: dict[str, str] = {}
     if settings.authentication is not None:
         facts["authentication"] = settings.authentication.plugin
     if settings.tls_trust_certs_file_path is not None:

@@ -82,7 +82,7 @@ class PulsarProducer:
         if n == 0:
             return None
         take = self._answers.popleft
-        seq, time, results = zip(*(take() for _ in range(n)), strict=True)
+        seq, time, results = zip(*[take() for _ in range(n)], strict=True)
         times = np.array(time, np.int64)
         self._answered += n
         self._last = max(self._last, int(times.max()))
@@ -174,7 +174,7 @@ class PulsarConsumer:
         if n == 0:
             return None
         pop = self._copies.popleft
-        time, fronts, size, order, flags = zip(*(pop() for _ in range(n)), strict=True)
+        time, fronts, size, order, flags = zip(*[pop() for _ in range(n)], strict=True)
         heads = b"".join(fronts)
         if len(heads) != n * HEAD:  # compact envelopes, and what is not ours
             heads = b"".join(front.ljust(HEAD, b"\0") for front in fronts)

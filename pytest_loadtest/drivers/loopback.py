@@ -7,7 +7,6 @@ read returns. The relay has one partition a topic and knows no keys, so that ord
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +22,8 @@ from pytest_loadtest.wire import frames
 from pytest_loadtest.wire.frames import Address, Frame, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from pytest_loadtest.payloads import PayloadPool
@@ -85,12 +86,13 @@ class LoopbackDriver:
 
     def poll(self, timeout_ns: int) -> None:
         if not self._links:
-            return time.sleep(timeout_ns / 1e9)
+            time.sleep(timeout_ns / 1e9)
+            return
         for link in wait(self._links, timeout_ns / 1e9):
             for came, now in link.pull():
                 self._dispatch(came, now)
-        for link in self._links:
-            link.check()
+        if (gone := self.disconnected()) is not None:
+            raise TargetError(f"lost {gone}")
 
     def _dispatch(self, frame: Frame, now: int) -> None:
         if frame.kind is Kind.DELIVER:
@@ -99,7 +101,7 @@ class LoopbackDriver:
             self._producers[frame.address.stream].answered(frame.seq, now)
 
     def disconnected(self) -> str | None:
-        return "; ".join(link.name for link in self._links if link.failure) or None
+        return "; ".join(f"{link.name}: {link.failure}" for link in self._links if link.failure) or None
 
     def close(self) -> None:
         for link in self._links:
@@ -135,14 +137,13 @@ class _Producer:
 
     def _hand_over(self, burst: Burst, n: int) -> None:
         seq, payload = burst.seq[:n], burst.payload[:n]
-        heads = encode_heads(
-            self._packer.pool, nonce=self._context.nonce, stream=self._address.stream, seq=seq, intended=burst.intended[:n], payload=payload
-        )
+        heads = encode_heads(self._packer.pool, nonce=self._context.nonce, stream=self._address.stream, seq=seq, intended=burst.intended[:n], payload=payload)
         frame = frames.produce(self._address, seq.copy(), self._packer.pool.sizes[payload], self._packer.pack(heads, payload))
         burst.sent[:n] = self._context.clock()
         self._in_flight += n
         self._link.outbox.add(frame)
         self._link.push()
+        self._link.check()
 
     def answered(self, seq: NDArray[np.int64], now: int) -> None:
         self._answers.append((seq, now, Status.ACKED))

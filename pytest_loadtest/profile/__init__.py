@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_loadtest.profile.files import find, load, payload
 from pytest_loadtest.profile.model import BrokerSection, GeneratorLimits, Profile, TargetSection
-from pytest_loadtest.profile.parse import loads
+from pytest_loadtest.profile.parse import from_document, loads
 from pytest_loadtest.profile.schema import json_schema
 from pytest_loadtest.profile.settings import LoopbackSettings, MqttSettings, PulsarSettings
 
@@ -17,6 +17,7 @@ __all__ = [
     "PulsarSettings",
     "TargetSection",
     "find",
+    "from_document",
     "json_schema",
     "load",
     "loads",

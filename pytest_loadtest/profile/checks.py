@@ -5,16 +5,18 @@ Pure and independent of each other: a check is left out when one of its keys is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_loadtest.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.objectives import ObjectiveErrors, parse
 from pytest_loadtest.payloads import CHECKSUM, parse_range
 from pytest_loadtest.profile.model import MESSAGE_LIMITS, Profile
 from pytest_loadtest.profile.settings import MqttSettings, PulsarSettings
-from pytest_loadtest.profile.text import Path
-from pytest_loadtest.quantities import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Set
+
+    from pytest_loadtest.profile.text import Path
 
 _SCHEMES = {"pulsar": ("pulsar", "pulsar+ssl"), "mqtt": ("mqtt", "mqtts"), "loopback": ("loopback",)}
 BUCKETS = 256  # the envelope numbers a bucket in one byte
@@ -118,8 +120,7 @@ def _largest(profile: Profile) -> Iterator[Finding]:
         return
     if size is not None and size > limit:
         message = f"messageSize: {size} B is above what the broker takes, {limit} B"
-        remedy = f"write {limit} or less, or raise broker.settings.{key} ({format_size(default)} by default)"
-        yield Finding(("messageSize",), message, remedy)
+        yield Finding(("messageSize",), message, f"write {limit} or less, or raise broker.settings.{key}")
 
 
 def _limit(profile: Profile) -> int | None:
@@ -159,14 +160,18 @@ def _objectives(profile: Profile) -> Iterator[Finding]:
 
 
 def _names_key(path: Path, message: str) -> bool:
-    """The slo parser speaks of a key when it quotes the last step of the path."""
-    return bool(path) and message.startswith(f"{path[-1]!r} is")
+    """The slo parser speaks of a key when it begins with the last step of the path: ``'los' is``, ``percentile 101 is``, ``p100 is``."""
+    last = str(path[-1]) if path else ""
+    return message.startswith((f"{last!r} is", f"percentile {last[1:]} is", f"{last} is"))
 
 
-def _judgeable(profile: Profile) -> Iterator[Finding]:
+def _order(profile: Profile) -> Iterator[Finding]:
     if "outOfOrder" in profile.slo and not profile.ordered:
         why, remedy = _unordered(profile)
         yield Finding(("slo", "outOfOrder"), f"slo.outOfOrder: order cannot be judged {why}", f"{remedy}, or remove it", at_key=True)
+
+
+def _acknowledgements(profile: Profile) -> Iterator[Finding]:
     if "publishLatency" in profile.slo and not profile.publish_acks:
         qos = isinstance(profile.driver, MqttSettings)
         why, remedy = ("at QoS 0", "use qos: 1") if qos else ("on non-persistent topics", "use topicType: persistent")
@@ -227,7 +232,8 @@ CHECKS: tuple[tuple[Callable[[Profile], Iterator[Finding]], tuple[str, ...]], ..
     (_target, ("target.url", "driver.name")),
     (_subscription, _WHO_GETS_WHAT),
     (_objectives, ()),
-    (_judgeable, (*_WHO_GETS_WHAT, "driver.qos", "driver.topicType", "keyDistributor")),
+    (_order, (*_WHO_GETS_WHAT, "keyDistributor")),
+    (_acknowledgements, ("driver.name", "driver.qos", "driver.topicType")),
     (_pulsar, ("driver.name", "driver.persistence.*", "driver.authentication.*")),
     (_mqtt, ("driver.name", "driver.protocolVersion")),
     (_native, ()),

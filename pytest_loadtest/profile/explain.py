@@ -53,7 +53,7 @@ _KINDS = {
 
 
 def locate(error: ErrorDetails, document: Document) -> Path:
-    """pydantic's location as a path of the text: without the union tags that pydantic puts in."""
+    """Where an error is, as a path of the text: without the union tags that pydantic puts in."""
     path: Path = ()
     for step in error["loc"]:
         if (*path, step) in document.values:
@@ -85,16 +85,20 @@ def _describe(error: ErrorDetails, path: Path, written: str) -> tuple[str, str]:
     if kind in _BOUNDS:
         bound, words = _BOUNDS[kind]
         hint = "remove the bucket" if path[0] == "messageSizeDistribution" else ""
-        return f"{name}: {written or given} {words} {context[bound]}", hint
+        return f"{name}: {written or given} {words} {_plain(context[bound])}", hint
     if kind == "fault":
         return f"{name}: {context['message']}", context["suggestion"]
     if kind == "literal_error":
         choices = re.findall(r"'([^']*)'|(\d+)", context["expected"])
-        return f"{name}: {written or given!r} is none of its values", did_you_mean(written, [text or number for text, number in choices])
+        return f"{name}: {given!r} is none of its values", did_you_mean(written, [text or number for text, number in choices])
     if kind == "string_pattern_mismatch":
         return f"{name}: {given!r} does not fit {context['pattern']}", ""
     wanted = next((noun for start, noun in _KINDS.items() if kind.startswith(start + "_")), None)
     return (f"{name}: {error['msg']}", "") if wanted is None else _mistyped(name, given, written, kind, wanted)
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if number == int(number) else str(number)
 
 
 def _mistyped(name: str, given: object, written: str, kind: str, wanted: str) -> tuple[str, str]:

@@ -143,9 +143,7 @@ Distribution = Annotated[
 ]
 """Size range ``"low-high"`` (half open) → relative weight."""
 
-Verbatim = Annotated[
-    str, BeforeValidator(_verbatim), WithJsonSchema({"type": ["string", "integer", "boolean"]}, mode="validation")
-]
+Verbatim = Annotated[str, BeforeValidator(_verbatim), WithJsonSchema({"type": ["string", "integer", "boolean"]}, mode="validation")]
 """A line's value for somebody else's configuration file."""
 
 Raw = dict[str, Any]

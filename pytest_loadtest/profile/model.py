@@ -193,5 +193,10 @@ class Profile(Section):
         return (int(self.broker.settings.get(key, "0")) or default) - metadata
 
     def document(self) -> dict[str, Any]:
-        """The whole profile as JSON values, defaults filled in and secrets left out; ``loads`` reads it back."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"test_duration_minutes", "warmup_duration_minutes"})
+        """The whole profile as JSON values, defaults filled in and secrets left out; ``from_document`` reads it back."""
+        return self.model_dump(
+            mode="json",
+            by_alias=True,
+            exclude_none=True,
+            exclude={"test_duration_minutes": True, "warmup_duration_minutes": True, "driver": {"pending_queue_size"}},
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -11,6 +11,9 @@ from pytest_loadtest.profile.checks import check, presence
 from pytest_loadtest.profile.explain import explain, locate
 from pytest_loadtest.profile.model import Profile
 from pytest_loadtest.profile.text import Document, Path, read
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _YAML = {"units": "named"}  # tells the fields that bare numbers are no durations here
 _STAND_INS = {"name": "unnamed", "producerRate": 1}
@@ -31,6 +34,14 @@ def loads(text: str, source: str) -> Profile:
     if profile is None or problems:
         raise ProfileError(source, tuple(sorted(problems, key=lambda problem: (problem.line, problem.column))))
     return profile
+
+
+def from_document(document: Mapping[str, Any]) -> Profile:
+    """The profile whose :meth:`~Profile.document` this is, less its secrets. It was checked when it was read.
+
+    :raises ValueError: no such document.
+    """
+    return Profile.model_validate(document, context=_YAML, by_alias=True, by_name=False)
 
 
 def _validate(document: Document) -> tuple[Profile | None, list[Problem]]:

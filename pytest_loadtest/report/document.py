@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +16,8 @@ from pytest_loadtest.slo import Finding, Verdict, blocked_share, unfit
 from pytest_loadtest.wording import bounds, show
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -137,12 +138,8 @@ def _measurements(measurements: Measurements) -> Document:
         "series": _series(m.series),
         "topics": [_breakdown(topic) for topic in m.topics],
         "buckets": [_breakdown(bucket) for bucket in m.buckets],
-        "workers": [
-            {"worker": w.worker, "cpu": w.cpu, "stalled": w.stalled, "longestStall": w.longest_stall, "gc": w.gc} for w in m.workers
-        ],
-        "lost": [
-            {"topic": r.topic, "subscription": r.subscription, "stream": r.stream, "first": r.first, "last": r.last} for r in m.lost
-        ],
+        "workers": [{"worker": w.worker, "cpu": w.cpu, "stalled": w.stalled, "longestStall": w.longest_stall, "gc": w.gc} for w in m.workers],
+        "lost": [{"topic": r.topic, "subscription": r.subscription, "stream": r.stream, "first": r.first, "last": r.last} for r in m.lost],
     }
 
 

@@ -6,7 +6,6 @@ The lines are written here, because the library's own log writer leaves out tags
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from hdrh.histogram import HdrHistogram
@@ -14,6 +13,7 @@ from hdrh.histogram import HdrHistogram
 from pytest_loadtest.measurements import bucket_bounds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pytest_loadtest.measurements import Histogram, Measurements

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pytest_loadtest.report.document import Document
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_loadtest.report.document import Document
 
 LATENCIES = {"publish": "publish", "endToEnd": "end_to_end", "sendDelay": "send_delay"}
 COUNTS = ("offered", "sent", "acked", "received", "lost", "duplicates", "outOfOrder", "failed", "dropped", "corrupt", "foreign")

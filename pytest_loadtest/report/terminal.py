@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.quantities import format_bits, format_count, format_duration, format_rate, format_size
-from pytest_loadtest.report.document import Document
 from pytest_loadtest.wording import exact, format_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_loadtest.report.document import Document
 
 COLUMNS = ("p50", "p90", "p99", "p99.9")
 KINDS = {"publish": "publish", "endToEnd": "end-to-end", "sendDelay": "send delay", "ownSendDelay": "  of it our own"}
@@ -128,7 +131,7 @@ def _messages(measured: Document) -> Iterable[str]:
     order = {"outOfOrder": "out of order"}
     yield f"  in         {exact(due)} due, " + _listed(counts, ("received", "lost", "duplicates", "outOfOrder", "corrupt", "foreign"), order)
     ranges = measured["lost"]
-    for label, lost in zip(itertools.chain(("lost",), itertools.repeat("")), ranges[:MOST_RANGES]):
+    for label, lost in zip(itertools.chain(("lost",), itertools.repeat("")), ranges[:MOST_RANGES], strict=False):
         last = "" if lost["last"] == lost["first"] else f"–{lost['last']}"
         yield f"  {label:<10} {lost['first']}{last} of stream {lost['stream']} (topic {lost['topic']}, subscription {lost['subscription']})"
     if len(ranges) > MOST_RANGES:

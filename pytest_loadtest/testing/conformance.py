@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +15,8 @@ from pytest_loadtest.samples import Status
 from pytest_loadtest.testing.rig import Rig, Subject, context_of, mixed_pool, plain_pool, rig, tail
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from pytest_loadtest.drivers._base import Burst, Received
@@ -35,7 +36,7 @@ def check_quiet(subject: Subject) -> None:
         r.driver.poll(0)
         r.driver.poll(MILLISECOND)
         assert [r.producers[0].acks(), r.consumers[0].take()] == [None, None], "something came although nothing was sent"
-        assert r.producers[0].in_flight == 0
+        assert r.producers[0].in_flight == 0, f"{r.producers[0].in_flight} in flight although nothing was sent"
         assert r.driver.disconnected() is None, f"disconnected: {r.driver.disconnected()}"
 
 

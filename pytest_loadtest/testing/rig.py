@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,8 @@ from pytest_loadtest.drivers._base import Acks, Burst, ConsumerSpec, DriverConte
 from pytest_loadtest.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from pytest_loadtest.drivers._base import Consumer, Driver, Producer
     from pytest_loadtest.envelope import Heads
     from pytest_loadtest.payloads import PayloadPool
@@ -118,17 +119,13 @@ def tail(burst: Burst, start: int) -> Burst:
 
 
 def plain_pool() -> PayloadPool:
-    return payloads.build_pool(
-        buckets=None, message_size=128, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=False, max_size=None
-    )
+    return payloads.build_pool(buckets=None, message_size=128, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=False, max_size=None)
 
 
 def mixed_pool() -> PayloadPool:
     edges = ((20, 32), (36, 40), (40, 300), (1024, 4096), (16 * 1024, 64 * 1024))
     buckets = [payloads.Bucket(name=f"{low}-{high}", low=low, high=high, weight=1) for low, high in edges]
-    return payloads.build_pool(
-        buckets=buckets, message_size=None, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=True, max_size=None
-    )
+    return payloads.build_pool(buckets=buckets, message_size=None, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=True, max_size=None)
 
 
 def context_of(subject: Subject, pool: PayloadPool, run: str | None = None) -> DriverContext:
@@ -157,9 +154,7 @@ def rig(
     try:
         driver.prepare()
         made = Rig(driver, context.pool, context.nonce, subject.deadline)
-        made.consumers = driver.open_consumers(
-            [ConsumerSpec(index=i, topic=topic, subscription=subscription) for i, (subscription, _) in enumerate(places)]
-        )
+        made.consumers = driver.open_consumers([ConsumerSpec(index=i, topic=topic, subscription=subscription) for i, (subscription, _) in enumerate(places)])
         made.producers = driver.open_producers([ProducerSpec(stream=stream, topic=topic) for stream in range(streams)])
         made.acks = [[] for _ in made.producers]
         made.received = [[] for _ in made.consumers]

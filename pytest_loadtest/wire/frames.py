@@ -21,13 +21,14 @@ from __future__ import annotations
 import enum
 import struct
 from collections import deque
-from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from numpy.typing import NDArray
 
 VERSION: Final = 1

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pytest_loadtest.measurements import Breakdown, Counts, Histogram, Lost, Measurements, Series, WorkerEvidence
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MS = 1_000_000
 
@@ -29,6 +32,7 @@ def histogram(values: NDArray[np.int64]) -> Histogram:
     return Histogram(index=index, count=count, minimum=int(values.min()), maximum=int(values.max()), total=int(values.sum()))
 
 
+@cache
 def spread(low_ms: float, high_ms: float, n: int = 100_000) -> Histogram:
     """Values evenly between two latencies."""
     return histogram(np.linspace(low_ms * MS, high_ms * MS, n).astype(np.int64))

@@ -39,9 +39,7 @@ def test_settings_cross_as_text_and_come_back():
         "loseEvery": "1000",
         "swapEvery": "3",
     }
-    wanted = Faults(
-        delay=20 * MILLISECOND, stall_at=1_500_000, stall_duration=2 * SECOND, capacity=5000.5, capacity_depth=7, lose_every=1000, swap_every=3
-    )
+    wanted = Faults(delay=20 * MILLISECOND, stall_at=1_500_000, stall_duration=2 * SECOND, capacity=5000.5, capacity_depth=7, lose_every=1000, swap_every=3)
     assert what.parse(text) == wanted
 
 
@@ -55,7 +53,7 @@ def test_durations_cross_exactly(ns):
 @pytest.mark.parametrize("settings", [{"dealy": "1ms"}, {"delay": "1"}, {"loseEvery": "0"}, {"capacity": "0"}, {"loseEvery": "x"}])
 def test_wrong_settings_are_refused(settings):
     """Unknown names, missing units and impossible numbers are errors that name the value."""
-    with pytest.raises(ValueError, match="dealy|'1'|loseEvery=0|capacity=0|'x'"):
+    with pytest.raises(ValueError, match=r"dealy|'1'|loseEvery=0|capacity=0|'x'"):
         what.parse(settings)
 
 
@@ -66,13 +64,12 @@ def test_without_faults_messages_go_at_once():
 
 @pytest.mark.parametrize(
     ("arrival", "release"),
-    [(0, 5), (999, 1004), (994, 999), (995, 1500), (1000, 1505), (1200, 1505), (1499, 1505), (1500, 1505), (1600, 1605)],
+    [(0, 5), (994, 999), (995, 1500), (999, 1504), (1000, 1505), (1200, 1505), (1499, 1505), (1500, 1505), (1600, 1605)],
 )
 def test_a_stall_stops_the_clock_of_the_relay(arrival, release):
     """Stall of 500 at 1000 with a delay of 5: what should leave at 1000 or later leaves 500 later; arrivals meanwhile wait for its end."""
     gate = Gate(Faults(stall_at=1000, stall_duration=500, delay=5), 10**9)
-    expected = release + 500 if arrival == 999 else release
-    assert gate.release(10**9 + arrival, 1) == [(10**9 + expected, 1)]
+    assert gate.release(10**9 + arrival, 1) == [(10**9 + release, 1)]
 
 
 @given(

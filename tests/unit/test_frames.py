@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 
 from pytest_loadtest.wire import frames
 from pytest_loadtest.wire.frames import HEAD, Address, Decoder, Frame, FrameError, Kind, Outbox
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 NUMBER = st.integers(0, 2**32 - 1)
 ADDRESSES = st.builds(Address, run=NUMBER, topic=NUMBER, stream=NUMBER, subscription=NUMBER, consumer=NUMBER)
@@ -53,9 +56,8 @@ def test_frames_survive_any_cutting(plan, data, piece):
     came = fed(Decoder(piece), stream, cuts)
     assert [(frame.kind, frame.address) for frame in came] == [(kind, address) for kind, address, _ in plan]
     for frame, (kind, _, messages) in zip(came, plan, strict=True):
-        if kind in (Kind.SUBSCRIBE, Kind.SUBSCRIBED):
-            messages = []
-        assert frame.seq.tolist() == [number for number, _ in messages]
+        numbered = [] if kind in (Kind.SUBSCRIBE, Kind.SUBSCRIBED) else messages
+        assert frame.seq.tolist() == [number for number, _ in numbered]
         carried = messages if kind in WRITERS else []
         assert frame.size.tolist() == [len(payload) for _, payload in carried]
         assert frame.payload.tobytes() == b"".join(payload for _, payload in carried)

@@ -92,7 +92,7 @@ def test_counts_are_whole_numbers() -> None:
     counts = {"lost": 1, "duplicates": 2, "out_of_order": 3, "corrupt": 4, "foreign": 5, "failed": 6, "unknown": 1, "dropped": 8}
     run = load(counts=counts)
     assert (run.lost, run.duplicates, run.out_of_order, run.corrupt, run.foreign, run.failed, run.dropped) == (1, 2, 3, 4, 5, 7, 8)
-    assert run.throughput == 10_000
+    assert run.throughput == 10_000.0
 
 
 def test_it_survives_pickling_and_introduces_itself() -> None:

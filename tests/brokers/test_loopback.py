@@ -1,0 +1,329 @@
+"""The loopback relay as a process and its driver: the promises of a driver, and every fault exact."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from pytest_loadtest import envelope
+from pytest_loadtest.brokers.faults import HOLD, relay_settings
+from pytest_loadtest.drivers._base import TargetAddress
+from pytest_loadtest.drivers.loopback import LoopbackDriver
+from pytest_loadtest.errors import TargetError
+from pytest_loadtest.profile.settings import LoopbackSettings, Stall
+from pytest_loadtest.quantities import MILLISECOND
+from pytest_loadtest.samples import Flag, Status
+from pytest_loadtest.testing import DRIVER_CHECKS, Rig, Subject, check_driver, rig
+from pytest_loadtest.testing.rig import mixed_pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+RELAY = [sys.executable, "-m", "pytest_loadtest.brokers.relay"]
+
+
+@contextmanager
+def relay(settings: dict[str, str]) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A relay and its port; it ends when its standard input is closed."""
+    with subprocess.Popen([*RELAY, "--settings", json.dumps(settings)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin and process.stdout
+        yield process, json.loads(process.stdout.readline())["port"]
+        process.stdin.close()
+
+
+def subject_at(port: int, settings: LoopbackSettings) -> Subject:
+    target = TargetAddress(url=f"loopback://127.0.0.1:{port}")
+    return Subject(driver=LoopbackDriver, target=target, settings=settings, window=settings.max_pending_messages)
+
+
+@pytest.fixture
+def relayed() -> Iterator[Callable[..., Subject]]:
+    """``relayed(lose_every=10)``: a subject with a relay of these settings."""
+    started = []
+
+    def start(**settings: object) -> Subject:
+        wanted = LoopbackSettings(**settings)
+        context = relay(relay_settings(wanted))
+        started.append(context)
+        return subject_at(context.__enter__()[1], wanted)
+
+    yield start
+    for context in started:
+        context.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[Subject]:
+    with relay({}) as (_, port):
+        yield subject_at(port, LoopbackSettings(max_pending_messages=100))
+
+
+def received(r: Rig, consumer: int = 0) -> list[int]:
+    """Sequences of one consumer in the order of arrival, copies of all streams."""
+    return r.heads(consumer).seq.tolist()
+
+
+def every(count: int, n: int) -> list[int]:
+    return list(range(n - 1, count, n))
+
+
+@pytest.mark.parametrize("check", DRIVER_CHECKS, ids=lambda check: check.__name__)
+def test_loopback_keeps_the_promises_of_a_driver(check, plain):
+    """The driver passes the kit against a relay without faults."""
+    check(plain)
+
+
+def test_loopback_keeps_them_with_delay_and_capacity(relayed):
+    """Neither a delay nor a capacity breaks a promise."""
+    check_driver(relayed(delay=2 * MILLISECOND, capacity=50_000, capacity_depth=10, max_pending_messages=70))
+
+
+def test_streams_are_shared_by_number(plain):
+    """Consumers of one subscription share its streams: stream modulo consumers."""
+    with rig(plain, streams=5, consumers=2) as r:
+        r.send(20)
+        r.until(lambda: r.copies >= 100, "received")
+        assert [sorted(set(r.heads(consumer).stream.tolist())) for consumer in range(2)] == [[0, 2, 4], [1, 3]]
+
+
+def test_runs_on_one_relay_do_not_meet(plain):
+    """Two runs with the same topics get their own messages only."""
+    with rig(plain) as one, rig(plain) as other:
+        one.send(50)
+        other.send(30)
+        one.until(lambda: one.copies >= 50, "received")
+        other.until(lambda: other.copies >= 30, "received")
+        assert (received(one), received(other)) == (list(range(50)), list(range(30)))
+
+
+def test_lost_messages_are_acked_and_exactly_those_asked_for(relayed):
+    """Every 1000th of each stream is acked and never received; all else is received once."""
+    with rig(relayed(lose_every=1000), streams=2) as r:
+        r.send(3500)
+        r.until(lambda: r.acked >= 7000 and r.copies >= 6994, "acked and received")
+        heads = r.heads(0)
+        for stream in range(2):
+            assert np.setdiff1d(np.arange(3500), heads.seq[heads.stream == stream]).tolist() == every(3500, 1000)
+        assert len(heads.seq) == 6994
+
+
+def test_duplicates_are_exactly_those_asked_for(relayed):
+    """Every 500th comes twice, one copy behind the other."""
+    with rig(relayed(duplicate_every=500)) as r:
+        r.send(2000)
+        r.until(lambda: r.copies >= 2004, "received")
+        assert received(r) == sorted([*range(2000), *every(2000, 500)])
+
+
+def test_pairs_are_swapped_exactly_also_across_frames(relayed):
+    """Every third pair changes places, whichever messages share a frame."""
+    with rig(relayed(swap_every=3, max_pending_messages=7)) as r:
+        r.send(600)
+        r.until(lambda: r.copies >= 600, "received")
+        wanted = [n + (n % 6 == 4) - (n % 6 == 5) for n in range(600)]
+        assert received(r) == wanted
+
+
+def test_half_a_pair_is_not_lost(relayed):
+    """The first of a pair whose second never comes is delivered after its time."""
+    with rig(relayed(swap_every=1)) as r:
+        (burst,) = r.send(5)
+        r.until(lambda: r.copies >= 5, "received")
+        assert received(r) == [1, 0, 3, 2, 4]
+        assert r.received[0][-1].time[-1] >= burst.sent[-1] + HOLD
+
+
+@pytest.mark.parametrize("pool", [None, mixed_pool()], ids=["one size", "mixed sizes"])
+def test_damaged_headers_are_corrupt_and_nothing_else_is(relayed, pool):
+    """Every 7th head is damaged, in each of its bytes in turn: all of them corrupt, never foreign and never ours."""
+    with rig(relayed(corrupt_header_every=7), pool) as r:
+        r.send(700)
+        r.until(lambda: r.copies >= 700, "received")
+        kind = r.heads(0).kind
+        assert np.flatnonzero(kind == envelope.CORRUPT).tolist() == every(700, 7)
+        assert np.count_nonzero(kind == envelope.OURS) == 600
+
+
+def test_damaged_bodies_are_flagged_and_nothing_else_is(relayed):
+    """With checksums on, every 9th body is flagged; the heads are whole."""
+    with rig(relayed(corrupt_body_every=9), mixed_pool()) as r:
+        r.send(450)
+        r.until(lambda: r.copies >= 450, "received")
+        flags = np.concatenate([part.flags for part in r.received[0]])
+        assert np.flatnonzero(flags == Flag.CORRUPT).tolist() == every(450, 9)
+        assert np.count_nonzero(flags == 0) == 400
+        assert received(r) == list(range(450))
+
+
+def test_all_faults_at_once_add_up(relayed):
+    """Each fault hits its own sequences whatever else is on; a lost message stays lost."""
+    settings = {"lose_every": 100, "duplicate_every": 50, "swap_every": 35, "corrupt_header_every": 70, "corrupt_body_every": 90}
+    with rig(relayed(**settings), mixed_pool()) as r:
+        r.send(3150)
+        lost = set(every(3150, 100))
+        doubled = set(every(3150, 50)) - lost
+        order = [n + (n % 70 == 68) - (n % 70 == 69) for n in range(3150)]
+        wanted = [n for n in order if n not in lost for _ in range(1 + (n in doubled))]
+        r.until(lambda: r.acked >= 3150 and r.copies >= len(wanted), "acked and received")
+        heads = r.heads(0)
+        flags = np.concatenate([part.flags for part in r.received[0]])
+        arrived = np.array(wanted)
+        damaged = (arrived + 1) % 70 == 0
+        assert np.array_equal(heads.kind == envelope.CORRUPT, damaged)
+        assert np.array_equal(heads.seq[~damaged], arrived[~damaged])
+        assert np.array_equal(flags == Flag.CORRUPT, (arrived + 1) % 90 == 0)
+
+
+def test_delay_holds_acks_and_copies_back(relayed):
+    """No ack and no copy comes before its delay."""
+    delay = 30 * MILLISECOND
+    with rig(relayed(delay=delay)) as r:
+        (burst,) = r.send(100)
+        r.until(lambda: r.acked >= 100 and r.copies >= 100, "acked and received")
+        for answers in (r.acks[0], r.received[0]):
+            assert np.all(np.concatenate([part.time for part in answers]) - burst.sent >= delay)
+
+
+def test_stall_stops_everything_from_its_start_to_its_end(relayed):
+    """What comes during the stall leaves when it ends, in order and unharmed."""
+    with rig(relayed(stall=Stall(at=0, duration=200 * MILLISECOND))) as r:
+        (burst,) = r.send(100)
+        r.until(lambda: r.acked >= 100 and r.copies >= 100, "acked and received")
+        first = int(burst.sent[0])
+        assert min(part.time.min() for part in [*r.acks[0], *r.received[0]]) >= first + 200 * MILLISECOND
+        assert received(r) == list(range(100))
+
+
+def test_capacity_lets_no_more_through_than_it_says(relayed):
+    """At any time at most depth + capacity · time messages are acked, and a full window shows meanwhile."""
+    with rig(relayed(capacity=10_000, capacity_depth=100, max_pending_messages=500)) as r:
+        (burst,) = r.send(2000)
+        r.until(lambda: r.acked >= 2000 and r.copies >= 2000, "acked and received")
+        acked = np.concatenate([part.time for part in r.acks[0]])
+        allowed = 100 + (acked - burst.sent[0]) * 10_000 / 1e9
+        assert np.all(np.arange(1, 2001) <= allowed + 1)
+        assert burst.sent[-1] - burst.sent[0] >= (2000 - 500 - 100) * 1e9 / 10_000 * 0.99
+
+
+def test_a_full_window_fails_messages_when_it_must_not_block(relayed):
+    """With blockIfQueueFull off, everything is taken and what has no room comes back as failed, at once."""
+    subject = relayed(delay=50 * MILLISECOND, max_pending_messages=40, block_if_queue_full=False)
+    with rig(subject) as r:
+        burst = r.burst(100)
+        assert r.producers[0].send(burst) == 100
+        refused = r.producers[0].acks()
+        assert refused.seq.tolist() == list(range(40, 100))
+        assert set(refused.status.tolist()) == {Status.FAILED}
+        assert np.array_equal(refused.time, burst.sent[40:])
+        r.until(lambda: r.acked >= 40 and r.copies >= 40, "acked and received")
+        assert received(r) == list(range(40))
+
+
+@pytest.fixture
+def dead() -> Iterator[Rig]:
+    """A rig with two streams whose relay was just killed."""
+    with relay({}) as (process, port), rig(subject_at(port, LoopbackSettings()), streams=2) as r:
+        assert r.driver.disconnected() is None
+        process.kill()
+        process.wait()
+        yield r
+
+
+def test_poll_says_that_the_relay_is_gone(dead):
+    """Polling raises TargetError, again and again; disconnected names whose connection it was; closing does not hang."""
+    with pytest.raises(TargetError, match=r"closed the connection|failed"):
+        dead.until(lambda: False, "noticed")
+    with pytest.raises(TargetError, match="lost"):
+        dead.driver.poll(0)
+    named = dead.driver.disconnected() or ""
+    assert "consumers 0" in named or "producers of streams 0, 1" in named
+    dead.driver.close()
+
+
+def test_send_says_that_the_relay_is_gone(dead):
+    """A producer that only sends learns it from the socket, long before its window is full."""
+    with pytest.raises(TargetError, match="producers of streams 0, 1"):
+        for first in range(900):
+            dead.producers[0].send(dead.burst(1, first))
+
+
+def test_an_address_without_relay_is_an_error(unused_port):
+    """The first contact says that nobody listens, and where."""
+    with pytest.raises(TargetError, match=f"127.0.0.1:{unused_port}"), rig(subject_at(unused_port, LoopbackSettings())):
+        pass
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def test_facts_name_the_faults(relayed):
+    """The report sees what the relay was asked to do."""
+    with rig(relayed(delay=20 * MILLISECOND, lose_every=10)) as r:
+        facts = r.driver.facts()
+        assert facts.applied == {"maxPendingMessages": "1000", "blockIfQueueFull": "true", "delay": "20ms", "loseEvery": "10"}
+        assert not facts.not_applied
+
+
+def test_nonsense_from_one_client_harms_only_that_client(plain):
+    """The relay closes a connection that speaks something else, and goes on."""
+    address = plain.target.url.removeprefix("loopback://").split(":")
+    with rig(plain) as r, socket.create_connection((address[0], int(address[1]))) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n")
+        stranger.settimeout(10)
+        assert stranger.recv(1) == b""
+        r.send(10)
+        r.until(lambda: r.copies >= 10, "received")
+
+
+@pytest.mark.parametrize("how", ["terminate", "close stdin"])
+def test_relay_ends_when_told(how):
+    """SIGTERM and the end of its standard input end the relay in order."""
+    with relay({}) as (process, _):
+        assert process.stdin
+        if how == "terminate":
+            process.send_signal(signal.SIGTERM)
+        else:
+            process.stdin.close()
+        assert process.wait(10) == 0
+
+
+def test_relay_refuses_wrong_settings():
+    """A setting it does not know ends the relay before it listens, with the names it does know."""
+    done = subprocess.run([*RELAY, "--settings", '{"dealy": "1ms"}'], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert "dealy" in done.stderr and "delay" in done.stderr
+
+
+def test_relay_without_a_pipe_goes_on():
+    """Started with /dev/null for standard input, the relay does not take that for the end."""
+    with subprocess.Popen(RELAY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        port = json.loads(process.stdout.readline())["port"]
+        with rig(subject_at(port, LoopbackSettings())) as r:
+            r.send(10)
+            r.until(lambda: r.copies >= 10, "received")
+        process.terminate()
+        assert process.wait(10) == 0
+
+
+def test_bulk_goes_through_whole(plain):
+    """Megabytes in flight, far more than the socket buffers hold, arrive in order."""
+    start = time.monotonic_ns()
+    big = Subject(driver=LoopbackDriver, target=plain.target, settings=LoopbackSettings(max_pending_messages=3000))
+    with rig(big, mixed_pool()) as r:
+        (burst,) = r.send(3000)
+        assert burst.sent.min() >= start
+        r.until(lambda: r.acked >= 3000 and r.copies >= 3000, "acked and received")
+        assert received(r) == list(range(3000))

@@ -1,0 +1,426 @@
+"""The MQTT driver against a real mosquitto."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from paho.mqtt import client as paho
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from pytest_loadtest import brokers, envelope, payloads
+from pytest_loadtest.brokers import mosquitto
+from pytest_loadtest.drivers._base import Burst, ConsumerSpec, DriverContext, ProducerSpec, TargetAddress, TopicSpec
+from pytest_loadtest.drivers._mqtt_setup import topic_name
+from pytest_loadtest.drivers.mqtt import MqttConsumer, MqttDriver, MqttProducer
+from pytest_loadtest.errors import TargetError
+from pytest_loadtest.profile.settings import MqttSettings
+from pytest_loadtest.quantities import MILLISECOND, SECOND
+from pytest_loadtest.samples import Flag, Status
+from pytest_loadtest.testing import DRIVER_CHECKS, Subject
+from pytest_loadtest.testing.rig import plain_pool, rig
+
+pytestmark = pytest.mark.skipif(mosquitto.find() is None, reason="no mosquitto here: apt-get install mosquitto")
+
+VERSIONS = ("5", "3.1.1")
+DEADLINE = 30 * SECOND
+
+
+def settings(**given: Any) -> MqttSettings:
+    return MqttSettings.model_validate(given)
+
+
+@contextmanager
+def started(folder: Path, **lines: str) -> Iterator[brokers.Broker]:
+    """A mosquitto with these lines in its configuration."""
+    broker = brokers.start(brokers.BrokerRequest(kind="mqtt", mode="process", folder=folder / "mosquitto", settings=lines), lambda _: None)
+    try:
+        yield broker
+    finally:
+        broker.stop()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
+    with started(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+def subject(broker: brokers.Broker, chosen: MqttSettings, **more: Any) -> Subject:
+    return Subject(driver=MqttDriver, target=TargetAddress(url=broker.facts.url), settings=chosen, **more)
+
+
+def context(url: str, chosen: MqttSettings, run: str = "now", topics: int = 1) -> DriverContext:
+    return DriverContext(
+        target=TargetAddress(url=url), settings=chosen, clock=time.monotonic_ns, run=run, nonce=secrets.randbits(32), worker="gw0",
+        topics=tuple(TopicSpec(index=i) for i in range(topics)), pool=plain_pool(),
+    )  # fmt: skip
+
+
+def opened(driver: MqttDriver, topic: TopicSpec) -> tuple[MqttConsumer, MqttProducer]:
+    consumer = driver.open_consumers([ConsumerSpec(index=0, topic=topic, subscription=0)])[0]
+    return consumer, driver.open_producers([ProducerSpec(stream=0, topic=topic)])[0]
+
+
+def until(driver: MqttDriver, done: Callable[[], bool]) -> None:
+    end = time.monotonic_ns() + DEADLINE
+    while not done():
+        assert time.monotonic_ns() < end, f"not in time; disconnected: {driver.disconnected()}"
+        driver.poll(MILLISECOND)
+
+
+@contextmanager
+def visitor(url: str, client_id: str, version: str = "5", clean: bool = False, expiry: int = 3600) -> Iterator[paho.Client]:
+    """A client of somebody else, connected."""
+    answers: list[bool] = []
+    v5 = version == "5"
+    client = paho.Client(
+        CallbackAPIVersion.VERSION2, client_id, clean_session=None if v5 else clean,
+        protocol=MQTTProtocolVersion.MQTTv5 if v5 else MQTTProtocolVersion.MQTTv311,
+    )  # fmt: skip
+    client.on_connect = lambda _client, _data, flags, _reason, _properties: answers.append(flags.session_present)
+    host, port = url.split("://")[1].split(":")
+    if v5:
+        properties = Properties(PacketTypes.CONNECT)
+        properties.SessionExpiryInterval = expiry
+        client.connect(host, int(port), clean_start=clean, properties=properties)
+    else:
+        client.connect(host, int(port))
+    listen(client, lambda: bool(answers))
+    client.user_data_set(answers[0])
+    try:
+        yield client
+    finally:
+        client.disconnect()
+        client.loop(0.1)
+
+
+def listen(client: paho.Client, done: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not done():
+        assert time.monotonic() < end, "the visitor waited in vain"
+        client.loop(0.01)
+
+
+@pytest.mark.parametrize("check", DRIVER_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_keeps_the_promises_of_a_driver(broker: brokers.Broker, version: str, qos: int, check: Callable[[Subject], None]) -> None:
+    """Every check of the conformance kit, in each protocol version at each quality of service."""
+    sole = settings(protocolVersion=version, qos=qos)
+    shared = settings(protocolVersion=version, qos=qos, sharedSubscription=True)
+    check(subject(broker, sole, shared=shared, window=20 if qos else None))
+
+
+def test_more_clients_than_select_can_watch(broker: brokers.Broker) -> None:
+    """400 subscribers in one process each get every message; paho's own loop ends at about 340."""
+    with rig(subject(broker, settings()), subscriptions=400) as r:
+        r.send(5)
+        r.until(lambda: r.copies >= 2000, "received 400 times")
+        assert all(sum(len(part.time) for part in parts) == 5 for parts in r.received)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_earlier_run_in_a_durable_session_is_foreign(broker: brokers.Broker, version: str) -> None:
+    """With cleanStart off, what was kept for the same client of an earlier run arrives and is told apart by its nonce."""
+    prefix = f"kept{version.replace('.', '')}"
+    chosen = settings(protocolVersion=version, cleanStart=False, clientIdPrefix=prefix, **({"sessionExpiry": "1h"} if version == "5" else {}))
+    earlier = context(broker.facts.url, chosen, run="earlier")
+    old_topic = topic_name(earlier, earlier.topics[0])
+    with visitor(broker.facts.url, f"{prefix}-c0", version) as client:
+        subscribed: list[int] = []
+        client.on_subscribe = lambda *_: subscribed.append(1)
+        client.subscribe(old_topic, 1)
+        listen(client, lambda: bool(subscribed))
+    driver = MqttDriver(earlier)
+    producer = driver.open_producers([ProducerSpec(stream=0, topic=earlier.topics[0])])[0]
+    burst = _burst(3)
+    assert producer.send(burst) == 3
+    until(driver, lambda: producer.in_flight == 0)
+    driver.close()
+
+    now = context(broker.facts.url, chosen, run="now")
+    driver = MqttDriver(now)
+    consumer, producer = opened(driver, now.topics[0])
+    assert producer.send(_burst(2)) == 2
+    kinds: list[int] = []
+
+    def arrived() -> bool:
+        received = consumer.take()
+        if received is not None:
+            kinds.extend(envelope.decode_heads(received.heads, received.size, now.nonce).kind.tolist())
+        return len(kinds) == 5
+
+    until(driver, arrived)
+    assert sorted(kinds) == [envelope.OURS] * 2 + [envelope.FOREIGN] * 3
+    driver.close()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_close_ends_durable_sessions(broker: brokers.Broker, version: str) -> None:
+    """After close, the broker has no session left under any of the run's client ids."""
+    prefix = f"gone{version.replace('.', '')}"
+    chosen = settings(protocolVersion=version, cleanStart=False, clientIdPrefix=prefix, **({"sessionExpiry": "1h"} if version == "5" else {}))
+    ctx = context(broker.facts.url, chosen)
+    driver = MqttDriver(ctx)
+    opened(driver, ctx.topics[0])
+    driver.close()
+    for client_id in (f"{prefix}-c0", f"{prefix}-p0"):
+        with visitor(broker.facts.url, client_id, version, expiry=0) as client:
+            assert client.user_data_get() is False, f"{client_id} still has a session"
+
+
+def test_cleanup_deletes_retained_messages(broker: brokers.Broker) -> None:
+    """A retaining run leaves nothing that a later subscriber would be sent."""
+    ctx = context(broker.facts.url, settings(retain=True), run="retained", topics=30)
+    driver = MqttDriver(ctx)
+    producers = driver.open_producers([ProducerSpec(stream=topic.index, topic=topic) for topic in ctx.topics])
+    for producer in producers:
+        assert producer.send(_burst(1)) == 1
+    until(driver, lambda: not any(producer.in_flight for producer in producers))
+    driver.close()
+    assert len(_retained(broker, "loadtest/retained/#")) == 30
+    driver.cleanup()
+    assert _retained(broker, "loadtest/retained/#") == []
+
+
+def _retained(broker: brokers.Broker, topic_filter: str) -> list[str]:
+    """What the broker keeps; a message to the visitor itself shows that everything has come."""
+    found: list[str] = []
+    with visitor(broker.facts.url, f"look-{secrets.token_hex(4)}", clean=True, expiry=0) as client:
+        mark = f"mark/{secrets.token_hex(4)}"
+        client.on_message = lambda _client, _data, message: found.append(message.topic)
+        client.subscribe([(topic_filter, 0), (mark, 0)])
+        client.publish(mark, b"")
+        listen(client, lambda: mark in found)
+    found.remove(mark)
+    return found
+
+
+def _burst(count: int, first: int = 0) -> Burst:
+    seq = np.arange(first, first + count, dtype=np.int64)
+    return Burst(seq=seq, intended=seq.copy(), payload=np.zeros(count, np.uint16), sent=np.zeros(count, np.int64))
+
+
+def test_a_message_sent_again_is_flagged(broker: brokers.Broker) -> None:
+    """What a hanging subscriber had not acknowledged when its connection broke comes again, flagged as redelivered."""
+    ctx = context(broker.facts.url, settings(sessionExpiry="60s", receiveMaximum=5), run="again")
+    driver = MqttDriver(ctx)
+    consumer, producer = opened(driver, ctx.topics[0])
+    consumer.pause()
+    assert producer.send(_burst(8)) == 8
+    until(driver, lambda: producer.in_flight == 0)
+    consumer._link.abandon("broken by the test")
+    assert driver.disconnected() == "consumer 0 (broken by the test)"
+    consumer.resume()
+    flags: list[int] = []
+
+    def arrived() -> bool:
+        received = consumer.take()
+        if received is not None:
+            flags.extend(received.flags.tolist())
+        return len(flags) == 8
+
+    until(driver, arrived)
+    assert flags == [int(Flag.REDELIVERED)] * 5 + [0] * 3
+    driver.close()
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_broker_that_comes_back_gets_what_it_had_not_acknowledged(tmp_path: Path, version: str, qos: int) -> None:
+    """Killed in mid-run and started again: the loss is named while it lasts, every message is answered, later ones arrive."""
+    with started(tmp_path / "first") as broker:
+        ctx = context(broker.facts.url, settings(protocolVersion=version, qos=qos))
+        driver = MqttDriver(ctx)
+        consumer, producer = opened(driver, ctx.topics[0])
+        assert producer.send(_burst(20)) == 20
+        assert broker.facts.pid is not None
+        os.kill(broker.facts.pid, signal.SIGKILL)
+        until(driver, lambda: driver.disconnected() is not None)
+    until(driver, lambda: "2 more" not in (driver.disconnected() or "") and "and 1 more" in (driver.disconnected() or ""))
+    assert producer.send(_burst(1, first=20)) == 0, "nothing is taken while the connection is lost"
+    port = int(broker.facts.url.rsplit(":", 1)[1])
+    with _on_port(tmp_path, port):
+        until(driver, lambda: driver.disconnected() is None and producer.in_flight == 0)
+        assert producer.send(_burst(1, first=20)) == 1
+        until(driver, lambda: producer.in_flight == 0)
+        acks = producer.acks()
+        assert acks is not None and sorted(acks.seq.tolist()) == list(range(21))
+        until(driver, lambda: 20 in _sequences(consumer, ctx))
+        driver.close()
+
+
+@contextmanager
+def _on_port(folder: Path, port: int) -> Iterator[None]:
+    """Another mosquitto on a port where one was."""
+    binary = mosquitto.find()
+    assert binary is not None
+    conf = folder / "second.conf"
+    conf.write_text(mosquitto.config(port=port, settings={}, user=getpass.getuser()))
+    process = subprocess.Popen([binary, "-c", str(conf)], stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _sequences(consumer: MqttConsumer, ctx: DriverContext) -> list[int]:
+    received = consumer.take()
+    return [] if received is None else envelope.decode_heads(received.heads, received.size, ctx.nonce).seq.tolist()
+
+
+def test_a_stopped_broker_holds_nobody_up(tmp_path: Path) -> None:
+    """While mosquitto stands still (SIGSTOP) the window fills and poll keeps its time; afterwards everything is answered."""
+    with started(tmp_path) as broker:
+        ctx = context(broker.facts.url, settings())
+        driver = MqttDriver(ctx)
+        consumer, producer = opened(driver, ctx.topics[0])
+        assert broker.facts.pid is not None
+        os.kill(broker.facts.pid, signal.SIGSTOP)
+        try:
+            assert producer.send(_burst(50)) == 20
+            for _ in range(50):
+                driver.poll(MILLISECOND)
+            assert producer.send(_burst(1, first=20)) == 0
+            assert producer.in_flight == 20 and driver.disconnected() is None
+        finally:
+            os.kill(broker.facts.pid, signal.SIGCONT)
+        until(driver, lambda: producer.in_flight == 0)
+        acks = producer.acks()
+        assert acks is not None and producer.idle_since == acks.time[-1]
+        driver.close()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_refused_publish_has_failed(tmp_path: Path, qos: int) -> None:
+    """What the broker's access rules refuse comes back as FAILED, by PUBACK and by PUBREC, and frees the window."""
+    rules = tmp_path / "acl"
+    rules.write_text("topic read #\n")
+    with started(tmp_path, acl_file=str(rules)) as broker:
+        ctx = context(broker.facts.url, settings(qos=qos))
+        driver = MqttDriver(ctx)
+        producer = driver.open_producers([ProducerSpec(stream=0, topic=ctx.topics[0])])[0]
+        assert producer.send(_burst(20)) == 20
+        until(driver, lambda: producer.in_flight == 0)
+        acks = producer.acks()
+        assert acks is not None and set(acks.status.tolist()) == {Status.FAILED}
+        driver.close()
+
+
+@pytest.mark.parametrize(
+    ("lines", "asked", "named"),
+    [
+        ({"max_qos": "1"}, {"qos": 2}, "QoS 1 at most"),
+        ({"max_packet_size": "100"}, {}, "100 bytes at most"),
+        ({"retain_available": "false"}, {"retain": True}, "does not retain"),
+        ({"allow_anonymous": "false"}, {}, "refused the connection: Not authorized"),
+    ],
+    ids=lambda value: next(iter(value), "nothing") if isinstance(value, dict) else None,
+)
+def test_what_the_broker_cannot_do_is_said_before_load(tmp_path: Path, lines: dict[str, str], asked: dict[str, Any], named: str) -> None:
+    """prepare() ends with an error that names the broker and what it lacks."""
+    with started(tmp_path, **lines) as broker:
+        driver = MqttDriver(context(broker.facts.url, settings(**asked)))
+        with pytest.raises(TargetError, match=named) as raised:
+            driver.prepare()
+        assert broker.facts.url in str(raised.value)
+        driver.close()
+
+
+def test_a_smaller_receive_maximum_of_the_broker_is_the_window(tmp_path: Path) -> None:
+    """The broker's Receive Maximum bounds the window, and the facts say so."""
+    with started(tmp_path, max_inflight_messages="7") as broker:
+        ctx = context(broker.facts.url, settings())
+        driver = MqttDriver(ctx)
+        producer = driver.open_producers([ProducerSpec(stream=0, topic=ctx.topics[0])])[0]
+        assert producer.send(_burst(20)) == 7
+        assert driver.facts().applied["maxInflightMessages"] == "7 (the broker's Receive Maximum; asked 20)"
+        driver.close()
+
+
+def test_a_client_id_in_use_ends_the_run(broker: brokers.Broker) -> None:
+    """Two clients with one id would throw each other out for ever: the first to notice gives up and names the id."""
+    ctx = context(broker.facts.url, settings(), run="twice")
+    driver = MqttDriver(ctx)
+    driver.open_producers([ProducerSpec(stream=0, topic=ctx.topics[0])])
+    with visitor(broker.facts.url, "lt-twice-p0"), pytest.raises(TargetError, match="'lt-twice-p0' is in use"):
+        until(driver, lambda: False)
+    driver.close()
+
+
+def test_nobody_listens() -> None:
+    """A target where nothing listens is a target error with the address and the system's word for it, and close still works."""
+    driver = MqttDriver(context("mqtt://127.0.0.1:1", settings()))
+    with pytest.raises(TargetError, match="mqtt://127.0.0.1:1: Connection refused"):
+        driver.prepare()
+    driver.close()
+    driver.close()
+
+
+def test_user_and_password(tmp_path: Path) -> None:
+    """The right password gets in, a wrong one is refused by name, and the password is in no fact."""
+    file = tmp_path / "users"
+    try:
+        subprocess.run(["mosquitto_passwd", "-c", "-b", str(file), "anna", "right"], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("no mosquitto_passwd here")
+    with started(tmp_path, allow_anonymous="false", password_file=str(file)) as broker:
+        driver = MqttDriver(context(broker.facts.url, settings(username="anna", password="right")))
+        driver.prepare()
+        assert "right" not in str(driver.facts())
+        driver.close()
+        wrong = MqttDriver(context(broker.facts.url, settings(username="anna", password="wrong")))
+        with pytest.raises(TargetError, match="refused the connection"):
+            wrong.prepare()
+        wrong.close()
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for localhost that signs itself, and another one."""
+    folder = tmp_path_factory.mktemp("certificates")
+    for name in ("server", "other"):
+        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+        names = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "keyUsage=digitalSignature,keyCertSign"]
+        files = ["-keyout", str(folder / f"{name}.key"), "-out", str(folder / f"{name}.crt")]
+        try:
+            subprocess.run([*command, *names, *files], check=True, capture_output=True)
+        except FileNotFoundError:
+            pytest.skip("no openssl here")
+    return folder
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_tls(tmp_path: Path, certificates: Path, qos: int) -> None:
+    """Over TLS with a client certificate, messages larger than a TLS record arrive whole; a broker that is not trusted is refused."""
+    server = {"certfile": str(certificates / "server.crt"), "keyfile": str(certificates / "server.key")}
+    with started(tmp_path, **server, cafile=str(certificates / "other.crt"), require_certificate="true") as broker:
+        url = broker.facts.url.replace("mqtt://", "mqtts://")
+        mine = {"certFile": str(certificates / "other.crt"), "keyFile": str(certificates / "other.key")}
+        trusting = settings(qos=qos, tls={"caFile": server["certfile"], **mine})
+        big = payloads.build_pool(
+            buckets=None, message_size=100_000, randomized=True, random_ratio=1.0, file_content=None, seed=1, checksum=True, max_size=None
+        )
+        with rig(replace(subject(broker, trusting), target=TargetAddress(url=url)), big) as r:
+            r.send(30)
+            r.until(lambda: r.copies >= 30 and r.acked >= 30, "received and acked")
+            assert not any(part.flags.any() for part in r.received[0])
+        distrusting = MqttDriver(context(url, settings(tls={"caFile": str(certificates / "other.crt"), **mine})))
+        with pytest.raises(TargetError, match=r"(?i)certificate.verify.failed"):
+            distrusting.prepare()
+        distrusting.close()

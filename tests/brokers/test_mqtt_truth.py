@@ -1,0 +1,65 @@
+"""A broker that drops after it has acknowledged: the driver must show exactly that, neither more nor less."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from paho.mqtt import client as paho
+from paho.mqtt.enums import CallbackAPIVersion
+
+from pytest_loadtest import brokers
+from pytest_loadtest.brokers import mosquitto
+from pytest_loadtest.drivers._base import TargetAddress
+from pytest_loadtest.drivers.mqtt import MqttConsumer, MqttDriver
+from pytest_loadtest.profile.settings import MqttSettings
+from pytest_loadtest.samples import Status
+from pytest_loadtest.testing import Subject
+from pytest_loadtest.testing.rig import rig
+
+pytestmark = pytest.mark.skipif(mosquitto.find() is None, reason="no mosquitto here: apt-get install mosquitto")
+
+SENT = 5_000
+IN_FLIGHT, QUEUED = 20, 1_000  # the subscriber's Receive Maximum; mosquitto's max_queued_messages
+
+
+def test_a_subscriber_that_sleeps_loses_what_its_queue_does_not_hold(tmp_path: Path) -> None:
+    """5 000 QoS 1 messages past a sleeping subscriber: all acknowledged, the first 1 020 delivered, 3 980 counted as dropped by mosquitto."""
+    request = brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto")
+    broker = brokers.start(request, lambda _: None)
+    try:
+        settings = MqttSettings.model_validate({"receiveMaximum": IN_FLIGHT})
+        with rig(Subject(driver=MqttDriver, target=TargetAddress(url=broker.facts.url), settings=settings)) as r:
+            consumer = r.consumers[0]
+            assert isinstance(consumer, MqttConsumer)
+            consumer.pause()
+            r.send(SENT)
+            r.until(lambda: r.acked == SENT, "all acknowledged")
+            assert all((acks.status == Status.ACKED).all() for acks in r.acks[0])
+            assert r.copies == 0
+            assert _dropped(broker.facts.url, SENT - IN_FLIGHT - QUEUED) == SENT - IN_FLIGHT - QUEUED
+            consumer.resume()
+            r.until(lambda: r.copies >= IN_FLIGHT + QUEUED, "what the broker kept is delivered")
+            last = r.producers[0]
+            assert last.send(r.burst(1, first=SENT)) == 1  # behind it nothing of the others can come
+            r.until(lambda: r.copies > IN_FLIGHT + QUEUED, "the message behind is delivered")
+            assert r.heads(0).seq.tolist() == [*range(IN_FLIGHT + QUEUED), SENT]
+    finally:
+        broker.stop()
+
+
+def _dropped(url: str, expected: int) -> int:
+    """mosquitto's own count, once it has stopped being less than expected: it is published once a second."""
+    seen: list[int] = []
+    client = paho.Client(CallbackAPIVersion.VERSION2)
+    client.on_message = lambda _client, _data, message: seen.append(int(message.payload))
+    host, port = url.removeprefix("mqtt://").split(":")
+    client.connect(host, int(port))
+    client.on_connect = lambda *_: client.subscribe("$SYS/broker/publish/messages/dropped")
+    end = time.monotonic() + 10
+    while time.monotonic() < end and (not seen or seen[-1] < expected):
+        client.loop(0.05)
+    client.disconnect()
+    client.loop(0.1)
+    return seen[-1]

@@ -1,0 +1,120 @@
+"""The JSON Schema and the profiles that come with the project."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from pytest_loadtest import profile
+from pytest_loadtest.errors import ProfileError
+from pytest_loadtest.quantities import HOUR, MINUTE
+
+FOLDER = Path(__file__).parents[2] / "profiles"
+PROFILES = sorted(FOLDER.glob("*.yaml"))
+LEAST = {"name": "a", "producerRate": 1, "messageSize": 100, "testDuration": "1s"}
+
+
+@pytest.fixture(scope="module")
+def validator() -> Draft202012Validator:
+    schema = profile.json_schema()
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema)
+
+
+def test_checked_in_schema_is_current() -> None:
+    """profiles/schema.json is what the code generates."""
+    assert json.loads((FOLDER / "schema.json").read_text(encoding="utf-8")) == profile.json_schema()
+
+
+@pytest.mark.parametrize("file", PROFILES, ids=[file.stem for file in PROFILES])
+def test_profiles_are_valid(file: Path, validator: Draft202012Validator) -> None:
+    """Every profile that comes with the project passes the loader and the schema, and can be judged."""
+    found = profile.load(file)
+    assert any(not objective.implicit for objective in found.objectives)
+    assert [error.message for error in validator.iter_errors(yaml.safe_load(file.read_text(encoding="utf-8")))] == []
+
+
+@pytest.mark.parametrize("file", PROFILES, ids=[file.stem for file in PROFILES])
+def test_profiles_say_their_purpose(file: Path) -> None:
+    """A profile begins with one line of purpose and the line that lets editors complete it."""
+    purpose, editor = file.read_text(encoding="utf-8").splitlines()[:2]
+    assert purpose.startswith("# ")
+    assert purpose.endswith((".", "?"))
+    assert editor == "# yaml-language-server: $schema=schema.json"
+
+
+@pytest.mark.parametrize(("name", "rate", "duration", "warmup"), [("prod-2m", 2.5e6, HOUR, 5 * MINUTE), ("soak-24h", 2e6, 24 * HOUR, 10 * MINUTE)])
+def test_production_profiles(name: str, rate: float, duration: int, warmup: int) -> None:
+    """The production mix is the one that was measured: its topics, clients, weights, rate and phases."""
+    found = profile.load(profile.find(name, FOLDER))
+    assert (found.topics, found.partitions_per_topic, found.producers_per_topic) == (10, 100, 20)
+    assert (found.subscriptions_per_topic, found.consumer_per_subscription) == (1, 10)
+    assert [bucket.weight for bucket in found.buckets or ()] == [234, 456, 678, 312, 98, 45, 18, 6]
+    assert [bucket.high for bucket in found.buckets or ()] == [256, 1024, 4096, 16384, 65536, 262144, 1048576, 5242880]
+    assert (found.use_randomized_payloads, found.random_bytes_ratio) == (True, 0.5)
+    assert (found.producer_rate, found.test_duration, found.warmup_duration) == (rate, duration, warmup)
+    assert found.scalable == ("topics", "partitions", "producers", "consumers")
+
+
+def test_schema_has_every_key_in_yaml_spelling() -> None:
+    """Keys are camelCase with a description each, in every section."""
+    schema = profile.json_schema()
+    sections = {"Profile": schema} | schema["$defs"]
+    assert "driver" in schema["properties"]
+    assert {"PulsarSettings", "MqttSettings", "LoopbackSettings", "TargetSection", "GeneratorLimits"} <= sections.keys()
+    for section, body in sections.items():
+        for key, value in body["properties"].items():
+            assert key[0].islower(), (section, key)
+            assert "_" not in key, (section, key)
+            assert "description" in value or "$ref" in value or "const" in value, (section, key)
+
+
+def test_schema_shows_durations_as_yaml_writes_them() -> None:
+    """A default is 30s, not thousands of millions."""
+    assert profile.json_schema()["properties"]["drainTimeout"]["default"] == "30s"
+
+
+GOOD = [
+    {},
+    {"slo": {"throughput": "99%", "sent": "99.5%", "loss": 0, "duplicates": "0.01%"}},
+    {"slo": {"throughput": 5000, "endToEndLatency": {"p99.9": "100ms", "p42": {"min": "1ms", "max": "2s"}, "max": "2s"}}},
+    {"slo": {"throughput": {"min": "90%", "max": "5000/s"}}},
+    {"driver": {"name": "mqtt", "qos": 0, "protocolVersion": 5}},
+    {"driver": {"name": "loopback", "delay": 0, "stall": {"at": "1s", "duration": "2s"}}},
+    {"broker": {"settings": {"a": 1, "b": "x", "c": True}}},
+    {"messageSize": "1KB"},
+]
+
+
+@pytest.mark.parametrize("change", GOOD, ids=map(str, GOOD))
+def test_schema_accepts(change: dict[str, object], validator: Draft202012Validator) -> None:
+    """An editor does not complain of what is right."""
+    assert [error.message for error in validator.iter_errors(LEAST | change)] == []
+
+
+BAD = [
+    {"prodcerRate": 1},
+    {"slo": {"los": 0}},
+    {"slo": {"endToEndLatency": {"p999": "1s"}}},
+    {"slo": {"endToEndLatency": {"p99": 5}}},
+    {"slo": {"loss": "5ms"}},
+    {"driver": {"name": "kafka"}},
+    {"driver": {"name": "pulsar", "qos": 1}},
+    {"testDurationMinutes": 1},
+    {"messageSizeDistribution": {"0-256": 1}},
+    {"drainTimeout": 30},
+    {"messageSize": None},
+    {"topics": 0},
+]
+
+
+@pytest.mark.parametrize("change", BAD, ids=map(str, BAD))
+def test_schema_refuses_what_the_loader_refuses(change: dict[str, object], validator: Draft202012Validator) -> None:
+    """An editor and the loader agree on what is wrong."""
+    assert list(validator.iter_errors(LEAST | change))
+    with pytest.raises(ProfileError):
+        profile.loads(json.dumps(LEAST | change), "p.yaml")
