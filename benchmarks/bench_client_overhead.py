@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import _pulsar
 import numpy as np
@@ -18,6 +17,9 @@ from pytest_loadtest import payloads
 from pytest_loadtest.drivers._base import Burst, DriverContext, ProducerSpec, TargetAddress, TopicSpec
 from pytest_loadtest.drivers._pulsar_messages import PulsarConsumer, PulsarProducer, key_of, partition_of
 from pytest_loadtest.profile.settings import PulsarSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MESSAGES = 50_000
 REPEATS = 7
@@ -47,9 +49,7 @@ class NullConsumer:
 
 
 def context(checksum: bool = False) -> DriverContext:
-    pool = payloads.build_pool(
-        buckets=None, message_size=128, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=checksum, max_size=None
-    )
+    pool = payloads.build_pool(buckets=None, message_size=128, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=checksum, max_size=None)
     return DriverContext(
         target=TargetAddress(url="pulsar://nowhere"), settings=PulsarSettings(), clock=time.monotonic_ns, run="bench", nonce=1,
         worker="gw0", topics=(TopicSpec(index=0),), pool=pool, checksum=checksum,

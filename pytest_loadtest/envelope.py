@@ -75,20 +75,20 @@ def encode_heads(
     heads[:, 1], heads[:, 2], heads[:, _CHECK] = nonce, stream, 0
     wide[:, 2], wide[:, 3] = seq, intended
     if pool.compact:
-        _shrink(heads, np.flatnonzero(pool.head_size[payload] == COMPACT_HEAD), nonce, stream)
+        _shrink(heads, np.flatnonzero(pool.head_size.take(payload) == COMPACT_HEAD), nonce, stream, seq)
     heads[:, _CHECK] = _sum(heads.astype(np.uint64)) >> _32
     return heads.view(np.uint8)
 
 
-def _shrink(heads: NDArray[np.uint32], rows: NDArray[np.intp], nonce: int, stream: int) -> None:
+def _shrink(heads: NDArray[np.uint32], rows: NDArray[np.intp], nonce: int, stream: int, seq: NDArray[np.int64]) -> None:
     """Full forms to compact ones, still without check."""
-    seq = heads[rows].view(_U64)[:, 2]
     if stream >> 24 or (len(seq) and int(seq.max()) >> 32):
         raise OverflowError(f"payloads below {HEAD} bytes carry streams below 2**24 and sequences below 2**32: stream {stream} goes beyond")
-    heads[rows, 1] = heads[rows, 0] & np.uint32(0xFF00_0000) | np.uint32(stream)
-    heads[rows, 0] = _COMPACT_MARK | (nonce & 0xFFFF) << 16
-    heads[rows, 2] = seq
-    heads[rows, 4:] = 0
+    small = np.zeros((len(rows), 8), _U32)
+    small[:, 0] = _COMPACT_MARK | (nonce & 0xFFFF) << 16
+    small[:, 1] = heads[:, 0].take(rows) & np.uint32(0xFF00_0000) | np.uint32(stream)
+    small[:, 2] = seq.take(rows)
+    heads[rows] = small
 
 
 def _sum(words: Words) -> Words:

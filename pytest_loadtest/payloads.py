@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 CHECKSUM: Final = 4
 UNIFORM_SIZES: Final = 16
+_HEAD: Final = np.dtype("V32")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +254,7 @@ class Chooser:
 
 def messages(pool: PayloadPool, heads: NDArray[np.uint8], payload: NDArray[np.uint16]) -> list[bytes]:
     """Whole payloads, for clients that take one message at a time; ``heads`` as ``envelope.encode_heads`` made them."""
-    fronts = heads.view("V32").ravel().tolist()
+    fronts = heads.view(_HEAD).ravel().tolist()
     if pool.compact:
         fronts = [front[:size] for front, size in zip(fronts, pool.head_size[payload].tolist(), strict=True)]
     return list(map(add, fronts, pool.body_column.take(payload).tolist()))

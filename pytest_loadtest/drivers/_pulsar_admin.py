@@ -18,7 +18,7 @@ _UNLIMITED_BACKLOG = {"limitSize": -1, "limitTime": -1, "policy": "producer_requ
 _GONE, _NOT_ALLOWED = 404, 405
 
 
-class _Refused(TargetError):
+class _RefusedError(TargetError):
     """An answer that is not a success."""
 
     def __init__(self, message: str, status: int) -> None:
@@ -68,7 +68,7 @@ class Admin:
         path = f"namespaces/{namespace}"
         try:
             self._request("DELETE", f"{path}?force=true")
-        except _Refused as refused:
+        except _RefusedError as refused:
             if refused.status == _GONE:
                 return
             if refused.status != _NOT_ALLOWED:
@@ -89,7 +89,7 @@ class Admin:
     def _delete_topic(self, path: str) -> None:
         try:
             self._request("DELETE", f"{path}?force=true")
-        except _Refused as refused:
+        except _RefusedError as refused:
             if refused.status != _GONE:
                 raise
 
@@ -109,7 +109,7 @@ class Admin:
                 body: bytes = answer.read()
                 return body
         except urllib.error.HTTPError as error:
-            raise _Refused(f"{what}: {error.code} {_reason(error)}", error.code) from error
+            raise _RefusedError(f"{what}: {error.code} {_reason(error)}", error.code) from error
         except OSError as error:
             raise TargetError(f"{what}: {getattr(error, 'reason', error)}; is the URL right and the server up?") from error
 

@@ -9,6 +9,7 @@ hangs in ``close()`` when the broker does not answer.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -180,7 +181,5 @@ class PulsarDriver:
 
 
 def _close(client: Any) -> None:
-    try:
+    with contextlib.suppress(pulsar.PulsarException):  # closed under us, or the broker is gone: nothing is left to disconnect
         client.close()
-    except pulsar.PulsarException:
-        pass  # it was closed under us, or the broker is gone: there is nothing left to disconnect

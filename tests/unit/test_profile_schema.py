@@ -27,7 +27,9 @@ def validator() -> Draft202012Validator:
 
 def test_checked_in_schema_is_current() -> None:
     """profiles/schema.json is what the code generates."""
-    assert json.loads((FOLDER / "schema.json").read_text(encoding="utf-8")) == profile.json_schema()
+    wanted = json.dumps(profile.json_schema(), indent=2, ensure_ascii=False) + "\n"
+    remedy = "write profiles/schema.json anew: json.dumps(profile.json_schema(), indent=2, ensure_ascii=False) and a newline"
+    assert (FOLDER / "schema.json").read_text(encoding="utf-8") == wanted, remedy
 
 
 @pytest.mark.parametrize("file", PROFILES, ids=[file.stem for file in PROFILES])

@@ -1,0 +1,99 @@
+"""An engine over a null driver and a clock that stands still: runs whose every number is known beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from pytest_loadtest.drivers._base import DriverContext, TargetAddress
+from pytest_loadtest.engine.progress import Progress
+from pytest_loadtest.engine.recorder import Recorder
+from pytest_loadtest.engine.run import Engine
+from pytest_loadtest.fleet.drain import Drain
+from pytest_loadtest.pacing import Pacer
+from pytest_loadtest.payloads import build_pool
+from pytest_loadtest.plan import Phase
+from pytest_loadtest.quantities import SECOND
+from pytest_loadtest.testing import FakeClock, NullDriver
+from pytest_loadtest.topology import Topology
+
+Columns = dict[str, NDArray[Any]]
+
+
+def make_pool(size: int = 64) -> Any:
+    return build_pool(
+        buckets=None, message_size=size, representative="midpoint", randomized=False, random_ratio=0.0, pool_size=1, file_content=None, seed=0,
+        checksum=False, max_size=None,
+    )  # fmt: skip
+
+
+@dataclass
+class DrainControl:
+    """Conducts a run of one worker with the real rule of when a phase has ended."""
+
+    clock: FakeClock
+    drain: Drain
+    seen: list[Progress] = field(default_factory=list)
+    over: bool = False
+
+    def ended(self) -> bool:
+        return self.over
+
+    def report(self, progress: Progress) -> None:
+        self.seen.append(progress)
+        self.over = self.drain.over({"main": progress}, self.clock())
+
+
+@dataclass
+class Finished:
+    """What a run left behind."""
+
+    sent: Columns
+    received: Columns
+    progress: list[Progress]
+    engine: Engine
+
+
+def drive(
+    folder: Path, *, rate: float, seconds: float, latency: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None, window: int | None = None,
+    streams: int = 2, max_send_delay: int = 10 * SECOND, deliver: bool = True, size: int = 64, keys: str = "NO_KEY", start: int = SECOND,
+    drain_timeout: int = SECOND, warm_up: float = 0.0,
+) -> Finished:  # fmt: skip
+    """One worker, one topic, one subscription: drive the phases to their ends and read the samples back."""
+    clock, pool = FakeClock(), make_pool(size)
+    topology = Topology(topics=1, partitions=1, producers=streams, subscriptions=1, consumers=1)
+    context = DriverContext(
+        target=TargetAddress(url="null://"), settings=None, clock=clock, run="r", nonce=7, worker="main", topics=topology.topic_specs(), pool=pool,
+    )  # fmt: skip
+    driver = NullDriver(context, deliver=deliver, latency=latency, window=window)
+    consumers = driver.open_consumers(topology.consumer_specs())
+    producers = driver.open_producers(topology.producer_specs())
+    recorder = Recorder(folder, "main", pool)
+    engine = Engine(
+        driver, list(zip(topology.producer_specs(), producers, strict=True)), list(zip(topology.consumer_specs(), consumers, strict=True)),
+        pool=pool, clock=clock, recorder=recorder, nonce=7, seed=1, key_distributor=keys, max_send_delay=max_send_delay, ordered=True,
+    )  # fmt: skip
+    first = (0,) * streams
+    for name, length in (("warm-up", warm_up), ("measure", seconds)):
+        if length:
+            pacer, duration = Pacer.of(rate, streams), int(length * SECOND)
+            count = tuple(pacer.share(pacer.total(duration), s) for s in range(streams))
+            phase = Phase(name=name, duration=duration, pacer=pacer, first=first, count=count, recorded=name == "measure")
+            control = DrainControl(clock, Drain(name, 1, 1, drain_timeout))
+            engine.run(phase, clock() + start, control)
+            first = tuple(a + b for a, b in zip(first, count, strict=True))
+    recorder.close({"nonce": 7})
+    return Finished(read(folder / "sent"), read(folder / "received"), control.seen, engine)
+
+
+def read(folder: Path) -> Columns:
+    """All rows of one kind, as columns."""
+    tables = [pq.read_table(path) for path in sorted(folder.glob("*.parquet"))]
+    names = tables[0].column_names if tables else []
+    return {name: np.concatenate([table[name].to_numpy() for table in tables]) for name in names}

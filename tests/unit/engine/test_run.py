@@ -1,0 +1,104 @@
+"""One worker's loop on a clock that stands still: every latency and every count is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pytest_loadtest.hdr import histogram
+from pytest_loadtest.pacing import Pacer
+from pytest_loadtest.quantities import MILLISECOND, SECOND
+from pytest_loadtest.samples import Status
+
+from .rig import drive
+
+
+def known(seq: NDArray[np.int64]) -> NDArray[np.int64]:
+    """1 ms for most, 10 ms for every tenth, 100 ms for every hundredth."""
+    return np.where(seq % 100 == 0, 100 * MILLISECOND, np.where(seq % 10 == 0, 10 * MILLISECOND, MILLISECOND))
+
+
+def test_known_latencies_are_measured_exactly(tmp_path: Path) -> None:
+    """Every percentile of service time is exact to its HDR bucket; throughput and counts are exact."""
+    run = drive(tmp_path, rate=1000, seconds=2, latency=known)
+    service = histogram(run.received["received"] - run.sent["sent"][np.lexsort((run.sent["seq"], run.sent["stream"]))][_order(run.received)])
+    assert service is not None
+    assert (service.n, service.minimum, service.maximum) == (2000, MILLISECOND, 100 * MILLISECOND)
+    for p, expected in ((50, MILLISECOND), (89.9, MILLISECOND), (90.1, 10 * MILLISECOND), (98.9, 10 * MILLISECOND), (99.1, 100 * MILLISECOND)):
+        assert service.percentile(p) == pytest.approx(expected, rel=0.0005)
+
+
+def _order(received: dict[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Row of each received message in the sent rows sorted by stream and sequence, 1 000 a stream."""
+    order: NDArray[np.int64] = received["stream"].astype(np.int64) * 1000 + received["seq"]
+    return order
+
+
+def test_the_plan_is_sent_to_the_message(tmp_path: Path) -> None:
+    """Every sequence of every stream once, intended as the pacer says, none before its time."""
+    run = drive(tmp_path, rate=1234, seconds=1.5, streams=3, start=SECOND)
+    pacer = Pacer.of(1234, 3)
+    assert len(run.sent["seq"]) == pacer.total(1_500_000_000)
+    for stream in range(3):
+        mine = run.sent["stream"] == stream
+        count = int(mine.sum())
+        assert run.sent["seq"][mine].tolist() == list(range(count))
+        assert run.sent["intended"][mine].tolist() == (pacer.offsets(stream, 0, count) + SECOND).tolist()
+    assert (run.sent["sent"] >= run.sent["intended"]).all()
+    assert (run.sent["status"] == Status.ACKED).all()
+
+
+def test_warm_up_is_neither_recorded_nor_confused(tmp_path: Path) -> None:
+    """The measured phase has its own messages, numbered on from the warm-up's."""
+    run = drive(tmp_path, rate=100, seconds=1, warm_up=0.5)
+    assert len(run.sent["seq"]) == len(run.received["seq"]) == 100
+    assert run.sent["seq"].min() == run.received["seq"].min() == 25
+
+
+def test_a_full_window_is_the_targets_doing(tmp_path: Path) -> None:
+    """A target that carries half the rate: the delay is all blocked time, nearly none of it is ours."""
+    run = drive(tmp_path, rate=1000, seconds=2, streams=1, window=5, latency=lambda seq: np.full(len(seq), 10 * MILLISECOND), max_send_delay=60 * SECOND)
+    delay = run.sent["sent"] - run.sent["intended"]
+    assert delay.max() > 1.5 * SECOND
+    own = delay - run.sent["blocked"]
+    assert own.max() <= 2 * MILLISECOND
+    assert own.min() >= 0
+    assert any(progress.blocked for progress in run.progress)
+
+
+def test_too_late_is_dropped_and_counted(tmp_path: Path) -> None:
+    """Nothing is sent later than maxSendDelay; what is not sent is in the samples all the same."""
+    run = drive(tmp_path, rate=1000, seconds=2, streams=1, window=5, latency=lambda seq: np.full(len(seq), 10 * MILLISECOND), max_send_delay=200 * MILLISECOND)
+    assert len(run.sent["seq"]) == 2000
+    dropped = run.sent["status"] == Status.DROPPED
+    assert 0 < dropped.sum() < 1500
+    assert (run.sent["sent"][dropped] == 0).all()
+    assert (run.sent["sent"] - run.sent["intended"])[~dropped].max() <= 202 * MILLISECOND
+    assert run.progress[-1].dropped == dropped.sum()
+
+
+def test_unanswered_is_unknown_not_acked(tmp_path: Path) -> None:
+    """A target that never answers leaves UNKNOWN when the drain's deadline has passed."""
+    run = drive(tmp_path, rate=100, seconds=1, latency=lambda seq: np.full(len(seq), 3600 * SECOND), deliver=False)
+    assert (run.sent["status"] == Status.UNKNOWN).all()
+    assert (run.sent["acked"] == 0).all()
+
+
+def test_compact_payloads_get_their_intended_time_from_the_plan(tmp_path: Path) -> None:
+    """An envelope of 16 bytes leaves the intended time out; the samples have it."""
+    run = drive(tmp_path, rate=1000, seconds=1, size=20, latency=lambda seq: np.full(len(seq), MILLISECOND))
+    pacer = Pacer.of(1000, 2)
+    for stream in range(2):
+        mine = run.received["stream"] == stream
+        by_seq = run.received["intended"][mine][np.argsort(run.received["seq"][mine])]
+        assert by_seq.tolist() == (pacer.offsets(stream, 0, 500) + SECOND).tolist()
+
+
+def test_late_rows_are_marked_at_the_consumer(tmp_path: Path) -> None:
+    """Messages overtaken by a later one of their stream carry the flag; no others."""
+    run = drive(tmp_path, rate=1000, seconds=1, streams=1, latency=lambda seq: np.where(seq % 100 == 50, 20 * MILLISECOND, MILLISECOND))
+    late = run.received["seq"][run.received["flags"] & 2 != 0]
+    assert sorted(late.tolist()) == list(range(50, 1000, 100))
