@@ -49,7 +49,9 @@ class NullConsumer:
 
 
 def context(checksum: bool = False) -> DriverContext:
-    pool = payloads.build_pool(buckets=None, message_size=128, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=checksum, max_size=None)
+    pool = payloads.build_pool(
+        buckets=None, message_size=128, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=checksum, max_size=None
+    )
     return DriverContext(
         target=TargetAddress(url="pulsar://nowhere"), settings=PulsarSettings(), clock=time.monotonic_ns, run="bench", nonce=1,
         worker="gw0", topics=(TopicSpec(index=0),), pool=pool, checksum=checksum,

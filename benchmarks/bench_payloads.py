@@ -6,12 +6,15 @@ Prints process CPU in ns per message, the best of several repeats (the least dis
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pytest_loadtest.envelope import decode_heads, encode_heads
 from pytest_loadtest.payloads import Bucket, Chooser, PayloadPool, build_pool, messages, parse_range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SMALL = {"0-256": 234, "256-512": 456, "512-1024": 678}
 COMPACT = {"16-32": 1, "32-64": 1}
@@ -40,24 +43,25 @@ def cost(work: Callable[[], object], burst: int) -> float:
     return best
 
 
+def steps(chosen: PayloadPool, burst: int) -> dict[str, Callable[[], object]]:
+    """What is done for each burst, by name."""
+    chooser, payload, nonce = Chooser(chosen, 0, 3), Chooser(chosen, 0, 4).take(burst), 0xC0FFEE
+    seq = np.arange(burst, dtype=np.int64)
+    intended, size = seq * 1000, chosen.sizes[payload]
+    heads = encode_heads(chosen, nonce=nonce, stream=3, seq=seq, intended=intended, payload=payload)
+    return {
+        "Chooser.take": lambda: chooser.take(burst),
+        "encode_heads": lambda: encode_heads(chosen, nonce=nonce, stream=3, seq=seq, intended=intended, payload=payload),
+        "messages": lambda: messages(chosen, heads, payload),
+        "decode_heads": lambda: decode_heads(heads, size, nonce),
+    }
+
+
 def table(title: str, weights: dict[str, int]) -> None:
     """One line per step and burst size."""
     chosen = pool(weights)
-    for burst in (5, 100, 1000):
-        chooser = Chooser(chosen, 0, 3)
-        payload = Chooser(chosen, 0, 4).take(burst)
-        seq = np.arange(burst, dtype=np.int64)
-        intended = seq * 1000
-        nonce = 0xC0FFEE
-        heads = encode_heads(chosen, nonce=nonce, stream=3, seq=seq, intended=intended, payload=payload)
-        size = chosen.sizes[payload]
-        steps = {
-            "Chooser.take": lambda: chooser.take(burst),
-            "encode_heads": lambda: encode_heads(chosen, nonce=nonce, stream=3, seq=seq, intended=intended, payload=payload),
-            "messages": lambda: messages(chosen, heads, payload),
-            "decode_heads": lambda: decode_heads(heads, size, nonce),
-        }
-        for name, work in steps.items():
+    for burst in (10, 100, 1000):
+        for name, work in steps(chosen, burst).items():
             print(f"{title:8} burst {burst:5}  {name:14} {cost(work, burst):8.1f} ns/message")
 
 

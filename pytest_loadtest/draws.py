@@ -1,14 +1,13 @@
 """Random draws that are the same on every machine and every numpy version: a counter hash and a weighted choice.
 
 Draw number i of a key is a pure function of (key, i): splitmix64's finaliser (Steele, Lea, Flood, "Fast splittable
-pseudorandom number generators", 2014) over ``i * golden ^ key``. It is here, in a dozen integer operations, rather than a numpy
+pseudorandom number generators", 2014) over ``(i + 1) * golden ^ key``. It is here, in a dozen integer operations, rather than a numpy
 Generator, because numpy promises stable streams for its bit generators only, not for ``Generator.choice`` or ``integers``; because
 random access is what makes draws independent of how they are cut into bursts; and because the state of a stream is one integer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
@@ -16,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 MASK64: Final = 2**64 - 1
@@ -27,7 +28,7 @@ _27, _30, _31 = np.uint64(27), np.uint64(30), np.uint64(31)
 
 def words(key: int, first: int, count: int) -> NDArray[np.uint64]:
     """Draws ``first`` to ``first + count - 1`` of a key, uniform over 64 bits."""
-    drawn = np.arange(first, first + count, dtype=np.uint64)
+    drawn = np.arange(first + 1, first + count + 1, dtype=np.uint64)  # from 1, as splitmix64 does: key 0 gives its published numbers
     drawn *= _GOLDEN
     drawn ^= np.uint64(key & MASK64)  # XOR, not a sum: keys are no windows on one common sequence
     shifted = drawn >> _30

@@ -66,8 +66,8 @@ def encode_heads(
 ) -> NDArray[np.uint8]:
     """Envelopes of messages of one stream: ``(n, 32)`` uint8; compact ones take the first 16 bytes, the others are zero.
 
-    :param nonce: 32 bits. :param stream: below 2**31, and below 2**24 where the pool has compact payloads.
-    :raises OverflowError: the compact form cannot hold the stream or a sequence of 2**32 and more.
+    :param nonce: 32 bits. :param stream: below 2**31.
+    :raises OverflowError: the pool has compact payloads, and the stream is 2**24 or more or a sequence 2**32 or more.
     """
     heads = np.empty((len(payload), 8), _U32)
     wide = heads.view(_I64)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import add
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -16,9 +15,12 @@ from pytest_loadtest.envelope import COMPACT_HEAD, CORRUPT, FOREIGN, HEAD, OURS,
 from pytest_loadtest.quantities import parse_size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 CHECKSUM: Final = 4
+MAX_BUCKETS: Final = 256
 UNIFORM_SIZES: Final = 16
 _HEAD: Final = np.dtype("V32")
 
@@ -130,35 +132,42 @@ def build_pool(
     if file_content is not None and len(file_content) != message_size:
         raise ValueError(f"payloadFile holds {len(file_content)} bytes and messageSize says {message_size}: they must be equal")
     limits = _Limits(checksum, max_size)
-    if message_size is not None:
-        buckets = [Bucket(name=str(message_size), low=message_size, high=message_size + 1, weight=1)]
-        limits.require(message_size)
-    assert buckets is not None
-    if len(buckets) > 256:
-        raise ValueError(f"{len(buckets)} size buckets: the envelope numbers at most 256")
-    total = sum(bucket.weight for bucket in buckets)
-    if total <= 0 or min(bucket.weight for bucket in buckets) < 0:
-        raise ValueError("the weights of messageSizeDistribution must not be negative, and at least one must be above 0")
-    copies = pool_size if message_size is not None and randomized else 1
-    rows = [
-        (size, index, bucket.weight / total / len(sizes) / copies)
-        for index, bucket in enumerate(buckets)
-        if bucket.weight
-        for sizes in [[limits.fit(size, bucket) for size in _representatives(bucket, representative)]]
-        for size in sizes
-        for _ in range(copies)
-    ]
-    content = file_content if not randomized else None
-    ratio = random_ratio if randomized else 0.0
+    if buckets is not None:
+        names, rows = tuple(bucket.name for bucket in buckets), _distribution(buckets, representative, limits)
+    else:
+        assert message_size is not None
+        copies = pool_size if randomized else 1
+        names, rows = (str(message_size),), [_Row(limits.only(message_size), 0, 1 / copies)] * copies
+    filling = _Filling(seed, random_ratio if randomized else 0.0, None if randomized else file_content, checksum)
     return PayloadPool(
-        bodies=tuple(_body(size, i, seed, ratio, content, checksum) for i, (size, _, _) in enumerate(rows)),
-        sizes=np.array([size for size, _, _ in rows], np.int32),
-        buckets=np.array([index for _, index, _ in rows], np.int16),
-        weights=np.array([weight for _, _, weight in rows]),
-        bucket_names=tuple(bucket.name for bucket in buckets),
+        bodies=tuple(filling.body(row.size, number) for number, row in enumerate(rows)),
+        sizes=np.array([row.size for row in rows], np.int32),
+        buckets=np.array([row.bucket for row in rows], np.int16),
+        weights=np.array([row.weight for row in rows]),
+        bucket_names=names,
         clamped=limits.moved,
         checksum=checksum,
     )
+
+
+class _Row(NamedTuple):
+    size: int
+    bucket: int
+    weight: float
+
+
+def _distribution(buckets: Sequence[Bucket], representative: str, limits: _Limits) -> list[_Row]:
+    if len(buckets) > MAX_BUCKETS:
+        raise ValueError(f"{len(buckets)} size buckets: the envelope numbers at most {MAX_BUCKETS}")
+    weights = [bucket.weight for bucket in buckets]
+    if sum(weights) <= 0 or min(weights) < 0:
+        raise ValueError("the weights of messageSizeDistribution must not be negative, and at least one must be above 0")
+    rows = []
+    for number, bucket in enumerate(buckets):
+        if bucket.weight:
+            sizes = _representatives(bucket, representative)
+            rows += [_Row(limits.fit(size, bucket), number, bucket.weight / sum(weights) / len(sizes)) for size in sizes]
+    return rows
 
 
 class _Limits:
@@ -168,12 +177,15 @@ class _Limits:
         self._tail, self._max = CHECKSUM if checksum else 0, max_size
         self.moved = 0
 
-    def require(self, size: int) -> None:
+    def only(self, size: int) -> int:
+        """The one size asked for, as it is or not at all."""
         fitting = self._nearest(size)
         if fitting != size:
             raise ValueError(f"messageSize {size} cannot be sent, the nearest that can is {fitting}: {self._reason(size)}")
+        return size
 
     def fit(self, size: int, bucket: Bucket) -> int:
+        """The size asked for, or the nearest that can be sent and is in the bucket's range."""
         fitting = self._nearest(size)
         if fitting != size:
             if not bucket.low <= fitting < bucket.high:
@@ -206,16 +218,27 @@ def _representatives(bucket: Bucket, representative: str) -> list[int]:
     raise ValueError(f"representative {representative!r}: one of midpoint, max, uniform")
 
 
-def _body(size: int, index: int, seed: int, ratio: float, content: bytes | None, checksum: bool) -> bytes:
-    """What follows the head of payload ``index``."""
-    head = HEAD if size >= HEAD else COMPACT_HEAD
-    length = size - head - (CHECKSUM if checksum else 0)
-    random = int(length * ratio)
-    key = draws.subkey(~seed, index)  # the complement keeps bodies apart from the choosers' keys
-    body = draws.words(key, 0, random // 8 + 1).astype("<u8").tobytes()[:random].ljust(length, b"\0")
-    if content is not None:
-        body = content[head : head + length]
-    return body + zlib.crc32(body).to_bytes(CHECKSUM, "little") if checksum else body
+@dataclass(frozen=True, slots=True)
+class _Filling:
+    """What the bodies are made of."""
+
+    seed: int
+    ratio: float
+    content: bytes | None
+    checksum: bool
+
+    def body(self, size: int, number: int) -> bytes:
+        """What follows the head of one payload of the pool."""
+        head = HEAD if size >= HEAD else COMPACT_HEAD
+        length = size - head - (CHECKSUM if self.checksum else 0)
+        body = self._random(int(length * self.ratio), number).ljust(length, b"\0")
+        if self.content is not None:
+            body = self.content[head : head + length]
+        return body + zlib.crc32(body).to_bytes(CHECKSUM, "little") if self.checksum else body
+
+    def _random(self, length: int, number: int) -> bytes:
+        key = draws.subkey(~self.seed, number)  # the complement keeps bodies apart from the choosers' keys
+        return draws.words(key, 0, length // 8 + 1).astype("<u8").tobytes()[:length]
 
 
 def body_ok(data: bytes) -> bool:

@@ -227,16 +227,11 @@ def _scale(profile: Profile, wanted: Topology, topology: Topology, factor: float
 def _needs(
     profile: Profile, topology: Topology, pool: PayloadPool, rate: float, duration: int, workers: int, cost: Cost, broker_here: bool
 ) -> Needs:
-    copies, size, driver = topology.subscriptions, pool.mean_size, profile.driver
+    copies, size, driver, partitions = topology.subscriptions, pool.mean_size, profile.driver, topology.partitions
     consumers = topology.topics * topology.subscriptions * topology.consumers
-    if driver.name == "pulsar":
-        windows, connections = topology.streams * driver.max_pending_messages + consumers * driver.receiver_queue_size, driver.connections_per_broker * workers
-    elif driver.name == "mqtt":
-        windows, connections = topology.streams * driver.max_inflight_messages + consumers * (driver.receive_maximum or 0), topology.streams + consumers
-    else:
-        windows, connections = topology.streams * driver.max_pending_messages, workers
+    windows = topology.streams * driver.window(partitions) + consumers * driver.receive_window(partitions)
     return Needs(
-        bytes_per_second=rate * size, connections=connections, memory=int(windows * size) + pool.memory * workers,
+        bytes_per_second=rate * size, connections=driver.connections(topology.streams, consumers, workers), memory=int(windows * size) + pool.memory * workers,
         cores=cost.cores(rate, copies, size, broker_here=broker_here), busiest_worker=cost.busiest_worker(rate, copies, size, workers),
         broker_here=broker_here, disk=int(rate * (1 + copies) * duration / SECOND * SAMPLE_BYTES),
     )  # fmt: skip

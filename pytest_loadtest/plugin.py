@@ -61,12 +61,10 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave soak tests out unless asked for; check what each load test asks for before anything is started."""
-    from pytest_loadtest.selection import check, deselect_soak
+    from pytest_loadtest.selection import deselect_soak
 
     deselect_soak(config, items)
-    load_items = [item for item in items if item.get_closest_marker("load") or "load" in getattr(item, "fixturenames", ())]
-    if load_items:
-        check(config, load_items)
+    config.stash[_SESSION].check(items)
 
 
 @pytest.hookimpl(tryfirst=True)

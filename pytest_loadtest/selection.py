@@ -75,8 +75,6 @@ def check(config: pytest.Config, items: list[pytest.Item]) -> None:
     :raises pytest.UsageError: there is one.
     """
     problems = []
-    if getattr(config.option, "dist", "no") == "each" or getattr(config, "workerinput", {}).get("loadtest_dist") == "each":
-        problems.append("--dist each runs every test once per worker: a load test is one run of all workers; choose another --dist")
     for item in items:
         try:
             load_mark(item)

@@ -59,6 +59,21 @@ class LoadSession:
         self._conductor = Conductor(Options.of(self._config), LiveLine(self._config))
         return self._conductor
 
+    def check(self, items: list[pytest.Item]) -> None:
+        """Look at what every load test asks for, before anything is started.
+
+        :raises pytest.UsageError: something cannot be; on a worker of xdist the controller raises it.
+        """
+        from pytest_loadtest.selection import check
+
+        try:
+            check(self._config, [item for item in items if item.get_closest_marker("load") or "load" in getattr(item, "fixturenames", ())])
+        except pytest.UsageError as error:
+            if self._worker is None:
+                raise
+            self._worker.refuse(str(error))
+            items.clear()
+
     def drive(self, item: pytest.Item, record_property: Callable[[str, object], None]) -> Any:
         """What the fixture ``load`` is worth: the finished run, or with ``live=True`` the handle that starts it."""
         from pytest_loadtest.selection import load_mark

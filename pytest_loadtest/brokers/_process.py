@@ -43,7 +43,7 @@ class Child:
         assert self._watchdog.stdout is not None
         first = self._watchdog.stdout.readline()
         if not first:
-            self._watchdog.wait()
+            self._watchdog.communicate()
             raise TargetError(f"could not run {command[0]}: {tail(self.log, 1)}")
         self.pid = int(json.loads(first)["pid"])
 

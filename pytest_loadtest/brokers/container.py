@@ -7,6 +7,8 @@ a folder of ours may not exist where the engine is.
 
 from __future__ import annotations
 
+import os
+import socket
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import util
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 
     from testcontainers.core.container import DockerContainer
 
-ENGINE_SECONDS = 2  # for the engine's answer to a ping
+ENGINE_SECONDS = 2  # for the engine to say its version
+DEFAULT_HOST = "unix:///var/run/docker.sock"
+API = "1.44"  # only named, never used: the question has no API version
 START_SECONDS = 120.0
 ENGINE_REMEDY = "start Docker, or use --load-broker process"
 PACKAGE_REMEDY = "pip install 'pytest-loadtest[containers]'"
@@ -110,14 +114,27 @@ def require_engine() -> str:
     import docker
     from docker.errors import DockerException
 
+    host = os.environ.get("DOCKER_HOST") or DEFAULT_HOST
     try:
-        client = docker.from_env(timeout=ENGINE_SECONDS)
+        _knock(host)
+        # A named API version keeps the constructor from asking the engine, where a failure would leave its socket open.
+        client = docker.from_env(timeout=ENGINE_SECONDS, version=API)
         try:
-            return str(client.version()["Version"])
+            return str(client.api.version(api_version=False)["Version"])
         finally:
             client.close()
     except (DockerException, OSError) as error:
-        raise UnavailableError(f"no Docker engine answers ({str(error)[:120]})", ENGINE_REMEDY) from error
+        why = getattr(error, "strerror", None) or str(error)[:120]
+        raise UnavailableError(f"no Docker engine answers at {host} ({why})", ENGINE_REMEDY) from error
+
+
+def _knock(host: str) -> None:
+    """Connect to the engine's socket ourselves: docker-py leaves its own open where nobody answers."""
+    scheme, _, path = host.partition("://")
+    if scheme == "unix":
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(ENGINE_SECONDS)
+            probe.connect(path)
 
 
 class RunningContainer:

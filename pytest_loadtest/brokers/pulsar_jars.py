@@ -95,14 +95,13 @@ def _fetch(mvn: str, version: str, jars: Path, progress: Callable[[str], None]) 
 def _maven(mvn: str, version: str, staging: Path, progress: Callable[[str], None]) -> None:
     command = maven_command(mvn, version, staging)
     pipe = subprocess.PIPE
-    process = subprocess.Popen(command, cwd=staging, text=True, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT)
-    assert process.stdout is not None
-    try:
-        errors = _follow(process.stdout, version, progress)
-        status = process.wait()
-    finally:
-        process.kill()  # only does something on Ctrl-C
-        process.wait()
+    with subprocess.Popen(command, cwd=staging, text=True, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT) as process:
+        try:
+            assert process.stdout is not None
+            errors = _follow(process.stdout, version, progress)
+            status = process.wait()
+        finally:
+            process.kill()  # only does something on Ctrl-C
     if status != 0:
         said = "\n".join([f"Maven could not get Pulsar {version} (status {status})", *errors[:5]])
         raise UnavailableError(said, "check the version, the network and Maven's settings.xml")

@@ -43,6 +43,7 @@ class Connection:
     socket: socket.socket
     inbox: Decoder = field(default_factory=Decoder)
     outbox: Outbox = field(default_factory=Outbox)
+    waits_to_write: bool = False
 
 
 class Seat(NamedTuple):
@@ -197,8 +198,9 @@ class Relay:
                 pass
             except OSError:
                 self._drop(connection)
-            if connection.socket.fileno() >= 0:
-                self._selector.modify(connection.socket, READ | WRITE if connection.outbox else READ, connection)
+            if connection.waits_to_write != bool(connection.outbox) and connection.socket.fileno() >= 0:
+                connection.waits_to_write = bool(connection.outbox)
+                self._selector.modify(connection.socket, READ | WRITE if connection.waits_to_write else READ, connection)
         self._touched.clear()
 
     def _drop(self, connection: Connection) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -11,12 +10,15 @@ from paho.mqtt.enums import MQTTErrorCode
 
 from pytest_loadtest import envelope, payloads
 from pytest_loadtest.drivers._base import Acks, Received
-from pytest_loadtest.drivers._mqtt_link import FAILURE
+from pytest_loadtest.drivers._mqtt_paho import FAILURE
 from pytest_loadtest.drivers._mqtt_setup import topic_name
 from pytest_loadtest.samples import Flag, Status
 
 if TYPE_CHECKING:
-    from paho.mqtt.client import MQTTMessage
+    from collections.abc import Sequence
+
+    from paho.mqtt.client import Client, MQTTMessage
+    from paho.mqtt.properties import Properties
     from paho.mqtt.reasoncodes import ReasonCode
 
     from pytest_loadtest.drivers._base import Burst, DriverContext, ProducerSpec
@@ -39,7 +41,7 @@ class MqttProducer:
         settings = context.settings
         self._pool, self._nonce, self._clock, self._stream = context.pool, context.nonce, context.clock, spec.stream
         self._topic, self._qos, self._retain = topic_name(context, spec.topic), settings.qos, settings.retain
-        self._most = settings.max_inflight_messages
+        self._most: int = settings.max_inflight_messages
         self._link, self._loop, self._publish = link, loop, link.client.publish
         self._pending: dict[int, int] = {}  # packet id → sequence
         self._unwritten: deque[int] = deque()  # sequences at QoS 0
@@ -95,7 +97,7 @@ class MqttProducer:
         burst.sent[start : start + len(sent)] = sent
         return len(sent)
 
-    def _answered(self, _client: object, _data: object, mid: int, reason: ReasonCode, _properties: object) -> None:
+    def _answered(self, _client: Client, _data: object, mid: int, reason: ReasonCode, _properties: Properties | None) -> None:
         seq = self._pending.pop(mid, None)
         if seq is None:
             return
@@ -154,11 +156,11 @@ class MqttConsumer:
         self._redelivered: list[int] = []
         link.client.on_message = self._arrived
 
-    def _arrived(self, _client: object, _data: object, message: MQTTMessage) -> None:
+    def _arrived(self, _client: Client, _data: object, message: MQTTMessage) -> None:
         if message.dup:
             self._redelivered.append(len(self._times))
         self._times.append(self._clock())
-        self._payloads.append(message.payload)
+        self._payloads.append(message.payload)  # type: ignore[arg-type]  # paho's parser makes bytes only
 
     def take(self) -> Received | None:
         """See :meth:`~pytest_loadtest.drivers._base.Consumer.take`."""

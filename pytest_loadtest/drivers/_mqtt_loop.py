@@ -31,6 +31,7 @@ class Loop:
         self.down: dict[Link, None] = {}  # to be up and not up, in the order they went down
         self.failed: Link | None = None  # could not come up the first time
         self.gone: str | None = None  # why it makes no sense to go on
+        self.losses = 0  # connections that ended while they were wanted
         self._epoll = select.epoll()
         self._links: dict[int, Link] = {}
         self._turns: deque[tuple[Link, PacketSocket, int]] = deque()

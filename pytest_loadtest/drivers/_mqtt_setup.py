@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 from paho.mqtt.enums import MQTTProtocolVersion
 
 from pytest_loadtest.drivers._base import DriverFacts, TopicSpec
-from pytest_loadtest.drivers._mqtt_link import ClientOptions
+from pytest_loadtest.drivers._mqtt_paho import ClientOptions
 from pytest_loadtest.drivers._mqtt_socket import Endpoint
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.quantities import SECOND, format_duration
@@ -92,14 +92,15 @@ def _tls(settings: Any, url: SplitResult) -> ssl.SSLContext | None:
     return tls
 
 
-def client_facts(context: DriverContext, options: ClientOptions, allowed: int | None) -> DriverFacts:
+def client_facts(context: DriverContext, options: ClientOptions, *, allowed: int, losses: int) -> DriverFacts:
     """What of the settings is applied.
 
-    :param allowed: the least Receive Maximum among the broker's answers so far.
+    :param allowed: the least Receive Maximum that the broker gave so far.
+    :param losses: connections lost in mid-run.
     """
     settings = context.settings
     window = str(settings.max_inflight_messages)
-    if allowed is not None and allowed < settings.max_inflight_messages:
+    if allowed < settings.max_inflight_messages:
         window = f"{allowed} (the broker's Receive Maximum; asked {window})"
     applied = {
         "protocolVersion": settings.protocol_version,
@@ -112,6 +113,8 @@ def client_facts(context: DriverContext, options: ClientOptions, allowed: int | 
         "ioThreads": "none: one epoll loop in the worker",
     }
     not_applied = {}
+    if losses:
+        applied["connectionsLost"] = f"{losses} in mid-run, dialled again"
     if settings.qos:
         applied["maxInflightMessages"] = window
     if settings.username is not None:

@@ -133,7 +133,9 @@ class PulsarConsumer:
     :param gone: told why the consumer cannot go on.
     """
 
-    def __init__(self, client: Any, name: str, context: DriverContext, order: Callable[[Any], int] | None, gone: Callable[[str], None]) -> None:
+    def __init__(
+        self, client: Any, name: str, context: DriverContext, order: Callable[[Any], int] | None, gone: Callable[[str], None]
+    ) -> None:
         self.name, self._client, self._clock, self._order, self._gone = name, client, context.clock, order, gone
         self._checksum = context.checksum
         self._copies: deque[tuple[int, bytes, int, int, int]] = deque()

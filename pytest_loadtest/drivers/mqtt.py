@@ -13,19 +13,21 @@ written when the connection went is FAILED.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.drivers._mqtt_clients import MqttConsumer, MqttProducer
-from pytest_loadtest.drivers._mqtt_link import ClientOptions, Link
+from pytest_loadtest.drivers._mqtt_link import Link
 from pytest_loadtest.drivers._mqtt_loop import Loop
 from pytest_loadtest.drivers._mqtt_setup import client_facts, client_options, find_endpoint, is_shared, topic_name
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
-    from pytest_loadtest.drivers._base import ConsumerSpec, DriverContext, DriverFacts, ProducerSpec
+    from collections.abc import Callable, Sequence
+
+    from pytest_loadtest.drivers._base import Consumer, ConsumerSpec, DriverContext, DriverFacts, Producer, ProducerSpec
+    from pytest_loadtest.drivers._mqtt_paho import ClientOptions
     from pytest_loadtest.drivers._mqtt_socket import Endpoint
 
 PATIENCE: Final = 30 * SECOND  # without one more client getting connected, while opening
@@ -45,15 +47,17 @@ class MqttDriver:
         self._endpoint: Endpoint | None = None
         self._links: list[Link] = []
         self._sessions: set[str] = set()  # ids of clients whose sessions may outlive their connections
+        self._losses = 0
+        self._allowed = 65_535  # the least Receive Maximum that the broker gave so far
         facts = self.facts()
         if context.settings.strict_tuning and facts.not_applied:
             listed = "; ".join(f"{key}: {reason}" for key, reason in facts.not_applied.items())
             raise UsageError(f"strictTuning: not applied by this client: {listed}")
 
     def facts(self) -> DriverFacts:
-        """See :meth:`~pytest_loadtest.drivers._base.Driver.facts`."""
-        allowed = min((link.receive_maximum for link in self._links if link.up), default=None)
-        return client_facts(self._context, self._options, allowed)
+        """See :meth:`~pytest_loadtest.drivers._base.Driver.facts`; connections lost in mid-run are told here, as ``connectionsLost``."""
+        losses = self._losses + (0 if self._loop is None else self._loop.losses)
+        return client_facts(self._context, self._options, allowed=self._allowed, losses=losses)
 
     def prepare(self) -> None:
         """Connect once, so that a broker that refuses or lacks something is known before load starts. MQTT topics need no creation."""
@@ -61,7 +65,7 @@ class MqttDriver:
         self._establish([probe], PATIENCE)
         probe.end()
 
-    def open_consumers(self, specs: Sequence[ConsumerSpec]) -> list[MqttConsumer]:
+    def open_consumers(self, specs: Sequence[ConsumerSpec]) -> list[Consumer]:
         """See :meth:`~pytest_loadtest.drivers._base.Driver.open_consumers`.
 
         :raises UsageError: several consumers of a subscription that does not share: each would get every message.
@@ -71,7 +75,7 @@ class MqttDriver:
         if not shared and len(places) < len(specs):
             raise UsageError("consumerPerSubscription above 1 needs sharedSubscription: true, or each consumer gets every message")
         links = [self._make(f"consumer {spec.index}", f"c{spec.index}", self._filter(spec, shared)) for spec in specs]
-        consumers = [MqttConsumer(self._context, link) for link in links]
+        consumers: list[Consumer] = [MqttConsumer(self._context, link) for link in links]
         self._keep(links)
         return consumers
 
@@ -79,10 +83,11 @@ class MqttDriver:
         topic = topic_name(self._context, spec.topic)
         return f"$share/sub-{spec.subscription}/{topic}" if shared else topic
 
-    def open_producers(self, specs: Sequence[ProducerSpec]) -> list[MqttProducer]:
+    def open_producers(self, specs: Sequence[ProducerSpec]) -> list[Producer]:
         """See :meth:`~pytest_loadtest.drivers._base.Driver.open_producers`."""
         links = [self._make(f"producer of stream {spec.stream}", f"p{spec.stream}") for spec in specs]
-        producers = [MqttProducer(self._context, spec, link, self._running()) for spec, link in zip(specs, links, strict=True)]
+        opened = zip(specs, links, strict=True)
+        producers: list[Producer] = [MqttProducer(self._context, spec, link, self._running()) for spec, link in opened]
         self._keep(links)
         return producers
 
@@ -114,7 +119,7 @@ class MqttDriver:
             self._sessions.update(link.client_id for link in links)
         self._establish(links, PATIENCE)
 
-    def _establish(self, links: Iterable[Link], patience: int) -> None:
+    def _establish(self, links: Sequence[Link], patience: int) -> None:
         """Dial and wait until all are up.
 
         :raises TargetError: one is refused, or for ``patience`` ns no other comes up.
@@ -124,6 +129,7 @@ class MqttDriver:
         for link in links:
             loop.start(link)
         self._until(lambda: len(loop.down), patience)
+        self._allowed = min([self._allowed, *(link.receive_maximum for link in links)])
 
     def _until(self, left: Callable[[], int], patience: int) -> None:
         """Poll until nothing is left.
@@ -139,7 +145,7 @@ class MqttDriver:
                 raise self._error(f"{loop.failed.name}: {loop.failed.failure}")
             if clock() - moved > patience:
                 raise self._error(f"{_name(loop) or 'target'}: no answer in {patience // SECOND} s")
-            loop.poll(20 * MILLISECOND)
+            self.poll(20 * MILLISECOND)
 
     def _error(self, what: str) -> TargetError:
         return TargetError(f"{self._context.target.url}: {what}")
@@ -178,6 +184,7 @@ class MqttDriver:
 
     def _stop(self) -> None:
         if self._loop is not None:
+            self._losses += self._loop.losses
             self._loop.close()
             self._loop = None
 

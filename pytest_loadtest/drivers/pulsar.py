@@ -161,7 +161,9 @@ class PulsarDriver:
     def _connect(self, specs: Sequence[S], opening: Callable[[Any, S], T]) -> list[T]:
         """Open all side by side, dealt over the clients in turn; the first failure ends it."""
         if not self._clients:
-            self._clients = [options.make_client(self._context.target.url, self._settings) for _ in range(self._settings.connections_per_broker)]
+            self._clients = [
+                options.make_client(self._context.target.url, self._settings) for _ in range(self._settings.connections_per_broker)
+            ]
         pool = ThreadPoolExecutor(_CONNECTING, "pulsar-connect")
         try:
             return list(pool.map(opening, cycle(self._clients), specs))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pytest_loadtest.payloads import FOREIGN, OURS, decode_heads
+from pytest_loadtest.envelope import FOREIGN, OURS, decode_heads
 from pytest_loadtest.samples import Flag
 
 if TYPE_CHECKING:
@@ -62,8 +62,6 @@ class Order:
 
 class Inbox:
     """Everything that one worker's consumers get.
-
-    :param compact_intended: intended time (ns) of (stream, seq) columns, for envelopes that leave it out.
     """
 
     def __init__(self, specs: Sequence[ConsumerSpec], consumers: Sequence[Consumer], *, nonce: int, ordered: bool) -> None:
@@ -72,7 +70,10 @@ class Inbox:
         self._orders = [Order() for _ in specs] if ordered else None
 
     def begin(self, first: NDArray[np.int64], end: NDArray[np.int64], compact_intended: CompactIntended) -> None:
-        """A phase begins: stream ``s`` sends ``first[s] … end[s]-1``."""
+        """A phase begins: stream ``s`` sends ``first[s] … end[s]-1``.
+
+        :param compact_intended: intended time (ns) of (stream, seq) columns, for envelopes that leave it out.
+        """
         self._first, self._end, self._compact_intended = first, end, compact_intended
         self.counts = ReceiveCounts()
 
@@ -90,13 +91,13 @@ class Inbox:
         spec, ours = self._specs[i], heads.kind == OURS
         stream, flags = heads.stream, received.flags
         known = ours & (stream < len(self._first))
-        stream = np.where(known, stream, 0)
+        stream = np.where(known, stream, 0).astype(np.int64)
         current = known & (heads.seq >= self._first[stream]) & (heads.seq < self._end[stream])
         self._count(heads.kind, int(np.count_nonzero(known)), int(np.count_nonzero(current)), len(stream))
         pick: slice | NDArray[np.bool_] = slice(None) if current.all() else current
         stream, seq, intended, flags = stream[pick], heads.seq[pick], heads.intended[pick], flags[pick]
         if self._orders is not None and len(seq):
-            late = self._orders[i].late(stream.astype(np.int64), received.order[pick], seq)
+            late = self._orders[i].late(stream, received.order[pick], seq)
             flags = np.where(late, flags | _LATE, flags)
         compact = intended < 0
         if compact.any():

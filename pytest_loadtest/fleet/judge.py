@@ -32,7 +32,7 @@ def judge(spark: SparkSession, folder: Path) -> tuple[Outcome, dict[str, Any]]:
     :raises NoData: samples are missing or do not agree with what the workers say they wrote.
     """
     run = read_run(folder)
-    profile = profiles.loads(json.dumps(run["profile"]), str(folder / "run.json"))
+    profile = profiles.from_document(run["profile"])
     measurements = aggregate(spark, folder)
     objectives = slo.scale(profile.objectives, run["scale"] or 1.0)
     verdict = slo.evaluate(objectives, measurements, profile.generator)

@@ -33,6 +33,7 @@ class GangController:
         self._config, self._load_items = config, list[int]()
         self._channels: dict[str, Any] = {}
         self._stop: str | None = None
+        self._usage: str | None = None
         self.coordinator = Coordinator(conductor, self._send, time.monotonic_ns, self._stopping)
 
     def pytest_configure_node(self, node: Any) -> None:
@@ -47,6 +48,8 @@ class GangController:
     def _receive(self, worker: str, message: Message) -> None:
         if message[0] == "items":
             self._load_items = message[2]
+        elif message[0] == "usage":
+            self._usage = message[2]
         else:
             self.coordinator.receive(worker, message)
 
@@ -61,6 +64,14 @@ class GangController:
     def _stopping(self) -> str | None:
         session = self._config.pluginmanager.getplugin("dsession")
         return self._stop or (str(session.shouldstop) if session is not None and session.shouldstop else None)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self) -> None:
+        """A usage error that a worker found: raised here, because xdist would say of it no more than that the worker is gone."""
+        if self._usage is not None:
+            raise pytest.UsageError(self._usage)
+        if self._load_items and self._config.getvalue("dist") == "each":
+            raise pytest.UsageError("--dist each runs every test once per worker, and a load test is one run of all workers: choose another --dist")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config) -> Generator[None, Any, Any]:
@@ -114,6 +125,10 @@ class GangWorker:
 
     def _send(self, message: Message) -> None:
         self._channel.send(pickle.dumps(message))
+
+    def refuse(self, text: str) -> None:
+        """What the tests ask for cannot be; the controller says so."""
+        self._send(("usage", None, text))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:

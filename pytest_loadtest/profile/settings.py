@@ -114,15 +114,13 @@ class PulsarSettings(ClientSettings):
     tls_enable_hostname_verification: bool = False
     """The certificate must name the host."""
 
-    @property
-    def window(self) -> int:
-        """Messages of one producer in flight at most, in one partition."""
-        return self.max_pending_messages
+    def window(self, partitions: int) -> int:
+        """Messages of one producer in flight at most."""
+        return min(self.max_pending_messages * partitions, self.max_pending_messages_across_partitions)
 
-    @property
-    def receive_window(self) -> int:
-        """Messages prefetched by one consumer at most, in one partition."""
-        return self.receiver_queue_size
+    def receive_window(self, partitions: int) -> int:
+        """Messages prefetched by one consumer at most."""
+        return min(self.receiver_queue_size * partitions, self.max_total_receiver_queue_size_across_partitions)
 
     def connections(self, producers: int, consumers: int, workers: int) -> int:
         """Connections to a target of one broker: each worker's clients share theirs among all producers and consumers."""
@@ -180,13 +178,11 @@ class MqttSettings(ClientSettings):
     client_id_prefix: str = Field(default="lt", min_length=1)
     """First part of every client id."""
 
-    @property
-    def window(self) -> int:
+    def window(self, partitions: int) -> int:
         """Messages of one producer in flight at most."""
         return self.max_inflight_messages
 
-    @property
-    def receive_window(self) -> int:
+    def receive_window(self, partitions: int) -> int:
         """Messages that the broker sends one consumer before it waits; 20 is mosquitto's own limit."""
         return self.receive_maximum or 20
 
@@ -199,7 +195,7 @@ class Stall(Section):
     """The relay stops once."""
 
     at: Duration
-    """After this time of its own running."""
+    """After this time, counted from the first message of the run that it sees, warm-up included."""
     duration: Duration
     """For this long."""
 
@@ -232,13 +228,11 @@ class LoopbackSettings(ClientSettings):
     block_if_queue_full: bool = True
     """Wait when maxPendingMessages are in flight; otherwise such messages fail."""
 
-    @property
-    def window(self) -> int:
+    def window(self, partitions: int) -> int:
         """Messages of one producer in flight at most."""
         return self.max_pending_messages
 
-    @property
-    def receive_window(self) -> int:
+    def receive_window(self, partitions: int) -> int:
         """What the relay does not get rid of waits in the relay: a consumer prefetches nothing."""
         return 0
 

@@ -26,15 +26,15 @@ Latency = Callable[["NDArray[np.int64]"], "NDArray[np.int64]"]
 class _Due:
     """Rows that become visible at a time of their own, in the order of those times."""
 
+    steady: bool  # what is added is never due before what was there
     time: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     row: NDArray[np.uint8] = field(default_factory=lambda: np.empty((0, 0), np.uint8))
 
     def add(self, due: NDArray[np.int64], row: NDArray[np.uint8]) -> None:
         waiting = len(self.time)
-        late = waiting and due[0] < self.time[-1]
         self.time = np.concatenate([self.time, due]) if waiting else due
         self.row = np.concatenate([self.row, row]) if waiting else row
-        if late or np.any(due[1:] < due[:-1]):
+        if not self.steady:
             order = np.argsort(self.time, kind="stable")
             self.time, self.row = self.time[order], self.row[order]
 
@@ -74,7 +74,7 @@ class NullDriver:
         pass
 
     def open_consumers(self, specs: Sequence[ConsumerSpec]) -> list[_NullConsumer]:
-        made = [_NullConsumer(self._context.clock) for _ in specs]
+        made = [_NullConsumer(self._context.clock, steady=self._latency is None) for _ in specs]
         for spec, consumer in zip(specs, made, strict=True):
             self._consumers.setdefault(spec.topic.index, {}).setdefault(spec.subscription, []).append(consumer)
         return made
@@ -104,9 +104,9 @@ class NullDriver:
 
 
 class _NullConsumer:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, steady: bool) -> None:
         self._clock = clock
-        self._due = _Due()
+        self._due = _Due(steady)
 
     def deliver(self, due: NDArray[np.int64], rows: NDArray[np.uint8]) -> None:
         """``rows`` are heads with the payload's size (int32) behind."""
@@ -128,18 +128,18 @@ class _NullProducer:
         self._consumers = consumers
         self._latency = latency
         self._window = window
-        self._due = _Due()
+        self._due = _Due(latency is None)
         self._idle_since = 0
 
     def send(self, burst: Burst) -> int:
         n = len(burst) if self._window is None else min(len(burst), self._window - self.in_flight)
         if n <= 0:
             return 0
-        burst.sent[:n] = self._context.clock()
-        seq = burst.seq[:n]
-        answered = burst.sent[:n] + (0 if self._latency is None else self._latency(seq))
-        self._due.add(answered, seq.reshape(n, 1).copy().view(np.uint8))
-        self._idle_since = max(self._idle_since, int(answered.max()))
+        now = burst.sent[:n] = self._context.clock()
+        seq = burst.seq[:n].copy()
+        answered = np.full(n, now) if self._latency is None else now + self._latency(seq)
+        self._due.add(answered, seq.reshape(n, 1).view(np.uint8))
+        self._idle_since = max(self._idle_since, now if self._latency is None else int(answered.max()))
         if self._consumers:
             rows = self._rows(burst, n)
             for consumer in self._consumers:

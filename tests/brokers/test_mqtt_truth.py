@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from paho.mqtt import client as paho
@@ -12,11 +12,15 @@ from paho.mqtt.enums import CallbackAPIVersion
 from pytest_loadtest import brokers
 from pytest_loadtest.brokers import mosquitto
 from pytest_loadtest.drivers._base import TargetAddress
-from pytest_loadtest.drivers.mqtt import MqttConsumer, MqttDriver
+from pytest_loadtest.drivers._mqtt_clients import MqttConsumer
+from pytest_loadtest.drivers.mqtt import MqttDriver
 from pytest_loadtest.profile.settings import MqttSettings
 from pytest_loadtest.samples import Status
 from pytest_loadtest.testing import Subject
 from pytest_loadtest.testing.rig import rig
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(mosquitto.find() is None, reason="no mosquitto here: apt-get install mosquitto")
 
@@ -25,7 +29,7 @@ IN_FLIGHT, QUEUED = 20, 1_000  # the subscriber's Receive Maximum; mosquitto's m
 
 
 def test_a_subscriber_that_sleeps_loses_what_its_queue_does_not_hold(tmp_path: Path) -> None:
-    """5 000 QoS 1 messages past a sleeping subscriber: all acknowledged, the first 1 020 delivered, 3 980 counted as dropped by mosquitto."""
+    """5 000 QoS 1 messages past a sleeping subscriber: all acknowledged, the first 1 020 delivered, 3 980 dropped by mosquitto's count."""
     request = brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto")
     broker = brokers.start(request, lambda _: None)
     try:
@@ -50,7 +54,7 @@ def test_a_subscriber_that_sleeps_loses_what_its_queue_does_not_hold(tmp_path: P
 
 
 def _dropped(url: str, expected: int) -> int:
-    """mosquitto's own count, once it has stopped being less than expected: it is published once a second."""
+    """The broker's own count, once it has stopped being less than expected: it is published once a second."""
     seen: list[int] = []
     client = paho.Client(CallbackAPIVersion.VERSION2)
     client.on_message = lambda _client, _data, message: seen.append(int(message.payload))

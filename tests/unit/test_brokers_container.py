@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_loadtest.brokers import container
 from pytest_loadtest.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_pulsar_plan() -> None:
@@ -17,7 +20,13 @@ def test_pulsar_plan() -> None:
     conf = plan.env["LOADTEST_CONF"].splitlines()
     assert plan.image == "apachepulsar/pulsar:4.2.4"
     assert (plan.url, plan.admin_url) == ("pulsar://docker.example:7001", "http://docker.example:7002")
-    assert {"brokerServicePort=7001", "webServicePort=7002", "bindAddress=0.0.0.0", "advertisedAddress=docker.example", "journalSyncData=true"} <= set(conf)
+    assert {
+        "brokerServicePort=7001",
+        "webServicePort=7002",
+        "bindAddress=0.0.0.0",
+        "advertisedAddress=docker.example",
+        "journalSyncData=true",
+    } <= set(conf)
     assert plan.env["PULSAR_STANDALONE_CONF"] == "/tmp/standalone.conf"
     assert "bin/pulsar standalone" in plan.command[-1]
 

@@ -83,7 +83,7 @@ def test_old_java_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tm
     """Pulsar's own refusal comes late and in its log; ours at once, with the package to install."""
     fake_java(tmp_path, "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(UnavailableError, match="Java 11, Pulsar needs 17.*openjdk-17-jre-headless"):
+    with pytest.raises(UnavailableError, match=r"Java 11, Pulsar needs 17.*openjdk-17-jre-headless"):
         java.require()
 
 

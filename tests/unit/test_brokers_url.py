@@ -34,7 +34,8 @@ def test_parse(kind: str, address: str, endpoints: tuple[Endpoint, ...]) -> None
 
 
 @pytest.mark.parametrize(
-    ("kind", "address"), [("mqtt", "pulsar://x"), ("mqtt", "broker:1883"), ("pulsar", "pulsar://"), ("mqtt", "mqtt://x:99999"), ("loopback", "loopback://x")]
+    ("kind", "address"),
+    [("mqtt", "pulsar://x"), ("mqtt", "broker:1883"), ("pulsar", "pulsar://"), ("mqtt", "mqtt://x:99999"), ("loopback", "loopback://x")],
 )
 def test_wrong_addresses_are_usage_errors(kind: str, address: str) -> None:
     """The address is quoted with what is wrong with it."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_loadtest import doctor
 from pytest_loadtest.brokers.java import Java
 from pytest_loadtest.doctor import Machine
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 WELL = Machine(
     java=Java("/usr/bin/java", 17),

@@ -147,7 +147,7 @@ def test_limit_of_the_broker(lines: str, limit: int | None) -> None:
 
 def test_omb_spellings_of_a_driver() -> None:
     """For OMB, pendingQueueSize is the word for maxPendingMessages, and protocolVersion may be a number."""
-    assert loads(LEAST + "driver: {name: pulsar, pendingQueueSize: 7}\n").driver.window == 7
+    assert loads(LEAST + "driver: {name: pulsar, pendingQueueSize: 7}\n").driver.window(1) == 7
     mqtt = loads(LEAST + "driver: {name: mqtt, protocolVersion: 5}\n").driver
     assert isinstance(mqtt, profile.MqttSettings)
     assert mqtt.protocol_version == "5"
@@ -199,7 +199,7 @@ def test_document_reads_back(text: str) -> None:
     found = loads(text)
     again = profile.from_document(json.loads(json.dumps(found.document())))
     assert again.document() == found.document()
-    assert (again.test_duration, again.warmup_duration, again.driver.window) == (found.test_duration, found.warmup_duration, found.driver.window)
+    assert (again.test_duration, again.warmup_duration, again.driver.window(3)) == (found.test_duration, found.warmup_duration, found.driver.window(3))
 
 
 def test_secrets_stay_out_of_results() -> None:

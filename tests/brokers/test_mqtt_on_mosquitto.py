@@ -8,11 +8,9 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -23,15 +21,20 @@ from paho.mqtt.properties import Properties
 
 from pytest_loadtest import brokers, envelope, payloads
 from pytest_loadtest.brokers import mosquitto
-from pytest_loadtest.drivers._base import Burst, ConsumerSpec, DriverContext, ProducerSpec, TargetAddress, TopicSpec
+from pytest_loadtest.drivers._base import Burst, ConsumerSpec, DriverContext, Producer, ProducerSpec, TargetAddress, TopicSpec
+from pytest_loadtest.drivers._mqtt_clients import MqttConsumer
 from pytest_loadtest.drivers._mqtt_setup import topic_name
-from pytest_loadtest.drivers.mqtt import MqttConsumer, MqttDriver, MqttProducer
+from pytest_loadtest.drivers.mqtt import MqttDriver
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.profile.settings import MqttSettings
 from pytest_loadtest.quantities import MILLISECOND, SECOND
 from pytest_loadtest.samples import Flag, Status
 from pytest_loadtest.testing import DRIVER_CHECKS, Subject
 from pytest_loadtest.testing.rig import plain_pool, rig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(mosquitto.find() is None, reason="no mosquitto here: apt-get install mosquitto")
 
@@ -41,6 +44,11 @@ DEADLINE = 30 * SECOND
 
 def settings(**given: Any) -> MqttSettings:
     return MqttSettings.model_validate(given)
+
+
+def durable(version: str, prefix: str) -> MqttSettings:
+    """Settings whose sessions outlive their connections."""
+    return settings(protocolVersion=version, cleanStart=False, clientIdPrefix=prefix, sessionExpiry="1h")
 
 
 @contextmanager
@@ -70,8 +78,9 @@ def context(url: str, chosen: MqttSettings, run: str = "now", topics: int = 1) -
     )  # fmt: skip
 
 
-def opened(driver: MqttDriver, topic: TopicSpec) -> tuple[MqttConsumer, MqttProducer]:
+def opened(driver: MqttDriver, topic: TopicSpec) -> tuple[MqttConsumer, Producer]:
     consumer = driver.open_consumers([ConsumerSpec(index=0, topic=topic, subscription=0)])[0]
+    assert isinstance(consumer, MqttConsumer)
     return consumer, driver.open_producers([ProducerSpec(stream=0, topic=topic)])[0]
 
 
@@ -94,7 +103,7 @@ def visitor(url: str, client_id: str, version: str = "5", clean: bool = False, e
     client.on_connect = lambda _client, _data, flags, _reason, _properties: answers.append(flags.session_present)
     host, port = url.split("://")[1].split(":")
     if v5:
-        properties = Properties(PacketTypes.CONNECT)
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = expiry
         client.connect(host, int(port), clean_start=clean, properties=properties)
     else:
@@ -137,7 +146,7 @@ def test_more_clients_than_select_can_watch(broker: brokers.Broker) -> None:
 def test_an_earlier_run_in_a_durable_session_is_foreign(broker: brokers.Broker, version: str) -> None:
     """With cleanStart off, what was kept for the same client of an earlier run arrives and is told apart by its nonce."""
     prefix = f"kept{version.replace('.', '')}"
-    chosen = settings(protocolVersion=version, cleanStart=False, clientIdPrefix=prefix, **({"sessionExpiry": "1h"} if version == "5" else {}))
+    chosen = durable(version, prefix)
     earlier = context(broker.facts.url, chosen, run="earlier")
     old_topic = topic_name(earlier, earlier.topics[0])
     with visitor(broker.facts.url, f"{prefix}-c0", version) as client:
@@ -173,7 +182,7 @@ def test_an_earlier_run_in_a_durable_session_is_foreign(broker: brokers.Broker, 
 def test_close_ends_durable_sessions(broker: brokers.Broker, version: str) -> None:
     """After close, the broker has no session left under any of the run's client ids."""
     prefix = f"gone{version.replace('.', '')}"
-    chosen = settings(protocolVersion=version, cleanStart=False, clientIdPrefix=prefix, **({"sessionExpiry": "1h"} if version == "5" else {}))
+    chosen = durable(version, prefix)
     ctx = context(broker.facts.url, chosen)
     driver = MqttDriver(ctx)
     opened(driver, ctx.topics[0])
@@ -289,7 +298,7 @@ def test_a_stopped_broker_holds_nobody_up(tmp_path: Path) -> None:
     with started(tmp_path) as broker:
         ctx = context(broker.facts.url, settings())
         driver = MqttDriver(ctx)
-        consumer, producer = opened(driver, ctx.topics[0])
+        _, producer = opened(driver, ctx.topics[0])
         assert broker.facts.pid is not None
         os.kill(broker.facts.pid, signal.SIGSTOP)
         try:
@@ -353,20 +362,23 @@ def test_a_smaller_receive_maximum_of_the_broker_is_the_window(tmp_path: Path) -
         driver.close()
 
 
-def test_a_client_id_in_use_ends_the_run(broker: brokers.Broker) -> None:
-    """Two clients with one id would throw each other out for ever: the first to notice gives up and names the id."""
+def test_a_lost_connection_is_told(broker: brokers.Broker) -> None:
+    """A client thrown out by another one with its id is dialled again, and the facts say so, also after close."""
     ctx = context(broker.facts.url, settings(), run="twice")
     driver = MqttDriver(ctx)
-    driver.open_producers([ProducerSpec(stream=0, topic=ctx.topics[0])])
-    with visitor(broker.facts.url, "lt-twice-p0"), pytest.raises(TargetError, match="'lt-twice-p0' is in use"):
-        until(driver, lambda: False)
+    producer = driver.open_producers([ProducerSpec(stream=0, topic=ctx.topics[0])])[0]
+    with visitor(broker.facts.url, "lt-twice-p0"):
+        until(driver, lambda: driver.disconnected() is not None)
+        until(driver, lambda: driver.disconnected() is None)
+    assert producer.send(_burst(1)) == 1
     driver.close()
+    assert driver.facts().applied["connectionsLost"] == "1 in mid-run, dialled again"
 
 
 def test_nobody_listens() -> None:
     """A target where nothing listens is a target error with the address and the system's word for it, and close still works."""
     driver = MqttDriver(context("mqtt://127.0.0.1:1", settings()))
-    with pytest.raises(TargetError, match="mqtt://127.0.0.1:1: Connection refused"):
+    with pytest.raises(TargetError, match=r"mqtt://127\.0\.0\.1:1: Connection refused"):
         driver.prepare()
     driver.close()
     driver.close()

@@ -1,0 +1,352 @@
+"""The Pulsar driver against a real Pulsar, and against pulsar-lite where only the client's behaviour matters."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import time
+import urllib.request
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pulsar
+import pytest
+
+from pytest_loadtest import brokers, payloads
+from pytest_loadtest.brokers import embedded, java
+from pytest_loadtest.drivers import pulsar as driver_module
+from pytest_loadtest.drivers._base import Burst, ConsumerSpec, TargetAddress, TopicSpec
+from pytest_loadtest.drivers.pulsar import PulsarDriver
+from pytest_loadtest.errors import TargetError
+from pytest_loadtest.profile.settings import Persistence, PulsarSettings
+from pytest_loadtest.quantities import MILLISECOND, SECOND
+from pytest_loadtest.samples import Flag, Status
+from pytest_loadtest.testing import DRIVER_CHECKS, Rig, Subject, rig
+from pytest_loadtest.testing.rig import context_of, plain_pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+real = [pytest.mark.pulsar, pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install openjdk-17-jre-headless")]
+lite = pytest.mark.skipif(embedded.find() is None, reason="pulsar-lite is not installed: pip install 'pytest-loadtest[embedded]'")
+WINDOW = 100
+EARLIEST = pulsar.InitialPosition.Earliest
+
+
+@contextmanager
+def started(mode: str, folder: Path) -> Iterator[brokers.Broker]:
+    broker = brokers.start(brokers.BrokerRequest(kind="pulsar", mode=mode, folder=folder), lambda _: None)
+    try:
+        yield broker
+    finally:
+        broker.stop()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
+    with started("process", tmp_path_factory.mktemp("pulsar")) as running:
+        yield running
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[brokers.Broker]:
+    with started("embedded", tmp_path) as running:
+        yield running
+
+
+def subject(broker: brokers.Broker, partitions: int = 1, **settings: Any) -> Subject:
+    chosen = PulsarSettings(**{"max_pending_messages": WINDOW, "operation_timeout": 10 * SECOND} | settings)
+    target = TargetAddress(url=broker.facts.url, admin_url=broker.facts.admin_url)
+    shared = chosen.model_copy(update={"subscription_type": "Shared", "receiver_queue_size": 10})
+    return Subject(
+        driver=PulsarDriver,
+        target=target,
+        settings=chosen,
+        shared=shared,
+        partitions=partitions,
+        window=WINDOW * partitions,
+        ordered=partitions == 1,
+    )
+
+
+def ask(broker: brokers.Broker, path: str) -> Any:
+    assert broker.facts.admin_url is not None
+    with urllib.request.urlopen(f"{broker.facts.admin_url}/admin/v2/{path}", timeout=10) as answer:
+        return json.load(answer)
+
+
+def column(r: Rig, consumer: int, name: str) -> list[int]:
+    return [value for part in r.received[consumer] for value in getattr(part, name).tolist()]
+
+
+def keyed(r: Rig, count: int, keys: int) -> Burst:
+    burst = r.burst(count)
+    return replace(burst, key=(burst.seq % keys).astype(np.int32))
+
+
+# the promises of every driver
+
+
+@pytest.mark.parametrize("check", DRIVER_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("partitions", [1, 3])
+class TestPromises:
+    pytestmark = real
+
+    def test_on_pulsar(self, check: Callable[[Subject], None], partitions: int, broker: brokers.Broker) -> None:
+        """The driver keeps each promise on a plain and on a partitioned topic."""
+        check(subject(broker, partitions))
+
+
+@lite
+def test_promises_on_the_stand_in(small: brokers.Broker) -> None:
+    """Without an admin REST too; Shared, because pulsar-lite delivers twice to Failover and Exclusive consumers."""
+    for check in DRIVER_CHECKS:
+        check(replace(subject(small, subscription_type="Shared", receiver_queue_size=10), ordered=False))
+
+
+# the run's namespace
+
+
+@pytest.mark.usefixtures("broker")
+class TestNamespace:
+    pytestmark = real
+
+    def test_lives_as_long_as_the_run(self, broker: brokers.Broker) -> None:
+        """It has the policies asked for while the run lasts, and is gone afterwards with topics and subscriptions."""
+        chosen = subject(broker, 2, persistence=Persistence(deduplication_enabled=True), namespace_prefix="public/mine")
+        with rig(chosen, run="lives") as r:
+            r.send(50)
+            policies = ask(broker, "namespaces/public/mine-lives")
+            assert policies["deduplicationEnabled"] is True
+            assert policies["persistence"]["bookkeeperAckQuorum"] == 1
+            assert policies["backlog_quota_map"]["destination_storage"]["limitSize"] == -1
+            assert ask(broker, "persistent/public/mine-lives/partitioned") == ["persistent://public/mine-lives/topic-0"]
+        assert "public/mine-lives" not in ask(broker, "namespaces/public")
+
+    def test_of_somebody_else_is_not_touched(self, broker: brokers.Broker) -> None:
+        """A namespace that was there before is an error, and still there after the cleanup."""
+        first, second = (PulsarDriver(context_of(subject(broker), plain_pool(), "twice")) for _ in range(2))
+        first.prepare()
+        with pytest.raises(TargetError, match="already exists"):
+            second.prepare()
+        second.cleanup()
+        assert "public/loadtest-twice" in ask(broker, "namespaces/public")
+        first.cleanup()
+        assert "public/loadtest-twice" not in ask(broker, "namespaces/public")
+
+    def test_goes_with_clients_still_connected(self, broker: brokers.Broker) -> None:
+        """A worker that was killed leaves no namespace behind."""
+        with rig(subject(broker, 2), run="connected") as r:
+            r.send(10)
+            r.driver.cleanup()
+            assert "public/loadtest-connected" not in ask(broker, "namespaces/public")
+
+
+# what the profile asks for
+
+
+class TestSettings:
+    pytestmark = real
+
+    @pytest.mark.parametrize("compression", ["LZ4", "ZLIB", "ZSTD", "SNAPPY"])
+    def test_compression(self, broker: brokers.Broker, compression: str) -> None:
+        """Compressed bodies arrive whole; the broker stores fewer bytes than were sent."""
+        pool = payloads.build_pool(
+            buckets=None, message_size=4096, randomized=False, random_ratio=0.0, file_content=None, seed=1, checksum=True, max_size=None
+        )
+        with rig(subject(broker, compression=compression), pool, run=f"c-{compression.lower()}") as r:
+            r.send(100)
+            r.until(lambda: r.copies >= 100, "received")
+            assert set(column(r, 0, "flags")) == {0} and set(column(r, 0, "size")) == {4096}
+            stats = ask(broker, f"persistent/public/loadtest-c-{compression.lower()}/topic-0/stats")
+            assert stats["storageSize"] < 100 * 4096 / 4
+
+    def test_connections_are_clients(self, broker: brokers.Broker) -> None:
+        """With connectionsPerBroker 3 the broker sees producers from three connections."""
+        with rig(subject(broker, connections_per_broker=3), streams=6, run="three") as r:
+            r.send(10)
+            publishers = ask(broker, "persistent/public/loadtest-three/topic-0/stats")["publishers"]
+            assert len(publishers) == 6
+            assert len({publisher["address"] for publisher in publishers}) == 3
+
+    def test_non_persistent_topics(self, broker: brokers.Broker) -> None:
+        """Messages go through a topic that stores nothing."""
+        with rig(subject(broker, topic_type="non-persistent"), run="fleeting") as r:
+            r.send(50)
+            r.until(lambda: r.acked >= 50 and r.copies >= 50, "acked and received")
+            assert ask(broker, "non-persistent/public/loadtest-fleeting") == ["non-persistent://public/loadtest-fleeting/topic-0"]
+
+    @pytest.mark.parametrize("batching", [True, False])
+    def test_batching_off_sends_entries(self, broker: brokers.Broker, batching: bool) -> None:
+        """Without batching each message is an entry of its own; with it, there are fewer."""
+        run = f"batching-{batching}".lower()
+        with rig(subject(broker, batching_enabled=batching), run=run) as r:
+            r.send(WINDOW)
+            r.until(lambda: r.acked >= WINDOW, "acked")
+            entries = ask(broker, f"persistent/public/loadtest-{run}/topic-0/internalStats")["entriesAddedCounter"]
+            assert (entries == WINDOW) is not batching
+
+    def test_refused_messages_fail(self, broker: brokers.Broker) -> None:
+        """Without blockIfQueueFull all is taken, and what the client refuses comes back as failed."""
+        with rig(subject(broker, block_if_queue_full=False)) as r:
+            assert r.producers[0].send(r.burst(20 * WINDOW)) == 20 * WINDOW
+            r.until(lambda: r.acked >= 20 * WINDOW, "answered")
+            status = np.concatenate([acks.status for acks in r.acks[0]])
+            failed = int(np.count_nonzero(status == Status.FAILED))
+            assert 0 < failed < 20 * WINDOW
+            r.until(lambda: r.copies >= 20 * WINDOW - failed, "received what was not refused")
+
+    def test_too_big_a_message_fails(self, broker: brokers.Broker) -> None:
+        """One beyond the broker's limit is answered as failed, not lost quietly."""
+        pool = payloads.build_pool(
+            buckets=None,
+            message_size=6 * 1024**2,
+            randomized=False,
+            random_ratio=0.0,
+            file_content=None,
+            seed=1,
+            checksum=False,
+            max_size=None,
+        )
+        with rig(subject(broker), pool) as r:
+            r.producers[0].send(r.burst(1))
+            r.until(lambda: r.acked >= 1, "answered")
+            assert r.acks[0][0].status.tolist() == [Status.FAILED]
+
+
+# subscriptions
+
+
+class TestSubscriptions:
+    pytestmark = real
+
+    def test_order_is_the_partition(self, broker: brokers.Broker) -> None:
+        """The order column names the partition, and within it a stream arrives in order."""
+        with rig(subject(broker, 3, batching_max_messages=10)) as r:
+            r.send(600)
+            r.until(lambda: r.copies >= 600, "received")
+            order, seq = np.array(column(r, 0, "order")), r.heads(0).seq
+            assert set(order) == {0, 1, 2}
+            assert all(np.all(np.diff(seq[order == partition]) > 0) for partition in range(3))
+
+    def test_key_shared_keeps_each_key_together(self, broker: brokers.Broker) -> None:
+        """The order column names the key; each key goes to one consumer, in order, though batches are on."""
+        with rig(subject(broker, subscription_type="Key_Shared", max_pending_messages=1000), consumers=2) as r:
+            assert r.producers[0].send(keyed(r, 500, keys=50)) == 500
+            r.until(lambda: r.copies >= 500, "received")
+            keys = [np.array(column(r, consumer, "order")) for consumer in (0, 1)]
+            assert all(len(found) for found in keys)
+            assert not set(keys[0]) & set(keys[1])
+            for consumer in (0, 1):
+                seq = r.heads(consumer).seq
+                assert np.array_equal(seq % 50, keys[consumer])
+                assert all(np.all(np.diff(seq[keys[consumer] == key]) > 0) for key in set(keys[consumer]))
+
+    def test_failover_has_one_active_consumer_of_a_partition(self, broker: brokers.Broker) -> None:
+        """Two consumers share three partitions: each partition goes to one of them, every message once."""
+        with rig(subject(broker, 3, batching_max_messages=10), consumers=2) as r:
+            r.send(600)
+            r.until(lambda: r.copies >= 600, "received")
+            first, second = (set(column(r, consumer, "order")) for consumer in (0, 1))
+            assert first | second == {0, 1, 2} and not first & second
+
+    def test_exclusive_refuses_a_second_consumer(self, broker: brokers.Broker) -> None:
+        """The error names the consumer and the broker's answer."""
+        second = ConsumerSpec(index=1, topic=TopicSpec(index=0), subscription=0)
+        refused = pytest.raises(TargetError, match=r"consumer 1 \(topic 0, subscription 0\).*ConsumerBusy")
+        with rig(subject(broker, subscription_type="Exclusive")) as r, refused:
+            r.driver.open_consumers([second])
+
+    def test_redelivered_is_flagged(self, broker: brokers.Broker) -> None:
+        """What another consumer of the subscription refused comes flagged."""
+        chosen = subject(broker, subscription_type="Shared")
+        driver = PulsarDriver(context_of(chosen, plain_pool(), "again"))
+        driver.prepare()
+        other = pulsar.Client(broker.facts.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        try:
+            topic = "persistent://public/loadtest-again/topic-0"
+            refusing = other.subscribe(
+                topic, "subscription-0", pulsar.ConsumerType.Shared, negative_ack_redelivery_delay_ms=100, initial_position=EARLIEST
+            )
+            other.create_producer(topic).send(b"once more")
+            refusing.negative_acknowledge(refusing.receive(10_000))
+            refusing.receive(10_000)
+            consumer = driver.open_consumers([ConsumerSpec(index=0, topic=TopicSpec(index=0), subscription=0)])[0]
+            other.close()
+            end = time.monotonic() + 20
+            while (got := consumer.take()) is None and time.monotonic() < end:
+                driver.poll(10 * MILLISECOND)
+            assert got is not None and got.flags.tolist() == [Flag.REDELIVERED]
+        finally:
+            driver.close()
+            driver.cleanup()
+
+
+# a target that goes away
+
+
+@contextmanager
+def frozen(pid: int | None) -> Iterator[None]:
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@lite
+class TestTargetGoes:
+    def test_frozen_broker_does_not_hold_up_close(self, small: brokers.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+        """With messages in flight on three clients and no answer, close() returns, though the client's own would not."""
+        monkeypatch.setattr(driver_module, "CLOSE_TIMEOUT", 0.5)
+        chosen = subject(small, connections_per_broker=3, send_timeout=0, operation_timeout=600 * SECOND)
+        with rig(chosen, streams=3) as r:
+            r.send(WINDOW)
+            r.until(lambda: r.acked >= 3 * WINDOW, "acked")
+            with frozen(small.facts.pid):
+                for producer in r.producers:
+                    producer.send(r.burst(WINDOW, WINDOW))
+                r.driver.close()
+
+    def test_answers_wait_for_a_frozen_broker(self, small: brokers.Broker) -> None:
+        """A pause is not an end: nothing fails, and everything is answered after it."""
+        with rig(subject(small, subscription_type="Shared")) as r:
+            with frozen(small.facts.pid):
+                r.producers[0].send(r.burst(WINDOW))
+                r.driver.poll(SECOND // 5)
+                r.collect()
+                assert (r.acked, r.producers[0].in_flight) == (0, WINDOW)
+            r.until(lambda: r.acked >= WINDOW and r.copies >= WINDOW, "acked and received")
+            assert {status for acks in r.acks[0] for status in acks.status.tolist()} == {Status.ACKED}
+
+    def test_killed_broker_is_seen(self, small: brokers.Broker) -> None:
+        """disconnected() names who lost the connection, the window fills, and close() returns."""
+        with rig(subject(small)) as r:
+            small.stop()
+            r.until(lambda: r.driver.disconnected() is not None, "disconnected")
+            r.until(lambda: r.driver.disconnected() == "producer of stream 0 and 1 more", "both disconnected")
+            assert r.producers[0].send(r.burst(2 * WINDOW)) == WINDOW
+            assert r.producers[0].send(r.burst(1, WINDOW)) == 0
+
+    def test_send_timeout_fails_what_is_not_answered(self, small: brokers.Broker) -> None:
+        """After sendTimeout the client gives up on a message, and so it is counted as failed."""
+        with rig(subject(small, send_timeout=SECOND)) as r:
+            with frozen(small.facts.pid):
+                r.producers[0].send(r.burst(10))
+                r.until(lambda: r.acked >= 10, "answered")
+            assert {status for acks in r.acks[0] for status in acks.status.tolist()} == {Status.FAILED}
+
+
+@lite
+def test_names_are_of_this_run_alone(small: brokers.Broker) -> None:
+    """Without an admin REST nothing can be deleted: the nonce keeps runs of one name apart."""
+    chosen, pool = subject(small, subscription_type="Shared"), plain_pool()
+    made = [replace(context_of(chosen, pool, "same"), nonce=secrets.randbits(32)) for _ in range(2)]
+    names = [PulsarDriver(context)._topic(context.topics[0]) for context in made]
+    assert names == [f"persistent://public/default/loadtest-same-{context.nonce:08x}-0" for context in made]

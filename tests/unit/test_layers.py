@@ -1,0 +1,200 @@
+"""Who may import whom: the layers of docs/design.md, held against every import statement in the package."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2] / "pytest_loadtest"
+NAME = "pytest_loadtest"
+
+# A module or package → its layer. A module imports downwards, or sideways where no cycle comes of it.
+LAYERS = {
+    "errors": 0, "quantities": 0,
+    "costs": 1, "draws": 1, "envelope": 1, "hdr": 1, "measurements": 1, "pacing": 1, "payloads": 1, "samples": 1, "topology": 1, "wire": 1,
+    "objectives": 2, "plan": 2, "profile": 2, "result": 2, "slo": 2, "stats": 2, "units": 2, "wording": 2,
+    "brokers": 3, "drivers": 3,
+    "engine": 4, "observe": 4,
+    "fleet": 5, "live": 5, "pipeline": 5, "report": 5,
+    "testing": 6,
+    "": 7, "__main__": 7, "calibrate": 7, "cli": 7, "doctor": 7, "plugin": 7, "selection": 7, "session": 7,
+}  # fmt: skip
+
+# Another distribution's package → the modules that may import it; a trailing * stands for any ending. Types alone are free everywhere.
+THIRD_PARTY = {
+    "_pulsar": {"drivers._pulsar_*"},
+    "_pytest": {"fleet.xdist"},
+    "docker": {"brokers.container"},
+    "hdrh": {"report.hdr"},
+    "numpy": {
+        "brokers.faults", "draws", "drivers.*", "engine.*", "envelope", "hdr", "measurements", "pacing", "payloads", "pipeline.*", "stats",
+        "testing.*", "wire.*",
+    },
+    "paho": {"drivers._mqtt_*"},
+    "pulsar": {"drivers._pulsar_*", "drivers.pulsar"},
+    "py4j": {"pipeline.*"},
+    "pyarrow": {"engine.recorder", "pipeline.*"},
+    "pydantic": {"profile.*"},
+    "pydantic_core": {"profile.*"},
+    "pyspark": {"pipeline.*"},
+    "pytest": {"fleet.options", "fleet.xdist", "plugin", "selection", "session"},
+    "testcontainers": {"brokers.container"},
+    "yaml": {"profile.*"},
+}  # fmt: skip
+
+# The core (layers 0 to 2) sees no clock, file, process or network; profile.files is its one edge.
+OUTSIDE = {"asyncio", "multiprocessing", "os", "pathlib", "random", "socket", "subprocess", "tempfile", "threading", "time"}
+EDGE = {"profile.files"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import statement. ``types``: under ``if TYPE_CHECKING``; ``late``: inside a function."""
+
+    by: str
+    what: str
+    line: int
+    types: bool
+    late: bool
+
+    def __str__(self) -> str:
+        return f"{self.by or '__init__'}:{self.line} imports {self.what}"
+
+
+def modules() -> dict[str, Path]:
+    """Dotted name below the package → file; a package stands for its ``__init__``, the whole for ''."""
+    found = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports_of(module: str) -> list[Import]:
+    found: list[Import] = []
+
+    def visit(node: ast.AST, types: bool, late: bool) -> None:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for child in node.body:
+                visit(child, True, late)
+            return
+        late = late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        found.extend(Import(module, name, node.lineno, types, late) for name in imported(node))  # type: ignore[attr-defined]
+        for child in ast.iter_child_nodes(node):
+            visit(child, types, late)
+
+    visit(ast.parse(MODULES[module].read_text(encoding="utf-8")), False, False)
+    return found
+
+
+def imported(node: ast.AST) -> list[str]:
+    """Names as written; ``from pytest_loadtest.brokers import java`` is the module java where there is one, else brokers."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    assert node.level == 0, f"line {node.lineno}: relative imports hide where a name comes from"
+    assert node.module is not None
+    if node.module.partition(".")[0] != NAME:
+        return [node.module]
+    below = [f"{node.module}.{alias.name}" for alias in node.names]
+    return [name if own(name) in MODULES else node.module for name in below]
+
+
+def own(name: str) -> str:
+    return name.removeprefix(NAME).removeprefix(".")
+
+
+def is_own(name: str) -> bool:
+    return name.partition(".")[0] == NAME
+
+
+def layer(module: str) -> int:
+    return LAYERS[module.partition(".")[0]]
+
+
+def matches(module: str, patterns: set[str]) -> bool:
+    return any(module == p or (p.endswith("*") and f"{module}.".startswith(p[:-1])) for p in patterns)
+
+
+IMPORTS = [found for module in MODULES for found in imports_of(module)]
+
+
+def test_every_module_has_its_layer() -> None:
+    """A new module is placed on purpose, and the table names none that is gone."""
+    heads = {module.partition(".")[0] for module in MODULES}
+    assert heads == set(LAYERS)
+
+
+def test_imports_go_downwards_or_sideways() -> None:
+    """No module knows of a layer above its own, not even a type of it."""
+    wrong = [str(i) for i in IMPORTS if is_own(i.what) and layer(own(i.what)) > layer(i.by)]
+    assert wrong == []
+
+
+def test_nothing_imports_in_a_circle() -> None:
+    """Run-time imports, late ones too, form no cycle."""
+    graph = {module: {own(i.what) for i in IMPORTS if i.by == module and is_own(i.what) and not i.types} for module in MODULES}
+    done: set[str] = set()
+
+    def walk(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, f"a circle: {' → '.join((*path[path.index(module) :], module))}"
+        if module not in done:
+            for below in sorted(graph[module]):
+                walk(below, (*path, module))
+            done.add(module)
+
+    for module in graph:
+        walk(module, ())
+
+
+def test_the_engine_knows_no_driver_by_name() -> None:
+    """It drives whatever fulfils the contract in drivers._base."""
+    wrong = [str(i) for i in IMPORTS if layer(i.by) == 4 and own(i.what).startswith("drivers") and own(i.what) != "drivers._base"]
+    assert wrong == []
+
+
+def test_other_packages_are_imported_where_they_belong() -> None:
+    """One place for each: pyspark in the pipeline, a broker's client in its driver, pytest in the plugin."""
+    theirs = [i for i in IMPORTS if not is_own(i.what) and i.what.partition(".")[0] not in sys.stdlib_module_names and not i.types]
+    wrong = [str(i) for i in theirs if not matches(i.by, THIRD_PARTY.get(i.what.partition(".")[0], set()))]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("package", THIRD_PARTY)
+def test_every_allowance_is_used(package: str) -> None:
+    """The table allows nothing that is not needed."""
+    users = {i.by for i in IMPORTS if i.what.partition(".")[0] == package and not i.types}
+    assert [pattern for pattern in sorted(THIRD_PARTY[package]) if not any(matches(user, {pattern}) for user in users)] == []
+
+
+def test_the_core_sees_no_clock_file_process_or_network() -> None:
+    """Callers pass text and numbers."""
+    core = [i for i in IMPORTS if layer(i.by) <= 2 and i.by not in EDGE and not i.types]
+    assert [str(i) for i in core if i.what.partition(".")[0] in OUTSIDE] == []
+
+
+def test_modules_are_short() -> None:
+    """Nobody has to read more than 300 lines to know a module."""
+    lines = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in MODULES.items()}
+    assert {module: count for module, count in lines.items() if count > 300} == {}
+
+
+def test_functions_are_short() -> None:
+    """Nine of ten functions have at most 25 lines, none more than 60."""
+    functions = [
+        (node.end_lineno - node.lineno + 1, f"{module}:{node.lineno} {node.name}")  # type: ignore[operator]
+        for module, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    lengths = sorted(length for length, _ in functions)
+    assert lengths[int(len(lengths) * 0.9)] <= 25
+    assert [name for length, name in functions if length > 60] == []

@@ -1,0 +1,236 @@
+"""What is sent: sizes, bodies, and the weighted choice among them."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare  # type: ignore[import-untyped]
+
+from pytest_loadtest.envelope import HEAD, encode_heads
+from pytest_loadtest.payloads import Bucket, Chooser, PayloadPool, body_ok, build_pool, messages, parse_range
+
+PRODUCTION = {
+    "0-256": 234, "256-1024": 456, "1024-4096": 678, "4096-16384": 312,
+    "16384-65536": 98, "65536-262144": 45, "262144-1048576": 18, "1048576-5242880": 6,
+}  # fmt: skip
+
+
+def made_buckets(weights: dict[str, int]) -> list[Bucket]:
+    """Buckets as a profile spells them."""
+    ranges = [(name, *parse_range(name), weight) for name, weight in weights.items()]
+    return [Bucket(name=name, low=low, high=high, weight=weight) for name, low, high, weight in ranges]
+
+
+def made_pool(weights: dict[str, int] | None = None, **changes: Any) -> PayloadPool:
+    """A pool with everything optional left out."""
+    asked: dict[str, Any] = {
+        "buckets": made_buckets(weights) if weights else None, "message_size": None, "randomized": False, "random_ratio": 0.0,
+        "file_content": None, "seed": 0, "checksum": False, "max_size": None,
+    }  # fmt: skip
+    return build_pool(**asked | changes)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("0-256", (0, 256)), ("1KB-4KB", (1024, 4096)), ("1 MB - 5MB", (1 << 20, 5 << 20))])
+def test_a_size_range(text: str, expected: tuple[int, int]) -> None:
+    """Two sizes with or without units."""
+    assert parse_range(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "5", "1-2-3", "4KB-1KB", "8-8", "a-b", "-5", "1-", "1XB-2XB"])
+def test_no_size_range(text: str) -> None:
+    """Malformed, reversed and empty ranges are errors that quote the text."""
+    with pytest.raises(ValueError, match="size"):
+        parse_range(text)
+
+
+def test_the_production_mix() -> None:
+    """The mean is that of what is sent, and one payload per bucket keeps the pool near 4 MB."""
+    pool = made_pool(PRODUCTION, randomized=True, random_ratio=0.5, max_size=5 << 20)
+    assert pool.sizes.tolist() == [128, 640, 2560, 10240, 40960, 163840, 655360, 3145728]
+    assert pool.mean_size == pytest.approx(25614.5533, abs=1e-4)
+    assert 3.9e6 < pool.memory < 4.1e6
+    assert (pool.bucket_names, pool.clamped) == (tuple(PRODUCTION), 0)
+    assert pool.weights.sum() == pytest.approx(1.0)
+    assert [len(body) + HEAD for body in pool.bodies] == pool.sizes.tolist()
+
+
+def test_the_largest_size_of_a_range() -> None:
+    """``max`` is the last size inside, since the upper end is not."""
+    assert made_pool({"16-32": 1, "32-100": 1}, representative="max").sizes.tolist() == [31, 99]
+
+
+@given(low=st.integers(16, 500), width=st.integers(1, 500), weight=st.integers(1, 9))
+def test_uniform_sizes(low: int, width: int, weight: int) -> None:
+    """Sizes spread over the whole range share its weight equally, and stay inside; narrow ranges give each size once."""
+    pool = made_pool({f"{low}-{low + width}": weight, "4096-4097": 1}, representative="uniform")
+    inside = pool.sizes[pool.buckets == 0]
+    assert len(set(inside.tolist())) == len(inside) == min(16, width)
+    assert low <= inside.min() <= inside.max() < low + width
+    assert inside.max() - inside.min() >= width - 1 - width / 8
+    assert pool.weights[pool.buckets == 0] == pytest.approx(weight / (weight + 1) / len(inside))
+
+
+def test_an_unknown_representative() -> None:
+    """The error names the ones there are."""
+    with pytest.raises(ValueError, match="one of midpoint, max, uniform"):
+        made_pool({"0-256": 1}, representative="mean")
+
+
+def test_a_bucket_without_weight() -> None:
+    """It keeps its index and name, needs no payload, and cannot be wrong."""
+    pool = made_pool({"0-8": 0, "64-128": 1, "256-512": 0, "512-1024": 3})
+    assert pool.buckets.tolist() == [1, 3]
+    assert len(pool.bucket_names) == 4
+
+
+@pytest.mark.parametrize("weights", [{"32-64": 0}, {"32-64": 2, "64-128": -1}])
+def test_impossible_weights(weights: dict[str, int]) -> None:
+    """Nothing to send, or less than nothing, is an error."""
+    with pytest.raises(ValueError, match="weights"):
+        made_pool(weights)
+
+
+@pytest.mark.parametrize(
+    ("weights", "checksum", "max_size", "size"),
+    [({"0-20": 1}, False, None, 16), ({"0-40": 1}, True, None, 20), ({"32-38": 1}, True, None, 36), ({"100-300": 1}, False, 150, 150)],
+)
+def test_a_size_moved_to_a_limit(weights: dict[str, int], checksum: bool, max_size: int | None, size: int) -> None:
+    """A size is moved to what the envelope, the checksum or the target allow, inside its range, and counted."""
+    pool = made_pool(weights, checksum=checksum, max_size=max_size)
+    assert (pool.sizes.tolist(), pool.clamped) == ([size], 0 if size == 20 else 1)
+
+
+@pytest.mark.parametrize(
+    ("weights", "checksum", "max_size", "reason"),
+    [({"0-16": 1}, False, None, "envelope takes 16"), ({"32-36": 1}, True, None, "checksum 4"), ({"100-300": 1}, False, 99, "at most 99")],
+)
+def test_a_range_that_cannot_be_sent(weights: dict[str, int], checksum: bool, max_size: int | None, reason: str) -> None:
+    """A range that holds no size that can be sent is an error with the reason."""
+    with pytest.raises(ValueError, match=reason):
+        made_pool(weights, checksum=checksum, max_size=max_size)
+
+
+@pytest.mark.parametrize(("size", "checksum", "max_size"), [(15, False, None), (19, True, None), (35, True, None), (1001, False, 1000)])
+def test_a_message_size_that_cannot_be_sent(size: int, checksum: bool, max_size: int | None) -> None:
+    """A fixed size is never moved."""
+    with pytest.raises(ValueError, match=f"messageSize {size} cannot be sent"):
+        made_pool(message_size=size, checksum=checksum, max_size=max_size)
+
+
+def test_one_of_both_sizes() -> None:
+    """Neither and both are errors."""
+    with pytest.raises(ValueError, match="either"):
+        made_pool()
+    with pytest.raises(ValueError, match="either"):
+        made_pool({"32-64": 1}, message_size=100)
+
+
+def test_too_many_buckets() -> None:
+    """The envelope numbers buckets in one byte."""
+    with pytest.raises(ValueError, match="at most 256"):
+        made_pool({f"{low}-{low + 1}": 1 for low in range(32, 289)})
+
+
+def test_random_bodies() -> None:
+    """The first part of each body is random, the rest zeros; the same seed gives the same, another seed another."""
+    (body,) = made_pool(message_size=1032, randomized=True, random_ratio=0.5).bodies
+    assert body[500:] == bytes(500)
+    assert len(zlib.compress(body[:500])) > 490
+    assert made_pool(message_size=1032, randomized=True, random_ratio=0.5).bodies == (body,)
+    assert made_pool(message_size=1032, randomized=True, random_ratio=0.5, seed=1).bodies != (body,)
+
+
+def test_several_random_bodies() -> None:
+    """``randomizedPayloadPoolSize`` bodies of one size, all different, equally likely."""
+    pool = made_pool(message_size=100, randomized=True, random_ratio=1.0, pool_size=5)
+    assert len(set(pool.bodies)) == 5
+    assert pool.weights.tolist() == [0.2] * 5
+    assert set(pool.sizes.tolist()) == {100}
+
+
+def test_plain_bodies() -> None:
+    """Without ``useRandomizedPayloads`` bodies are zeros."""
+    assert made_pool(message_size=100, random_ratio=0.5, pool_size=5).bodies == (bytes(68),)
+
+
+def test_bodies_from_a_file() -> None:
+    """The file's bytes follow the head, in their places, and its size must be the message's."""
+    content = bytes(range(100))
+    assert made_pool(message_size=100, file_content=content).bodies == (content[32:],)
+    assert made_pool(message_size=100, file_content=content, checksum=True).bodies[0][:-4] == content[32:-4]
+    with pytest.raises(ValueError, match="payloadFile holds 99 bytes and messageSize says 100"):
+        made_pool(message_size=100, file_content=content[1:])
+
+
+def sent(pool: PayloadPool, count: int) -> list[bytes]:
+    """The first messages of a stream, whole."""
+    payload = Chooser(pool, 0, 1).take(count)
+    seq = np.arange(count, dtype=np.int64)
+    return messages(pool, encode_heads(pool, nonce=1, stream=1, seq=seq, intended=seq, payload=payload), payload)
+
+
+def test_whole_messages() -> None:
+    """Head and body of each, in order, in the size the pool says."""
+    pool = made_pool({"16-32": 1, "32-64": 1, "1KB-2KB": 1}, randomized=True, random_ratio=1.0)
+    payload = Chooser(pool, 0, 1).take(50)
+    whole = sent(pool, 50)
+    assert [len(message) for message in whole] == pool.sizes[payload].tolist()
+    assert all(message.endswith(pool.bodies[chosen]) for message, chosen in zip(whole, payload.tolist(), strict=True))
+    assert sent(pool, 0) == []
+
+
+@given(size=st.integers(20, 200).filter(lambda size: not 32 <= size < 36), place=st.integers(0, 10**6), flips=st.integers(1, 255))
+def test_a_damaged_body(size: int, place: int, flips: int) -> None:
+    """The checksum holds for what is sent and fails with any byte of the body changed, those of the checksum included."""
+    (message,) = sent(made_pool(message_size=size, checksum=True, randomized=True, random_ratio=0.5), 1)
+    assert body_ok(message)
+    head = 32 if size >= 32 else 16
+    damaged = bytearray(message)
+    damaged[head + place % (size - head)] ^= flips
+    assert not body_ok(bytes(damaged))
+    assert not body_ok(message[: head + 3])
+
+
+def test_choices_are_in_proportion() -> None:
+    """A million draws fit the weights (chi square; the seed is fixed, so this holds always or never)."""
+    pool = made_pool(PRODUCTION)
+    counts = np.bincount(Chooser(pool, 2, 7).take(1_000_000), minlength=len(PRODUCTION))
+    assert chisquare(counts, pool.weights * 1_000_000).pvalue > 0.01
+
+
+def test_many_short_streams_are_in_proportion() -> None:
+    """The first messages of ten thousand streams together fit the weights too: streams do not march in step."""
+    pool = made_pool(PRODUCTION)
+    counts = np.bincount(np.concatenate([Chooser(pool, 2, stream).take(20) for stream in range(10_000)]), minlength=len(PRODUCTION))
+    assert chisquare(counts, pool.weights * 200_000).pvalue > 0.01
+
+
+@given(takes=st.lists(st.integers(0, 300), max_size=30), seed=st.integers(-(2**63), 2**63), stream=st.integers(0, 2**31))
+def test_choices_do_not_depend_on_bursts(takes: list[int], seed: int, stream: int) -> None:
+    """Message n's payload follows from seed, stream and n, however the messages are cut into bursts."""
+    pool = made_pool(PRODUCTION)
+    chooser = Chooser(pool, seed, stream)
+    pieces = [choice for count in takes for choice in chooser.take(count).tolist()]
+    assert pieces == Chooser(pool, seed, stream).take(sum(takes)).tolist()
+
+
+def test_choices_are_pinned() -> None:
+    """Choices are part of what a seed means, and streams have choices of their own."""
+    pool, pinned = made_pool(PRODUCTION), [0, 6, 1, 0, 3, 4, 3, 6, 2, 2, 1, 3]
+    assert Chooser(pool, 0, 0).take(12).tolist() == pinned
+    assert Chooser(pool, 0, 1).take(12).tolist() != pinned
+    assert Chooser(pool, 1, 0).take(12).tolist() != pinned
+
+
+def test_earlier_choices_stay() -> None:
+    """What was taken does not change with what is taken later."""
+    chooser = Chooser(made_pool(PRODUCTION), 0, 0)
+    first = chooser.take(10)
+    kept = first.tolist()
+    chooser.take(10_000)
+    assert first.tolist() == kept

@@ -1,0 +1,86 @@
+"""What others see of the package: its public names, and what loading the plugin costs everybody else."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+import pytest_loadtest
+from pytest_loadtest.errors import GeneratorLimited, LoadtestError, Problem, ProfileError, TargetError
+
+HEAVY = ["pyspark", "py4j", "numpy", "pyarrow", "pulsar", "paho", "pydantic", "yaml", "testcontainers"]
+
+# Said by each process of a pytest run when it ends.
+SAY_WHAT_IS_LOADED = f"""
+import json, os, sys
+from pathlib import Path
+
+def pytest_unconfigure(config):
+    name = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    Path({{folder!r}}, name + ".json").write_text(json.dumps(sorted(set(sys.modules) & set({HEAVY!r}))))
+"""
+
+
+def loaded(folder: Path, *arguments: str) -> dict[str, list[str]]:
+    """Process → heavy packages that it had loaded at its end, for a pytest run of one ordinary test."""
+    folder.joinpath("conftest.py").write_text(SAY_WHAT_IS_LOADED.format(folder=str(folder)))
+    folder.joinpath("test_ordinary.py").write_text("def test_one(): pass\ndef test_two(): pass\n")
+    folder.joinpath("pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *arguments]
+    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
+
+
+def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
+    """``pytest --help`` of a project that merely has the package installed stays fast."""
+    assert loaded(tmp_path, "--help") == {"main": []}
+
+
+def test_ordinary_tests_load_nothing_heavy(tmp_path: Path) -> None:
+    """Nor does a run without load tests, neither in one process …"""
+    assert loaded(tmp_path) == {"main": []}
+
+
+def test_ordinary_tests_on_workers_load_nothing_heavy(tmp_path: Path) -> None:
+    """… nor in xdist's controller and workers."""
+    assert loaded(tmp_path, "-n", "2") == {"main": [], "gw0": [], "gw1": []}
+
+
+@pytest.mark.parametrize("name", pytest_loadtest.__all__)
+def test_public_names_are_there(name: str) -> None:
+    """Every public name can be imported and says what it is."""
+    assert getattr(pytest_loadtest, name).__doc__
+
+
+def test_other_names_are_not_there() -> None:
+    """A name that is not public is an ordinary AttributeError."""
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = pytest_loadtest.nothing
+
+
+@pytest.mark.parametrize(
+    "error",
+    [TargetError("the target went away"), GeneratorLimited("late"), ProfileError("p.yaml", (Problem(1, 2, "wrong", "write right"),))],
+)
+def test_errors_survive_pickling(error: LoadtestError) -> None:
+    """They cross from workers to the controller."""
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy)) == (type(error), str(error))
+
+
+def test_the_package_under_test_is_the_one_installed() -> None:
+    """Not a checkout that happens to lie on the path: tox tests the wheel."""
+    installed = distribution("pytest-loadtest")
+    origin = json.loads(installed.read_text("direct_url.json") or "{}")
+    if origin.get("dir_info", {}).get("editable"):
+        home = Path(origin["url"].removeprefix("file://"))
+    else:
+        home = Path(str(installed.locate_file("")))
+    assert Path(pytest_loadtest.__file__).resolve() == (home / "pytest_loadtest" / "__init__.py").resolve()
