@@ -95,10 +95,10 @@ def weighted_choice(weights: Sequence[float]) -> WeightedChoice:
 
 def _shares(weights: Sequence[float]) -> list[int]:
     """Whole shares of 2**64, in proportion to the weights; what rounding leaves goes to the heaviest."""
+    if not 0 < len(weights) <= 1 << 16 or min(weights) < 0 or max(weights) <= 0:
+        raise ValueError(f"{len(weights)} weights leave nothing to choose from: give 1 to 65536, none negative, at least one above 0")
     exact = [Fraction(weight) for weight in weights]
     total = sum(exact)
-    if not 0 < len(exact) <= 1 << 16 or min(exact) < 0 or total <= 0:
-        raise ValueError(f"{len(exact)} weights leave nothing to choose from: give 1 to 65536, none negative, at least one above 0")
     shares = [int(weight * 2**64 / total) for weight in exact]
     shares[exact.index(max(exact))] += 2**64 - sum(shares)
     return shares

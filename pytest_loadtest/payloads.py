@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from pytest_loadtest import draws, envelope
-from pytest_loadtest.envelope import COMPACT_HEAD, CORRUPT, FOREIGN, HEAD, OURS, Heads, decode_heads, encode_heads  # noqa: F401
+from pytest_loadtest.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.quantities import parse_size
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CHECKSUM: Final = 4
-MAX_BUCKETS: Final = 256
+MAX_BUCKETS: Final = 256  # the envelope numbers them in one byte
+MAX_PAYLOADS: Final = 1 << 16  # a burst numbers them in two
 UNIFORM_SIZES: Final = 16
 _HEAD: Final = np.dtype("V32")
 
@@ -125,7 +126,7 @@ def build_pool(
     :param pool_size: how many different random bodies a ``message_size`` gets (OMB's ``randomizedPayloadPoolSize``).
     :param file_content: exactly ``message_size`` bytes; the envelope takes the place of its head, the checksum that of its end.
     :param max_size: the target's limit on a whole payload.
-    :raises ValueError: a size that cannot be sent and, for a bucket, cannot be moved without leaving its range.
+    :raises ValueError: a size, or a whole range, that cannot be sent; no weight; too many buckets or payloads; a file of another size.
     """
     if (buckets is None) == (message_size is None):
         raise ValueError("give either messageSize or messageSizeDistribution")
@@ -137,7 +138,10 @@ def build_pool(
     else:
         assert message_size is not None
         copies = pool_size if randomized else 1
-        names, rows = (str(message_size),), [_Row(limits.only(message_size), 0, 1 / copies)] * copies
+        size = limits.fit(message_size, message_size, message_size + 1, f"messageSize {message_size}")
+        names, rows = (str(message_size),), [_Row(size, 0, 1 / copies)] * copies
+    if len(rows) > MAX_PAYLOADS:
+        raise ValueError(f"{len(rows)} payloads: a message chooses among at most {MAX_PAYLOADS}")
     filling = _Filling(seed, random_ratio if randomized else 0.0, None if randomized else file_content, checksum)
     return PayloadPool(
         bodies=tuple(filling.body(row.size, number) for number, row in enumerate(rows)),
@@ -165,8 +169,9 @@ def _distribution(buckets: Sequence[Bucket], representative: str, limits: _Limit
     rows = []
     for number, bucket in enumerate(buckets):
         if bucket.weight:
-            sizes = _representatives(bucket, representative)
-            rows += [_Row(limits.fit(size, bucket), number, bucket.weight / sum(weights) / len(sizes)) for size in sizes]
+            asked = _representatives(bucket, representative)
+            sizes = [limits.fit(size, bucket.low, bucket.high, f"size range {bucket.name!r}") for size in asked]
+            rows += [_Row(size, number, bucket.weight / sum(weights) / len(sizes)) for size in sizes]
     return rows
 
 
@@ -177,30 +182,20 @@ class _Limits:
         self._tail, self._max = CHECKSUM if checksum else 0, max_size
         self.moved = 0
 
-    def only(self, size: int) -> int:
-        """The one size asked for, as it is or not at all."""
-        fitting = self._nearest(size)
-        if fitting != size:
-            raise ValueError(f"messageSize {size} cannot be sent, the nearest that can is {fitting}: {self._reason(size)}")
-        return size
-
-    def fit(self, size: int, bucket: Bucket) -> int:
-        """The size asked for, or the nearest that can be sent and is in the bucket's range."""
-        fitting = self._nearest(size)
-        if fitting != size:
-            if not bucket.low <= fitting < bucket.high:
-                raise ValueError(f"size range {bucket.name!r} holds no size that can be sent: {self._reason(size)}")
-            self.moved += 1
+    def fit(self, size: int, low: int, high: int, name: str) -> int:
+        """The size asked for, or the nearest in [low, high) that can be sent."""
+        last = high - 1 if self._max is None else min(high - 1, self._max)
+        compact = max(low, COMPACT_HEAD + self._tail), min(last, HEAD - 1)
+        full = max(low, HEAD + self._tail), last
+        nearest = [min(max(size, lowest), highest) for lowest, highest in (compact, full) if lowest <= highest]
+        if not nearest:
+            raise ValueError(f"{name} cannot be sent: {self._reason(low)}")
+        fitting = min(nearest, key=lambda one: abs(one - size))
+        self.moved += fitting != size
         return fitting
 
-    def _nearest(self, size: int) -> int:
-        size = max(size, COMPACT_HEAD + self._tail)
-        if HEAD <= size < HEAD + self._tail:  # the full head leaves no room for the checksum
-            size = HEAD + self._tail
-        return size if self._max is None else min(size, self._max)
-
-    def _reason(self, size: int) -> str:
-        if self._max is not None and size > self._max:
+    def _reason(self, low: int) -> str:
+        if self._max is not None and low > self._max:
             return f"the target takes at most {self._max} bytes"
         tail = f" and the checksum {self._tail}" if self._tail else ""
         return f"the envelope takes {COMPACT_HEAD} bytes ({HEAD} in payloads of {HEAD} bytes or more){tail}"

@@ -61,7 +61,10 @@ class PahoClient(paho.Client):
         if self._protocol == MQTTProtocolVersion.MQTTv5 and len(packet) > 2 and packet[2] >= FAILURE:
             mid = int.from_bytes(packet[:2], "big")
             if mid in self._out_messages:
-                return self._do_on_publish(mid, ReasonCode(PacketTypes.PUBREC, identifier=packet[2]), Properties(PacketTypes.PUBREC))
+                refused = ReasonCode(
+                    PacketTypes.PUBREC, "Unspecified error"
+                )  # any code from 0x80 on; paho would raise at one it does not know
+                return self._do_on_publish(mid, refused, Properties(PacketTypes.PUBREC))  # type: ignore[no-untyped-call]
             return MQTTErrorCode.MQTT_ERR_SUCCESS
         return super()._handle_pubrec()
 

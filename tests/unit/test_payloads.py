@@ -97,12 +97,37 @@ def test_impossible_weights(weights: dict[str, int]) -> None:
 
 @pytest.mark.parametrize(
     ("weights", "checksum", "max_size", "size"),
-    [({"0-20": 1}, False, None, 16), ({"0-40": 1}, True, None, 20), ({"32-38": 1}, True, None, 36), ({"100-300": 1}, False, 150, 150)],
+    [
+        ({"0-20": 1}, False, None, 16),
+        ({"0-34": 1}, True, None, 20),
+        ({"32-38": 1}, True, None, 36),
+        ({"30-35": 1}, True, None, 31),
+        ({"30-50": 1}, True, 34, 31),
+        ({"100-300": 1}, False, 150, 150),
+    ],
 )
 def test_a_size_moved_to_a_limit(weights: dict[str, int], checksum: bool, max_size: int | None, size: int) -> None:
-    """A size is moved to what the envelope, the checksum or the target allow, inside its range, and counted."""
+    """A size is moved to the nearest in its range that the envelope, the checksum and the target allow, and counted."""
     pool = made_pool(weights, checksum=checksum, max_size=max_size)
-    assert (pool.sizes.tolist(), pool.clamped) == ([size], 0 if size == 20 else 1)
+    assert (pool.sizes.tolist(), pool.clamped) == ([size], 1)
+
+
+@given(low=st.integers(0, 60), width=st.integers(1, 60), checksum=st.booleans(), limit=st.none() | st.integers(0, 100))
+def test_every_size_can_be_sent_and_is_in_its_range(low: int, width: int, checksum: bool, limit: int | None) -> None:
+    """Whatever the limits, sizes hold head and checksum, keep to the range and to the target's limit, or there is an error."""
+    tail = 4 if checksum else 0
+    possible = [
+        size
+        for size in range(low, low + width)
+        if (16 + tail <= size < 32 or size >= 32 + tail) and (limit is None or size <= limit)
+    ]  # fmt: skip
+    if possible:
+        pool = made_pool({f"{low}-{low + width}": 1}, representative="uniform", checksum=checksum, max_size=limit)
+        assert set(pool.sizes.tolist()) <= set(possible)
+        assert all(body_ok(message) for message in sent(pool, 20)) or not checksum
+    else:
+        with pytest.raises(ValueError, match="cannot be sent"):
+            made_pool({f"{low}-{low + width}": 1}, representative="uniform", checksum=checksum, max_size=limit)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +135,8 @@ def test_a_size_moved_to_a_limit(weights: dict[str, int], checksum: bool, max_si
     [({"0-16": 1}, False, None, "envelope takes 16"), ({"32-36": 1}, True, None, "checksum 4"), ({"100-300": 1}, False, 99, "at most 99")],
 )
 def test_a_range_that_cannot_be_sent(weights: dict[str, int], checksum: bool, max_size: int | None, reason: str) -> None:
-    """A range that holds no size that can be sent is an error with the reason."""
-    with pytest.raises(ValueError, match=reason):
+    """A range that holds no size that can be sent is an error that names it, with the reason."""
+    with pytest.raises(ValueError, match=f"size range '{next(iter(weights))}' cannot be sent: .*{reason}"):
         made_pool(weights, checksum=checksum, max_size=max_size)
 
 
@@ -134,6 +159,12 @@ def test_too_many_buckets() -> None:
     """The envelope numbers buckets in one byte."""
     with pytest.raises(ValueError, match="at most 256"):
         made_pool({f"{low}-{low + 1}": 1 for low in range(32, 289)})
+
+
+def test_too_many_payloads() -> None:
+    """A burst numbers payloads in two bytes."""
+    with pytest.raises(ValueError, match="at most 65536"):
+        made_pool(message_size=32, randomized=True, pool_size=65537)
 
 
 def test_random_bodies() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -32,8 +33,9 @@ def loaded(folder: Path, *arguments: str) -> dict[str, list[str]]:
     folder.joinpath("conftest.py").write_text(SAY_WHAT_IS_LOADED.format(folder=str(folder)))
     folder.joinpath("test_ordinary.py").write_text("def test_one(): pass\ndef test_two(): pass\n")
     folder.joinpath("pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *arguments]
-    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "xdist.plugin", "-p", "pytest_loadtest.plugin", *arguments]
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # other plugins load what they like
+    done = subprocess.run(command, cwd=folder, env=environment, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
 
