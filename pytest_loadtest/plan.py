@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.costs import Cost, cost_key
+from pytest_loadtest.errors import UsageError
 from pytest_loadtest.pacing import Pacer
 from pytest_loadtest.payloads import PayloadPool, build_pool
 from pytest_loadtest.quantities import SECOND, format_duration, format_rate, format_size
@@ -157,12 +158,23 @@ def make_plan(
         topology = _shrunk(wanted, profile.scalable, factor)
     rate = profile.producer_rate * factor
     duration = min(profile.test_duration, duration_cap or profile.test_duration)
+    _check_compact(pool, topology.streams, rate, profile)
     warmup = profile.warmup_duration if duration_cap is None else min(profile.warmup_duration, duration_cap // 2)
     return Plan(
         profile=profile, topology=topology, rate=rate, phases=_phases(rate, topology.streams, warmup, duration),
         assignments=_assign(topology, workers), scale=_scale(profile, wanted, topology, factor, duration), mean_size=pool.mean_size,
         bucket_names=pool.bucket_names, needs=_needs(profile, topology, pool, rate, duration, workers, cost, broker_here),
     )  # fmt: skip
+
+
+def _check_compact(pool: PayloadPool, streams: int, rate: float, profile: Profile) -> None:
+    """The envelope of payloads below 32 bytes has 24 bits for the stream and 32 for the sequence."""
+    messages = rate / streams * (profile.warmup_duration + profile.test_duration) / SECOND
+    if pool.compact and (streams >= 1 << 24 or messages >= 1 << 32):
+        raise UsageError(
+            f"profile {profile.name}: payloads below 32 B carry stream numbers below {1 << 24:,} and {1 << 32:,} messages a stream;"
+            f" this has {streams:,} streams of {messages:,.0f} messages: make the payloads 32 B or larger"
+        )
 
 
 def _phases(rate: float, streams: int, warmup: int, duration: int) -> tuple[Phase, ...]:

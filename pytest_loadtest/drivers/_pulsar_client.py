@@ -53,8 +53,8 @@ def window(settings: PulsarSettings, partitions: int) -> int | None:
 def producer_options(settings: PulsarSettings, partitions: int) -> dict[str, Any]:
     """Keyword arguments of ``create_producer``.
 
-    The client never blocks: with ``blockIfQueueFull`` we keep the window, over all partitions together (which partition a message goes to is
-    the client's secret), and give each partition's own queue room for all of it.
+    The client never blocks: with ``blockIfQueueFull`` we keep the window, over all partitions together (which partition a message
+    goes to is the client's secret), and give each partition's own queue room for all of it.
     """
     most = window(settings, partitions)
     pending = settings.max_pending_messages if most is None else most
@@ -66,8 +66,7 @@ def producer_options(settings: PulsarSettings, partitions: int) -> dict[str, Any
         "max_pending_messages_across_partitions": min(across, _INT32),
         "block_if_queue_full": False,
         "batching_enabled": _batching(settings),
-        # a batch goes to one consumer: under Key_Shared it must hold one key
-        "batching_type": pulsar.BatchingType.KeyBased if settings.subscription_type == "Key_Shared" else pulsar.BatchingType.Default,
+        "batching_type": getattr(pulsar.BatchingType, _batching_type(settings)),
     }
     if _batching(settings):
         options["batching_max_messages"] = settings.batching_max_messages
@@ -87,8 +86,8 @@ def consumer_options(settings: PulsarSettings) -> dict[str, Any]:
     }
 
 
-def applied(settings: PulsarSettings, namespace: str, partitions: int) -> dict[str, str]:
-    """What the client was told, by the profile's keys."""
+def applied(settings: PulsarSettings, namespace: str, partitions: int, admin: bool) -> dict[str, str]:
+    """What client and namespace were told, by the profile's keys."""
     most = window(settings, partitions)
     facts = {
         "namespace": namespace,
@@ -108,11 +107,16 @@ def applied(settings: PulsarSettings, namespace: str, partitions: int) -> dict[s
         facts["batchingMaxMessages"] = str(settings.batching_max_messages)
         facts["batchingMaxBytes"] = str(settings.batching_max_bytes)
         facts["batchingMaxPublishDelayMs"] = str(settings.batching_max_publish_delay_ms)
+        facts["batchingType"] = _batching_type(settings)
     if partitions > 1:
         facts["maxPendingMessagesAcrossPartitions"] = str(settings.max_pending_messages_across_partitions)
         facts["maxTotalReceiverQueueSizeAcrossPartitions"] = str(settings.max_total_receiver_queue_size_across_partitions)
     if settings.max_concurrent_lookup_requests is not None:
         facts["maxConcurrentLookupRequests"] = str(settings.max_concurrent_lookup_requests)
+    if admin and settings.persistence is not None:
+        facts["persistence"] = ", ".join(
+            f"{key} {str(value).lower()}" for key, value in settings.persistence.model_dump(by_alias=True, mode="json").items()
+        )
     return facts | _security(settings)
 
 
@@ -143,6 +147,10 @@ def _security(settings: PulsarSettings) -> dict[str, str]:
 
 def _batching(settings: PulsarSettings) -> bool:
     return settings.batching_enabled and settings.batching_max_messages > 1  # the client refuses batches of one
+
+
+def _batching_type(settings: PulsarSettings) -> str:
+    return "KeyBased" if settings.subscription_type == "Key_Shared" else "Default"  # a batch goes to one consumer: it must hold one key
 
 
 def _milliseconds(ns: int) -> int:

@@ -115,7 +115,8 @@ def _answer_into(answers: deque[tuple[int, int, Any]], clock: Clock) -> Callable
 
 def partition_of(message: Any) -> int:
     """Order within a partitioned topic is per partition."""
-    return int(message.message_id().partition())
+    partition: int = message.message_id().partition()
+    return partition
 
 
 def key_of(message: Any) -> int:
@@ -140,10 +141,7 @@ class PulsarConsumer:
         self._checksum = context.checksum
         self._copies: deque[tuple[int, bytes, int, int, int]] = deque()
         self._closing = False
-        self._thread = threading.Thread(target=self.run, name=name, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
+        self.thread = threading.Thread(target=self.run, name=name, daemon=True)
 
     def run(self) -> None:
         """Receive, stamp, acknowledge, until closed."""
@@ -195,7 +193,3 @@ class PulsarConsumer:
     def closing(self) -> None:
         """The client is about to be closed: what the thread then sees is no failure."""
         self._closing = True
-
-    def join(self, timeout: float) -> None:
-        if self._thread.ident is not None:
-            self._thread.join(timeout)

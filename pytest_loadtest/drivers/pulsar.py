@@ -37,6 +37,7 @@ DEFAULT_NAMESPACE: Final = "public/default"
 CLOSE_TIMEOUT: Final = 5.0  # seconds until a broker that does not answer is not waited for any more
 _CONNECTING: Final = 16  # subscribing is one round trip after another; so many go side by side
 _RETRY: Final = 0.1
+_LAST_WORDS: Final = 1.0  # seconds that threads whose client is closed get to see it
 
 
 class PulsarDriver:
@@ -59,8 +60,8 @@ class PulsarDriver:
         self._created = False
 
     def facts(self) -> DriverFacts:
-        partitions = max(topic.partitions for topic in self._context.topics)
-        applied = options.applied(self._settings, self._namespace, partitions)
+        partitions = max((topic.partitions for topic in self._context.topics), default=1)
+        applied = options.applied(self._settings, self._namespace, partitions, self._context.target.admin_url is not None)
         return DriverFacts(client="pulsar-client", version=options.VERSION, applied=applied, not_applied=self._not_applied)
 
     def prepare(self) -> None:
@@ -77,9 +78,9 @@ class PulsarDriver:
 
     def open_consumers(self, specs: Sequence[ConsumerSpec]) -> list[Consumer]:
         opened = self._connect(specs, self._open_consumer)
-        self._consumers += opened
         for consumer in opened:
-            consumer.start()
+            consumer.thread.start()
+        self._consumers += opened
         return list(opened)
 
     def open_producers(self, specs: Sequence[ProducerSpec]) -> list[Producer]:
@@ -113,9 +114,9 @@ class PulsarDriver:
                 # Only now: on its own, shutdown() holds the GIL for which the callbacks of what is in flight wait; close() has answered
                 # those. And not without: a thread still in close() when the interpreter ends takes the process down.
                 client.shutdown()
-                closer.join(1)
-        for consumer in self._consumers:
-            consumer.join(1)
+        deadline = time.monotonic() + _LAST_WORDS
+        for thread in [*closers, *(consumer.thread for consumer in self._consumers)]:
+            thread.join(max(deadline - time.monotonic(), 0))
 
     def cleanup(self) -> None:
         admin = self._admin() if self._created else None

@@ -6,11 +6,11 @@ Arrivals are stamped by the driver, so they may be looked at much later, many at
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from pytest_loadtest.envelope import FOREIGN, OURS, decode_heads
+from pytest_loadtest.envelope import CORRUPT, FOREIGN, OURS, decode_heads
 from pytest_loadtest.samples import Flag
 
 if TYPE_CHECKING:
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.drivers._base import Consumer, Received
+    from pytest_loadtest.envelope import Heads
     from pytest_loadtest.topology import ConsumerSpec
 
 _LATE: Final = np.int8(Flag.LATE)
+_NONE: Final = np.int8(0)
 
 
 @dataclass(slots=True)
@@ -40,24 +42,36 @@ class Order:
     def __init__(self) -> None:
         self._highest: dict[tuple[int, int], int] = {}
 
-    def late(self, stream: NDArray[np.int64], order: NDArray[np.int64], seq: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Rows, in arrival order, whose sequence is below the highest one seen before in their group."""
+    def late(self, stream: NDArray[np.int64], order: NDArray[np.int64], seq: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+        """Rows, in arrival order, whose sequence is below the highest one seen before in their group; None when there are none."""
+        if bool((stream == stream[0]).all()) and bool((order == order[0]).all()):
+            return self._group((int(stream[0]), int(order[0])), seq)
         late = np.zeros(len(seq), np.bool_)
-        if (stream == stream[0]).all() and (order == order[0]).all():
-            late[:] = self._group((int(stream[0]), int(order[0])), seq)
-            return late
         rank = np.lexsort((order, stream))  # stable: arrival order is kept within a group
         edges = np.flatnonzero((np.diff(stream[rank]) != 0) | (np.diff(order[rank]) != 0)) + 1
         for rows in np.split(rank, edges):
-            late[rows] = self._group((int(stream[rows[0]]), int(order[rows[0]])), seq[rows])
+            found = self._group((int(stream[rows[0]]), int(order[rows[0]])), seq[rows])
+            if found is not None:
+                late[rows] = found
         return late
 
-    def _group(self, group: tuple[int, int], seq: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _group(self, group: tuple[int, int], seq: NDArray[np.int64]) -> NDArray[np.bool_] | None:
         before = self._highest.get(group, -1)
+        if int(seq[0]) >= before and bool((seq[1:] >= seq[:-1]).all()):
+            self._highest[group] = int(seq[-1])
+            return None
         highest = np.maximum.accumulate(np.concatenate([[before], seq]))
         self._highest[group] = int(highest[-1])
         result: NDArray[np.bool_] = seq < highest[:-1]
         return result
+
+
+class Rows(NamedTuple):
+    """Received rows of one consumer: columns that are the same in all of them, columns that are not, and how many there are."""
+
+    constant: dict[str, int]
+    columns: dict[str, NDArray[Any]]
+    n: int
 
 
 class Inbox:
@@ -74,11 +88,11 @@ class Inbox:
 
         :param compact_intended: intended time (ns) of (stream, seq) columns, for envelopes that leave it out.
         """
-        self._first, self._end, self._compact_intended = first, end, compact_intended
+        self._first, self._length, self._compact_intended = first, (end - first).astype(np.uint64), compact_intended
         self.counts = ReceiveCounts()
 
-    def collect(self) -> list[dict[str, NDArray[np.generic]]]:
-        """Take what arrived; return the rows of the current phase as columns (samples.RECEIVED), one dict per consumer."""
+    def collect(self) -> list[Rows]:
+        """Take what arrived; return the rows of the current phase, consumer by consumer."""
         rows = []
         for i, consumer in enumerate(self._consumers):
             received = consumer.take()
@@ -86,35 +100,50 @@ class Inbox:
                 rows.append(self._rows(i, received))
         return rows
 
-    def _rows(self, i: int, received: Received) -> dict[str, NDArray[np.generic]]:
+    def _rows(self, i: int, received: Received) -> Rows:
         heads = decode_heads(received.heads, received.size, self._nonce)
-        spec, ours = self._specs[i], heads.kind == OURS
-        stream, flags = heads.stream, received.flags
-        known = ours & (stream < len(self._first))
-        stream = np.where(known, stream, 0).astype(np.int64)
-        current = known & (heads.seq >= self._first[stream]) & (heads.seq < self._end[stream])
-        self._count(heads.kind, int(np.count_nonzero(known)), int(np.count_nonzero(current)), len(stream))
-        pick: slice | NDArray[np.bool_] = slice(None) if current.all() else current
-        stream, seq, intended, flags = stream[pick], heads.seq[pick], heads.intended[pick], flags[pick]
-        if self._orders is not None and len(seq):
-            late = self._orders[i].late(stream, received.order[pick], seq)
-            flags = np.where(late, flags | _LATE, flags)
-        compact = intended < 0
-        if compact.any():
-            intended = np.where(compact, self._compact_intended(stream, seq), intended)
-        return {
-            "consumer": np.full(len(seq), spec.index, np.int32), "subscription": np.full(len(seq), spec.subscription, np.int32),
-            "stream": stream, "topic": np.full(len(seq), spec.topic.index, np.int32), "bucket": heads.bucket[pick],
-            "size": received.size[pick], "flags": flags, "seq": seq, "intended": intended, "received": received.time[pick],
+        columns: dict[str, NDArray[Any]] = {
+            "stream": heads.stream, "bucket": heads.bucket, "size": received.size, "flags": received.flags, "seq": heads.seq,
+            "intended": heads.intended, "received": received.time,
         }  # fmt: skip
+        order, pick = received.order, self._current(heads)
+        if pick is not None:
+            columns, order = {name: column[pick] for name, column in columns.items()}, order[pick]
+        n = len(order)
+        self.counts.received += n
+        if n:
+            self._complete(i, columns, order)
+        spec = self._specs[i]
+        return Rows({"consumer": spec.index, "subscription": spec.subscription, "topic": spec.topic.index}, columns, n)
 
-    def _count(self, kind: NDArray[np.uint8], known: int, current: int, n: int) -> None:
-        self.counts.received += current
-        if current < n:
-            foreign = int(np.count_nonzero(kind == FOREIGN))
-            self.counts.stragglers += known - current
-            self.counts.foreign += foreign + int(np.count_nonzero(kind == OURS)) - known
-            self.counts.corrupt += n - foreign - int(np.count_nonzero(kind == OURS))
+    def _current(self, heads: Heads) -> NDArray[np.bool_] | None:
+        """Which rows are this run's and this phase's; None when all are. Counts the others by what they are."""
+        strange = bool(heads.kind.any())
+        if not strange and int(heads.stream.max()) < len(self._first):
+            current = (heads.seq - self._first[heads.stream]).view(np.uint64) < self._length[heads.stream]
+            if current.all():
+                return None
+        known = (heads.kind == OURS) & (heads.stream < len(self._first))
+        stream = np.where(known, heads.stream, 0)
+        current = known & ((heads.seq - self._first[stream]).view(np.uint64) < self._length[stream])
+        foreign, ours = int(np.count_nonzero(heads.kind == FOREIGN)), int(np.count_nonzero(known))
+        corrupt = int(np.count_nonzero(heads.kind == CORRUPT))
+        self.counts.stragglers += ours - int(np.count_nonzero(current))
+        self.counts.corrupt += corrupt
+        self.counts.foreign += foreign + (len(stream) - foreign - corrupt - ours)  # the last: our mark, a stream that we do not have
+        wanted: NDArray[np.bool_] = current
+        return wanted
+
+    def _complete(self, i: int, columns: dict[str, NDArray[Any]], order: NDArray[np.int64]) -> None:
+        """Mark what came late and work out the intended times that compact envelopes leave out."""
+        stream, seq = columns["stream"], columns["seq"]
+        if self._orders is not None:
+            late = self._orders[i].late(stream, order, seq)
+            if late is not None:
+                columns["flags"] = columns["flags"] | np.where(late, _LATE, _NONE)
+        if int(columns["intended"].min()) < 0:
+            compact = columns["intended"] < 0
+            columns["intended"] = np.where(compact, self._compact_intended(stream.astype(np.int64), seq), columns["intended"])
 
 
 class CompactIntended:

@@ -55,7 +55,7 @@ class Stream:
         self._pacer, self._start, self._first_seq = pacer, start, first_seq
         self._next, self._end = 0, count
         self._ledger, self._blocked, self.counts = Ledger(first_seq, block_size), BlockedTime(), SendCounts()
-        self.delays: list[NDArray[np.int64]] = []
+        self.delays: list[tuple[NDArray[np.int64], ...]] = []
         self._block: Block | None = None
 
     @property
@@ -75,9 +75,8 @@ class Stream:
     def tick(self, now: int, elapsed: int) -> None:
         """Hand over everything that is due, as far as the target takes it."""
         due = min(self._pacer.due_in_stream(elapsed, self.spec.stream), self._end)
-        expired = min(self._pacer.due_in_stream(elapsed - self._max_delay - 1, self.spec.stream), self._end)
-        if expired > self._next:
-            self._drop(expired)
+        if elapsed - self.next_offset() > self._max_delay:
+            self._drop(min(self._pacer.due_in_stream(elapsed - self._max_delay - 1, self.spec.stream), self._end))
         if due > self._next:
             idle = self.producer.idle_since if self.producer.in_flight == 0 else None
             accepted = self._send(due, now, idle)
@@ -92,7 +91,7 @@ class Stream:
         if accepted:
             span = slice(start, start + accepted)
             self._blocked.fill(block.blocked[span], block.intended[span])
-            self.delays.append(block.sent[span] - block.intended[span] - block.blocked[span])
+            self.delays.append((block.sent[span], block.intended[span], block.blocked[span]))
             self._next += accepted
             self.counts.sent += accepted
         if accepted < stop - start:

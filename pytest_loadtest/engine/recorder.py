@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pytest_loadtest.engine.consume import Rows
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.samples import KINDS, MANIFEST_SUFFIX, MANIFEST_VERSION, RECEIVED, SENT
+from pytest_loadtest.samples import KINDS, MANIFEST_SUFFIX, MANIFEST_VERSION, Column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS = 1_000_000
 CHUNK_NS = 10_000_000_000
-Columns = dict[str, "NDArray[np.generic]"]
 
 
 class Recorder:
@@ -38,7 +38,7 @@ class Recorder:
 
     def __init__(self, folder: Path, worker: str, pool: PayloadPool) -> None:
         self._folder, self._worker, self.pool = folder, worker, pool
-        self._rows: dict[str, list[Columns]] = {kind: [] for kind in KINDS}
+        self._rows: dict[str, list[Rows]] = {kind: [] for kind in KINDS}
         self._gathered = dict.fromkeys(KINDS, 0)
         self._files: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
         self._streams: dict[int, list[int]] = {}
@@ -50,24 +50,22 @@ class Recorder:
 
     def sent(self, spec: ProducerSpec, block: Block) -> None:
         """A block whose messages are all answered, dropped or given up."""
-        n = block.size
-        self._gather("sent", {
-            "stream": np.full(n, spec.stream, np.int32), "topic": np.full(n, spec.topic.index, np.int32),
-            "bucket": self.pool.buckets[block.payload], "size": self.pool.sizes[block.payload], "status": block.status,
-            "seq": block.seq, "intended": block.intended, "sent": block.sent, "acked": block.acked, "blocked": block.blocked,
-        }, n)  # fmt: skip
+        self._gather("sent", Rows({"stream": spec.stream, "topic": spec.topic.index}, {
+            "bucket": self.pool.buckets[block.payload], "size": self.pool.sizes[block.payload], "status": block.status, "seq": block.seq,
+            "intended": block.intended, "sent": block.sent, "acked": block.acked, "blocked": block.blocked,
+        }, block.size))  # fmt: skip
         first, last = int(block.seq[0]), int(block.seq[-1])
         entry = self._streams.setdefault(spec.stream, [first, last, 0])
-        entry[0], entry[1], entry[2] = min(entry[0], first), max(entry[1], last), entry[2] + n
+        entry[0], entry[1], entry[2] = min(entry[0], first), max(entry[1], last), entry[2] + block.size
 
-    def received(self, rows: Columns) -> None:
-        """Rows of one consumer, as columns."""
-        self._gather("received", rows, len(rows["seq"]))
+    def received(self, rows: Rows) -> None:
+        """Rows of one consumer."""
+        self._gather("received", rows)
 
-    def _gather(self, kind: str, rows: Columns, n: int) -> None:
-        if n:
+    def _gather(self, kind: str, rows: Rows) -> None:
+        if rows.n:
             self._rows[kind].append(rows)
-            self._gathered[kind] += n
+            self._gathered[kind] += rows.n
 
     def flush_if_due(self, now: int) -> None:
         """Hand a chunk to the writer when it is old or large enough.
@@ -122,13 +120,12 @@ class Recorder:
         self._writer.shutdown()
 
 
-def _write(path: Path, kind: str, rows: list[Columns]) -> None:
+def _write(path: Path, kind: str, rows: list[Rows]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = {"sent": SENT, "received": RECEIVED}[kind]
-    arrays = [np.concatenate([chunk[column.name] for chunk in rows]).astype(column.type, copy=False) for column in columns]
-    table = pa.Table.from_arrays([pa.array(array) for array in arrays], names=[column.name for column in columns])
+    columns = KINDS[kind]
+    table = pa.Table.from_arrays([pa.array(_column(column, rows)) for column in columns], names=[column.name for column in columns])
     aside = path.with_name(f".{path.name}.tmp")  # Spark skips names that begin with a dot
     wide = [column.name for column in columns if column.type == "int64"]
     pq.write_table(
@@ -136,6 +133,12 @@ def _write(path: Path, kind: str, rows: list[Columns]) -> None:
         column_encoding={name: "DELTA_BINARY_PACKED" for name in wide}, row_group_size=CHUNK_ROWS,
     )  # fmt: skip
     aside.replace(path)
+
+
+def _column(column: Column, rows: list[Rows]) -> NDArray[Any]:
+    if column.name in rows[0].constant:
+        return np.repeat(np.array([chunk.constant[column.name] for chunk in rows], column.type), [chunk.n for chunk in rows])
+    return np.concatenate([chunk.columns[column.name] for chunk in rows]).astype(column.type, copy=False)
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -133,7 +133,7 @@ class Engine:
         )  # fmt: skip
 
     def _send_delay(self) -> int | None:
-        delays = [delay for stream in self._streams for delay in stream.delays]
+        delays = [sent - intended - blocked for stream in self._streams for sent, intended, blocked in stream.delays]
         for stream in self._streams:
             stream.delays.clear()
         if not delays:

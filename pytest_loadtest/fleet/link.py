@@ -34,17 +34,20 @@ class Link:
         self._ended: str | None = None
         self._phase: str | None = None
 
-    def meet(self, name: str, payload: Any = None) -> Any:
+    def meet(self, name: str, payload: Any = None, *, idle: Callable[[], None] | None = None) -> Any:
         """Wait until every worker of the run is here; return what the controller has for this one.
 
+        :param idle: called again and again while waiting: a driver that keeps its connections alive.
         :raises BrokenRun, UsageError: the run was given up. :raises Released: it ended without this worker.
         """
         self._send(("meet", self.key, (name, payload)))
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             try:
-                message = self._inbox.get(timeout=1.0)  # short, so that Ctrl-C is heard
+                message = self._inbox.get(timeout=1.0 if idle is None else 0.02)  # short, so that Ctrl-C is heard
             except queue.Empty:
+                if idle is not None:
+                    idle()
                 continue
             what, arg = self._take(message)
             if what == "pass" and arg[0] == name:

@@ -71,11 +71,14 @@ def _driver(order: Order, pool: Any) -> Iterator[Driver]:
 
 
 def _drive(link: Link, order: Order, driver: Driver, recorder: Recorder, *, lead: bool) -> Done:
+    def idle() -> None:
+        driver.poll(0)
+
     if lead:
         driver.prepare()
-    link.meet("prepared", driver.facts() if lead else None)
+    link.meet("prepared", driver.facts() if lead else None, idle=idle)
     consumers = driver.open_consumers(order.assignment.consumers)
-    link.meet("subscribed")
+    link.meet("subscribed", idle=idle)
     producers = driver.open_producers(order.assignment.producers)
     profile = order.profile
     engine = Engine(
@@ -85,7 +88,7 @@ def _drive(link: Link, order: Order, driver: Driver, recorder: Recorder, *, lead
     )  # fmt: skip
     with _frozen_garbage():
         for number, phase in enumerate(order.phases):
-            start = link.meet(f"start {phase.name}", number)
+            start = link.meet(f"start {phase.name}", number, idle=idle)
             link.begin(phase.name)
             engine.run(phase, start, link)
     disconnected = driver.disconnected()

@@ -83,7 +83,8 @@ class TestSettings:
             MqttDriver(context(protocolVersion="3.1.1", receiveMaximum=9, strictTuning=True))
 
     @pytest.mark.parametrize(
-        ("given", "ordered", "shared"), [(None, True, False), (None, False, True), (True, True, True), (False, True, False)]
+        ("given", "ordered", "shared"),
+        [({}, True, False), ({}, False, True), ({"sharedSubscription": True}, True, True), ({"sharedSubscription": False}, True, False)],
     )
     def test_consumers_share_as_the_profile_says(self, given: dict[str, Any], ordered: bool, shared: bool) -> None:
         """Left open, consumers share exactly when order is not judged, which is when there are several."""

@@ -104,7 +104,9 @@ def test_what_the_client_cannot_set_is_listed_with_its_reason() -> None:
     """Memory limit always; what needs the admin REST only without it, and only when asked for."""
     settings = PulsarSettings(client_memory_limit_mb=256, persistence=Persistence(), namespace_prefix="public/mine")
     assert set(PulsarDriver(context(settings)).facts().not_applied) == {"clientMemoryLimitMB", "persistence", "namespacePrefix"}
-    assert set(PulsarDriver(context(settings, admin="http://127.0.0.1:1")).facts().not_applied) == {"clientMemoryLimitMB"}
+    facts = PulsarDriver(context(settings, admin="http://127.0.0.1:1")).facts()
+    assert set(facts.not_applied) == {"clientMemoryLimitMB"}
+    assert facts.applied["persistence"] == "ensembleSize 1, writeQuorum 1, ackQuorum 1, deduplicationEnabled false"
     assert PulsarDriver(context()).facts().not_applied == {}
 
 
@@ -160,7 +162,7 @@ def test_batches_of_one_are_no_batches() -> None:
     """The client refuses batching_max_messages=1, so batching is off there, and reported so."""
     settings = PulsarSettings(batching_max_messages=1)
     assert options.producer_options(settings, 1)["batching_enabled"] is False
-    assert options.applied(settings, "public/default", 1)["batchingEnabled"] == "false"
+    assert options.applied(settings, "public/default", 1, admin=False)["batchingEnabled"] == "false"
 
 
 def test_batches_under_key_shared_hold_one_key() -> None:
@@ -191,7 +193,7 @@ def test_client_takes_every_option() -> None:
         authentication=Authentication(plugin="token", token="t"),
     )
     options.make_client("pulsar+ssl://127.0.0.1:1", settings).close()
-    applied = options.applied(settings, "public/default", 1)
+    applied = options.applied(settings, "public/default", 1, admin=False)
     assert applied["operationTimeout"] == "1s"
     assert applied["tlsTrustCertsFilePath"] == "/nowhere"
 
