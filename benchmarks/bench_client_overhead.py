@@ -74,7 +74,7 @@ def produce(burst_size: int, keyed: bool) -> tuple[float, float]:
     burst = Burst(seq=seq, intended=seq, payload=(seq * 0).astype(np.uint16), sent=seq.copy(), key=seq.astype(np.int32) if keyed else None)
     client = NullProducer()
     producer = PulsarProducer(client, ProducerSpec(stream=0, topic=TopicSpec(index=0)), context(), burst_size)
-    data, key, build = bytes(128), "key-1", _pulsar.MessageBuilder
+    data, key, build, answer = bytes(128), "key-1", _pulsar.MessageBuilder, _pulsar.Result.Ok
 
     def ours() -> None:
         for _ in range(MESSAGES // burst_size):
@@ -86,7 +86,8 @@ def produce(burst_size: int, keyed: bool) -> tuple[float, float]:
             message = build().content(data)
             if keyed:
                 message.partition_key(key)
-            client.send_async(message.build(), operator.is_)
+            client.send_async(message.build(), operator.is_)  # a callback that does nothing, in C
+            _ = answer.value
 
     return best(ours), best(bare)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator
 
     from pytest_loadtest.result import Load
     from pytest_loadtest.session import LoadSession
@@ -87,13 +87,14 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 
 @pytest.fixture
-def load(request: pytest.FixtureRequest, record_property: Any) -> Iterator[Load]:
+def load(request: pytest.FixtureRequest) -> Load:
     """The result of the load that the test's profile describes; driven before the body runs.
 
     With ``@pytest.mark.load(live=True)`` the body drives it: ``load.start()`` returns the result.
     """
     __tracebackhide__ = True
-    yield request.config.stash[_SESSION].drive(request.node, record_property)
+    result: Load = request.config.stash[_SESSION].drive(request.node)
+    return result
 
 
 @pytest.hookimpl(wrapper=True)

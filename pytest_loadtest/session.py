@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_loadtest.errors import BrokenRun, LoadtestError, UsageError
+from pytest_loadtest.errors import BrokenRun, GeneratorLimited, LoadtestError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,16 +74,25 @@ class LoadSession:
             self._worker.refuse(str(error))
             items.clear()
 
-    def drive(self, item: pytest.Item, record_property: Callable[[str, object], None]) -> Any:
+    def drive(self, item: pytest.Item) -> Any:
         """What the fixture ``load`` is worth: the finished run, or with ``live=True`` the handle that starts it."""
         from pytest_loadtest.selection import load_mark
 
         request = self._request(item)
-        if not load_mark(item).live:
-            return self._finished(self._run(request), record_property)
-        if self._worker is not None and not self._worker.leads:
-            return self._run(request)  # a member has no body: it plays its part here, when the lead starts
-        return LiveLoad(lambda: self._finished(self._run(request), record_property))
+        member = self._worker is not None and not self._worker.leads
+        if load_mark(item).live and not member:  # a member has no body: it plays its part here, when the lead starts
+            return LiveLoad(lambda: self._lead(request, item))
+        return self._lead(request, item)
+
+    def _lead(self, request: Request, item: pytest.Item) -> Load | None:
+        try:
+            outcome = self._run(request)
+        except BrokenRun as error:
+            # not the fixture record_property: it warns under JUnit's second schema, which most projects have
+            said = "generator-limited" if isinstance(error, GeneratorLimited) else "no data"
+            item.user_properties += [("load.outcome", said), ("load.reason", str(error))]
+            raise
+        return self._finished(outcome, item)
 
     def _run(self, request: Request) -> Outcome | None:
         if self._worker is not None:
@@ -94,11 +103,10 @@ class LoadSession:
             self._local = LocalFleet(self._make_conductor())
         return self._local.run(request)
 
-    def _finished(self, outcome: Outcome | None, record_property: Callable[[str, object], None]) -> Load | None:
+    def _finished(self, outcome: Outcome | None, item: pytest.Item) -> Load | None:
         if outcome is None:
             return None
-        for name, value in outcome.properties:
-            record_property(name, value)
+        item.user_properties += outcome.properties
         outcome.load.ensure_judged()
         return outcome.load
 

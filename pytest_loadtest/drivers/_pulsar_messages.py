@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import zlib
 from collections import deque
-from functools import partial
 from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +26,7 @@ from pytest_loadtest.samples import Flag, Status
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_loadtest.drivers._base import Clock, DriverContext, ProducerSpec
+    from pytest_loadtest.drivers._base import DriverContext, ProducerSpec
 
 RECEIVE_TIMEOUT: Final = 500  # ms; only for a consumer that closing does not wake
 _KEY: Final = "key-{}"
@@ -47,7 +46,6 @@ class PulsarProducer:
         self._pool, self._nonce = context.pool, context.nonce
         self._answers: deque[tuple[int, int, Any]] = deque()
         self._handed = self._answered = self._last = 0
-        self._on_answer = _answer_into(self._answers, context.clock)
 
     def send(self, burst: Burst) -> int:
         """As :meth:`pytest_loadtest.drivers._base.Producer.send`."""
@@ -65,7 +63,7 @@ class PulsarProducer:
         pool, payload, seq = self._pool, burst.payload[:n], burst.seq[:n]
         heads = encode_heads(pool, nonce=self._nonce, stream=self.spec.stream, seq=seq, intended=burst.intended[:n], payload=payload)
         keys = repeat(None) if burst.key is None else map(_KEY.format, burst.key[:n].tolist())
-        send, clock, on_answer, build = self._client.send_async, self._clock, self._on_answer, _pulsar.MessageBuilder
+        send, clock, answered, build = self._client.send_async, self._clock, self._answers.append, _pulsar.MessageBuilder
         sent: list[int] = []
         stamp = sent.append
         for number, data, key in zip(seq.tolist(), messages(pool, heads, payload), keys, strict=False):
@@ -73,7 +71,8 @@ class PulsarProducer:
             if key is not None:
                 message.partition_key(key)
             stamp(clock())
-            send(message.build(), partial(on_answer, number))  # the answer carries no sequence of ours
+            # The answer carries no sequence of ours. Reading its result is dear: acks() does it, off the client's thread.
+            send(message.build(), lambda result, _id, number=number: answered((number, clock(), result)))
         return sent
 
     def acks(self) -> Acks | None:
@@ -102,15 +101,6 @@ class PulsarProducer:
     @property
     def connected(self) -> bool:
         return bool(self._client.is_connected())
-
-
-def _answer_into(answers: deque[tuple[int, int, Any]], clock: Clock) -> Callable[[int, Any, Any], None]:
-    append = answers.append
-
-    def answer(seq: int, result: Any, _message_id: Any) -> None:
-        append((seq, clock(), result))  # reading the result costs as much as all of this: acks() does it, off the client's thread
-
-    return answer
 
 
 def partition_of(message: Any) -> int:

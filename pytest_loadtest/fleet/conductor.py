@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.errors import GeneratorLimited, TargetError, UsageError
+from pytest_loadtest.errors import BrokenRun, GeneratorLimited, TargetError, UsageError
 from pytest_loadtest.fleet.drain import Drain
 from pytest_loadtest.fleet.folders import run_folder, session_folder
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from pytest_loadtest.brokers._base import Broker
     from pytest_loadtest.drivers._base import DriverFacts
     from pytest_loadtest.fleet.coordinator import Run
     from pytest_loadtest.fleet.orders import Done, Order, Outcome, Request
@@ -67,10 +68,14 @@ class RunState:
     folder: Path
     name: str
     nonce: int
-    broker: Any
+    broker: Broker | None = None
     facts: DriverFacts | None = None
     start: int = 0
     started: float | None = None
+
+
+def _name(state: RunState) -> str:
+    return state.broker.facts.describe() if state.broker is not None else state.request.profile.driver.name
 
 
 class Conductor:
@@ -105,15 +110,15 @@ class Conductor:
 
         self._say(f"{request.nodeid}: planning, having a target, warming Spark")
         plan = self._plan(request, len(run.members))
+        state = run.facts = RunState(
+            request=request, plan=plan, nonce=secrets.randbits(32), name=secrets.token_hex(4),
+            folder=run_folder(self._session, request.nodeid, request.attempt, request.profile.name),
+        )  # fmt: skip
         self._gate(plan)
         if self._spark is None:
             self._spark = self._make_spark()
         self._spark.warm()
-        broker = self._have_targets().get(request)
-        state = run.facts = RunState(
-            request=request, plan=plan, broker=broker, nonce=secrets.randbits(32), name=secrets.token_hex(4),
-            folder=run_folder(self._session, request.nodeid, request.attempt, request.profile.name),
-        )  # fmt: skip
+        broker = state.broker = self._have_targets().get(request)
         address = TargetAddress(url=broker.facts.url, admin_url=broker.facts.admin_url)
         return [
             Order(
@@ -181,7 +186,7 @@ class Conductor:
         self._check_broker(state)
         gone = [f"worker {worker}: {said.disconnected}" for worker, said in zip(run.members, done, strict=True) if said.disconnected]
         if gone:
-            raise TargetError(f"the target {state.broker.facts.describe()} went away and was not back when the drain ended: {'; '.join(gone)}")
+            raise TargetError(f"the target {_name(state)} went away and was not back when the drain ended: {'; '.join(gone)}")
 
     def check(self, run: Run) -> None:
         """:raises TargetError: the target is gone."""
@@ -189,9 +194,16 @@ class Conductor:
             self._check_broker(run.facts)
 
     def _check_broker(self, state: RunState) -> None:
-        failure = state.broker.failure()
+        failure = state.broker.failure() if state.broker is not None else None
         if failure:
-            raise TargetError(f"the target {state.broker.facts.describe()} went away: {failure}")
+            raise TargetError(f"the target {_name(state)} went away: {failure}")
+
+    def gave_up(self, run: Run, error: Exception) -> None:
+        """A broken run has results too: what it was, and why it says nothing."""
+        from pytest_loadtest.fleet.judge import broken
+
+        if isinstance(run.facts, RunState) and isinstance(error, BrokenRun):
+            self.documents.append(broken(self._run_document(run), run.facts.folder, error))
 
     def show(self, run: Run) -> None:
         """Hand new progress to whoever shows it."""
@@ -220,7 +232,7 @@ class Conductor:
 
         return {
             "plan": state.plan.document, "scaling": {} if state.plan.scale is None else dict(state.plan.scale.changes),
-            "broker": broker_document(state.broker.facts), "driver": driver_document(state.facts), "versions": versions(), "machine": describe(),
+            "broker": broker_document(state.broker.facts) if state.broker else {}, "driver": driver_document(state.facts), "versions": versions(), "machine": describe(),
             "source": state.request.source,
         }  # fmt: skip
 

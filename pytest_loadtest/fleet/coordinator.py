@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -63,6 +62,9 @@ class Conducting(Protocol):
     def show(self, run: Run) -> None:
         """New progress is there to be shown."""
 
+    def gave_up(self, run: Run, error: Exception) -> None:
+        """The run is broken; nothing more comes of it."""
+
 
 class Coordinator:
     """Brings workers together for one run after another.
@@ -78,7 +80,6 @@ class Coordinator:
         self._conductor, self._send, self._clock, self._stopping = conductor, send, clock, stopping
         self._workers: list[str] = []
         self.runs: dict[Key, Run] = {}
-        self._pool = ThreadPoolExecutor(4, thread_name_prefix="loadtest-conductor")
         self._closed = threading.Event()
         self._watch: threading.Thread | None = None
 
@@ -154,16 +155,21 @@ class Coordinator:
             run.meeting_since = None
             run.drain = None
             payloads = [meeting[member] for member in run.members]
-            self._pool.submit(self._conductor.meeting, run, name, payloads).add_done_callback(lambda done: self._passed(run, name, done))
+            # a daemon: on Ctrl-C nobody waits for a broker that is just starting; its watchdog ends it with this process
+            threading.Thread(target=self._work, args=(run, name, payloads), name=f"loadtest-{name}", daemon=True).start()
             self._watching()
 
-    def _passed(self, run: Run, name: str, done: Future[Sequence[Any]]) -> None:
-        with self.lock:
-            if (error := done.exception()) is not None:
+    def _work(self, run: Run, name: str, payloads: Sequence[Any]) -> None:
+        try:
+            answers = self._conductor.meeting(run, name, payloads)
+        except Exception as error:  # whatever it is, the workers wait for an answer
+            with self.lock:
                 self.abort(run, portable(error))
-            elif run.error is None:
-                for worker, payload in zip(run.members, done.result(), strict=True):
-                    self._send(worker, ("pass", run.key, (name, payload)))
+            return
+        with self.lock:
+            if run.error is None:
+                for worker, answer in zip(run.members, answers, strict=True):
+                    self._send(worker, ("pass", run.key, (name, answer)))
 
     def _progress(self, run: Run, worker: str, progress: Progress) -> None:
         run.progress[worker] = progress
@@ -180,6 +186,7 @@ class Coordinator:
         run.error, run.drain, run.meeting_since = error, None, None
         for member in run.members:
             self._send(member, ("abort", run.key, error))
+        self._conductor.gave_up(run, error)
 
     def abort_all(self, error: Exception) -> None:
         """Give up every run that is not over."""
@@ -226,7 +233,6 @@ class Coordinator:
         """The session ends."""
         self.abort_all(NoData("the session ends"))
         self._closed.set()
-        self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _blame(worker: str, error: Exception) -> Exception:

@@ -25,7 +25,6 @@ class Drain:
         self._members, self._deliveries, self._timeout = members, deliveries, timeout
         self._since: int | None = None
         self._complete: tuple[int, int] | None = None
-        self.timed_out = False
 
     def over(self, progress: Mapping[str, Progress], now: int) -> bool:
         """Whether the phase has ended, by every worker's latest progress."""
@@ -40,5 +39,4 @@ class Drain:
             self._complete = (now, received)
         elif now - self._complete[0] >= GRACE:
             return True
-        self.timed_out = now - self._since >= self._timeout
-        return self.timed_out
+        return now - self._since >= self._timeout

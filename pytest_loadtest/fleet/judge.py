@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest import slo
-from pytest_loadtest.errors import NoData
+from pytest_loadtest.errors import BrokenRun, GeneratorLimited, NoData
 from pytest_loadtest.fleet.orders import Outcome
 from pytest_loadtest.pipeline.aggregate import aggregate
 from pytest_loadtest.report import document, hdr, junit
@@ -43,6 +43,16 @@ def judge(spark: SparkSession, folder: Path) -> tuple[Outcome, dict[str, Any]]:
     return Outcome(load=load, properties=tuple(junit.properties(results))), results
 
 
+def broken(run: dict[str, Any], folder: Path, error: BrokenRun) -> dict[str, Any]:
+    """The results document of a run that was given up, written beside whatever samples there are."""
+    outcome = slo.Outcome.GENERATOR_LIMITED if isinstance(error, GeneratorLimited) else slo.Outcome.NO_DATA
+    verdict = slo.Verdict(outcome=outcome, findings=(), reasons=tuple(str(error).splitlines()))
+    results = document.build(_facts(run, folder), verdict, None)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(document.dumps(results), encoding="utf-8")
+    return results
+
+
 def read_run(folder: Path) -> dict[str, Any]:
     """The run's own description.
 
@@ -63,7 +73,7 @@ def _facts(run: dict[str, Any], folder: Path) -> document.RunFacts:
     facts = run["facts"]
     return document.RunFacts(
         test=run["test"], profile_name=run["profile"]["name"], profile=run["profile"], seed=run["seed"],
-        started=datetime.fromtimestamp(run["started"], UTC).isoformat(timespec="milliseconds"), results=str(folder), scale=run["scale"],
+        started=run["started"] and datetime.fromtimestamp(run["started"], UTC).isoformat(timespec="milliseconds"), results=str(folder), scale=run["scale"],
         scaling=facts["scaling"], plan=facts["plan"], broker=facts["broker"], driver=facts["driver"], versions=facts["versions"],
         machine=facts["machine"],
     )  # fmt: skip

@@ -1,0 +1,144 @@
+"""Directives that write reference tables from the package itself, so that they cannot go out of date."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from docutils.statemachine import StringList
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sphinx.application import Sphinx
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A Markdown table."""
+    clean = [[cell.replace("|", "\\|").replace("\n", " ").replace("$", "\\$") for cell in row] for row in rows]
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *clean)]
+
+
+class Table(Directive):
+    """Parses the Markdown of :meth:`lines` where the directive stands."""
+
+    optional_arguments = 1
+
+    def lines(self) -> list[str]:
+        raise NotImplementedError
+
+    def run(self) -> list[nodes.Node]:
+        container = nodes.container()
+        self.state.nested_parse(StringList(self.lines(), source=self.name), self.content_offset, container)
+        return container.children
+
+
+class ProfileKeys(Table):
+    """Keys of a profile's section: the whole profile without an argument, else a definition of the schema, e.g. ``MqttSettings``."""
+
+    def lines(self) -> list[str]:
+        from pytest_loadtest import profile
+
+        schema = profile.json_schema()
+        section = schema["$defs"][self.arguments[0]] if self.arguments else schema
+        rows = [(f"`{name}`", kind(key), default(key), key.get("description", "")) for name, key in section["properties"].items()]
+        return table(("key", "value", "default", "meaning"), rows)
+
+
+def kind(key: dict[str, Any]) -> str:
+    """What may be written, in a word or two."""
+    choices = [choice for choice in key.get("anyOf", ()) if choice != {"type": "null"}]
+    if "enum" in key or "const" in key:
+        return ", ".join(f"`{value}`" for value in key.get("enum", [key.get("const")]))
+    if "$ref" in key or "oneOf" in key:
+        return "section"
+    if choices:
+        return "duration" if "ns|us" in json.dumps(choices) else "size" if "KMG" in json.dumps(choices) else kind(choices[0])
+    words = {"integer": "whole number", "number": "number", "boolean": "`true`, `false`", "array": "list", "object": "section", "string": "text"}
+    return words.get(key.get("type", ""), "")
+
+
+def default(key: dict[str, Any]) -> str:
+    value = key.get("default")
+    return "" if value is None else f"`{value if isinstance(value, str) else json.dumps(value)}`"
+
+
+class SloKeys(Table):
+    """The metrics of an ``slo`` section."""
+
+    def lines(self) -> list[str]:
+        from pytest_loadtest import profile
+
+        return table(("metric", "meaning"), [(f"`{k}`", v["description"]) for k, v in profile.json_schema()["properties"]["slo"]["properties"].items()])
+
+
+class ResultKeys(Table):
+    """Keys of results.json, two levels deep."""
+
+    def lines(self) -> list[str]:
+        from pytest_loadtest.report.document import schema
+
+        rows = []
+        for name, key in schema()["properties"].items():
+            rows.append((f"`{name}`", key.get("description", "")))
+            rows += [(f"`{name}.{below}`", inner.get("description", "")) for below, inner in key.get("properties", {}).items()]
+        return table(("key", "meaning"), rows)
+
+
+class SampleColumns(Table):
+    """Columns of the sample files: ``sent`` or ``received``."""
+
+    def lines(self) -> list[str]:
+        from pytest_loadtest.samples import KINDS
+
+        return table(("column", "type", "meaning"), [(f"`{c.name}`", f"`{c.type}`", c.meaning) for c in KINDS[self.arguments[0]]])
+
+
+class Collector:
+    """Stands where pytest hands its parser to the plugin, and keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.options: list[tuple[str, str]] = []
+        self.ini: list[tuple[str, str, str]] = []
+
+    def getgroup(self, name: str, description: str = "") -> Collector:
+        return self
+
+    def addoption(self, name: str, **attributes: Any) -> None:
+        value = "" if attributes.get("action") == "store_true" else f" {attributes.get('metavar') or '|'.join(attributes['choices'])}"
+        self.options.append((f"`{name}{value}`", attributes["help"]))
+
+    def addini(self, name: str, help: str, default: str) -> None:  # noqa: A002  # pytest's own word
+        self.ini.append((f"`{name}`", f"`{default}`", help))
+
+
+def collected() -> Collector:
+    from pytest_loadtest.plugin import pytest_addoption
+
+    collector: Any = Collector()
+    pytest_addoption(collector)
+    return collector
+
+
+class Options(Table):
+    """The plugin's command-line options."""
+
+    def lines(self) -> list[str]:
+        return table(("option", "meaning"), collected().options)
+
+
+class IniKeys(Table):
+    """The plugin's ini keys."""
+
+    def lines(self) -> list[str]:
+        return table(("key", "default", "meaning"), collected().ini)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    for name, directive in (
+        ("profile-keys", ProfileKeys), ("slo-keys", SloKeys), ("result-keys", ResultKeys), ("sample-columns", SampleColumns), ("options-table", Options), ("ini-table", IniKeys),
+    ):  # fmt: skip
+        app.add_directive(name, directive)
+    return {"parallel_read_safe": True}

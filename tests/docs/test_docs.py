@@ -1,0 +1,147 @@
+"""The documentation is built, and what it shows is run."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from pytest_loadtest import profile
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LOOSE = "generator: {sendDelayP99: 60s, stalled: 1, cpu: 16}\n"  # what the examples say must hold on any machine; bounds on time need not
+
+
+class Block(NamedTuple):
+    """One fenced block: where, its language, its text."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+
+    @property
+    def file(self) -> str | None:
+        """The file that its first line names in a comment."""
+        named = re.match(r"# ([\w./-]+\.(?:yaml|yml|py))$", self.text.partition("\n")[0])
+        return named[1] if named else None
+
+    @property
+    def commands(self) -> list[str]:
+        return [line[2:] for line in self.text.splitlines() if line.startswith("$ ")]
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text, name = page.read_text(encoding="utf-8"), str(page.relative_to(ROOT))
+    return [Block(name, text.count("\n", 0, match.start()) + 1, match[1], match[2]) for match in FENCE.finditer(text)]
+
+
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+
+
+def where(block: Block) -> str:
+    return f"{block.page}:{block.line}"
+
+
+def having(language: str) -> list[Block]:
+    return [block for block in BLOCKS if block.language == language]
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly", *arguments]
+    return subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+
+
+def lay_out(folder: Path, page: str) -> None:
+    """The files that a page shows; where it shows one twice, the first."""
+    folder.joinpath("pytest.ini").write_text("[pytest]\n")
+    for block in BLOCKS:
+        path = folder / (block.file or "")
+        if block.page == page and block.file and not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text)
+
+
+def labels(output: str) -> list[str]:
+    """The first words of the summary's lines: what a report has, whatever its numbers."""
+    summary = output[output.index("= load tests =") :]
+    found = [re.match(r"\s+[✓✗]? ?([a-zA-Z][\w/.-]*( delay|-to-end)?)", line) for line in summary.splitlines()]
+    return [match[1] for match in found if match]
+
+
+def test_the_documentation_builds(tmp_path: Path) -> None:
+    """Without a warning."""
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-E", "-d", str(tmp_path / "trees"), "-b", "html"]
+    done = subprocess.run([*command, str(ROOT / "docs"), str(tmp_path / "html")], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_first_test_gives_the_output_shown(tmp_path: Path) -> None:
+    """The README's five-minute example passes, and its report has the lines that the README shows."""
+    lay_out(tmp_path, "README.md")
+    path = tmp_path / "profiles" / "orders.yaml"
+    path.write_text(path.read_text().replace("{p50: 20ms, p99: 200ms}", "{p50: 20s, p99: 30s}") + LOOSE)
+    command = next(command for block in having("console") for command in block.commands if command == "pytest -n 2 test_orders.py")
+    done = run(tmp_path, *command.split()[1:], "--load-duration", "2s")
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = next(block.text for block in having("text") if block.page == "README.md" and "· MET" in block.text)
+    expected = [label for label in labels(shown) if label != "p99/s"]  # a series needs some seconds
+    assert [label for label in labels(done.stdout) if label != "p99/s"] == expected
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_plans_are_printed(tmp_path: Path, page: str) -> None:
+    """The examples' plan can be looked at, and runs nothing."""
+    lay_out(tmp_path, page)
+    done = run(tmp_path, "-n", "2", "--load-plan", "test_orders.py")
+    assert "rate         2 000 msg/s" in done.stdout, done.stdout + done.stderr
+    assert not (tmp_path / ".loadtest").exists()
+
+
+@pytest.mark.parametrize("block", [block for block in having("yaml") if (block.file or "").startswith("profiles/")], ids=where)
+def test_profiles_shown_are_valid(block: Block) -> None:
+    """Every profile on a page is one; the wrong one is wrong in the way that the page says."""
+    assert block.file
+    if "wrong" not in block.file:
+        assert profile.loads(block.text, block.file).objectives
+        return
+    with pytest.raises(profile.ProfileError) as caught:
+        profile.loads(block.text, block.file)
+    assert str(caught.value) in [f"{other.text.strip()}" for other in having("text") if other.page == block.page]
+
+
+@pytest.mark.parametrize("block", having("python"), ids=where)
+def test_python_shown_compiles(block: Block) -> None:
+    """And imports only what is there."""
+    for node in ast.walk(ast.parse(block.text)):
+        if isinstance(node, ast.ImportFrom):
+            module = __import__(str(node.module), fromlist=["*"])
+            assert all(hasattr(module, alias.name) for alias in node.names)
+
+
+def test_options_named_exist() -> None:
+    """No page speaks of an option that pytest does not have."""
+    there = set(re.findall(r"--load-[a-z-]+", run(ROOT, "--help").stdout))
+    named = {(page.name, option) for page in PAGES for option in re.findall(r"--load-[a-z]+(?:-[a-z]+)*", page.read_text(encoding="utf-8"))}
+    assert {(page, option) for page, option in named if option not in there} == set()
+
+
+def test_commands_named_exist() -> None:
+    """No page speaks of a command of the package, or of a script, that is not there."""
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    usage = subprocess.run([sys.executable, "-m", "pytest_loadtest", "--help"], check=True, capture_output=True, text=True).stdout
+    assert {name for name in re.findall(r"python -m pytest_loadtest (\w+)", text) if name not in usage} == set()
+    assert [name for name in set(re.findall(r"\bscripts/\w+", text)) if not (ROOT / name).is_file()] == []
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    """Also in the pages that Sphinx does not build."""
+    links = [(page, link) for page in PAGES for link in re.findall(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))]
+    assert [f"{page.name} → {link}" for page, link in links if not (page.parent / link).exists()] == []
