@@ -27,7 +27,7 @@ class LiveLine:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._last: tuple[float, int, int, int] | None = None
-        self._phase = ""
+        self._shown: tuple[Plan, str] | None = None  # run and phase; a plan is made for one run
 
     def say(self, text: str) -> None:
         """A line of its own, for things that take a while."""
@@ -39,8 +39,8 @@ class LiveLine:
         mine = [p for p in progress if p.phase == phase]
         now, interval = time.monotonic(), _TERMINAL_EVERY if self._terminal else _PLAIN_EVERY
         totals = (now, sum(p.offered for p in mine), sum(p.sent for p in mine), sum(p.received for p in mine))
-        if phase != self._phase or self._last is None:
-            self._phase, self._last = phase, totals
+        if self._last is None or self._shown is None or self._shown[0] is not plan or self._shown[1] != phase:
+            self._shown, self._last = (plan, phase), totals
             return
         if now - self._last[0] < interval:
             return
@@ -79,6 +79,8 @@ class LiveLine:
                 reporter.write_line("")
         else:
             reporter.ensure_newline()
+            if reporter._tw.width_of_current_line:  # xdist's dots belong to no file, so pytest sees no need
+                reporter.write_line("")
             reporter.write_line(text)
 
 

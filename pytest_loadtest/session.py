@@ -66,8 +66,13 @@ class LoadSession:
         """
         from pytest_loadtest.selection import check
 
+        asking = [item for item in items if item.get_closest_marker("load") or "load" in getattr(item, "fixturenames", ())]
+        if not asking:
+            return
         try:
-            check(self._config, [item for item in items if item.get_closest_marker("load") or "load" in getattr(item, "fixturenames", ())])
+            if self._worker is None:
+                self._make_conductor()  # options that say something they cannot
+            check(self._config, asking)
         except pytest.UsageError as error:
             if self._worker is None:
                 raise
@@ -100,7 +105,8 @@ class LoadSession:
         if self._local is None:
             from pytest_loadtest.fleet.local import LocalFleet
 
-            self._local = LocalFleet(self._make_conductor())
+            assert self._conductor is not None
+            self._local = LocalFleet(self._conductor)
         return self._local.run(request)
 
     def _finished(self, outcome: Outcome | None, item: pytest.Item) -> Load | None:
@@ -112,6 +118,7 @@ class LoadSession:
 
     def _request(self, item: pytest.Item) -> Request:
         attempt = item.stash[_ATTEMPTS] = item.stash.get(_ATTEMPTS, 0) + 1
+        item.user_properties[:] = [(name, value) for name, value in item.user_properties if not name.startswith("load.")]  # an earlier attempt's
         return request_of(self._config, item, attempt)
 
     def summarise(self, terminalreporter: Any) -> None:
@@ -136,14 +143,17 @@ class LiveLoad:
     """What ``load`` is in the body of a ``live=True`` test."""
 
     def __init__(self, run: Callable[[], Any]) -> None:
-        self._run = run
+        self._run, self._started = run, False
 
     def start(self) -> Load:
         """Drive the load to its end and return the result.
 
-        :raises BrokenRun: the run cannot be judged: pytest's *error*, not *failed*.
+        :raises BrokenRun: the run cannot be judged: pytest's *error*, not *failed*. :raises UsageError: it was started before.
         """
         __tracebackhide__ = True
+        if self._started:
+            raise UsageError("load.start() was called before: one test is one run; write a second test for a second run")
+        self._started = True
         result: Load = self._run()
         return result
 
@@ -168,7 +178,7 @@ def settle(report: pytest.TestReport, error: BaseException) -> None:
     """Make a broken run an error with a text for people; xdist and JUnit take it from the report."""
     if isinstance(error, (BrokenRun, UsageError)):
         report.longrepr = str(error)
-        if isinstance(error, BrokenRun) and report.when == "call":
+        if report.when == "call":
             report.when = "setup"
     elif isinstance(error, AssertionError) and type(error).__name__ == "SloMissed":
         report.longrepr = str(error)

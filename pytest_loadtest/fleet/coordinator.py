@@ -100,8 +100,12 @@ class Coordinator:
                     self.abort(run, WorkerError(f"load worker {worker} went down: {why}"))
                     if worker == run.members[0]:
                         self._finish(run)
-                else:
-                    self._gather(run)
+
+    def gather(self) -> None:
+        """Start every run that waited for a worker which is gone."""
+        with self.lock:
+            for run in list(self.runs.values()):
+                self._gather(run)
 
     # --- messages
 
@@ -115,8 +119,7 @@ class Coordinator:
             if name == "arrive":
                 self._arrive(run, worker)
             elif name == "again":
-                run.arrived |= self.runs[key[0], key[1] - 1].arrived & set(self._workers)
-                self._gather(run)
+                self._again(run, self.runs[key[0], key[1] - 1])
             elif name == "meet":
                 self._meet(run, worker, *payload)
             elif name == "progress":
@@ -140,9 +143,17 @@ class Coordinator:
             for worker in run.arrived:
                 self._send(worker, ("release", run.key, why))
         elif set(self._workers) <= run.arrived:
-            run.members = list(self._workers)
-            for rank, worker in enumerate(run.members):
-                self._send(worker, ("role", run.key, Role(rank, len(run.members))))
+            self._cast(run, self._workers)
+
+    def _again(self, run: Run, before: Run) -> None:
+        """A rerun is for those who are still there; a replacement worker has passed this test by."""
+        run.arrived.update(before.members)
+        self._cast(run, [worker for worker in self._workers if worker in before.members])
+
+    def _cast(self, run: Run, members: Sequence[str]) -> None:
+        run.members = list(members)
+        for rank, worker in enumerate(run.members):
+            self._send(worker, ("role", run.key, Role(rank, len(run.members))))
 
     def _meet(self, run: Run, worker: str, name: str, payload: Any) -> None:
         if run.error is not None:

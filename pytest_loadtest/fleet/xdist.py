@@ -6,6 +6,7 @@ protocol and reports it, the others run setup and teardown of the same item in s
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import queue
 import time
@@ -19,7 +20,7 @@ from pytest_loadtest.fleet.link import Key, Link, Message, Released
 from pytest_loadtest.fleet.scheduling import GangScheduling
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from pytest_loadtest.fleet.orders import Outcome, Request
 
@@ -50,8 +51,16 @@ class GangController:
             self._load_items = message[2]
         elif message[0] == "usage":
             self._usage = message[2]
+        elif message[0] in ("arrive", "again"):
+            self._in_main_loop(lambda: self.coordinator.receive(worker, message))
         else:
             self.coordinator.receive(worker, message)
+
+    def _in_main_loop(self, call: Callable[[], None]) -> None:
+        """Do it after everything that workers have said before: a failure that ends the session, a crash whose worker is replaced."""
+        session: Any = self._config.pluginmanager.getplugin("dsession")
+        session.worker_loadtest_call = lambda call: call()
+        session.queue.put(("loadtest_call", {"call": call}))
 
     def _send(self, worker: str, message: Message) -> None:
         channel = self._channels.get(worker)
@@ -93,6 +102,7 @@ class GangController:
         self._stop = self._stop or output.get("shouldfail") or output.get("shouldstop")
         self._channels.pop(node.gateway.id, None)
         self.coordinator.leave(node.gateway.id, str(error or "it ended"))
+        self._in_main_loop(self.coordinator.gather)
 
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport, sched: Any) -> None:
         """A load test whose lead died is broken, not failed: an error, as pytest tells them apart by the phase."""
@@ -124,7 +134,8 @@ class GangWorker:
         self._attempt = 0
 
     def _send(self, message: Message) -> None:
-        self._channel.send(pickle.dumps(message))
+        with contextlib.suppress(OSError):  # the controller is gone: the inbox says so
+            self._channel.send(pickle.dumps(message))
 
     def refuse(self, text: str) -> None:
         """What the tests ask for cannot be; the controller says so."""
@@ -136,26 +147,37 @@ class GangWorker:
         self._index = {item.nodeid: i for i, item in enumerate(session.items) if item.get_closest_marker("load")}
         self._send(("items", None, sorted(self._index.values())))
 
+    def gather(self, item: pytest.Item) -> None:
+        """Wait for the gang: until this worker has its role in the item, or is released from it."""
+        if item.nodeid in self._index:
+            self._key, self._attempt = (self._index[item.nodeid], 0), 0
+            self._send(("arrive", self._key, None))
+            self._await_role()
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        """Wait for the gang; lead the test, or play a part in it and report nothing."""
-        if item.nodeid not in self._index:
+        """Lead the test by pytest's own protocol, or play a part in it and report nothing."""
+        if item.nodeid not in self._index or self.leads:
             return None
-        self._key, self._attempt, self._role = (self._index[item.nodeid], 0), 0, None
-        self._send(("arrive", self._key, None))
-        while True:
-            what, key, role = self._hear("role", "release")
-            if what == "release":
-                return True
-            self._key, self._role, self._taken = key, role, False
-            if self._role.lead:
-                return None
+        while self._role is not None:
             self._play(item, nextitem)
+            self._await_role()
+        return True
+
+    def _await_role(self) -> None:
+        while True:
+            try:
+                what, self._key, role = self._hear("role", "release")
+                self._role, self._taken = (role if what == "role" else None), False
+                return
+            except pytest.fail.Exception:  # pytest-timeout: this worker has played its part, and the lead has a timer of its own
+                continue
 
     def _hear(self, *names: str) -> tuple[str, Key, Any]:
         while True:
             name, key, arg = self._inbox.get()
             if name == "closed":
+                self._inbox.put((name, key, arg))  # for the items that follow
                 return "release", self._key, None
             if name in names and key is not None and key[0] == self._key[0]:
                 return name, key, arg
@@ -164,9 +186,9 @@ class GangWorker:
         from _pytest.runner import runtestprotocol  # private, and what pytest-rerunfailures calls too
 
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
-        broken = [report.longreprtext for report in reports if report.failed]
-        if broken and not self._taken:
-            self._send(("failed", self._key, NoData("\n".join(broken)[-4000:])))
+        if not self._taken:
+            said = [report.longreprtext for report in reports if not report.passed] or ["its fixture `load` was not set up"]
+            self._send(("failed", self._key, NoData("it took no part: " + "\n".join(said)[-4000:])))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> bool | None:
@@ -213,6 +235,7 @@ class GangRelease:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        self._worker.gather(item)  # before other plugins' timers start
         try:
             return (yield)
         finally:

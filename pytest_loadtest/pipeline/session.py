@@ -72,14 +72,20 @@ class SparkHost:
 
     def stop(self) -> None:
         """End the session if it was made here, and its JVM with it. Safe to call twice, or when nothing was started."""
-        with self._lock:
+        if not self._lock.acquire(timeout=1):  # Ctrl-C while it starts, in another thread: its JVM ends with this process
+            return
+        try:
             session, self._session = self._session, None
-            if session is None or not self._ours:
-                return
-            try:
-                session.stop()
-            finally:
-                self._end_jvm()
+            if session is not None and self._ours:
+                self._stop(session)
+        finally:
+            self._lock.release()
+
+    def _stop(self, session: SparkSession) -> None:
+        try:
+            session.stop()
+        finally:
+            self._end_jvm()
 
     def _connect(self) -> SparkSession:
         from pyspark.sql import SparkSession

@@ -17,7 +17,7 @@ def lines(plan: Plan, machine: Machine, driver: DriverFacts) -> list[str]:
     """One line a fact; the last ones say what this machine lacks."""
     rows = [
         ("profile", plan.profile.name),
-        ("rate", f"{format_rate(plan.rate)} of {plan.mean_size:,.0f} B mean".replace(",", " ")),
+        ("rate", f"{format_rate(plan.rate)} of {int(plan.mean_size):,} B mean".replace(",", " ")),
         ("bytes", _bytes(plan)),
         ("phases", " → ".join(f"{p.name} {format_duration(p.duration)} ({format_count(p.total)} messages)" for p in plan.phases) + " → drain"),
         *_parties(plan),
@@ -69,5 +69,5 @@ def _integer(number: int) -> str:
 def _decimal(size: float) -> str:
     for unit, scale in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if size >= scale:
-            return f"{size / scale:.3g} {unit}"
+            return f"{size / scale:.4g} {unit}"
     return f"{size:.0f} "

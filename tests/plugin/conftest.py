@@ -1,131 +1,14 @@
-"""A project of somebody who uses the plugin, and pytest runs of it in processes of their own."""
+"""A fresh project for every test."""
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
-TIMEOUT = 150  # s; a run that hangs ends here
-INI = """\
-[pytest]
-addopts = --strict-markers -p no:randomly -p no:rerunfailures -p no:cov -p no:hypothesispytest
-    --load-spark-conf spark.master=local[1] --load-spark-conf spark.sql.shuffle.partitions=1
-    --load-spark-conf spark.driver.memory=512m --load-spark-conf spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1
-"""
-# what a busy machine does to the generator is not what these tests are about
-PROFILE = """\
-name: {name}
-topics: 2
-producersPerTopic: 2
-consumerPerSubscription: 1
-{size}
-producerRate: {rate}
-testDuration: {duration}
-{more}
-driver: {{name: loopback}}
-generator: {{sendDelayP99: 5s, cpu: 5, stalled: 0.95}}
-slo: {slo}
-"""
-
-
-@dataclass
-class Finished:
-    """A pytest run that has ended."""
-
-    ret: int
-    out: str
-    junit: list[ElementTree.Element]
-    documents: dict[str, dict[str, Any]]
-
-    @property
-    def outcomes(self) -> dict[str, int]:
-        """The counts of pytest's last line, by its words in the singular."""
-        found = re.findall(r"(\d+) (passed|failed|error|skipped|deselected|rerun|xfailed|warning)s?\b", self.out.strip().splitlines()[-1])
-        return {word: int(number) for number, word in found}
-
-    def case(self, name: str) -> ElementTree.Element:
-        """The one JUnit test case of a test."""
-        (case,) = [case for case in self.junit if case.get("name") == name]
-        return case
-
-    def properties(self, name: str) -> dict[str, str]:
-        """The JUnit properties of a test."""
-        return {p.get("name", ""): p.get("value", "") for p in self.case(name).iter("property")}
-
-
-@dataclass
-class Project:
-    """A folder with load tests, profiles and results."""
-
-    path: Path
-    environment: dict[str, str] = field(default_factory=dict)
-
-    def profile(self, name: str, *, rate: float | str = 500, duration: str = "1s", slo: str = "{throughput: 80%}", size: str = "messageSize: 64", more: str = "") -> None:
-        """Write a profile of four streams on the loopback."""
-        text = PROFILE.format(name=name, rate=rate, duration=duration, slo=slo, size=size, more=more)
-        self.write(f"profiles/{name}.yaml", text)
-
-    def write(self, name: str, text: str) -> None:
-        """Write a file of the project."""
-        path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-
-    def start(self, *args: str, **options: Any) -> subprocess.Popen[str]:
-        """Start pytest in a process group of its own."""
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_"))} | self.environment
-        command = [sys.executable, "-m", "pytest", *args, "--junitxml", "junit.xml"]
-        return subprocess.Popen(
-            command, cwd=self.path, env=environment, text=True, start_new_session=True,
-            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **options},
-        )  # fmt: skip
-
-    def run(self, *args: str, timeout: float = TIMEOUT) -> Finished:
-        """Run pytest to its end."""
-        return self.finish(self.start(*args), timeout)
-
-    def finish(self, process: subprocess.Popen[str], timeout: float = TIMEOUT) -> Finished:
-        """Wait for a started run."""
-        before = set(self.path.glob(".loadtest/*"))
-        try:
-            out, _ = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
-            out, _ = process.communicate()
-            pytest.fail(f"pytest did not end within {timeout} s:\n{out}")
-        print(out)
-        junit = self.path / "junit.xml"
-        cases = list(ElementTree.parse(junit).iter("testcase")) if junit.exists() else []
-        junit.unlink(missing_ok=True)
-        sessions = sorted(set(self.path.glob(".loadtest/*")) | before)[-1:]
-        documents = [json.loads(path.read_text(encoding="utf-8")) for session in sessions for path in session.glob("**/results.json")]
-        return Finished(process.returncode, out, cases, {document["test"].rpartition("::")[2]: document for document in documents})
-
-    def runs(self) -> list[Path]:
-        """The run folders of all sessions so far, oldest first."""
-        return sorted((path.parent for path in self.path.glob(".loadtest/**/run.json")), key=lambda path: (path / "run.json").stat().st_mtime_ns)
-
-    def survivors(self) -> list[str]:
-        """Processes of any run of this project that are still there: runs, workers, brokers, JVMs."""
-        mark, found = self.environment["LOADTEST_MARK"].encode(), []
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                if mark in (entry / "environ").read_bytes() and (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
-                    found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:200])
-            except OSError:
-                continue
-        return found
+from .projects import INI, Project
 
 
 @pytest.fixture

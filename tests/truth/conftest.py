@@ -1,33 +1,67 @@
-"""Whole runs in this process: the fleet of one, real targets, real samples, the real aggregation by Spark and the real rules."""
+"""Whole runs in this process: a fleet of one, real targets, real samples, the real rules.
+
+The samples are measured by the numpy definitions (``stats.measure``) instead of Spark: ``tests/pipeline`` proves that both give the same
+to the bit, and a JVM would add nothing here but time. Folder checks are the pipeline's own. ``test_broken_runs.py`` goes through
+``pytest -n 2`` and Spark.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from pytest_loadtest import brokers, slo
 from pytest_loadtest import profile as profiles
+from pytest_loadtest.brokers import mosquitto
 from pytest_loadtest.fleet.conductor import Conductor, Options
+from pytest_loadtest.fleet.judge import read_run
 from pytest_loadtest.fleet.local import LocalFleet
-from pytest_loadtest.fleet.orders import Request
+from pytest_loadtest.fleet.orders import Outcome, Request
+from pytest_loadtest.pipeline import read
+from pytest_loadtest.result import Load
+from pytest_loadtest.samples import KINDS
+from pytest_loadtest.stats import measure
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from numpy.typing import NDArray
 
+    from pytest_loadtest.brokers._base import Broker
     from pytest_loadtest.engine.progress import Progress
+    from pytest_loadtest.fleet.coordinator import Run
     from pytest_loadtest.measurements import Measurements
     from pytest_loadtest.plan import Plan
-    from pytest_loadtest.result import Load
-    from pytest_loadtest.slo import Verdict
-
-# Where a test is not about the generator, a busy machine must not make it one.
-PATIENT = "generator: {sendDelayP99: 5s, stalled: 0.9, cpu: 5}"
 
 Act = Callable[["Progress"], None]
+
+ATTEMPTS = 4
+
+
+def samples(folder: Path, kind: str) -> Mapping[str, NDArray[np.int64]]:
+    """All rows of ``sent`` or ``received``, as columns."""
+    tables = [pq.read_table(path) for path in sorted((folder / kind).glob("*.parquet"))]
+    names = [column.name for column in KINDS[kind]]
+    return {name: np.concatenate([np.empty(0, np.int64), *(table[name].to_numpy() for table in tables)]).astype(np.int64) for name in names}
+
+
+def measured(folder: Path) -> Measurements:
+    """What ``pipeline.aggregate`` answers, without Spark.
+
+    :raises NoData: the samples are not whole, or not what was planned.
+    """
+    run = read.load(folder)
+    sent, received = samples(folder, "sent"), samples(folder, "received")
+    offered = {}
+    for stream in np.unique(sent["stream"]).tolist():
+        seq = sent["seq"][sent["stream"] == stream]
+        offered[stream] = (len(seq), len(np.unique(seq)))
+    run.check_offered(offered)
+    return measure(sent, received, run.run, run.recorded)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,20 +76,28 @@ class Judged:
         return self.load.measurements
 
     @property
-    def verdict(self) -> Verdict:
-        return self.load.verdict
+    def outcome(self) -> slo.Outcome:
+        return self.load.verdict.outcome
 
-    def samples(self, kind: str) -> pa.Table:
-        """All rows of ``sent`` or ``received``."""
-        return pq.read_table(self.folder / kind)
+    def missed(self) -> dict[str, str]:
+        """Name and text of every objective that did not hold."""
+        return {finding.objective.name: finding.text for finding in self.load.verdict.having(slo.Outcome.MISSED)}
 
     def lost(self) -> list[tuple[int, int]]:
         """Stream and sequence of every lost message, from the ranges of the measurements."""
         return sorted((lost.stream, seq) for lost in self.measurements.lost for seq in range(lost.first, lost.last + 1))
 
+    def samples(self, kind: str) -> Mapping[str, NDArray[np.int64]]:
+        return samples(self.folder, kind)
+
+    @property
+    def longest_stall(self) -> int:
+        """ns by which the generator's loop once woke up late: what the machine did, not the target."""
+        return max(worker.longest_stall for worker in self.measurements.workers)
+
 
 class Watcher:
-    """Where a live line would be: lets a test act on the progress of the run."""
+    """Stands where the live line would: lets a test act on the progress of a run."""
 
     act: Act | None = None
 
@@ -67,24 +109,49 @@ class Watcher:
         pass
 
 
+class NoSpark:
+    """Stands where the Spark session would."""
+
+    def warm(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+class NumpyConductor(Conductor):
+    """The conductor, with numpy for Spark."""
+
+    def _make_spark(self) -> Any:
+        return NoSpark()
+
+    def _judge(self, run: Run) -> Outcome:
+        folder = run.facts.folder
+        document = read_run(folder)
+        profile, measurements = profiles.from_document(document["profile"]), measured(folder)
+        verdict = slo.evaluate(profile.objectives, measurements, profile.generator)
+        load = Load(profile_name=profile.name, measurements=measurements, verdict=verdict)
+        return Outcome(load=load, properties=(("folder", str(folder)),))
+
+
 class Bench:
     """Runs profiles one after another, all in this process."""
 
     def __init__(self, results: Path, *, force: bool = False) -> None:
         self._watcher = Watcher()
         options = Options(
-            results=results, scale=None, duration=None, force=force, broker="process", target=None, admin=None,
-            spark_master="local[2]", spark_remote=None, spark_conf={"spark.driver.memory": "1g"},
+            results=results, scale=None, duration=None, force=force, broker="auto", target=None, admin=None,
+            spark_master=None, spark_remote=None, spark_conf={},
         )  # fmt: skip
-        self.conductor = Conductor(options, self._watcher)  # type: ignore[arg-type]
-        self._fleet = LocalFleet(self.conductor)
+        self._conductor = NumpyConductor(options, self._watcher)  # type: ignore[arg-type]
+        self._fleet = LocalFleet(self._conductor)
         self._runs = 0
 
     def run(self, text: str, *, target: str | None = None, act: Act | None = None) -> Judged:
         """Drive one profile, judge it.
 
-        :param target: URL of a running broker; without it the run has its own.
-        :param act: called with every progress of the only worker.
+        :param target: URL of a running broker; without it the run starts its own.
+        :param act: called with every progress of the only worker, by the thread that drives load.
         """
         profile = profiles.loads(text, "truth.yaml")
         self._runs += 1
@@ -93,16 +160,54 @@ class Bench:
             outcome = self._fleet.run(Request(nodeid=f"run-{self._runs}", attempt=1, profile=profile, source="truth.yaml", target=target))
         finally:
             self._watcher.act = None
-        return Judged(load=outcome.load, folder=Path(self.conductor.documents[-1]["results"]))
+        return Judged(load=outcome.load, folder=Path(dict(outcome.properties)["folder"]))
+
+    def quiet(self, drive: Callable[[], Judged], stall: int, report: Callable[[str, object], None]) -> Judged:
+        """A run in which the machine held the generator up by at most ``stall`` ns; repeated, and that reported, when it did so for longer."""
+        for attempt in range(1, ATTEMPTS + 1):
+            judged = drive()
+            report(f"attempt {attempt}: longest stall of the generator", f"{judged.longest_stall / 1e6:.0f} ms")
+            if judged.longest_stall <= stall:
+                break
+        return judged
 
     def close(self) -> None:
         self._fleet.close()
-        self.conductor.close()
+        self._conductor.close()
 
 
 @pytest.fixture(scope="session")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """One for the session: Spark and the targets are started once."""
+    """One for the session: each relay is started once."""
     made = Bench(tmp_path_factory.mktemp("truth"))
     yield made
     made.close()
+
+
+@pytest.fixture
+def forced_bench(tmp_path: Path) -> Iterator[Bench]:
+    """With ``--load-force``."""
+    made = Bench(tmp_path, force=True)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def mosquitto_process(tmp_path: Path) -> Iterator[Broker]:
+    """A mosquitto of the test's own."""
+    if mosquitto.find() is None:
+        pytest.skip("no mosquitto here: apt-get install mosquitto")
+    broker = brokers.start(brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto"), lambda _: None)
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def report(record_property: Callable[[str, object], None]) -> Callable[[str, object], None]:
+    """Notes a figure of a run: shown with ``-rP`` and kept in JUnit."""
+
+    def note(name: str, value: object) -> None:
+        print(f"{name}: {value}")
+        record_property(name, value)
+
+    return note

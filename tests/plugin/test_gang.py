@@ -1,0 +1,138 @@
+"""Load tests and ordinary tests together, under every scheduler and with other plugins.
+
+The load tests here ask for more than any machine can carry: the gang meets, the plan's gate breaks the run, and no Spark is needed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from .projects import Finished, Project
+
+HEAD = "import os, time, pytest\n"
+GATE = '@pytest.mark.load("huge")\ndef test_{name}(load): load.assert_slo()\n'
+ORDINARY = """\
+@pytest.mark.parametrize("n", range(6))
+def test_plain(n): ...
+
+class TestGroup:
+    @pytest.mark.xdist_group("g")
+    def test_one(self): ...
+    @pytest.mark.xdist_group("g")
+    def test_two(self): ...
+"""
+
+
+@pytest.fixture
+def huge(project: Project) -> Project:
+    """A project with a profile that no machine can carry."""
+    project.profile("huge", rate=50_000_000)
+    return project
+
+
+def once(run: Finished) -> bool:
+    """Whether every test was reported once."""
+    return bool(run.junit) and set(Counter((case.get("classname"), case.get("name")) for case in run.junit).values()) == {1}
+
+
+MODES = {
+    "load": ["--reruns=1", "-p", "pytest_rerunfailures"],
+    "loadscope": ["-p", "randomly"],
+    "loadfile": ["--timeout=60"],
+    "loadgroup": [],
+    "worksteal": ["-p", "pytest_cov", "--cov=.", "--cov-report="],
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_scheduler(huge: Project, mode: str) -> None:
+    """Ordinary tests keep the scheduler that was chosen; each load test is one report; other plugins are no hindrance."""
+    for name in ("one", "two"):
+        huge.write(f"test_{name}.py", HEAD + GATE.format(name=f"gate_{name}") + ORDINARY)
+    run = huge.run("-n3", "--dist", mode, *MODES[mode])
+    assert run.ret == pytest.ExitCode.TESTS_FAILED
+    assert {key: run.outcomes[key] for key in ("passed", "error")} == {"passed": 16, "error": 2}
+    assert "failed" not in run.outcomes
+    assert run.outcomes.get("rerun", 0) == (2 if mode == "load" else 0)
+    assert once(run)
+    for name in ("gate_one", "gate_two"):
+        (case,) = [case for case in run.junit if (case.get("name") or "").startswith(f"test_{name}")]
+        assert case.find("error") is not None
+        assert case.find("failure") is None
+        assert [p.get("value") for p in case.iter("property") if p.get("name") == "load.outcome"] == ["generator-limited"]
+
+
+def test_fewer_selected(huge: Project) -> None:
+    """-k leaves load tests out, or takes them alone; --lf runs the broken one again."""
+    huge.write("test_one.py", HEAD + GATE.format(name="gate") + ORDINARY)
+    assert huge.run("-n2", "-k", "not gate").outcomes == {"passed": 8}
+    assert huge.run("-n2", "-k", "gate").outcomes == {"error": 1}
+    assert huge.run("-n2").outcomes == {"passed": 8, "error": 1}
+    assert huge.run("-n2", "--lf").outcomes == {"error": 1}
+    assert huge.run("-p", "no:xdist", "--lf").outcomes == {"error": 1}
+
+
+@pytest.mark.parametrize(("options", "errors"), [(["-x"], 1), (["--maxfail=2"], 2)])
+def test_later_load_tests_do_not_start(huge: Project, options: list[str], errors: int) -> None:
+    """After -x or --maxfail no further load test starts, on any worker."""
+    huge.write("test_one.py", HEAD + "".join(GATE.format(name=f"gate{i}") for i in range(5)))
+    run = huge.run("-n3", *options)
+    assert run.outcomes == {"error": errors}
+    assert len(run.documents) == errors
+
+
+TROUBLED = """\
+@pytest.fixture
+def trouble(request, worker_id):
+    name = request.node.name
+    if name == "test_skipped_everywhere" or (name == "test_skipped_by_a_member" and worker_id == "gw1"):
+        pytest.skip("not today")
+    if name == "test_broken_on_a_member" and worker_id == "gw1":
+        raise OSError("no such device")
+    if name == "test_stuck_on_a_member" and worker_id == "gw1":
+        time.sleep(1000)
+
+@pytest.mark.load("huge")
+def test_skipped_everywhere(trouble, load): ...
+
+@pytest.mark.load("huge")
+def test_skipped_by_a_member(trouble, load): ...
+
+@pytest.mark.load("huge")
+def test_broken_on_a_member(trouble, load): ...
+
+@pytest.mark.timeout(2)
+@pytest.mark.load("huge")
+def test_stuck_on_a_member(trouble, load): ...
+
+@pytest.mark.load("huge", live=True)
+def test_never_started(load): ...
+
+@pytest.mark.load("huge", live=True)
+def test_live_and_broken(load): load.start()
+
+@pytest.mark.load("huge")
+def test_last(load): ...
+"""
+
+
+def test_troubled_fixtures(huge: Project) -> None:
+    """A load test that is skipped, fails or hangs in another fixture, or never starts its load, ends by itself and holds up no other."""
+    huge.write("test_one.py", HEAD + TROUBLED)
+    run = huge.run("-n2")
+    assert run.outcomes == {"passed": 1, "skipped": 1, "error": 5}
+    assert once(run)
+    assert "worker gw1: it took no part" in run.out
+    assert "not today" in run.out
+    assert "no such device" in run.out
+    assert "Timeout" in run.out
+    assert run.case("test_live_and_broken").find("error") is not None
+
+
+def test_ordinary_crash_before_load(huge: Project) -> None:
+    """A worker that dies in an ordinary test is replaced, and load tests run on as many workers as before."""
+    huge.write("test_one.py", HEAD + GATE.format(name="gate") + ORDINARY + "def test_dies(): os._exit(1)\n")
+    run = huge.run("-n2")
+    assert run.outcomes == {"passed": 8, "failed": 1, "error": 1}
+    assert run.documents["test_gate"]["plan"]["workers"] == 2

@@ -1,0 +1,214 @@
+"""Faults on order: what a relay does wrong must be seen, exactly, and nothing else.
+
+``Bench`` says how these runs are measured. Limits of the generator are wide where a test is not about the generator: a busy machine must
+not make it one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from pytest_loadtest.errors import GeneratorLimited, NoData
+from pytest_loadtest.fleet import member
+from pytest_loadtest.drivers.loopback import LoopbackDriver
+from pytest_loadtest.quantities import MILLISECOND, SECOND
+from pytest_loadtest.samples import Status
+from pytest_loadtest.slo import Outcome
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .conftest import Bench, Judged
+
+Report = Callable[[str, object], None]
+
+PATIENT = "generator: {sendDelayP99: 5s, stalled: 0.9, cpu: 5}"
+TRIPLES = 5
+
+
+def profile(driver: str, *, rate: float, seconds: float, slo: str = "{endToEndLatency: {p50: 30s}}", generator: str = PATIENT, more: str = "") -> str:
+    settings = f"{{name: loopback, {driver}}}" if driver else "{name: loopback}"
+    return f"""
+name: truth
+messageSize: 128
+producerRate: {rate}
+testDuration: {int(seconds * 1000)}ms
+drainTimeout: 1500ms
+maxSendDelay: 60s
+driver: {settings}
+slo: {slo}
+{generator}
+{more}
+"""
+
+
+def test_a_delay_of_20_ms_shows_as_20_ms(bench: Bench, report: Report) -> None:
+    """Against control runs without delay, before and after, p50 differs by 20 ms within 1 ms; repeated while the controls differ from each other."""
+
+    def p50(delay: str) -> float:
+        histogram = bench.run(profile(f"delay: {delay}", rate=500, seconds=1.2)).measurements.end_to_end
+        assert histogram is not None
+        return histogram.percentile(50) / MILLISECOND
+
+    differences: list[float] = []
+    controls = [p50("0ms")]
+    for number in range(1, TRIPLES + 1):
+        delayed = p50("20ms")
+        controls.append(p50("0ms"))
+        before, after = controls[-2:]
+        difference = delayed - (before + after) / 2
+        report(f"triple {number}", f"control {before:.3f} ms, delayed {delayed:.3f} ms, control {after:.3f} ms: difference {difference:.3f} ms")
+        if abs(before - after) <= 0.5:
+            differences.append(difference)
+            if abs(median(differences) - 20) <= 1:
+                break
+    assert differences, f"the controls never agreed: the machine is too busy to tell ({controls})"
+    assert median(differences) == pytest.approx(20, abs=1)
+
+
+def test_a_stall_of_2_s_shows_in_every_message_due_in_it(bench: Bench, report: Report) -> None:
+    """The latencies are those that arithmetic gives from the intended times: no coordinated omission."""
+    text = profile("stall: {at: 4s, duration: 2s}, maxPendingMessages: 10000", rate=500, seconds=10)
+    judged = bench.quiet(lambda: bench.run(text), 100 * MILLISECOND, report)
+    sent, received = judged.samples("sent"), judged.samples("received")
+    # The relay's clock stands still from 4 s after the first message that it saw, which it saw after it was sent.
+    stalled, resumed = sent["sent"].min() + 4 * SECOND, sent["sent"].min() + 6 * SECOND
+    late = (received["intended"] >= stalled + 50 * MILLISECOND) & (received["intended"] < resumed)
+    assert late.sum() > 950
+    assert (received["received"][late] >= resumed).all()  # holds on any machine
+    histogram = judged.measurements.end_to_end
+    assert histogram is not None
+    assert histogram.n == 5000
+    undelayed = received["received"] - received["intended"]
+    base = float(np.median(undelayed[~late]))
+    analytic = np.where((sent["intended"] >= stalled) & (sent["intended"] < resumed), resumed - sent["intended"], 0) + base
+    for p in (82, 85, 90, 95, 97, 99):
+        expected = float(np.percentile(analytic, p, method="inverted_cdf"))
+        seen = histogram.percentile(p)
+        report(f"p{p}", f"{seen / MILLISECOND:.1f} ms, analytic {expected / MILLISECOND:.1f} ms")
+        assert seen == pytest.approx(expected, abs=max(0.05 * expected, 20 * MILLISECOND))
+
+
+def test_every_fault_is_counted_to_the_message(bench: Bench, report: Report) -> None:
+    """Lost, doubled, swapped and damaged in head and body at once: counts and the sequences of the lost are those of the relay's rules."""
+    count = 10_000
+    faults = "loseEvery: 1000, duplicateEvery: 500, swapEvery: 7, corruptHeaderEvery: 700, corruptBodyEvery: 900"
+    text = profile(f"{faults}, maxPendingMessages: 10000", rate=2500, seconds=4, slo="{loss: 0, outOfOrder: 0}", more="checksum: true")
+    # A pair is held together for one second: a longer stall of the machine between the two would leave them as they are.
+    judged = bench.quiet(lambda: bench.run(text), SECOND // 2, report)
+
+    def hit(every: int) -> set[int]:
+        return set(range(every - 1, count, every))
+
+    lost, doubled, head, body = hit(1000), hit(500), hit(700), hit(900)
+    assert head & body, "no message is hit twice: the test is weaker than it should be"
+    unseen = lost | head  # no row of them: never delivered, or their head cannot be read
+    gone = unseen | body
+    late = {first for first in range(12, count, 14) if first not in gone and first + 1 not in unseen}
+    counts = judged.measurements.counts
+    report("counts", counts)
+    assert (counts.offered, counts.sent, counts.acked, counts.failed, counts.dropped, counts.unknown) == (count, count, count, 0, 0, 0)
+    assert judged.lost() == [(0, seq) for seq in sorted(gone)]
+    assert counts.lost == len(gone)
+    assert counts.received == count - len(gone)
+    assert counts.duplicates == len(doubled - gone)
+    assert counts.corrupt == sum(2 if seq in doubled else 1 for seq in (head | body) - lost)
+    assert counts.out_of_order == len(late)
+    assert counts.foreign == 0
+    assert judged.outcome is Outcome.MISSED
+    assert {"loss", "corrupt", "outOfOrder"} <= set(judged.missed())
+
+
+def test_a_full_window_is_the_targets_fault(bench: Bench, report: Report) -> None:
+    """A relay that carries half of what is asked: missed, with the blocked time shown, and not the generator's doing."""
+    limits = "generator: {sendDelayP99: 1s, stalled: 0.9, cpu: 5}"
+    text = profile("capacity: 5000, blockIfQueueFull: true", rate=10_000, seconds=3, slo="{throughput: 99%}", generator=limits)
+    judged = bench.quiet(lambda: bench.run(text), SECOND // 2, report)
+    measurements = judged.measurements
+    assert measurements.send_delay is not None
+    assert measurements.own_send_delay is not None
+    report("send delay p99", f"{measurements.send_delay.percentile(99) / MILLISECOND:.0f} ms")
+    report("own send delay p99", f"{measurements.own_send_delay.percentile(99) / MILLISECOND:.0f} ms")
+    report("missed", judged.missed())
+    assert judged.outcome is Outcome.MISSED
+    assert {"throughput", "sent"} <= set(judged.missed())
+    assert all("of the send delay was spent before the target's full window" in text for text in judged.missed().values())
+    assert measurements.send_delay.percentile(99) > 2 * SECOND  # taken for the generator's own it would have been its fault
+    assert measurements.counts.sent_in_time < 0.7 * measurements.counts.offered
+    assert measurements.counts.lost == 0
+
+
+def test_half_the_rate_misses_an_objective_on_latency_alone(bench: Bench, report: Report) -> None:
+    """Nobody asked for throughput; a run that did not do what it was asked to do does not pass all the same."""
+    judged = bench.run(profile("capacity: 500, maxPendingMessages: 100", rate=1000, seconds=2))
+    report("missed", judged.missed())
+    assert judged.outcome is Outcome.MISSED
+    assert set(judged.missed()) == {"sent"}
+    assert 0.4 < judged.measurements.counts.sent_in_time / judged.measurements.counts.offered < 0.75
+
+
+def test_nothing_received_is_no_data(bench: Bench) -> None:
+    """All is acknowledged and all is lost on the way: that is not 100 % loss, and never 0."""
+    assert_nothing_received(bench.run(profile("loseEvery: 1", rate=500, seconds=1, slo="{loss: 100%, throughput: 0.001%}")))
+
+
+def test_a_consumer_that_never_starts_is_no_data(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its subscription is never made, so the relay keeps nothing for it."""
+    monkeypatch.setattr(member, "driver_class", lambda name, client: Deaf)
+    assert_nothing_received(bench.run(profile("", rate=500, seconds=1, slo="{loss: 0}")))
+
+
+class Deaf(LoopbackDriver):
+    """Its consumers never subscribe."""
+
+    def open_consumers(self, specs: Any) -> list[Any]:
+        return [Silent() for _ in specs]
+
+
+class Silent:
+    def take(self) -> None:
+        return None
+
+
+def assert_nothing_received(judged: Judged) -> None:
+    assert judged.outcome is Outcome.NO_DATA
+    assert judged.load.verdict.reasons == ("nothing was received: 500 messages were sent, 500 acknowledged",)
+    assert {finding.outcome for finding in judged.load.verdict.findings} == {Outcome.NO_DATA}
+    with pytest.raises(NoData, match="nothing was received"):
+        judged.load.assert_slo()
+
+
+def test_10_million_a_second_end_before_any_load(bench: Bench) -> None:
+    """The plan is beyond this machine, by its costs: evidence and remedy, and no relay is started for it."""
+    with pytest.raises(GeneratorLimited) as caught:
+        bench.run(ten_million())
+    text = str(caught.value)
+    assert "generator-limited before any load" in text
+    assert "a worker would need" in text
+    assert "--load-scale auto" in text
+    assert "--load-force" in text
+
+
+def test_10_million_a_second_by_force_are_the_generators_fault(forced_bench: Bench, report: Report) -> None:
+    """Driven all the same, the verdict is generator-limited with evidence and remedy, although the target carried all it got."""
+    judged = forced_bench.run(ten_million())
+    counts, verdict = judged.measurements.counts, judged.load.verdict
+    report("counts", counts)
+    report("reasons", verdict.reasons)
+    assert counts.offered == 3_000_000
+    assert np.count_nonzero(judged.samples("sent")["status"] == Status.DROPPED) == counts.dropped
+    assert judged.outcome is Outcome.GENERATOR_LIMITED
+    assert "use --load-scale auto" in verdict.reasons[-1]
+    with pytest.raises(GeneratorLimited, match="send delay"):
+        judged.load.assert_slo()
+
+
+def ten_million() -> str:
+    """Default limits of the generator; 0.3 s, so that three million rows are made and no more."""
+    text = profile("maxPendingMessages: 100000", rate=10_000_000, seconds=0.3, generator="")
+    return text.replace("maxSendDelay: 60s", "maxSendDelay: 100ms").replace("drainTimeout: 1500ms", "drainTimeout: 10s")
