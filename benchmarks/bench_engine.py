@@ -25,7 +25,7 @@ from pytest_loadtest.payloads import PayloadPool, build_pool
 from pytest_loadtest.plan import Phase
 from pytest_loadtest.quantities import SECOND
 from pytest_loadtest.testing import FakeClock, NullDriver
-from pytest_loadtest.topology import ConsumerSpec, Topology, TopicSpec
+from pytest_loadtest.topology import ConsumerSpec, TopicSpec, Topology
 
 MESSAGES = 1_000_000
 

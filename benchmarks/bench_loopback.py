@@ -46,7 +46,9 @@ def cpu_of(pid: int) -> float:
 
 
 def run(port: int, pid: int, *, size: int, burst: int, rate: float | None, seconds: float) -> str:
-    pool = payloads.build_pool(buckets=None, message_size=size, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=False, max_size=None)
+    pool = payloads.build_pool(
+        buckets=None, message_size=size, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=False, max_size=None
+    )
     topic = TopicSpec(index=0)
     driver = LoopbackDriver(
         DriverContext(
@@ -92,7 +94,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     seconds = parser.parse_args().seconds
     with relay() as (pid, port):
-        for size, burst, rate in ((128, 1000, None), (128, 100, None), (128, 10, None), (25_614, 20, None), (128, 50, 50_000.0), (128, 1000, 1e6)):
+        for size, burst, rate in (
+            (128, 1000, None),
+            (128, 100, None),
+            (128, 10, None),
+            (25_614, 20, None),
+            (128, 50, 50_000.0),
+            (128, 1000, 1e6),
+        ):
             print(run(port, pid, size=size, burst=burst, rate=rate, seconds=seconds), flush=True)
 
 

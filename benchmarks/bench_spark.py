@@ -67,7 +67,13 @@ def generate(folder: Path, messages: int) -> None:
 
 def _chunk(rng: np.random.Generator, stream: np.ndarray, seq: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     n = len(seq)
-    shared = {"stream": stream, "topic": stream % TOPICS, "bucket": rng.integers(0, BUCKETS, n), "size": rng.integers(32, 4096, n), "seq": seq}
+    shared = {
+        "stream": stream,
+        "topic": stream % TOPICS,
+        "bucket": rng.integers(0, BUCKETS, n),
+        "size": rng.integers(32, 4096, n),
+        "seq": seq,
+    }
     shared["intended"] = SECOND + (seq * STREAMS + stream) * SECOND // RATE
     out = shared["intended"] + rng.lognormal(11, 0.7, n).astype(np.int64)
     latency = rng.lognormal(15, 0.6, n).astype(np.int64)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Cost:
     """CPU time of one message in ns, and per payload byte in ns.
 
-    :param produce: in the worker that sends it. :param consume: in the worker that receives one copy. :param broker: in the target, each way together.
+    :param produce: in the worker that sends it. :param consume: in the worker that receives one copy. :param broker: in the target, each
+        way together.
     :param per_byte: in all of them together.
     """
 

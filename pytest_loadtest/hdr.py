@@ -1,8 +1,9 @@
 """HDR buckets with numpy: the bucket of a value, histograms by counting, and their sum.
 
-The bucket of ``v`` is ``(shift << b) + (v >> shift)`` with ``shift = max(floor(log2 v) - b, 0)``. With ``b`` = 10 that is the counts index of
-an HdrHistogram (hdrhistogram.org) with lowest value 1 and three significant digits. Counting indexes is two hundred times as fast as recording
-values one by one, and drops no value that is out of range.
+The bucket of ``v`` is ``(shift << b) + (v >> shift)`` with ``shift = max(floor(log2 v) - b, 0)``. With ``b`` = 10 that is the counts
+index of
+an HdrHistogram (hdrhistogram.org) with lowest value 1 and three significant digits. Counting indexes is two hundred times as fast as
+recording values one by one, and drops no value that is out of range.
 """
 
 from __future__ import annotations

@@ -77,7 +77,9 @@ class ObjectiveErrors(ValueError):
         self.problems = problems
 
     def __str__(self) -> str:
-        return "\n".join(f"{'.'.join(map(str, path)) or 'slo'}: {message}" + (f" ({hint})" if hint else "") for path, message, hint in self.problems)
+        return "\n".join(
+            f"{'.'.join(map(str, path)) or 'slo'}: {message}" + (f" ({hint})" if hint else "") for path, message, hint in self.problems
+        )
 
 
 class _Wrong(Exception):

@@ -15,11 +15,10 @@ if TYPE_CHECKING:
     from pytest_loadtest.result import Load
     from pytest_loadtest.session import LoadSession
 
-_SESSION = pytest.StashKey["LoadSession"]()
+_SESSION: pytest.StashKey[LoadSession] = pytest.StashKey()
 
 MARKERS = (
-    "load(profile, broker=None, target=None, admin=None, live=False): drive the load that a profile describes, on all workers at once;"
-    " the fixture `load` has the result",
+    "load(profile, broker=None, target=None, admin=None, live=False): drive a profile's load on all workers; the fixture `load` has the result",
     "soak: a load test of many hours; deselected unless -m or its node id asks for it",
 )
 

@@ -141,7 +141,9 @@ class Load:
         :raises GeneratorLimited: the generator set the pace.
         """
         __tracebackhide__ = True
-        text = f"load run of profile {self.profile_name}: {self.verdict.outcome.value}\n" + "\n".join(f"  {line}" for line in self.verdict.reasons)
+        text = f"load run of profile {self.profile_name}: {self.verdict.outcome.value}\n" + "\n".join(
+            f"  {line}" for line in self.verdict.reasons
+        )
         if self.verdict.outcome is Outcome.NO_DATA:
             raise NoData(text)
         if self.verdict.outcome is Outcome.GENERATOR_LIMITED:

@@ -118,7 +118,9 @@ class LoadSession:
 
     def _request(self, item: pytest.Item) -> Request:
         attempt = item.stash[_ATTEMPTS] = item.stash.get(_ATTEMPTS, 0) + 1
-        item.user_properties[:] = [(name, value) for name, value in item.user_properties if not name.startswith("load.")]  # an earlier attempt's
+        item.user_properties[:] = [
+            (name, value) for name, value in item.user_properties if not name.startswith("load.")
+        ]  # an earlier attempt's
         return request_of(self._config, item, attempt)
 
     def summarise(self, terminalreporter: Any) -> None:

@@ -240,7 +240,9 @@ def _worn(measurements: Measurements, limits: GeneratorLimits) -> list[str]:
     if late:
         share, limit = pair(late[0].stalled / measurements.duration, limits.stalled, "ratio")
         by = format_duration(late[0].longest_stall)
-        evidence.append(f"worker {late[0].worker} woke up late for {share} of the run > {limit} (generator.stalled), once by {by}{_more(late)}")
+        evidence.append(
+            f"worker {late[0].worker} woke up late for {share} of the run > {limit} (generator.stalled), once by {by}{_more(late)}"
+        )
     return evidence
 
 

@@ -10,7 +10,8 @@ subscription of its stream's topic. Of the measured received rows
 A delivery is *lost* when the message was acked and has no copy, *out of order* when all its copies are ``Flag.LATE``, *in time* when a copy
 came before the measured phase's end plus the median end-to-end latency. Latencies count every copy.
 
-Seconds are whole ones since the start; what has an earlier time counts in second 0. A message is offered in the second of its intended time;
+Seconds are whole ones since the start; what has an earlier time counts in second 0. A message is offered in the second of its intended
+time;
 sent, acked and received (every copy) in the seconds in which that happened; its end-to-end latency belongs to the second of its *intended*
 time, so that a stall shows where it began. The two percentiles of a second come from HDR buckets with seven bits (at most 0.4 % off),
 nearest rank, within that second's exact minimum and maximum.

@@ -52,7 +52,12 @@ class Topology:
         return tuple(ProducerSpec(stream=s, topic=topics[s % self.topics]) for s in range(self.streams))
 
     def consumer_specs(self) -> tuple[ConsumerSpec, ...]:
-        places = [(topic, subscription) for topic in self.topic_specs() for subscription in range(self.subscriptions) for _ in range(self.consumers)]
+        places = [
+            (topic, subscription)
+            for topic in self.topic_specs()
+            for subscription in range(self.subscriptions)
+            for _ in range(self.consumers)
+        ]
         return tuple(ConsumerSpec(index=i, topic=topic, subscription=sub) for i, (topic, sub) in enumerate(places))
 
     @property

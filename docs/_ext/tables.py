@@ -56,7 +56,14 @@ def kind(key: dict[str, Any]) -> str:
         return "section"
     if choices:
         return "duration" if "ns|us" in json.dumps(choices) else "size" if "KMG" in json.dumps(choices) else kind(choices[0])
-    words = {"integer": "whole number", "number": "number", "boolean": "`true`, `false`", "array": "list", "object": "section", "string": "text"}
+    words = {
+        "integer": "whole number",
+        "number": "number",
+        "boolean": "`true`, `false`",
+        "array": "list",
+        "object": "section",
+        "string": "text",
+    }
     return words.get(key.get("type", ""), "")
 
 
@@ -71,7 +78,10 @@ class SloKeys(Table):
     def lines(self) -> list[str]:
         from pytest_loadtest import profile
 
-        return table(("metric", "meaning"), [(f"`{k}`", v["description"]) for k, v in profile.json_schema()["properties"]["slo"]["properties"].items()])
+        return table(
+            ("metric", "meaning"),
+            [(f"`{k}`", v["description"]) for k, v in profile.json_schema()["properties"]["slo"]["properties"].items()],
+        )
 
 
 class ResultKeys(Table):

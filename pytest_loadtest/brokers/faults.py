@@ -5,10 +5,12 @@ delivers it in one instant. During a stall the relay's clock stands still, for a
 
 *What*, by the message's sequence in its stream, counted from 0 (``every`` = N hits seq N−1, 2N−1, …):
 
-* ``corruptHeaderEvery``, ``corruptBodyEvery``: one byte of the envelope, or of what follows it, is changed; which one moves on from hit to hit. A
+* ``corruptHeaderEvery``, ``corruptBodyEvery``: one byte of the envelope, or of what follows it, is changed; which one moves on from hit
+to hit. A
   message of nothing but its envelope has no body to damage.
 * ``loseEvery``: acknowledged, never delivered.
-* ``swapEvery``: of the pairs (0, 1), (2, 3), … every N-th is delivered in the other order (seq 2N−2 and 2N−1, …), when the two come one after the
+* ``swapEvery``: of the pairs (0, 1), (2, 3), … every N-th is delivered in the other order (seq 2N−2 and 2N−1, …), when the two come one
+after the
   other. The first of the two is held for the second, at most for one second.
 * ``duplicateEvery``: delivered twice, one copy behind the other.
 
@@ -71,7 +73,9 @@ def relay_settings(settings: Any) -> dict[str, str]:
     stall = settings.stall
     values = {field.name: getattr(settings, field.name) for field in fields(Faults) if not field.name.startswith("stall_")}
     faults = Faults(**values, stall_at=stall.at if stall else 0, stall_duration=stall.duration if stall else 0)
-    return {_yaml(field.name): _text(field.name, value) for field in fields(Faults) if (value := getattr(faults, field.name)) != field.default}
+    return {
+        _yaml(field.name): _text(field.name, value) for field in fields(Faults) if (value := getattr(faults, field.name)) != field.default
+    }
 
 
 def parse(settings: Mapping[str, str]) -> Faults:
@@ -110,8 +114,8 @@ class Gate:
 
     :param first: ns, when the run's first message came.
 
-    The capacity is a token bucket in its virtual form (GCRA, ITU-T I.371): message k of a backlog is taken at ``ideal + k·interval − (depth − 1)·interval``,
-    where ``ideal`` moves on by an interval a message and never lies behind the clock.
+    The capacity is a token bucket in its virtual form (GCRA, ITU-T I.371): message k of a backlog is taken at ``ideal + k·interval −
+    (depth − 1)·interval``, where ``ideal`` moves on by an interval a message and never lies behind the clock.
     """
 
     def __init__(self, faults: Faults, first: int) -> None:
@@ -129,7 +133,10 @@ class Gate:
         taken = np.maximum(time, self._ideal + (np.arange(n) - (self._faults.capacity_depth - 1)) * interval)
         self._ideal += n * interval
         grains, counts = np.unique(np.ceil(taken / _GRAIN).astype(np.int64), return_counts=True)
-        return [(self._resume(grain * _GRAIN + self._faults.delay), count) for grain, count in zip(grains.tolist(), counts.tolist(), strict=True)]
+        return [
+            (self._resume(grain * _GRAIN + self._faults.delay), count)
+            for grain, count in zip(grains.tolist(), counts.tolist(), strict=True)
+        ]
 
     def _stand_still(self, time: int) -> int:
         """Time since the first message → time on the relay's clock."""

@@ -51,6 +51,7 @@ BASE = {
     "webSocketServiceEnabled": "false",
     "numHttpServerThreads": "4",
     "brokerDeleteInactiveTopicsEnabled": "false",
+    "forceDeleteNamespaceAllowed": "true",  # a run deletes its own namespace with clients still winding up
     # telemetry that follows a run of seconds; the default is 60
     "statsUpdateFrequencyInSecs": "5",
     "statsUpdateInitialDelayInSecs": "5",

@@ -3,8 +3,8 @@
 ``python -m pytest_loadtest.brokers.relay --port 0 --settings '{"delay": "20ms"}'`` prints ``{"port": N}`` when it listens on 127.0.0.1 and
 ends on SIGTERM, or when its standard input is a pipe and that is closed.
 
-Each subscription of a topic gets every message; consumers of one subscription share its streams (stream modulo consumers, by index), so that a
-stream stays in order. A topic without subscriptions keeps nothing. What a consumer does not read waits in memory.
+Each subscription of a topic gets every message; consumers of one subscription share its streams (stream modulo consumers, by index), so
+that a stream stays in order. A topic without subscriptions keeps nothing. What a consumer does not read waits in memory.
 One thread; ``select`` rather than ``epoll``, whose time-outs are whole milliseconds in Python; that bounds it to about 1000 connections.
 """
 
@@ -209,7 +209,11 @@ class Relay:
         self._selector.unregister(connection.socket)
         connection.socket.close()
         for key, subscriptions in list(self._seats.items()):
-            left = {number: kept for number, seats in subscriptions.items() if (kept := [seat for seat in seats if seat.connection is not connection])}
+            left = {
+                number: kept
+                for number, seats in subscriptions.items()
+                if (kept := [seat for seat in seats if seat.connection is not connection])
+            }
             if left:
                 self._seats[key] = left
             else:

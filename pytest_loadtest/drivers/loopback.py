@@ -137,7 +137,9 @@ class _Producer:
 
     def _hand_over(self, burst: Burst, n: int) -> None:
         seq, payload = burst.seq[:n], burst.payload[:n]
-        heads = encode_heads(self._packer.pool, nonce=self._context.nonce, stream=self._address.stream, seq=seq, intended=burst.intended[:n], payload=payload)
+        heads = encode_heads(
+            self._packer.pool, nonce=self._context.nonce, stream=self._address.stream, seq=seq, intended=burst.intended[:n], payload=payload
+        )
         frame = frames.produce(self._address, seq.copy(), self._packer.pool.sizes[payload], self._packer.pack(heads, payload))
         burst.sent[:n] = self._context.clock()
         self._in_flight += n

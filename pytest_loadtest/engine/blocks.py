@@ -20,7 +20,7 @@ class Block:
     :param seq: int64, as the envelope carries it. :param intended: int64 ns. :param payload: uint16 pool index. :param key: int32 or None.
     """
 
-    __slots__ = ("acked", "blocked", "first", "intended", "key", "open", "payload", "seq", "sent", "size", "status")
+    __slots__ = ("acked", "blocked", "first", "intended", "key", "open", "payload", "sent", "seq", "size", "status")
 
     def __init__(self, first: int, seq: NDArray[np.int64], intended: NDArray[np.int64], payload: NDArray[np.uint16], key: NDArray[np.int32] | None) -> None:
         self.first, self.seq, self.intended, self.payload, self.key = first, seq, intended, payload, key

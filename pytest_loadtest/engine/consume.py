@@ -75,8 +75,7 @@ class Rows(NamedTuple):
 
 
 class Inbox:
-    """Everything that one worker's consumers get.
-    """
+    """Everything that one worker's consumers get."""
 
     def __init__(self, specs: Sequence[ConsumerSpec], consumers: Sequence[Consumer], *, nonce: int, ordered: bool) -> None:
         self.counts = ReceiveCounts()

@@ -137,11 +137,10 @@ class Conductor:
         profile = request.profile
         broker_here = here(request, self._options)
         pool = profile_pool(profile, request.payload_file)
-        plan = make_plan(
+        return make_plan(
             profile, pool, workers=workers, cost=costs()[profile_cost_key(profile)], machine=machine(), broker_here=broker_here,
             scale=self._options.scale, duration_cap=self._options.duration,
         )  # fmt: skip
-        return plan
 
     def _gate(self, plan: Plan) -> None:
         from pytest_loadtest.fleet.machine import machine
@@ -187,6 +186,8 @@ class Conductor:
         gone = [f"worker {worker}: {said.disconnected}" for worker, said in zip(run.members, done, strict=True) if said.disconnected]
         if gone:
             raise TargetError(f"the target {_name(state)} went away and was not back when the drain ended: {'; '.join(gone)}")
+        # from here on the samples can be aggregated again and judged; a run that was given up earlier stays one, whatever its samples say
+        self._write(state, "run.json", {**self._run_document(run), "ended": True})
 
     def check(self, run: Run) -> None:
         """:raises TargetError: the target is gone."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from pytest_loadtest.engine.progress import Progress
 from pytest_loadtest.errors import NoData, WorkerError
-from pytest_loadtest.fleet.drain import Drain
 from pytest_loadtest.fleet.link import Key, Message, portable
+
+if TYPE_CHECKING:
+    from pytest_loadtest.engine.progress import Progress
+    from pytest_loadtest.fleet.drain import Drain
 
 MEETING_TIMEOUT = 300  # s; connecting thousands of clients may take minutes
 SILENCE_TIMEOUT = 60  # s without a word from a worker that drives load

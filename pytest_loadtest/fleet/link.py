@@ -8,10 +8,12 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.engine.progress import Progress
 from pytest_loadtest.errors import BrokenRun, NoData, UsageError
+
+if TYPE_CHECKING:
+    from pytest_loadtest.engine.progress import Progress
 
 Key = tuple[int, int]
 Message = tuple[str, Key | None, Any]

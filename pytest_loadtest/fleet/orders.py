@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class Request:
     """What a test asks for.
 
-    :param nodeid: of the test. :param source: the profile's file, as shown in results. :param payload_file: content of the profile's payloadFile.
+    :param nodeid: of the test. :param source: the profile's file, as shown in results. :param payload_file: content of the profile's
+        payloadFile.
     :param broker: mode, URL and admin URL from the marker, None where it has none.
     """
 

@@ -65,10 +65,8 @@ class GangController:
     def _send(self, worker: str, message: Message) -> None:
         channel = self._channels.get(worker)
         if channel is not None and not channel.isclosed():
-            try:
+            with contextlib.suppress(OSError):  # it dies just now; pytest_testnodedown follows
                 channel.send(pickle.dumps(message))
-            except OSError:  # it dies just now; pytest_testnodedown follows
-                pass
 
     def _stopping(self) -> str | None:
         session = self._config.pluginmanager.getplugin("dsession")

@@ -36,7 +36,7 @@ def aggregate(spark: SparkSession, run_dir: Path) -> Measurements:
     """
     folder = read.load(run_dir)
     try:
-        tables = _collect_all(spark, folder.path, folder.run)
+        tables = _collect_all(spark, folder)
     except (PySparkException, Py4JError) as error:
         raise NoData(f"{run_dir}: Spark could not aggregate the samples: {str(error).strip().partition(chr(10))[0]}") from error
     once = tables.deliveries["subscription"] == 0
@@ -45,9 +45,10 @@ def aggregate(spark: SparkSession, run_dir: Path) -> Measurements:
     return assemble(folder.run, folder.recorded, tables)
 
 
-def _collect_all(spark: SparkSession, path: Path, run: Run) -> Tables:
-    sent = T.measured(read.rows(spark, path, "sent"), run)
-    received = T.with_fate(T.measured(read.rows(spark, path, "received"), run), run)
+def _collect_all(spark: SparkSession, folder: read.RunFolder) -> Tables:
+    run = folder.run
+    sent = T.measured(read.rows(spark, folder, "sent"), run)
+    received = T.with_fate(T.measured(read.rows(spark, folder, "received"), run), run)
     copies = received.where(F.col("fate") == COPY)
     acked = sent.where(F.col("status") == int(Status.ACKED))
     latency, publish = F.col("received") - F.col("intended"), F.col("acked") - F.col("intended")
@@ -59,8 +60,7 @@ def _collect_all(spark: SparkSession, path: Path, run: Run) -> Tables:
         histogram, totals = table(T.histogram(copies, latency, _parts(run))), table(T.copy_totals(received))
         sent_totals, delay = table(T.sent_totals(sent, run)), table(T.delay_histograms(sent))
         published = table(T.histogram(acked, publish, _parts(run))) if run.publish_acks else None
-        sent_seconds, received_seconds = table(T.sent_seconds(sent, run)), table(T.received_seconds(copies, run))
-        latency_seconds = table(T.latency_seconds(copies, latency, run))
+        sent_seconds, received_seconds = table(T.sent_seconds(sent, run)), table(T.received_seconds(copies, latency, run))
         many = run.topics > TOPIC_COLUMNS
         latency_topics = table(T.topic_histogram(copies, latency)) if many else None
         publish_topics = table(T.topic_histogram(acked, publish)) if many and run.publish_acks else None
@@ -69,9 +69,8 @@ def _collect_all(spark: SparkSession, path: Path, run: Run) -> Tables:
         edges = table(T.lost_edges(joined, run, LOST_RANGES)) if deliveries["lost"].any() else None
         return Tables(
             sent=sent_totals.result(), received=totals.result(), deliveries=deliveries, sent_seconds=sent_seconds.result(),
-            received_seconds=received_seconds.result(), latency_seconds=latency_seconds.result(), delay=delay.result(),
-            latency=histogram.result(), latency_topics=_result(latency_topics), publish=_result(published),
-            publish_topics=_result(publish_topics), edges=_result(edges),
+            received_seconds=received_seconds.result(), delay=delay.result(), latency=histogram.result(),
+            latency_topics=_result(latency_topics), publish=_result(published), publish_topics=_result(publish_topics), edges=_result(edges),
         )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -33,7 +34,6 @@ class Tables:
     deliveries: Table
     sent_seconds: Table
     received_seconds: Table
-    latency_seconds: Table
     delay: Table
     latency: Table
     latency_topics: Table | None
@@ -129,7 +129,7 @@ def _by_key(table: Table, key: str, n: int) -> list[Table]:
     """The rows of each key 0 … n-1."""
     order = np.argsort(table[key], kind="stable")
     edges = np.searchsorted(table[key][order], np.arange(n + 1))
-    return [_take(table, order[low:high]) for low, high in zip(edges, edges[1:], strict=False)]
+    return [_take(table, order[low:high]) for low, high in itertools.pairwise(edges)]
 
 
 def _breakdown(
@@ -179,7 +179,8 @@ def _series(run: Run, tables: Tables) -> Series:
         np.add.at(counted, second[known], n[known])
         return counted
 
-    sent, received, latency = tables.sent_seconds, tables.received_seconds, tables.latency_seconds
+    sent, seconds = tables.sent_seconds, tables.received_seconds
+    received, latency = (_take(seconds, seconds["due"] == due) for due in (0, 1))
     counted = [by_second(sent[name], sent["n"]) for name in ("offered", "sent", "acked")]
     percentiles = [
         np.clip(midpoint(latency[f"p{p}"], SERIES_BITS), latency["minimum"], latency["maximum"]) for p in SERIES_PERCENTILES
@@ -192,13 +193,13 @@ def _lost(edges: Table) -> tuple[Lost, ...]:
     """Pair the beginnings with the ends of ranges."""
     order = np.lexsort([edges[name] for name in ("word", "stream", "subscription", "topic")])
     edges = _take(edges, order)
-    (first_row, first), (last_row, last) = (_set_bits(edges["word"], edges[name]) for name in ("first", "last"))
+    (rows, first), (_, last) = (_set_bits(edges["word"], edges[name]) for name in ("first", "last"))
     return tuple(
         Lost(
             topic=int(edges["topic"][row]), subscription=int(edges["subscription"][row]), stream=int(edges["stream"][row]),
             first=int(begin), last=int(end),
         )
-        for row, begin, end in zip(first_row[:LOST_RANGES], first[:LOST_RANGES], last[:LOST_RANGES], strict=False)
+        for row, begin, end in zip(rows[:LOST_RANGES], first[:LOST_RANGES], last[:LOST_RANGES], strict=False)
     )  # fmt: skip
 
 

@@ -25,18 +25,20 @@ if TYPE_CHECKING:
 
 RUN_FILE = "run.json"
 RUN_VERSION = 1
+ONE_PARTITION = 1_000_000  # rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunFolder:
     """A run folder whose files agree with each other.
 
-    :param senders: which workers' manifests name a stream.
+    :param rows: sent and received rows, by kind. :param senders: which workers' manifests name a stream.
     """
 
     path: Path
     run: Run
     recorded: Recorded
+    rows: Mapping[str, int]
     senders: Mapping[int, tuple[str, ...]]
 
     def check_offered(self, offered: Mapping[int, tuple[int, int]]) -> None:
@@ -67,17 +69,20 @@ def load(path: Path) -> RunFolder:
     strangers = {file.name for file in path.glob(f"*{MANIFEST_SUFFIX}")} - {worker + MANIFEST_SUFFIX for worker in workers}
     if strangers:
         raise NoData(f"{path / min(strangers)}: its worker is not one of the run's ({', '.join(workers)})")
-    for kind in KINDS:
-        _reconcile(path, kind, manifests)
-    return RunFolder(path=path, run=run, recorded=_recorded(path, manifests), senders=_senders(manifests))
+    rows = {kind: _reconcile(path, kind, manifests) for kind in KINDS}
+    return RunFolder(path=path, run=run, recorded=_recorded(path, manifests), rows=rows, senders=_senders(manifests))
 
 
-def rows(spark: SparkSession, path: Path, kind: str) -> DataFrame:
-    """The run's ``sent`` or ``received`` rows. Files being written (``.x.parquet.tmp``) are not among them."""
-    folder = path.resolve() / kind
-    if not any(folder.glob("*.parquet")):
-        return spark.createDataFrame([], spark_schema(kind))
-    return spark.read.schema(spark_schema(kind)).option("pathGlobFilter", "*.parquet").parquet(f"file://{_literal(str(folder))}")
+def rows(spark: SparkSession, folder: RunFolder, kind: str) -> DataFrame:
+    """The run's ``sent`` or ``received`` rows. Files being written (``.x.parquet.tmp``) are not among them.
+
+    Few rows come as one partition, so that nothing is shuffled: planning stages would take longer than the work.
+    """
+    if folder.rows[kind] == 0:
+        return spark.createDataFrame([], spark_schema(kind)).coalesce(1)
+    path = f"file://{_literal(str(folder.path.resolve() / kind))}"
+    frame = spark.read.schema(spark_schema(kind)).option("pathGlobFilter", "*.parquet").parquet(path)
+    return frame.coalesce(1) if max(folder.rows.values()) <= ONE_PARTITION else frame
 
 
 def _literal(path: str) -> str:
@@ -140,9 +145,10 @@ def _manifest(path: Path, worker: str, nonce: int) -> Any:
     return manifest
 
 
-def _reconcile(path: Path, kind: str, manifests: Mapping[str, Any]) -> None:
-    """Files against manifests, and rows in files against both."""
+def _reconcile(path: Path, kind: str, manifests: Mapping[str, Any]) -> int:
+    """Files against manifests, and rows in files against both; returns how many rows there are."""
     listed: set[str] = set()
+    rows = 0
     for worker, manifest in manifests.items():
         try:
             files = {str(file["name"]): int(file["rows"]) for file in manifest[kind]["files"]}
@@ -154,9 +160,11 @@ def _reconcile(path: Path, kind: str, manifests: Mapping[str, Any]) -> None:
         for name, expected in files.items():
             _check_file(path / kind / name, kind, expected, worker)
         listed |= files.keys()
+        rows += total
     strays = {file.name for file in (path / kind).glob("*.parquet")} - listed
     if strays:
         raise NoData(f"{path / kind / min(strays)} is in no worker's manifest")
+    return rows
 
 
 def _check_file(file: Path, kind: str, expected: int, worker: str) -> None:

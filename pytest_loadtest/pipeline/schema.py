@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-
 def spark_schema(kind: str) -> StructType:
     """The schema Spark reads ``sent`` or ``received`` rows by."""
     from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, StructField, StructType

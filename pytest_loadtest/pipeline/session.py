@@ -23,7 +23,10 @@ STOP_SECONDS = 10
 
 
 def default_conf(folder: Path, cores: int) -> dict[str, str]:
-    """What a local session is configured with unless told otherwise. Few shuffle partitions: the shuffled tables are small."""
+    """What a local session is configured with unless told otherwise.
+
+    Few shuffle partitions, because the shuffled tables are small; no adaptive planning, which would cost more than it could win on them.
+    """
     return {
         "spark.app.name": "pytest-loadtest",
         "spark.driver.memory": "2g",
@@ -37,6 +40,7 @@ def default_conf(folder: Path, cores: int) -> dict[str, str]:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(2 * cores),
+        "spark.sql.adaptive.enabled": "false",
     }
 
 

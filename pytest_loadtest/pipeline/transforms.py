@@ -170,20 +170,27 @@ def sent_seconds(sent: DataFrame, run: Run) -> DataFrame:
     ).agg(F.count("*").alias("n"))
 
 
-def latency_seconds(copies: DataFrame, latency: Column, run: Run) -> DataFrame:
-    """Per second of intended time: the HDR buckets of the percentiles (``p50``, …), ``minimum`` and ``maximum``."""
-    by_bucket = copies.groupBy(second(F.col("intended"), run).alias("second"), hdr_index(latency, SERIES_BITS).alias("index")).agg(
+def received_seconds(copies: DataFrame, latency: Column, run: Run) -> DataFrame:
+    """Two tables in one, from one scan, both ``due, second, n, p50, p99, minimum, maximum``.
+
+    Where ``due``, the second is that of the intended time, and the latency percentiles are given as HDR buckets; elsewhere it is the second
+    of arrival. Both come from the same small groups, with the same columns, so that Spark computes those once.
+    """
+    intended, arrived = second(F.col("intended"), run), second(F.col("received"), run)
+    groups = copies.groupBy(intended.alias("due"), arrived.alias("arrived"), hdr_index(latency, SERIES_BITS).alias("index")).agg(
         F.count("*").alias("n"), F.min(latency).alias("minimum"), F.max(latency).alias("maximum")
     )
     whole = Window.partitionBy("second")
-    ranked = by_bucket.withColumns({"below": F.sum("n").over(whole.orderBy("index")), "all": F.sum("n").over(whole)})
+    by_due = _regroup(groups, [F.col("due").alias("second"), F.col("index")])
+    ranked = by_due.withColumns({"below": F.sum("n").over(whole.orderBy("index")), "all": F.sum("n").over(whole)})
     buckets = [F.min(F.when(F.col("below") * 100 >= F.col("all") * p, F.col("index"))).alias(f"p{p}") for p in SERIES_PERCENTILES]
-    return ranked.groupBy("second").agg(*buckets, F.min("minimum").alias("minimum"), F.max("maximum").alias("maximum"))
+    due = _regroup(ranked, [F.lit(True).alias("due"), F.col("second")], *buckets)
+    return due.unionByName(_regroup(groups, [F.lit(False).alias("due"), F.col("arrived").alias("second")]), allowMissingColumns=True)
 
 
-def received_seconds(copies: DataFrame, run: Run) -> DataFrame:
-    """Copies by the second in which they were received."""
-    return copies.groupBy(second(F.col("received"), run).alias("second")).agg(F.count("*").alias("n"))
+def _regroup(groups: DataFrame, keys: list[Column], *more: Column) -> DataFrame:
+    merged = [F.sum("n").alias("n"), F.min("minimum").alias("minimum"), F.max("maximum").alias("maximum")]
+    return groups.groupBy(*keys).agg(*merged, *more)
 
 
 def sent_totals(sent: DataFrame, run: Run) -> DataFrame:

@@ -149,7 +149,9 @@ class MqttSettings(ClientSettings):
 
     name: Literal["mqtt"] = "mqtt"
 
-    protocol_version: Annotated[Literal["5", "3.1.1"], BeforeValidator(_protocol_version), WithJsonSchema({"enum": ["5", "3.1.1", 5]}, mode="validation")] = "5"
+    protocol_version: Annotated[
+        Literal["5", "3.1.1"], BeforeValidator(_protocol_version), WithJsonSchema({"enum": ["5", "3.1.1", 5]}, mode="validation")
+    ] = "5"
     """Of the MQTT protocol."""
     qos: Annotated[Literal[0, 1, 2], Field()] = 1
     """Quality of service, both ways. At 0 nothing is acknowledged and publish latency is not applicable."""

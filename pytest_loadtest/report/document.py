@@ -33,8 +33,10 @@ Document = dict[str, Any]
 class RunFacts:
     """What a run was, beside what it measured. All mappings are plain JSON values.
 
-    :param test: the test's node id. :param started: wall clock at the start of the measured phase, ISO 8601 with zone; None when it never started.
-    :param scale: factor; None where the profile ran as written. :param scaling: what was shrunk and how, ``{"rate": "2.50 M → 2 000 msg/s"}``.
+    :param test: the test's node id. :param started: wall clock at the start of the measured phase, ISO 8601 with zone; None when it never
+        started.
+    :param scale: factor; None where the profile ran as written. :param scaling: what was shrunk and how, ``{"rate": "2.50 M → 2 000
+        msg/s"}``.
     :param profile: the profile as a document. :param plan: summary of the plan. :param broker: name, version, mode, url, settings.
     :param driver: client, version, applied, not_applied. :param versions: of this package and what it runs on.
     :param machine: host, cores, memory. :param results: the run's folder, as the user may open it.
@@ -138,7 +140,9 @@ def _measurements(measurements: Measurements) -> Document:
         "series": _series(m.series),
         "topics": [_breakdown(topic) for topic in m.topics],
         "buckets": [_breakdown(bucket) for bucket in m.buckets],
-        "workers": [{"worker": w.worker, "cpu": w.cpu, "stalled": w.stalled, "longestStall": w.longest_stall, "gc": w.gc} for w in m.workers],
+        "workers": [
+            {"worker": w.worker, "cpu": w.cpu, "stalled": w.stalled, "longestStall": w.longest_stall, "gc": w.gc} for w in m.workers
+        ],
         "lost": [{"topic": r.topic, "subscription": r.subscription, "stream": r.stream, "first": r.first, "last": r.last} for r in m.lost],
     }
 

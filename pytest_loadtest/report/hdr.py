@@ -24,7 +24,8 @@ MILLISECOND = 1e6
 
 
 def write_log(path: Path, measurements: Measurements, started: float) -> None:
-    """One interval per kind of latency, tagged ``publish``, ``end-to-end``, ``send-delay``, ``own-send-delay``, as long as the measured phase.
+    """One interval per kind of latency, tagged ``publish``, ``end-to-end``, ``send-delay``, ``own-send-delay``, as long as the measured
+    phase.
 
     :param started: wall clock at the start of the measured phase, seconds since the epoch.
     """

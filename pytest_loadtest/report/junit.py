@@ -23,7 +23,9 @@ def properties(document: Document) -> list[tuple[str, str]]:
     if broker:
         found.append(("load.broker", f"{broker.get('name')} {broker.get('version')} ({broker.get('mode')})"))
     found += [("load.reason", reason) for reason in document["verdict"]["reasons"]]
-    found += [(f"load.objective.{finding['name']}", f"{finding['outcome']}: {finding['text']}") for finding in document["verdict"]["findings"]]
+    found += [
+        (f"load.objective.{finding['name']}", f"{finding['outcome']}: {finding['text']}") for finding in document["verdict"]["findings"]
+    ]
     if measured is not None:
         found += _numbers(measured)
     return [*found, ("load.results", document["results"])]

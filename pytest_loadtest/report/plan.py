@@ -19,7 +19,10 @@ def lines(plan: Plan, machine: Machine, driver: DriverFacts) -> list[str]:
         ("profile", plan.profile.name),
         ("rate", f"{format_rate(plan.rate)} of {int(plan.mean_size):,} B mean".replace(",", " ")),
         ("bytes", _bytes(plan)),
-        ("phases", " → ".join(f"{p.name} {format_duration(p.duration)} ({format_count(p.total)} messages)" for p in plan.phases) + " → drain"),
+        (
+            "phases",
+            " → ".join(f"{p.name} {format_duration(p.duration)} ({format_count(p.total)} messages)" for p in plan.phases) + " → drain",
+        ),
         *_parties(plan),
         ("driver", f"{driver.client} {driver.version}"),
         *((f"  {key}", f"not applied: {why}") for key, why in driver.not_applied.items()),

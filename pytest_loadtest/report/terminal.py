@@ -28,7 +28,13 @@ def lines(document: Document, *, unicode: bool = True) -> list[str]:
     found = [*_headline(document), *_objectives(document["verdict"], unicode)]
     measured = document["measurements"]
     if measured is not None:
-        found += [*_rates(measured), *_latencies(measured["latencies"]), *_messages(measured), *_generator(measured), *_plots(measured, unicode)]
+        found += [
+            *_rates(measured),
+            *_latencies(measured["latencies"]),
+            *_messages(measured),
+            *_generator(measured),
+            *_plots(measured, unicode),
+        ]
     found.append(f"  results    {document['results']}")
     return found if unicode else [line.translate(_TO_ASCII) for line in found]
 
@@ -129,7 +135,9 @@ def _messages(measured: Document) -> Iterable[str]:
     due = counts["acked"] * measured["subscriptions"]
     yield "  out        " + _listed(counts, ("offered", "sent", "acked", "failed", "dropped", "unknown"), {"unknown": "unanswered"})
     order = {"outOfOrder": "out of order"}
-    yield f"  in         {exact(due)} due, " + _listed(counts, ("received", "lost", "duplicates", "outOfOrder", "corrupt", "foreign"), order)
+    yield f"  in         {exact(due)} due, " + _listed(
+        counts, ("received", "lost", "duplicates", "outOfOrder", "corrupt", "foreign"), order
+    )
     ranges = measured["lost"]
     for label, lost in zip(itertools.chain(("lost",), itertools.repeat("")), ranges[:MOST_RANGES], strict=False):
         last = "" if lost["last"] == lost["first"] else f"–{lost['last']}"

@@ -170,7 +170,9 @@ def _expect_received(r: Rig, consumer: int, bursts: Sequence[Burst], start: int,
     for stream, burst in enumerate(bursts):
         mine = heads.stream == stream
         seq = heads.seq[mine]
-        assert np.array_equal(np.sort(seq), burst.seq), f"stream {stream}: got {len(seq)} copies of {len(np.unique(seq))}, {len(burst)} sent"
+        assert np.array_equal(np.sort(seq), burst.seq), (
+            f"stream {stream}: got {len(seq)} copies of {len(np.unique(seq))}, {len(burst)} sent"
+        )
         assert not ordered or np.all(np.diff(seq) > 0), f"stream {stream}: out of order"
         payload = burst.payload[seq - burst.seq[0]]
         assert np.array_equal(size[mine], r.pool.sizes[payload]), f"stream {stream}: sizes differ from those sent"

@@ -122,7 +122,9 @@ class _NullConsumer:
 
 
 class _NullProducer:
-    def __init__(self, context: DriverContext, stream: int, consumers: list[_NullConsumer], latency: Latency | None, window: int | None) -> None:
+    def __init__(
+        self, context: DriverContext, stream: int, consumers: list[_NullConsumer], latency: Latency | None, window: int | None
+    ) -> None:
         self._context = context
         self._stream = stream
         self._consumers = consumers

@@ -119,13 +119,17 @@ def tail(burst: Burst, start: int) -> Burst:
 
 
 def plain_pool() -> PayloadPool:
-    return payloads.build_pool(buckets=None, message_size=128, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=False, max_size=None)
+    return payloads.build_pool(
+        buckets=None, message_size=128, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=False, max_size=None
+    )
 
 
 def mixed_pool() -> PayloadPool:
     edges = ((20, 32), (36, 40), (40, 300), (1024, 4096), (16 * 1024, 64 * 1024))
     buckets = [payloads.Bucket(name=f"{low}-{high}", low=low, high=high, weight=1) for low, high in edges]
-    return payloads.build_pool(buckets=buckets, message_size=None, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=True, max_size=None)
+    return payloads.build_pool(
+        buckets=buckets, message_size=None, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=True, max_size=None
+    )
 
 
 def context_of(subject: Subject, pool: PayloadPool, run: str | None = None) -> DriverContext:
@@ -144,7 +148,13 @@ def context_of(subject: Subject, pool: PayloadPool, run: str | None = None) -> D
 
 @contextmanager
 def rig(
-    subject: Subject, pool: PayloadPool | None = None, *, streams: int = 1, subscriptions: int = 1, consumers: int = 1, run: str | None = None
+    subject: Subject,
+    pool: PayloadPool | None = None,
+    *,
+    streams: int = 1,
+    subscriptions: int = 1,
+    consumers: int = 1,
+    run: str | None = None,
 ) -> Iterator[Rig]:
     """One topic with ``streams`` producers and, for each of ``subscriptions``, ``consumers`` consumers; closed and cleaned up at the end."""
     context = context_of(subject, pool or plain_pool(), run)
@@ -154,7 +164,9 @@ def rig(
     try:
         driver.prepare()
         made = Rig(driver, context.pool, context.nonce, subject.deadline)
-        made.consumers = driver.open_consumers([ConsumerSpec(index=i, topic=topic, subscription=subscription) for i, (subscription, _) in enumerate(places)])
+        made.consumers = driver.open_consumers(
+            [ConsumerSpec(index=i, topic=topic, subscription=subscription) for i, (subscription, _) in enumerate(places)]
+        )
         made.producers = driver.open_producers([ProducerSpec(stream=stream, topic=topic) for stream in range(streams)])
         made.acks = [[] for _ in made.producers]
         made.received = [[] for _ in made.consumers]

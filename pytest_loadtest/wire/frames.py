@@ -2,7 +2,8 @@
 
 A frame is a head of 32 bytes and a body, all little-endian::
 
-    magic u16 | kind u8 | version u8 | length u32 (of the whole frame) | run u32 | topic u32 | stream u32 | subscription u32 | consumer u32 | n u32
+    magic u16 | kind u8 | version u8 | length u32 (of the whole frame) | run u32 | topic u32 | stream u32 | subscription u32 | consumer
+    u32 | n u32
 
 ======================  ===================================================  ======================================================
 kind                    body                                                 meaning
@@ -102,7 +103,9 @@ def deliver(address: Address, seq: NDArray[np.int64], size: NDArray[np.int32], p
     return _messages(Kind.DELIVER, address, seq, size, payloads)
 
 
-def _messages(kind: Kind, address: Address, seq: NDArray[np.int64], size: NDArray[np.int32], payloads: Sequence[memoryview]) -> list[memoryview]:
+def _messages(
+    kind: Kind, address: Address, seq: NDArray[np.int64], size: NDArray[np.int32], payloads: Sequence[memoryview]
+) -> list[memoryview]:
     columns = [_bytes(seq, _SEQ), _bytes(size, _SIZE)]
     length = 12 * len(seq) + sum(map(len, payloads))
     return [_head(kind, address, len(seq), length), *columns, *payloads]

@@ -107,7 +107,8 @@ def write_run(folder: Path, run: Run, sent: Rows, received: Rows, *, workers: in
             manifest[kind] = _write_kind(folder, kind, {name: column[mine[kind]] for name, column in rows.items()}, f"gw{i}", chunk)
         streams, counts = np.unique(sent["stream"][mine["sent"]], return_counts=True)
         manifest["sent"]["streams"] = {
-            str(stream): [int(run.first[stream]), int(run.end[stream]) - 1, int(count)] for stream, count in zip(streams, counts, strict=True)
+            str(stream): [int(run.first[stream]), int(run.end[stream]) - 1, int(count)]
+            for stream, count in zip(streams, counts, strict=True)
         }
         (folder / f"gw{i}.manifest.json").write_text(json.dumps(manifest))
     return folder

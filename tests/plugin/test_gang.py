@@ -6,9 +6,12 @@ The load tests here ask for more than any machine can carry: the gang meets, the
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import pytest
-from .projects import Finished, Project
+
+if TYPE_CHECKING:
+    from .projects import Finished, Project
 
 HEAD = "import os, time, pytest\n"
 GATE = '@pytest.mark.load("huge")\ndef test_{name}(load): load.assert_slo()\n'

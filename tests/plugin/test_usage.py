@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
-from .projects import Project
+
+if TYPE_CHECKING:
+    from .projects import Project
 
 WRONG = """\
 name: wrong

@@ -7,15 +7,14 @@ not make it one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+from pytest_loadtest.drivers.loopback import LoopbackDriver
 from pytest_loadtest.errors import GeneratorLimited, NoData
 from pytest_loadtest.fleet import member
-from pytest_loadtest.drivers.loopback import LoopbackDriver
 from pytest_loadtest.quantities import MILLISECOND, SECOND
 from pytest_loadtest.samples import Status
 from pytest_loadtest.slo import Outcome
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 Report = Callable[[str, object], None]
 
 PATIENT = "generator: {sendDelayP99: 5s, stalled: 0.9, cpu: 5}"
-TRIPLES = 5
+TURNS = 6
 
 
 def profile(driver: str, *, rate: float, seconds: float, slo: str = "{endToEndLatency: {p50: 30s}}", generator: str = PATIENT, more: str = "") -> str:
@@ -48,50 +47,58 @@ slo: {slo}
 
 
 def test_a_delay_of_20_ms_shows_as_20_ms(bench: Bench, report: Report) -> None:
-    """Against control runs without delay, before and after, p50 differs by 20 ms within 1 ms; repeated while the controls differ from each other."""
+    """Against control runs without delay, p50 differs by 20 ms within 1 ms.
+
+    What else goes on in the machine only ever adds to a latency; so runs with and without delay take turns and the least p50 of each
+    counts, until they agree with the relay or the turns are over.
+    """
 
     def p50(delay: str) -> float:
         histogram = bench.run(profile(f"delay: {delay}", rate=500, seconds=1.2)).measurements.end_to_end
         assert histogram is not None
         return histogram.percentile(50) / MILLISECOND
 
-    differences: list[float] = []
-    controls = [p50("0ms")]
-    for number in range(1, TRIPLES + 1):
-        delayed = p50("20ms")
-        controls.append(p50("0ms"))
-        before, after = controls[-2:]
-        difference = delayed - (before + after) / 2
-        report(f"triple {number}", f"control {before:.3f} ms, delayed {delayed:.3f} ms, control {after:.3f} ms: difference {difference:.3f} ms")
-        if abs(before - after) <= 0.5:
-            differences.append(difference)
-            if abs(median(differences) - 20) <= 1:
-                break
-    assert differences, f"the controls never agreed: the machine is too busy to tell ({controls})"
-    assert median(differences) == pytest.approx(20, abs=1)
+    control, delayed = [], []
+    for turn in range(1, TURNS + 1):
+        control.append(p50("0ms"))
+        delayed.append(p50("20ms"))
+        report(f"turn {turn}: p50 without and with delay", f"{control[-1]:.3f} ms, {delayed[-1]:.3f} ms")
+        if abs(min(delayed) - min(control) - 20) <= 1:
+            break
+    assert min(delayed) - min(control) == pytest.approx(20, abs=1)
 
 
 def test_a_stall_of_2_s_shows_in_every_message_due_in_it(bench: Bench, report: Report) -> None:
-    """The latencies are those that arithmetic gives from the intended times: no coordinated omission."""
+    """The latencies are those that arithmetic gives from the intended times, p82 to p99: no coordinated omission.
+
+    The part of the run outside the stall is its own control: the run is repeated when the machine held messages up there. On a machine
+    that is never quiet a percentile may be off by as many messages as were held up, no more.
+    """
     text = profile("stall: {at: 4s, duration: 2s}, maxPendingMessages: 10000", rate=500, seconds=10)
-    judged = bench.quiet(lambda: bench.run(text), 100 * MILLISECOND, report)
-    sent, received = judged.samples("sent"), judged.samples("received")
-    # The relay's clock stands still from 4 s after the first message that it saw, which it saw after it was sent.
-    stalled, resumed = sent["sent"].min() + 4 * SECOND, sent["sent"].min() + 6 * SECOND
-    late = (received["intended"] >= stalled + 50 * MILLISECOND) & (received["intended"] < resumed)
-    assert late.sum() > 950
-    assert (received["received"][late] >= resumed).all()  # holds on any machine
+    for attempt in range(1, 4):
+        judged = bench.run(text)
+        sent, received = judged.samples("sent"), judged.samples("received")
+        # The relay's clock stands still from 4 s after the first message that it saw, which it saw just after it was sent.
+        stalled, resumed = sent["sent"].min() + 4 * SECOND, sent["sent"].min() + 6 * SECOND
+        late = (received["intended"] >= stalled + 50 * MILLISECOND) & (received["intended"] < resumed)
+        assert late.sum() > 950
+        assert (received["received"][late] >= resumed).all()  # true on any machine
+        undelayed = (received["received"] - received["intended"])[(received["intended"] < stalled - SECOND) | (received["intended"] >= resumed)]
+        held_up = float((undelayed > 20 * MILLISECOND).sum()) / len(received["seq"])
+        report(f"attempt {attempt}: held up outside the stall", f"{held_up:.2%}")
+        if held_up <= 0.001:
+            break
+    assert held_up <= 0.05, "the machine is too busy to tell anything"
     histogram = judged.measurements.end_to_end
     assert histogram is not None
     assert histogram.n == 5000
-    undelayed = received["received"] - received["intended"]
-    base = float(np.median(undelayed[~late]))
-    analytic = np.where((sent["intended"] >= stalled) & (sent["intended"] < resumed), resumed - sent["intended"], 0) + base
+    in_stall = (sent["intended"] >= stalled) & (sent["intended"] < resumed)
+    analytic = np.where(in_stall, resumed - sent["intended"], 0) + np.median(undelayed)
     for p in (82, 85, 90, 95, 97, 99):
-        expected = float(np.percentile(analytic, p, method="inverted_cdf"))
-        seen = histogram.percentile(p)
+        low, expected, high = np.percentile(analytic, [p - 100 * held_up, p, min(p + 100 * held_up, 100)], method="inverted_cdf").tolist()
+        tolerance, seen = max(0.05 * expected, 20 * MILLISECOND), histogram.percentile(p)
         report(f"p{p}", f"{seen / MILLISECOND:.1f} ms, analytic {expected / MILLISECOND:.1f} ms")
-        assert seen == pytest.approx(expected, abs=max(0.05 * expected, 20 * MILLISECOND))
+        assert low - tolerance <= seen <= high + tolerance
 
 
 def test_every_fault_is_counted_to_the_message(bench: Bench, report: Report) -> None:
@@ -200,7 +207,7 @@ def test_10_million_a_second_by_force_are_the_generators_fault(forced_bench: Ben
     counts, verdict = judged.measurements.counts, judged.load.verdict
     report("counts", counts)
     report("reasons", verdict.reasons)
-    assert counts.offered == 3_000_000
+    assert counts.offered == 2_000_000
     assert np.count_nonzero(judged.samples("sent")["status"] == Status.DROPPED) == counts.dropped
     assert judged.outcome is Outcome.GENERATOR_LIMITED
     assert "use --load-scale auto" in verdict.reasons[-1]
@@ -209,6 +216,6 @@ def test_10_million_a_second_by_force_are_the_generators_fault(forced_bench: Ben
 
 
 def ten_million() -> str:
-    """Default limits of the generator; 0.3 s, so that three million rows are made and no more."""
-    text = profile("maxPendingMessages: 100000", rate=10_000_000, seconds=0.3, generator="")
+    """Default limits of the generator; 0.2 s, so that two million rows are made and no more."""
+    text = profile("maxPendingMessages: 100000", rate=10_000_000, seconds=0.2, generator="")
     return text.replace("maxSendDelay: 60s", "maxSendDelay: 100ms").replace("drainTimeout: 1500ms", "drainTimeout: 10s")

@@ -27,7 +27,12 @@ def batch(first: int, count: int) -> Batch:
 def test_settings_cross_as_text_and_come_back():
     """What the profile says arrives in the relay, and what is left alone is not mentioned."""
     settings = LoopbackSettings(
-        delay=20 * MILLISECOND, stall=Stall(at=1_500_000, duration=2 * SECOND), capacity=5000.5, capacity_depth=7, lose_every=1000, swap_every=3
+        delay=20 * MILLISECOND,
+        stall=Stall(at=1_500_000, duration=2 * SECOND),
+        capacity=5000.5,
+        capacity_depth=7,
+        lose_every=1000,
+        swap_every=3,
     )
     text = what.relay_settings(settings)
     assert text == {
@@ -39,7 +44,15 @@ def test_settings_cross_as_text_and_come_back():
         "loseEvery": "1000",
         "swapEvery": "3",
     }
-    wanted = Faults(delay=20 * MILLISECOND, stall_at=1_500_000, stall_duration=2 * SECOND, capacity=5000.5, capacity_depth=7, lose_every=1000, swap_every=3)
+    wanted = Faults(
+        delay=20 * MILLISECOND,
+        stall_at=1_500_000,
+        stall_duration=2 * SECOND,
+        capacity=5000.5,
+        capacity_depth=7,
+        lose_every=1000,
+        swap_every=3,
+    )
     assert what.parse(text) == wanted
 
 

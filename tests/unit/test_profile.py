@@ -199,7 +199,11 @@ def test_document_reads_back(text: str) -> None:
     found = loads(text)
     again = profile.from_document(json.loads(json.dumps(found.document())))
     assert again.document() == found.document()
-    assert (again.test_duration, again.warmup_duration, again.driver.window(3)) == (found.test_duration, found.warmup_duration, found.driver.window(3))
+    assert (again.test_duration, again.warmup_duration, again.driver.window(3)) == (
+        found.test_duration,
+        found.warmup_duration,
+        found.driver.window(3),
+    )
 
 
 def test_secrets_stay_out_of_results() -> None:

@@ -131,7 +131,10 @@ WRONG_VALUES = [
     ("generator: {cpu: 0}", "5:18: generator.cpu: 0 must be above 0"),
     ("keyDistributor: RANDOM", "5:17: keyDistributor: 'RANDOM' is none of its values (did you mean RANDOM_NANO?)"),
     ("driver: {name: mqtt, qos: 3}", "5:27: driver.qos: 3 is none of its values (known: 0, 1, 2)"),
-    ("driver: {name: mqtt, keepAlive: 500ms}", "5:33: driver.keepAlive: 500 ms is not a whole number of seconds (MQTT counts this in whole seconds)"),
+    (
+        "driver: {name: mqtt, keepAlive: 500ms}",
+        "5:33: driver.keepAlive: 500 ms is not a whole number of seconds (MQTT counts this in whole seconds)",
+    ),
     (
         "driver: {name: pulsar, batchingMaxBytes: 1 XB}",
         "5:42: driver.batchingMaxBytes: '1 XB' is not a size (write bytes, or a number and B, KB, MB or GB (1KB is 1024 bytes))",
@@ -142,7 +145,10 @@ WRONG_VALUES = [
         "broker: {settings: {maxMessageSize: 1MB}}",
         "5:37: broker.settings.maxMessageSize: '1MB' is not a number of bytes (write 5242880)",
     ),
-    ("target: {url: mqtt://a}", "5:15: target.url: 'mqtt://a' is not for the driver pulsar (write pulsar://host:port, or another driver.name)"),
+    (
+        "target: {url: mqtt://a}",
+        "5:15: target.url: 'mqtt://a' is not for the driver pulsar (write pulsar://host:port, or another driver.name)",
+    ),
 ]
 
 
@@ -159,15 +165,30 @@ WRONG_MIXES = [
     ('  "0-256": 1e3', "5:12: messageSizeDistribution.0-256: '1e3' is text, not a whole number (write 1000)"),
     ("  {}", "5:3: messageSizeDistribution is empty (give it a value, or remove the key)"),
     ("  []", "5:3: messageSizeDistribution: a list is not a mapping"),
-    ('  "256-0": 1', "5:3: messageSizeDistribution.256-0: size range '256-0' is empty (it holds sizes from 256 up to, but without, 0; the larger goes second)"),
-    ('  "64-64": 1', "5:3: messageSizeDistribution.64-64: size range '64-64' is empty (it holds sizes from 64 up to, but without, 64; the larger goes second)"),
+    (
+        '  "256-0": 1',
+        "5:3: messageSizeDistribution.256-0: size range '256-0' is empty (it holds sizes from 256 up to, but without, 0; the larger goes second)",
+    ),
+    (
+        '  "64-64": 1',
+        "5:3: messageSizeDistribution.64-64: size range '64-64' is empty (it holds sizes from 64 up to, but without, 64; the larger goes second)",
+    ),
     ('  "big": 1', "5:3: messageSizeDistribution.big: 'big' is not a size range (write two sizes, as in 1KB-4KB)"),
     ('  "1-2-3": 1', "5:3: messageSizeDistribution.1-2-3: '1-2-3' is not a size range (write two sizes, as in 1KB-4KB)"),
-    ('  "0-1KB": 1\n  "1000-2000": 1', "6:3: size range '1000-2000' overlaps '0-1KB' (ranges may meet, not overlap: the high end is outside)"),
-    ('  "1000-2000": 1\n  "0-1KB": 1', "5:3: size range '1000-2000' overlaps '0-1KB' (ranges may meet, not overlap: the high end is outside)"),
+    (
+        '  "0-1KB": 1\n  "1000-2000": 1',
+        "6:3: size range '1000-2000' overlaps '0-1KB' (ranges may meet, not overlap: the high end is outside)",
+    ),
+    (
+        '  "1000-2000": 1\n  "0-1KB": 1',
+        "5:3: size range '1000-2000' overlaps '0-1KB' (ranges may meet, not overlap: the high end is outside)",
+    ),
     ('  "0-10": 1', "5:3: size range '0-10' holds no size of 16 B or more, which the envelope takes (end it above 16)"),
     ('  "6MB-7MB": 1', "5:3: size range '6MB-7MB' starts above what the broker takes, 5241856 B (remove it)"),
-    ("  0-256: 1\nmessageSize: 100", "6:1: messageSizeDistribution and messageSize exclude each other (keep one, e.g. messageSizeDistribution)"),
+    (
+        "  0-256: 1\nmessageSize: 100",
+        "6:1: messageSizeDistribution and messageSize exclude each other (keep one, e.g. messageSizeDistribution)",
+    ),
 ]
 
 
@@ -290,7 +311,9 @@ def test_objectives_that_cannot_be_judged(driver: str, slo: str, line: str) -> N
 
 def test_percentile_out_of_range() -> None:
     """p100 and more are no percentiles."""
-    assert "p.yaml:5:25: slo.endToEndLatency.p101: percentile 101 is out of range" in problems(LEAST + "slo: {endToEndLatency: {p101: 5ms}}\n")
+    assert "p.yaml:5:25: slo.endToEndLatency.p101: percentile 101 is out of range" in problems(
+        LEAST + "slo: {endToEndLatency: {p101: 5ms}}\n"
+    )
 
 
 def test_all_at_once() -> None:
@@ -317,7 +340,9 @@ target: {url: pulsar://x}
 
 def test_wrong_value_hides_nothing_else() -> None:
     """A check between keys still runs when other keys are wrong, and does not speak of those that are."""
-    found = problems(f"{LEAST}topics: x\ndriver: {{name: mqtt, qos: 7}}\nslo: {{publishLatency: {{p50: 1s}}, outOfOrder: 0}}\nconsumerPerSubscription: 2\n")
+    found = problems(
+        f"{LEAST}topics: x\ndriver: {{name: mqtt, qos: 7}}\nslo: {{publishLatency: {{p50: 1s}}, outOfOrder: 0}}\nconsumerPerSubscription: 2\n"
+    )
     assert [line.split(":")[1:3] for line in found.splitlines()] == [["5", "9"], ["6", "27"], ["7", "34"]]
 
 
@@ -360,7 +385,13 @@ def test_payload_file_missing_or_of_another_size(tmp_path: Path) -> None:
 
 
 KEYS = st.sampled_from(["name", "topics", "driver", "slo", "messageSize", "target", "broker", "qos", "p99", "loss", "scalable", "url", "x"])
-SCALARS = st.none() | st.booleans() | st.integers(-3, 300) | st.floats() | st.sampled_from(["1e6", "pulsar", "mqtt", "5s", "99%", "1KB", "", "0-9"])
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 300)
+    | st.floats()
+    | st.sampled_from(["1e6", "pulsar", "mqtt", "5s", "99%", "1KB", "", "0-9"])
+)
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=12)
 
 

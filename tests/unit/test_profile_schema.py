@@ -49,7 +49,9 @@ def test_profiles_say_their_purpose(file: Path) -> None:
     assert editor == "# yaml-language-server: $schema=schema.json"
 
 
-@pytest.mark.parametrize(("name", "rate", "duration", "warmup"), [("prod-2m", 2.5e6, HOUR, 5 * MINUTE), ("soak-24h", 2e6, 24 * HOUR, 10 * MINUTE)])
+@pytest.mark.parametrize(
+    ("name", "rate", "duration", "warmup"), [("prod-2m", 2.5e6, HOUR, 5 * MINUTE), ("soak-24h", 2e6, 24 * HOUR, 10 * MINUTE)]
+)
 def test_production_profiles(name: str, rate: float, duration: int, warmup: int) -> None:
     """The production mix is the one that was measured: its topics, clients, weights, rate and phases."""
     found = profile.load(profile.find(name, FOLDER))

@@ -38,7 +38,10 @@ def test_a_scaled_run_says_so() -> None:
 def test_the_target_is_named_with_what_decides_results() -> None:
     """A stand-in says that it is none; settings that the client lacks are listed."""
     assert starting(lines(document()), "target") == "  target     Pulsar 4.2.4 (process, pulsar://127.0.0.1:6650) · journalSyncData=false"
-    facts = {"broker": {"name": "pulsar-lite", "version": "1", "mode": "embedded", "evidence": False}, "driver": {"not_applied": {"a": "why"}}}
+    facts = {
+        "broker": {"name": "pulsar-lite", "version": "1", "mode": "embedded", "evidence": False},
+        "driver": {"not_applied": {"a": "why"}},
+    }
     found = lines(document(facts=facts))
     assert "a stand-in, no evidence about the real broker" in starting(found, "target")
     assert starting(found, "not set") == "  not set    a: why"

@@ -40,7 +40,10 @@ def test_a_good_run_meets_everything() -> None:
 
 def test_a_miss_says_observed_bound_how_far_over_and_on_how_many() -> None:
     """One line is enough to know what happened."""
-    assert finding({"endToEndLatency": {"max": "15ms"}}, made()).text == "endToEndLatency.max 20.0 ms > 15.0 ms: over by 33 % (100 000 samples)"
+    assert (
+        finding({"endToEndLatency": {"max": "15ms"}}, made()).text
+        == "endToEndLatency.max 20.0 ms > 15.0 ms: over by 33 % (100 000 samples)"
+    )
     run = made(counts={"lost": 1020, "received": 98_980, "received_in_time": 50_300})
     assert finding({"loss": 0}, run).text == "loss 1 020 > 0: 1 020 too many (1 020 of 100 000 deliveries)"
     assert finding({"loss": "0.01%"}, run).text == "loss 1.02 % > 0.01 %: 102 times the bound (1 020 of 100 000 deliveries)"
@@ -128,7 +131,10 @@ def test_without_evidence_about_the_generator_nothing_is_met(missing: dict[str, 
         ({"own_send_delay": spread(0, 312)}, "own send delay p99 309 ms > 100 ms (generator.sendDelayP99)"),
         ({"workers": (worker(cpu=0.5), worker(cpu=1.02, name="gw1"))}, "worker gw1 used 1.02 cores > 0.95 (generator.cpu)"),
         ({"workers": (worker(1.0), worker(1.2, name="gw1"))}, "worker gw1 used 1.20 cores > 0.95 (generator.cpu), and so did 1 more"),
-        ({"workers": (worker(stalled=2_000 * MS),)}, "worker gw0 woke up late for 20 % of the run > 10 % (generator.stalled), once by 2.00 s"),
+        (
+            {"workers": (worker(stalled=2_000 * MS),)},
+            "worker gw0 woke up late for 20 % of the run > 10 % (generator.stalled), once by 2.00 s",
+        ),
     ],
 )
 def test_a_slow_generator_is_named_with_evidence_and_remedy(changed: dict[str, Any], evidence: str) -> None:

@@ -22,7 +22,9 @@ def subject(driver, window=None) -> Subject:
 
 
 def null_driver(clock, **options) -> NullDriver:
-    context = DriverContext(target=NOWHERE, settings=None, clock=clock, run="run", nonce=7, worker="gw0", topics=(TOPIC,), pool=plain_pool())
+    context = DriverContext(
+        target=NOWHERE, settings=None, clock=clock, run="run", nonce=7, worker="gw0", topics=(TOPIC,), pool=plain_pool()
+    )
     return NullDriver(context, **options)
 
 

@@ -22,7 +22,13 @@ def test_a_pair_never_shows_different_values_alike(unit: str, bound: int, off: i
 
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
-    [(0.99, "ratio", "99 %"), (0.0001, "ratio", "0.01 %"), (12_345, "messages", "12 345"), (83e6, "ns", "83.0 ms"), (5000, "msg/s", "5 000 msg/s")],
+    [
+        (0.99, "ratio", "99 %"),
+        (0.0001, "ratio", "0.01 %"),
+        (12_345, "messages", "12 345"),
+        (83e6, "ns", "83.0 ms"),
+        (5000, "msg/s", "5 000 msg/s"),
+    ],
 )
 def test_values_read_as_their_unit(value: float, unit: str, text: str) -> None:
     """A share is a percentage, a count exact."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pytest_loadtest.drivers._base import DriverContext, TargetAddress
-from pytest_loadtest.engine.progress import Progress
 from pytest_loadtest.engine.recorder import Recorder
 from pytest_loadtest.engine.run import Engine
 from pytest_loadtest.fleet.drain import Drain
@@ -22,6 +21,9 @@ from pytest_loadtest.plan import Phase
 from pytest_loadtest.quantities import SECOND
 from pytest_loadtest.testing import FakeClock, NullDriver
 from pytest_loadtest.topology import Topology
+
+if TYPE_CHECKING:
+    from pytest_loadtest.engine.progress import Progress
 
 Columns = dict[str, NDArray[Any]]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from pytest_loadtest.hdr import histogram
 from pytest_loadtest.pacing import Pacer
@@ -14,6 +14,9 @@ from pytest_loadtest.quantities import MILLISECOND, SECOND
 from pytest_loadtest.samples import Status
 
 from .rig import drive
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def known(seq: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,0 +1,8 @@
+"""``python -m pytest_loadtest``; see :mod:`pytest_loadtest.cli`."""
+
+import sys
+
+from pytest_loadtest.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

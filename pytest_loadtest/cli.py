@@ -1,0 +1,172 @@
+"""``python -m pytest_loadtest {doctor,calibrate,aggregate}``: what is done outside a pytest session.
+
+Exit status, the same for all commands: see :data:`STATUSES`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_loadtest.errors import BrokenRun, GeneratorLimited, LoadtestError, NoData, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+OK, MISSED, USAGE, NO_DATA = 0, 1, 2, 3
+STATUSES = """\
+exit status:
+  0  done; every objective met
+  1  doctor --fix: something is left to do by hand; aggregate: an objective was missed
+  2  the command line is wrong, or names no run
+  3  no data, or generator-limited: nothing can be said
+With several runs, the highest of 0, 1 and 3.
+"""
+_OUTCOMES = {"met": OK, "missed": MISSED}
+KEYS = ("pulsar", "mqtt-qos0", "mqtt-qos1", "mqtt-qos2", "loopback")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit status. argparse exits with 2 by itself."""
+    options = _parser().parse_args(arguments)
+    try:
+        status: int = options.command(options)
+    except LoadtestError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USAGE if isinstance(error, UsageError) else NO_DATA
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m pytest_loadtest", description="Load tests, outside pytest.", epilog=STATUSES, formatter_class=raw)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: Any, purpose: str, examples: str) -> argparse.ArgumentParser:
+        lines = "\n".join(f"  python -m pytest_loadtest {name}{example}" for example in examples.splitlines())
+        made = commands.add_parser(
+            name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.", epilog=f"examples:\n{lines}\n\n{STATUSES}", formatter_class=raw
+        )
+        made.set_defaults(command=run)
+        return made
+
+    doctor = command("doctor", _doctor, "show what this machine has for load tests, and what each missing thing costs", "\n --fix")
+    doctor.add_argument("--fix", action="store_true", help="install what is missing (Debian packages, when root) and fetch Pulsar's jars")
+    calibrate = command("calibrate", _calibrate, "measure this machine's CPU cost of a message, for plans and --load-scale auto", "\n --driver mqtt-qos1")
+    calibrate.add_argument("--driver", action="append", choices=KEYS, help="only this one; may be given several times; ten to thirty seconds each")
+    again = " .loadtest/SESSION\n RUN_DIR --spark-master spark://host:7077\n RUN_DIR --spark-conf spark.driver.memory=8g"
+    aggregate = command("aggregate", _aggregate, "aggregate and judge runs again from their samples, without new load", again)
+    _add_aggregate(aggregate)
+    return parser
+
+
+def _add_aggregate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_dir", metavar="RUN_DIR", type=Path, help="a run's folder (it holds run.json), or one with several runs below it")
+    parser.add_argument("--spark-master", metavar="URL", help="Spark master (default: local[*])")
+    parser.add_argument("--spark-remote", metavar="URL", help="Spark Connect server, sc://host:port")
+    parser.add_argument("--spark-conf", metavar="KEY=VALUE", action="append", default=[], type=_pair, help="Spark setting; may be given several times")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise argparse.ArgumentTypeError(f"{text!r}: write KEY=VALUE")
+    return key, value
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+# --- doctor
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from pytest_loadtest import doctor
+
+    found = doctor.collect()
+    _say(doctor.render(doctor.rows(found)))
+    if not options.fix:
+        return OK
+    _say("")
+    done = doctor.fix(found, _say)
+    _say("nothing is left to do" if done else "not everything could be done here: see above")
+    return OK if done else MISSED
+
+
+# --- calibrate
+
+
+def _calibrate(options: argparse.Namespace) -> int:
+    from pytest_loadtest import calibrate
+
+    measured, failed = {}, 0
+    for key in dict.fromkeys(options.driver or KEYS):
+        try:
+            measured[key] = calibrate.calibrate(key, _say)
+        except BrokenRun as error:
+            failed += 1
+            print(f"{key}: not measured: {error}", file=sys.stderr, flush=True)
+    if measured:
+        path = calibrate.keep(measured)
+        _say("\n".join(["", *calibrate.table(measured), f"kept in {path}"]))
+    return NO_DATA if failed and (options.driver or not measured) else OK
+
+
+# --- aggregate
+
+
+def _aggregate(options: argparse.Namespace) -> int:
+    folders = runs_in(options.run_dir)
+    from pytest_loadtest.pipeline.session import SparkHost
+
+    logs = Path(tempfile.mkdtemp(prefix="pytest-loadtest-spark-"))
+    host = SparkHost(logs, dict(options.spark_conf), options.spark_master, options.spark_remote)
+    try:
+        session = host.session()  # where it cannot start, its log stays: the error names it
+        status = max(_judge(session, folder) for folder in folders)
+    finally:
+        host.stop()
+    shutil.rmtree(logs, ignore_errors=True)
+    return status
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """The run folder itself, or every one below it, in order of name.
+
+    :raises UsageError: there is none.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder")
+    root = Path(os.path.abspath(folder))  # noqa: PTH100  # as results name it: absolute, symbolic links left as they are
+    found = [root] if (root / "run.json").is_file() else sorted(path.parent for path in root.rglob("run.json"))
+    if not found:
+        raise UsageError(f"{folder}: no run here or below; a run's folder holds run.json, and a report names it after 'results'")
+    return found
+
+
+def _judge(session: SparkSession, folder: Path) -> int:
+    from pytest_loadtest.fleet.judge import judge, read_run
+    from pytest_loadtest.report.terminal import lines
+
+    try:
+        if not read_run(folder).get("ended"):
+            raise NoData("the load of this run did not come to its end; results.json, where there is one, says why")
+        _, document = judge(session, folder)
+    except BrokenRun as error:
+        outcome = "generator-limited" if isinstance(error, GeneratorLimited) else "no data"
+        _say(f"{folder}: {outcome.upper()}\n  {error}")
+        return NO_DATA
+    _say("\n".join(lines(document, unicode=_unicode())))
+    return _OUTCOMES.get(document["verdict"]["outcome"], NO_DATA)
+
+
+def _unicode() -> bool:
+    return (sys.stdout.encoding or "").lower().startswith("utf")

@@ -1,0 +1,217 @@
+"""A fleet of two processes, one that only sends and one that only receives, so that the CPU time of each can be told apart.
+
+They take the path of every worker (:func:`~pytest_loadtest.fleet.member.take_part`), recording included; nothing is aggregated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import queue
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_loadtest.drivers._base import TargetAddress
+from pytest_loadtest.errors import NoData
+from pytest_loadtest.fleet.coordinator import Coordinator
+from pytest_loadtest.fleet.drain import Drain
+from pytest_loadtest.fleet.link import Key, Link, Message
+from pytest_loadtest.fleet.member import take_part
+from pytest_loadtest.fleet.orders import Order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from multiprocessing.connection import Connection
+    from pathlib import Path
+
+    from pytest_loadtest.brokers._base import Broker
+    from pytest_loadtest.fleet.coordinator import Run
+    from pytest_loadtest.plan import Phase, Plan
+
+SENDER, RECEIVER = WORKERS = ("sender", "receiver")  # ranks 0 and 1: where a plan of one producer and one consumer puts them
+START_IN = 100_000_000  # ns from the decision to start until the first message is due
+JOIN_SECONDS = 10.0
+_MEASURED = "cpu"  # the one message that the coordinator does not know
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What the measured phase of one run took: messages, and CPU time in ns of sender, receiver and broker."""
+
+    sent: int
+    received: int
+    sender: int
+    receiver: int
+    broker: int
+
+
+class Pair:
+    """The two processes and what conducts them, for any number of runs against one broker.
+
+    :param broker_cpu: CPU time that the broker's process has used so far, ns.
+    """
+
+    def __init__(self, broker: Broker, folder: Path, broker_cpu: Callable[[], int]) -> None:
+        self._broker, self._folder, self._broker_cpu = broker, folder, broker_cpu
+        self._coordinator = Coordinator(self, self._send, time.monotonic_ns, lambda: None)
+        self._inbox: queue.SimpleQueue[tuple[str, int | None]] = queue.SimpleQueue()  # worker, its CPU time or None where it failed
+        self._plan: Plan | None = None
+        self._runs = self._broker_spent = 0
+        context = multiprocessing.get_context("spawn")  # pulsar-client must not be used across a fork
+        pipes = {worker: context.Pipe() for worker in WORKERS}
+        self._pipes: dict[str, Connection] = {worker: here for worker, (here, _) in pipes.items()}
+        self._processes = [context.Process(target=work, args=(pipes[worker][1], rank), daemon=True) for rank, worker in enumerate(WORKERS)]
+        for process in self._processes:
+            process.start()
+        for worker in WORKERS:
+            pipes[worker][1].close()  # ours of the child's end, or its death would not be seen
+            self._coordinator.join(worker)
+            threading.Thread(target=self._listen, args=(worker,), name=f"loadtest-{worker}", daemon=True).start()
+
+    def run(self, plan: Plan) -> Spent:
+        """Drive one plan of one producer and one consumer.
+
+        :raises BrokenRun: it came to no end, or less than half of it arrived.
+        """
+        self._plan, key = plan, (self._runs, 1)
+        self._runs += 1
+        self._tell(("begin", key, None))
+        spent = dict(self._inbox.get() for _ in WORKERS)
+        run, sender, receiver = self._coordinator.runs.get(key), spent.get(SENDER), spent.get(RECEIVER)
+        if run is None or run.error is not None or sender is None or receiver is None:
+            raise (run and run.error) or NoData("a process that drove load ended")
+        sent, received = run.progress[SENDER].sent, run.progress[RECEIVER].received
+        if received < plan.measure.total / 2:
+            raise NoData(f"{received} of {plan.measure.total} messages arrived")
+        return Spent(sent=sent, received=received, sender=sender, receiver=receiver, broker=self._broker_spent)
+
+    def close(self) -> None:
+        """End both processes."""
+        self._coordinator.close()
+        self._tell(("quit", None, None))
+        for process in self._processes:
+            process.join(JOIN_SECONDS)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+    # --- what the coordinator asks; see :class:`~pytest_loadtest.fleet.coordinator.Conducting`
+
+    def meeting(self, run: Run, name: str, payloads: Sequence[Any]) -> Sequence[Any]:
+        assert self._plan is not None
+        if run.members != list(WORKERS):
+            raise NoData("a process that drives load ended")
+        if name == "order":
+            return [self._order(self._plan, rank) for rank in range(len(WORKERS))]
+        if name.startswith("start "):
+            return [self._start(run, self._plan.phases[payloads[0]])] * len(payloads)
+        if name == "closed":
+            self._broker_spent += self._broker_cpu()
+        return [None] * len(payloads)
+
+    def check(self, run: Run) -> None:
+        if (failure := self._broker.failure()) is not None:
+            raise NoData(f"{self._broker.facts.describe()} went away: {failure}")
+
+    def show(self, run: Run) -> None:
+        """Nobody looks."""
+
+    def gave_up(self, run: Run, error: Exception) -> None:
+        """:meth:`run` raises it."""
+
+    def _order(self, plan: Plan, rank: int) -> Order:
+        facts, profile = self._broker.facts, plan.profile
+        return Order(
+            run=f"calibrate-{self._runs}", nonce=self._runs, worker=WORKERS[rank], profile=profile, payload_file=None,
+            assignment=plan.assignments[rank], phases=plan.phases, topics=plan.topology.topic_specs(),
+            target=TargetAddress(url=facts.url, admin_url=facts.admin_url), folder=self._folder / f"run-{self._runs}",
+            ordered=profile.ordered,
+        )  # fmt: skip
+
+    def _start(self, run: Run, phase: Phase) -> int:
+        assert self._plan is not None
+        run.drain = Drain(phase.name, len(WORKERS), self._plan.topology.subscriptions, self._plan.profile.drain_timeout)
+        if phase.recorded:
+            self._broker_spent = -self._broker_cpu()
+        return time.monotonic_ns() + START_IN
+
+    # --- pipes
+
+    def _tell(self, message: Message) -> None:
+        with self._coordinator.lock:  # a pipe takes one message at a time
+            for worker in WORKERS:
+                self._send(worker, message)
+
+    def _send(self, worker: str, message: Message) -> None:
+        with contextlib.suppress(OSError):  # it is gone: its listener says so
+            self._pipes[worker].send(message)
+
+    def _listen(self, worker: str) -> None:
+        while True:
+            try:
+                name, key, payload = self._pipes[worker].recv()
+            except (EOFError, OSError):
+                self._coordinator.leave(worker, "its process ended")
+                self._inbox.put((worker, None))
+                return
+            if name == _MEASURED:
+                self._inbox.put((worker, payload))
+            else:
+                self._coordinator.receive(worker, (name, key, payload))
+
+
+def work(pipe: Connection, rank: int) -> None:
+    """The main function of one of the processes: take part in every run that is begun, until told to quit."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
+    inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(pipe, inbox), daemon=True).start()
+    while True:
+        name, key, _ = inbox.get()
+        if name in ("quit", "closed"):
+            return
+        if name == "begin":
+            assert key is not None
+            pipe.send((_MEASURED, key, _take_part(pipe, inbox, key, lead=rank == 0)))
+
+
+def _receive(pipe: Connection, inbox: queue.SimpleQueue[Message]) -> None:
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            inbox.put(pipe.recv())
+    inbox.put(("closed", None, None))
+
+
+def _take_part(pipe: Connection, inbox: queue.SimpleQueue[Message], key: Key, *, lead: bool) -> int | None:
+    """CPU time of the last phase, ns; None where the run failed, which the coordinator has been told."""
+    link = TimedLink(pipe.send, inbox, key)
+    pipe.send(("arrive", key, None))
+    while True:  # until both are there; what is left of an earlier run is passed by
+        name, of, _ = inbox.get()
+        if name == "closed":
+            return None
+        if name == "role" and of == key:
+            break
+    with contextlib.suppress(Exception):
+        take_part(link, None, lead=lead)  # type: ignore[arg-type]  # the order needs no request here
+        pipe.send(("finished", key, None))
+        return link.spent
+    return None
+
+
+class TimedLink(Link):
+    """Takes the process's CPU time from the beginning of a phase to its end: connecting and closing are not the messages' cost."""
+
+    spent = 0
+
+    def begin(self, phase: str) -> None:
+        super().begin(phase)
+        self.spent = -time.process_time_ns()
+
+    def ended(self) -> bool:
+        over = super().ended()
+        if over:
+            self.spent += time.process_time_ns()
+        return over

@@ -1,0 +1,191 @@
+"""Whole runs on the loopback: same load whatever the workers, four outcomes, and what is written about them.
+
+Every pytest run that aggregates starts a JVM, so each is asked many things.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import threading
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pytest_loadtest.report.document import schema
+
+from .projects import Project
+
+TESTS = """\
+import pytest
+from pytest_loadtest import ms
+
+@pytest.mark.load("mix")
+def test_met(load):
+    load.assert_slo()
+    assert load.lost == 0
+    assert load.end_to_end.p50 <= ms(30_000)
+
+@pytest.mark.load("mix")
+def test_plain_assert(load):
+    assert load.end_to_end.p50 <= ms(0.0001)
+
+@pytest.mark.load("missed")
+def test_missed(load):
+    load.assert_slo()
+
+@pytest.mark.load("rare")
+def test_too_few_samples(load):
+    load.assert_slo()
+
+@pytest.mark.load("bare")
+def test_no_objectives(load):
+    load.assert_slo()
+
+@pytest.mark.load("mix", live=True)
+def test_live(load):
+    load.start().assert_slo()
+
+@pytest.mark.load("rare", live=True)
+def test_live_no_data(load):
+    load.start()
+
+@pytest.mark.load("mix", live=True)
+def test_started_twice(load):
+    load.start()
+    load.start()
+
+@pytest.mark.timeout(3)
+@pytest.mark.load("long")
+def test_longer_than_its_timeout(load): ...
+
+def test_ordinary(): ...
+"""
+SIZES = 'messageSizeDistribution: {"32-128": 5, "128-1KB": 3, "1KB-4KB": 1}\nuseRandomizedPayloads: true\nrandomBytesRatio: 0.5'
+
+
+@pytest.fixture
+def outcomes(project: Project) -> Project:
+    """A project with a test for every outcome."""
+    project.profile("mix", rate=800, duration="2s", size=SIZES, more="warmupDuration: 500ms")
+    project.profile("missed", duration="500ms", slo="{endToEndLatency: {p50: 1us}, throughput: 200000}")
+    project.profile("rare", duration="500ms", slo="{endToEndLatency: {p99.9: 10s}}")
+    project.profile("bare", duration="500ms", slo="{}")
+    project.profile("long", duration="5min", slo="{throughput: 1%}")
+    project.write("test_it.py", TESTS)
+    return project
+
+
+def sent(project: Project, test: str) -> list[pa.Table]:
+    """What each session so far has sent in a test: stream, seq, bucket and size, sorted."""
+    folders = [folder for folder in project.runs() if f"{test}-" in str(folder)]
+    order = [(name, "ascending") for name in ("stream", "seq")]
+    return [pa.concat_tables(pq.read_table(p).select(["stream", "seq", "bucket", "size"]) for p in (f / "sent").glob("*.parquet")).sort_by(order)
+            for f in folders]  # fmt: skip
+
+
+def test_outcomes_and_streams(outcomes: Project) -> None:
+    """Each outcome is what pytest says of it, with one worker as with three, and both send the same messages."""
+    seen = {}
+    for workers in ("-n0", "-n3"):
+        run = outcomes.run(workers, "--load-scale", "0.5", "--load-duration", "1s", "-p", "no:cacheprovider")
+        seen[workers] = run
+        assert run.ret == pytest.ExitCode.TESTS_FAILED
+        assert run.outcomes == {"passed": 3, "failed": 2, "error": 5}
+        kinds = {case.get("name"): [child.tag for child in case if child.tag in ("failure", "error")] for case in run.junit}
+        assert kinds == {
+            "test_met": [], "test_live": [], "test_ordinary": [], "test_plain_assert": ["failure"], "test_missed": ["failure"],
+            "test_too_few_samples": ["error"], "test_no_objectives": ["error"], "test_live_no_data": ["error"], "test_started_twice": ["error"],
+            "test_longer_than_its_timeout": ["error"],
+        }  # fmt: skip
+        _told(run.out)
+        properties = run.properties("test_met")
+        assert properties["load.outcome"] == "met"
+        assert properties["load.scaled"].startswith("×0.5")
+        assert (properties["load.sent"], properties["load.lost"]) == ("400", "0")
+        assert run.properties("test_missed")["load.outcome"] == "missed"
+        assert run.properties("test_live_no_data")["load.outcome"] == "no data"
+        _documents(run.documents, 1 if workers == "-n0" else 3)
+    for test in ("test_met", "test_missed"):
+        alone, together = sent(outcomes, test)
+        assert alone.num_rows == (400 if test == "test_met" else 125)
+        assert alone.equals(together)
+    assert len(set(sent(outcomes, "test_met")[0]["bucket"].to_pylist())) == 3
+    assert set(tree(outcomes.runs()[0], "gw0")) == set(tree(outcomes.runs()[0], "main"))
+
+
+def _told(out: str) -> None:
+    assert out.count("= load tests =") == 1
+    assert out.count("test_met · profile mix · MET") == 1
+    assert "2 of 7 objectives missed" in out or "objectives missed (profile missed, scaled ×0.5" in out
+    assert "SCALED ×0.5" in out
+    assert "FAILED test_it.py::test_missed" in out
+    assert "ERROR test_it.py::test_live_no_data" in out
+    assert "has no objectives" in out
+    assert "end-to-end p50" in out  # the plain assert says what and by how much
+
+
+def _documents(documents: dict[str, dict[str, Any]], workers: int) -> None:
+    validator = jsonschema.Draft202012Validator(schema())
+    for document in documents.values():
+        validator.validate(document)
+    assert {name: document["verdict"]["outcome"] for name, document in documents.items()} == {
+        "test_met": "met", "test_plain_assert": "met", "test_live": "met", "test_started_twice": "met", "test_missed": "missed",
+        "test_no_objectives": "met", "test_too_few_samples": "no data", "test_live_no_data": "no data", "test_longer_than_its_timeout": "no data",
+    }  # fmt: skip
+    met = documents["test_met"]
+    assert met["scale"]["factor"] == 0.5
+    assert set(met["scale"]["changes"]) == {"rate", "measured phase"}
+    assert met["plan"]["workers"] == len(met["measurements"]["workers"]) == workers
+    assert met["broker"]["name"] == "loopback"
+
+
+def tree(folder: Path, worker: str) -> list[str]:
+    """The files of a run folder, with a worker's name in place of every worker's."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and worker in path.name or path.suffix == ".hlog")
+
+
+def test_on_a_terminal_with_one_worker(project: Project) -> None:
+    """On a terminal the live line is rewritten in place while one xdist worker drives load."""
+    project.profile("two", duration="2s")
+    project.write("test_it.py", 'import pytest\n@pytest.mark.load("two")\ndef test_met(load): load.assert_slo()\n')
+    ours, theirs = pty.openpty()
+    process = project.start("-n1", "-p", "no:cacheprovider", stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    seen: list[bytes] = []
+    reader = threading.Thread(target=_read, args=(ours, seen))
+    reader.start()
+    run = project.finish(process)
+    reader.join(10)
+    os.close(ours)
+    text = b"".join(seen).decode()
+    assert run.ret == 0, text
+    assert "\rload two  measure" in text or "\r\x1b[2Kload two  measure" in text, text
+    assert "send delay p99" in text
+
+
+def _read(terminal: int, seen: list[bytes]) -> None:
+    while True:
+        try:
+            data = os.read(terminal, 65536)
+        except OSError:  # the other side is closed
+            return
+        if not data:
+            return
+        seen.append(data)
+
+
+def test_without_xdist_and_with_auto_scale(project: Project) -> None:
+    """-p no:xdist drives load in the one process; auto leaves alone what this machine can carry; results lie where load_results says."""
+    project.profile("two", rate=300)
+    project.write("test_it.py", 'import pytest\n@pytest.mark.load("two")\ndef test_met(load): load.assert_slo()\n')
+    run = project.run("-p", "no:xdist", "--load-scale", "auto", "-o", "load_results=out/results")
+    assert run.outcomes == {"passed": 1}
+    (document,) = project.path.glob("out/results/*/test_it.py-test_met-*/1/two/measure/results.json")
+    assert {path.name for path in document.parent.iterdir()} == {"run.json", "results.json", "latency.hlog", "main.manifest.json", "sent", "received"}
+    assert '"scale": null' in document.read_text(encoding="utf-8")
+    assert "load: target: loopback" in run.out
