@@ -45,8 +45,8 @@ class UntilOver:
 
 def pool_of(size: int = 128) -> PayloadPool:
     return build_pool(
-        buckets=None, message_size=size, representative="midpoint", randomized=False, random_ratio=0.0, pool_size=1, file_content=None, seed=0,
-        checksum=False, max_size=None,
+        buckets=None, message_size=size, representative="midpoint", randomized=False, random_ratio=0.0, pool_size=1, file_content=None,
+        seed=0, checksum=False, max_size=None,
     )  # fmt: skip
 
 
@@ -55,13 +55,14 @@ def out(burst: int, folder: Path) -> float:
     clock, pool = FakeClock(), pool_of()
     topology = Topology(topics=1, partitions=1, producers=1, subscriptions=1, consumers=1)
     context = DriverContext(
-        target=TargetAddress(url="null://"), settings=None, clock=clock, run="b", nonce=1, worker="main", topics=topology.topic_specs(), pool=pool,
+        target=TargetAddress(url="null://"), settings=None, clock=clock, run="b", nonce=1, worker="main", topics=topology.topic_specs(),
+        pool=pool,
     )  # fmt: skip
     driver = NullDriver(context, deliver=False)
     recorder = Recorder(folder, "main", pool)
     engine = Engine(
-        driver, list(zip(topology.producer_specs(), driver.open_producers(topology.producer_specs()), strict=True)), [], pool=pool, clock=clock,
-        recorder=recorder, nonce=1, seed=0, key_distributor="NO_KEY", max_send_delay=10 * SECOND, ordered=True,
+        driver, list(zip(topology.producer_specs(), driver.open_producers(topology.producer_specs()), strict=True)), [], pool=pool,
+        clock=clock, recorder=recorder, nonce=1, seed=0, key_distributor="NO_KEY", max_send_delay=10 * SECOND, ordered=True,
     )  # fmt: skip
     rate = burst * SECOND // TICK
     pacer, duration = Pacer.of(rate, 1), MESSAGES * SECOND // rate

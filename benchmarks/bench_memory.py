@@ -36,11 +36,8 @@ def test_memory(load):
 
 def workers(pid: int) -> list[int]:
     """The xdist workers below a pytest process: its children that wait for execnet's first line."""
-    found = []
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        if b"exec(eval(" in Path(f"/proc/{child}/cmdline").read_bytes():
-            found.append(int(child))
-    return found
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children if b"exec(eval(" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
 def resident(pid: int) -> float:

@@ -121,7 +121,8 @@ def keep(measured: Mapping[str, Cost]) -> Path:
     """Write what was measured where plans look for it; what was measured earlier for other drivers stays."""
     path = costs_file()
     rows = {**_kept(path), **{key: cost.document() for key, cost in measured.items()}}
-    document = {"version": VERSION, "measured": datetime.now(UTC).isoformat(timespec="seconds"), "python": platform.python_version(), "costs": rows}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    document = {"version": VERSION, "measured": now, "python": platform.python_version(), "costs": rows}
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     aside.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -46,21 +46,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="python -m pytest_loadtest", description="Load tests, outside pytest.", epilog=STATUSES, formatter_class=raw)
+    about = "Load tests, outside pytest."
+    parser = argparse.ArgumentParser(prog="python -m pytest_loadtest", description=about, epilog=STATUSES, formatter_class=raw)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, run: Any, purpose: str, examples: str) -> argparse.ArgumentParser:
         lines = "\n".join(f"  python -m pytest_loadtest {name}{example}" for example in examples.splitlines())
         made = commands.add_parser(
-            name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.", epilog=f"examples:\n{lines}\n\n{STATUSES}", formatter_class=raw
-        )
+            name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.", epilog=f"examples:\n{lines}\n\n{STATUSES}",
+            formatter_class=raw,
+        )  # fmt: skip
         made.set_defaults(command=run)
         return made
 
     doctor = command("doctor", _doctor, "show what this machine has for load tests, and what each missing thing costs", "\n --fix")
     doctor.add_argument("--fix", action="store_true", help="install what is missing (Debian packages, when root) and fetch Pulsar's jars")
-    calibrate = command("calibrate", _calibrate, "measure this machine's CPU cost of a message, for plans and --load-scale auto", "\n --driver mqtt-qos1")
-    calibrate.add_argument("--driver", action="append", choices=KEYS, help="only this one; may be given several times; ten to thirty seconds each")
+    measure = "measure this machine's CPU cost of a message, for plans and --load-scale auto"
+    calibrate = command("calibrate", _calibrate, measure, "\n --driver mqtt-qos1")
+    calibrate.add_argument("--driver", action="append", choices=KEYS, help="only this one; may be repeated; ten to thirty seconds each")
     again = " .loadtest/SESSION\n RUN_DIR --spark-master spark://host:7077\n RUN_DIR --spark-conf spark.driver.memory=8g"
     aggregate = command("aggregate", _aggregate, "aggregate and judge runs again from their samples, without new load", again)
     _add_aggregate(aggregate)
@@ -68,10 +71,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_aggregate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_dir", metavar="RUN_DIR", type=Path, help="a run's folder (it holds run.json), or one with several runs below it")
+    parser.add_argument("run_dir", metavar="RUN_DIR", type=Path, help="a run's folder (it holds run.json), or one with runs below it")
     parser.add_argument("--spark-master", metavar="URL", help="Spark master (default: local[*])")
     parser.add_argument("--spark-remote", metavar="URL", help="Spark Connect server, sc://host:port")
-    parser.add_argument("--spark-conf", metavar="KEY=VALUE", action="append", default=[], type=_pair, help="Spark setting; may be given several times")
+    parser.add_argument("--spark-conf", metavar="KEY=VALUE", action="append", default=[], type=_pair, help="Spark setting; may be repeated")
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -170,7 +170,7 @@ class Measurements:
 
     @property
     def throughput(self) -> float:
-        """Delivered msg/s, per subscription: first copies received before the end of the measured phase, moved by the median latency."""
+        """Delivered msg/s, per subscription: first copies received within the measured phase, moved by the median latency."""
         deliveries = self.counts.received_in_time / max(self.subscriptions, 1)
         return deliveries / (self.duration / 1e9)
 

@@ -243,7 +243,8 @@ def _needs(
     consumers = topology.topics * topology.subscriptions * topology.consumers
     windows = topology.streams * driver.window(partitions) + consumers * driver.receive_window(partitions)
     return Needs(
-        bytes_per_second=rate * size, connections=driver.connections(topology.streams, consumers, workers), memory=int(windows * size) + pool.memory * workers,
+        bytes_per_second=rate * size, connections=driver.connections(topology.streams, consumers, workers),
+        memory=int(windows * size) + pool.memory * workers,
         cores=cost.cores(rate, copies, size, broker_here=broker_here), busiest_worker=cost.busiest_worker(rate, copies, size, workers),
         broker_here=broker_here, disk=int(rate * (1 + copies) * duration / SECOND * SAMPLE_BYTES),
     )  # fmt: skip

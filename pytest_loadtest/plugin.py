@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SESSION: pytest.StashKey[LoadSession] = pytest.StashKey()
 
 MARKERS = (
-    "load(profile, broker=None, target=None, admin=None, live=False): drive a profile's load on all workers; the fixture `load` has the result",
+    "load(profile, broker=None, target=None, admin=None, live=False): drive a profile's load on all workers; fixture: load",
     "soak: a load test of many hours; deselected unless -m or its node id asks for it",
 )
 
@@ -26,19 +26,21 @@ MARKERS = (
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options and ini keys, one group."""
     group = parser.getgroup("loadtest", "load tests of messaging systems")
-    group.addoption("--load-scale", metavar="X|auto", help="multiply every profile's rate (and what it calls scalable) by X; auto: what this machine can carry")
+    group.addoption(
+        "--load-scale", metavar="X|auto", help="multiply rates (and what profiles call scalable) by X; auto: what this machine can carry"
+    )
     group.addoption("--load-duration", metavar="DURATION", help="longest measured phase, e.g. 10s; warm-up gets at most half of it")
     group.addoption("--load-plan", action="store_true", help="print what each load test would send and need, and run nothing")
-    group.addoption("--load-force", action="store_true", help="run even a plan that this machine cannot carry; the judgement at run time stays")
+    group.addoption("--load-force", action="store_true", help="run even a plan that this machine cannot carry; the run is still judged")
     group.addoption(
         "--load-broker", choices=("auto", "url", "container", "process", "embedded"), default="auto",
-        help="how a target comes to be: an address, a container, a process on this machine, an embedded stand-in; auto takes the first that works",
+        help="how a target comes to be: an address, a container, a process here, an embedded stand-in; auto takes the first that works",
     )  # fmt: skip
     group.addoption("--load-target", metavar="URL", help="address of the broker under test: pulsar://host:6650, mqtt://host:1883")
     group.addoption("--load-admin-url", metavar="URL", help="admin REST address of the broker under test: http://host:8080")
     group.addoption("--load-spark-master", metavar="URL", help="Spark master that aggregates samples (default: local[*])")
     group.addoption("--load-spark-remote", metavar="URL", help="Spark Connect server that aggregates samples: sc://host:15002")
-    group.addoption("--load-spark-conf", metavar="KEY=VALUE", action="append", default=[], help="Spark setting; may be given more than once")
+    group.addoption("--load-spark-conf", metavar="KEY=VALUE", action="append", default=[], help="Spark setting; may be repeated")
     parser.addini("load_profiles", "folder of the profiles, from the root", default="profiles")
     parser.addini("load_results", "folder of samples and results, from the root", default=".loadtest")
 
@@ -136,4 +138,3 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     session = config.stash.get(_SESSION, None)
     if session is not None:
         session.close()
-

@@ -8,7 +8,7 @@ subscription of its stream's topic. Of the measured received rows
 - the others are *copies*. A delivery is received when it has a copy, whatever became of the send; further copies are duplicates.
 
 A delivery is *lost* when the message was acked and has no copy, *out of order* when all its copies are ``Flag.LATE``, *in time* when a copy
-came before the measured phase's end plus the median end-to-end latency. Latencies count every copy.
+came within the measured phase, moved as a whole by the median end-to-end latency. Latencies count every copy.
 
 Seconds are whole ones since the start; what has an earlier time counts in second 0. A message is offered in the second of its intended
 time;
@@ -148,14 +148,15 @@ def _deliveries(acked: Columns, copies: Columns, run: Run, latency: Histogram | 
     offered = int((run.end - run.first).sum())
     place = copies["subscription"] * offered + _numbers(copies, run)
     size = run.subscriptions * offered
-    deadline = run.start + run.duration + (latency.percentile(50) if latency else 0)
+    begin = run.start + (latency.percentile(50) if latency else 0)
+    in_time = (copies["received"] >= begin) & (copies["received"] < begin + run.duration)
     expected = np.zeros(offered, np.bool_)
     expected[_numbers(acked, run)] = True
     count = np.bincount(place, minlength=size)
     return Deliveries(
         copies=count,
         punctual=np.bincount(place[copies["flags"] & Flag.LATE == 0], minlength=size),
-        in_time=np.bincount(place[copies["received"] < deadline], minlength=size),
+        in_time=np.bincount(place[in_time], minlength=size),
         lost=np.tile(expected, run.subscriptions) & (count == 0),
     )
 

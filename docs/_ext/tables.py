@@ -148,7 +148,8 @@ class IniKeys(Table):
 
 def setup(app: Sphinx) -> dict[str, bool]:
     for name, directive in (
-        ("profile-keys", ProfileKeys), ("slo-keys", SloKeys), ("result-keys", ResultKeys), ("sample-columns", SampleColumns), ("options-table", Options), ("ini-table", IniKeys),
+        ("profile-keys", ProfileKeys), ("slo-keys", SloKeys), ("result-keys", ResultKeys), ("sample-columns", SampleColumns),
+        ("options-table", Options), ("ini-table", IniKeys),
     ):  # fmt: skip
         app.add_directive(name, directive)
     return {"parallel_read_safe": True}

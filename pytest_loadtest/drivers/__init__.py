@@ -41,12 +41,12 @@ def planned_facts(settings: Any) -> DriverFacts:
     from pytest_loadtest.payloads import build_pool
 
     pool = build_pool(
-        buckets=None, message_size=32, representative="midpoint", randomized=False, random_ratio=0.0, pool_size=1, file_content=None, seed=0,
-        checksum=False, max_size=None,
+        buckets=None, message_size=32, representative="midpoint", randomized=False, random_ratio=0.0, pool_size=1, file_content=None,
+        seed=0, checksum=False, max_size=None,
     )  # fmt: skip
     context = DriverContext(
-        target=TargetAddress(url=f"{settings.name}://localhost:1"), settings=settings, clock=time.monotonic_ns, run="plan", nonce=0, worker="plan",
-        topics=(), pool=pool,
+        target=TargetAddress(url=f"{settings.name}://localhost:1"), settings=settings, clock=time.monotonic_ns, run="plan", nonce=0,
+        worker="plan", topics=(), pool=pool,
     )  # fmt: skip
     driver: Driver = driver_class(settings.name, settings.client)(context)  # type: ignore[call-arg]
     return driver.facts()

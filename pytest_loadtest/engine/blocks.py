@@ -22,7 +22,9 @@ class Block:
 
     __slots__ = ("acked", "blocked", "first", "intended", "key", "open", "payload", "sent", "seq", "size", "status")
 
-    def __init__(self, first: int, seq: NDArray[np.int64], intended: NDArray[np.int64], payload: NDArray[np.uint16], key: NDArray[np.int32] | None) -> None:
+    def __init__(
+        self, first: int, seq: NDArray[np.int64], intended: NDArray[np.int64], payload: NDArray[np.uint16], key: NDArray[np.int32] | None
+    ) -> None:
         self.first, self.seq, self.intended, self.payload, self.key = first, seq, intended, payload, key
         self.size = self.open = len(seq)
         self.sent = np.zeros(self.size, np.int64)

@@ -42,7 +42,8 @@ class Stream:
     """
 
     def __init__(
-        self, spec: ProducerSpec, producer: Producer, chooser: Chooser, clock: Clock, *, key_distributor: str, seed: int, max_send_delay: int,
+        self, spec: ProducerSpec, producer: Producer, chooser: Chooser, clock: Clock, *, key_distributor: str, seed: int,
+        max_send_delay: int,
         retire: Callable[[Stream, Block], None],
     ) -> None:  # fmt: skip
         self.spec, self.producer, self.counts = spec, producer, SendCounts()

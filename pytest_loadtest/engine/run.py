@@ -50,7 +50,8 @@ class Engine:
 
     def __init__(
         self, driver: Driver, producers: Sequence[tuple[ProducerSpec, Producer]], consumers: Sequence[tuple[ConsumerSpec, Consumer]], *,
-        pool: PayloadPool, clock: Clock, recorder: Recorder, nonce: int, seed: int, key_distributor: str, max_send_delay: int, ordered: bool,
+        pool: PayloadPool, clock: Clock, recorder: Recorder, nonce: int, seed: int, key_distributor: str, max_send_delay: int,
+        ordered: bool,
     ) -> None:  # fmt: skip
         self.watch = GeneratorWatch(clock)
         self.inbox = Inbox([spec for spec, _ in consumers], [consumer for _, consumer in consumers], nonce=nonce, ordered=ordered)

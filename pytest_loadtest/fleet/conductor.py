@@ -53,7 +53,8 @@ class Options:
 
         option = config.option
         return cls(
-            results=Path(config.rootpath, config.getini("load_results")), scale=scale(option.load_scale), duration=duration(option.load_duration),
+            results=Path(config.rootpath, config.getini("load_results")), scale=scale(option.load_scale),
+            duration=duration(option.load_duration),
             force=option.load_force, broker=option.load_broker, target=option.load_target, admin=option.load_admin_url,
             spark_master=option.load_spark_master, spark_remote=option.load_spark_remote, spark_conf=spark_conf(option.load_spark_conf),
         )  # fmt: skip
@@ -150,7 +151,7 @@ class Conductor:
             text = "\n".join(f"  {reason}" for reason in reasons)
             raise GeneratorLimited(
                 f"load run of profile {plan.profile.name}: generator-limited before any load: this machine cannot carry the plan\n{text}\n"
-                "  use --load-scale auto (or --load-plan to see the whole plan), more workers or machines, or --load-force to try it all the same"
+                "  use --load-scale auto (--load-plan shows the whole plan), more workers or machines, or --load-force to try it anyway"
             )
 
     def _start(self, run: Run, number: int) -> int:
@@ -169,7 +170,8 @@ class Conductor:
         plan, profile = state.plan, state.request.profile
         phase, topology = plan.measure, plan.topology
         return {
-            "version": _VERSION, "run": state.name, "nonce": state.nonce, "workers": run.members, "start": state.start, "duration": phase.duration,
+            "version": _VERSION, "run": state.name, "nonce": state.nonce, "workers": run.members, "start": state.start,
+            "duration": phase.duration,
             "rate": plan.rate, "topics": topology.topics, "subscriptions": topology.subscriptions, "ordered": profile.ordered,
             "publish_acks": profile.publish_acks, "buckets": list(plan.bucket_names),
             "streams": {
@@ -233,7 +235,8 @@ class Conductor:
 
         return {
             "plan": state.plan.document, "scaling": {} if state.plan.scale is None else dict(state.plan.scale.changes),
-            "broker": broker_document(state.broker.facts) if state.broker else {}, "driver": driver_document(state.facts), "versions": versions(), "machine": describe(),
+            "broker": broker_document(state.broker.facts) if state.broker else {}, "driver": driver_document(state.facts),
+            "versions": versions(), "machine": describe(),
             "source": state.request.source,
         }  # fmt: skip
 

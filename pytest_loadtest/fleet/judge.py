@@ -73,7 +73,8 @@ def _facts(run: dict[str, Any], folder: Path) -> document.RunFacts:
     facts = run["facts"]
     return document.RunFacts(
         test=run["test"], profile_name=run["profile"]["name"], profile=run["profile"], seed=run["seed"],
-        started=run["started"] and datetime.fromtimestamp(run["started"], UTC).isoformat(timespec="milliseconds"), results=str(folder), scale=run["scale"],
+        started=run["started"] and datetime.fromtimestamp(run["started"], UTC).isoformat(timespec="milliseconds"), results=str(folder),
+        scale=run["scale"],
         scaling=facts["scaling"], plan=facts["plan"], broker=facts["broker"], driver=facts["driver"], versions=facts["versions"],
         machine=facts["machine"],
     )  # fmt: skip

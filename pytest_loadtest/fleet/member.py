@@ -82,7 +82,8 @@ def _drive(link: Link, order: Order, driver: Driver, recorder: Recorder, *, lead
     producers = driver.open_producers(order.assignment.producers)
     profile = order.profile
     engine = Engine(
-        driver, list(zip(order.assignment.producers, producers, strict=True)), list(zip(order.assignment.consumers, consumers, strict=True)),
+        driver, list(zip(order.assignment.producers, producers, strict=True)),
+        list(zip(order.assignment.consumers, consumers, strict=True)),
         pool=recorder.pool, clock=time.monotonic_ns, recorder=recorder, nonce=order.nonce, seed=profile.seed,
         key_distributor=profile.key_distributor, max_send_delay=profile.max_send_delay, ordered=order.ordered,
     )  # fmt: skip

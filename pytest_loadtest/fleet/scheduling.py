@@ -72,7 +72,7 @@ class GangScheduling:
             and bool(self._inner.tests_finished)
             and bool(self._proxies)
             and all(proxy.drained for proxy in self._proxies.values())
-            and not any(len(todo) >= 2 for todo in self._todo.values())
+            and not any(self._todo.values())  # before that, a worker that dies must still be replaced
         )
 
     def add_node(self, node: Any) -> None:
@@ -85,7 +85,8 @@ class GangScheduling:
         if self._local is None:
             self.ordinary = [i for i in range(len(collection)) if i not in load_items]
             self._local = {index: i for i, index in enumerate(self.ordinary)}
-        self._inner.add_node_collection(self._proxies[node], [collection[i] for i in self.ordinary])
+        if self.ordinary or not self.collection_is_completed:  # xdist's schedulers refuse a replacement where there is nothing to do
+            self._inner.add_node_collection(self._proxies[node], [collection[i] for i in self.ordinary])
 
     def schedule(self) -> None:
         self._inner.schedule()

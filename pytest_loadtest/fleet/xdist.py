@@ -78,7 +78,7 @@ class GangController:
         if self._usage is not None:
             raise pytest.UsageError(self._usage)
         if self._load_items and self._config.getvalue("dist") == "each":
-            raise pytest.UsageError("--dist each runs every test once per worker, and a load test is one run of all workers: choose another --dist")
+            raise pytest.UsageError("--dist each runs every test once per worker; a load test is one run of all: choose another --dist")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config) -> Generator[None, Any, Any]:
@@ -112,7 +112,10 @@ class GangController:
         return {collection[i] for collection in collections.values() for i in self._load_items if i < len(collection)}
 
     def pytest_keyboard_interrupt(self) -> None:
+        """Send workers home at once: execnet lets one that waits wait five seconds more."""
         self.coordinator.abort_all(NoData("interrupted"))
+        for worker in list(self._channels):
+            self._send(worker, ("closed", None, None))
 
     def close(self) -> None:
         self.coordinator.close()
@@ -124,12 +127,15 @@ class GangWorker:
     def __init__(self, config: pytest.Config) -> None:
         self._channel = config.workerinput[CHANNEL]  # type: ignore[attr-defined]
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._channel.setcallback(lambda data: self._inbox.put(pickle.loads(data) if isinstance(data, bytes) else data), endmarker=("closed", None, None))
+        self._channel.setcallback(self._take, endmarker=("closed", None, None))
         self._index: dict[str, int] = {}
         self._key: Key = (-1, 0)
         self._role: Role | None = None
         self._taken = False
         self._attempt = 0
+
+    def _take(self, data: Any) -> None:
+        self._inbox.put(pickle.loads(data) if isinstance(data, bytes) else data)  # the end marker comes as it is
 
     def _send(self, message: Message) -> None:
         with contextlib.suppress(OSError):  # the controller is gone: the inbox says so
@@ -238,4 +244,3 @@ class GangRelease:
             return (yield)
         finally:
             self._worker.finished(item)
-

@@ -70,7 +70,8 @@ def _collect_all(spark: SparkSession, folder: read.RunFolder) -> Tables:
         return Tables(
             sent=sent_totals.result(), received=totals.result(), deliveries=deliveries, sent_seconds=sent_seconds.result(),
             received_seconds=received_seconds.result(), delay=delay.result(), latency=histogram.result(),
-            latency_topics=_result(latency_topics), publish=_result(published), publish_topics=_result(publish_topics), edges=_result(edges),
+            latency_topics=_result(latency_topics), publish=_result(published), publish_topics=_result(publish_topics),
+            edges=_result(edges),
         )  # fmt: skip
 
 
@@ -85,8 +86,8 @@ def _parts(run: Run) -> Mapping[str, Column]:
 
 def _deliveries(sent: DataFrame, copies: DataFrame, run: Run, histogram: Table, totals: Table) -> DataFrame:
     whole = latency_histogram(histogram, {name: column[totals["fate"] == COPY] for name, column in totals.items()})
-    deadline = run.start + run.duration + (whole.percentile(50) if whole else 0)
-    return T.deliveries(T.sent_words(sent), T.copy_words(copies, deadline, len(run.buckets)), run.subscriptions)
+    begin = run.start + (whole.percentile(50) if whole else 0)
+    return T.deliveries(T.sent_words(sent), T.copy_words(copies, begin, begin + run.duration, len(run.buckets)), run.subscriptions)
 
 
 def _collect(frame: DataFrame) -> Table:

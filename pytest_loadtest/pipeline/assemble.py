@@ -141,8 +141,8 @@ def _breakdown(
         out = sent[i]["status"] != Status.DROPPED
         parts.append(
             Breakdown(
-                name=name, sent=_sum(sent[i]["n"][out]), acked=_sum(acked[i]["n"]), received=received[i], bytes_sent=_sum(sent[i]["bytes"][out]),
-                end_to_end=end_to_end[i], publish=publish[i],
+                name=name, sent=_sum(sent[i]["n"][out]), acked=_sum(acked[i]["n"]), received=received[i],
+                bytes_sent=_sum(sent[i]["bytes"][out]), end_to_end=end_to_end[i], publish=publish[i],
             )
         )  # fmt: skip
     return tuple(parts)
@@ -156,7 +156,7 @@ def _topics(run: Run, tables: Tables, acked: Table, received: Table) -> tuple[Br
     def histograms(whole: Table | None, long: Table | None, parts: list[Table], name: str) -> list[Histogram | None]:
         if long is not None:
             return [_histogram(table, "n", parts[i], name) for i, table in enumerate(_by_key(long, "topic", run.topics))]
-        return [whole and _histogram(whole, f"topic_{i}", parts[i], name) for i in range(run.topics)]
+        return [None if whole is None else _histogram(whole, f"topic_{i}", parts[i], name) for i in range(run.topics)]
 
     end_to_end = histograms(tables.latency, tables.latency_topics, totals, "latency")
     publish = histograms(tables.publish, tables.publish_topics, acks, "publish")
@@ -168,7 +168,8 @@ def _buckets(run: Run, tables: Tables, acked: Table, received: Table) -> tuple[B
     totals, acks = _by_key(received, "bucket", n), _by_key(acked, "bucket", n)
     first = [_sum(tables.deliveries[f"bucket_{i}"]) for i in range(n)]
     end_to_end = [_histogram(tables.latency, f"bucket_{i}", totals[i], "latency") for i in range(n)]
-    publish = [tables.publish and _histogram(tables.publish, f"bucket_{i}", acks[i], "publish") for i in range(n)]
+    published = tables.publish
+    publish = [None if published is None else _histogram(published, f"bucket_{i}", acks[i], "publish") for i in range(n)]
     return _breakdown(run.buckets, _by_key(tables.sent, "bucket", n), acks, first, end_to_end, publish)
 
 
@@ -182,9 +183,7 @@ def _series(run: Run, tables: Tables) -> Series:
     sent, seconds = tables.sent_seconds, tables.received_seconds
     received, latency = (_take(seconds, seconds["due"] == due) for due in (0, 1))
     counted = [by_second(sent[name], sent["n"]) for name in ("offered", "sent", "acked")]
-    percentiles = [
-        np.clip(midpoint(latency[f"p{p}"], SERIES_BITS), latency["minimum"], latency["maximum"]) for p in SERIES_PERCENTILES
-    ]
+    percentiles = [np.clip(midpoint(latency[f"p{p}"], SERIES_BITS), latency["minimum"], latency["maximum"]) for p in SERIES_PERCENTILES]
     times = np.stack([*percentiles, latency["maximum"]], axis=1).astype(np.float64)
     return series(run, [*counted, by_second(received["second"], received["n"])], latency["second"], times)
 

@@ -52,7 +52,7 @@ class RunFolder:
             if rows == distinct == planned:
                 continue
             workers = ", ".join(self.senders.get(stream, ())) or "no worker's manifest names it"
-            raise NoData(f"{self.path}: stream {stream} ({workers}) has {rows} sent rows of {distinct} messages, the plan has {planned} messages")
+            raise NoData(f"{self.path}: stream {stream} ({workers}) has {rows} sent rows of {distinct} messages, the plan has {planned}")
 
 
 def load(path: Path) -> RunFolder:
@@ -197,8 +197,9 @@ def _recorded(path: Path, manifests: Mapping[str, Any]) -> Recorded:
 
 def _evidence(worker: str, facts: Any) -> WorkerEvidence:
     return WorkerEvidence(
-        worker=worker, cpu=float(facts["cpu"]), stalled=int(facts["stalled"]), longest_stall=int(facts["longest_stall"]), gc=int(facts["gc"])
-    )
+        worker=worker, cpu=float(facts["cpu"]), stalled=int(facts["stalled"]), longest_stall=int(facts["longest_stall"]),
+        gc=int(facts["gc"]),
+    )  # fmt: skip
 
 
 def _senders(manifests: Mapping[str, Any]) -> dict[int, tuple[str, ...]]:

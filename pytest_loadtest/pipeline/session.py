@@ -6,6 +6,7 @@ end from a pipe, so it also goes when this process is killed.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -25,7 +26,7 @@ STOP_SECONDS = 10
 def default_conf(folder: Path, cores: int) -> dict[str, str]:
     """What a local session is configured with unless told otherwise.
 
-    Few shuffle partitions, because the shuffled tables are small; no adaptive planning, which would cost more than it could win on them.
+    Few shuffle partitions, because the shuffled tables are small; no adaptive planning, which costs more than it wins on them.
     """
     return {
         "spark.app.name": "pytest-loadtest",
@@ -41,6 +42,7 @@ def default_conf(folder: Path, cores: int) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.cache.maxEntries": "1000",  # one aggregation compiles more classes than the default of 100 keeps
     }
 
 
@@ -67,6 +69,7 @@ class SparkHost:
         """
         with self._lock:
             if self._session is None:
+                _quiet()
                 self._session = self._connect() if self._remote else self._classic()
             return self._session
 
@@ -126,7 +129,7 @@ class SparkHost:
         interrupt = signal.getsignal(signal.SIGINT)
         try:
             with log.open("ab") as output:
-                self._gateway = launch_gateway(conf, {"stdout": output, "stderr": subprocess.STDOUT})
+                self._gateway = launch_gateway(conf, {"stdout": output, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
             session = SparkSession(SparkContext(conf=conf, gateway=self._gateway))
         except Exception as error:
             self._end_jvm()
@@ -153,6 +156,13 @@ class SparkHost:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _quiet() -> None:
+    """Keep pyspark from printing every failed query to the terminal as JSON; the exception says it all."""
+    from pyspark.logger import PySparkLogger
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
 
 def _not_started(error: Exception, log: Path) -> UsageError:

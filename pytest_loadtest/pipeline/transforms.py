@@ -104,13 +104,14 @@ def sent_words(sent: DataFrame) -> DataFrame:
     return words(sent, ["stream"], {"offered": None, "acked": F.col("status") == int(Status.ACKED)})
 
 
-def copy_words(copies: DataFrame, deadline: int, buckets: int) -> DataFrame:
-    """Words of what each subscription got: all sequences, those not late, those before ``deadline``, and those of each size bucket."""
+def copy_words(copies: DataFrame, begin: int, end: int, buckets: int) -> DataFrame:
+    """Words of what each subscription got: all sequences, those not late, those from ``begin`` until ``end``, those of each size bucket."""
     parts = {f"bucket_{i}": F.col("bucket") == i for i in range(buckets)}
+    in_time = (F.col("received") >= begin) & (F.col("received") < end)
     return words(
         copies,
         ["subscription", "stream"],
-        {"got": None, "punctual": ~_has(Flag.LATE), "in_time": F.col("received") < deadline, **parts},
+        {"got": None, "punctual": ~_has(Flag.LATE), "in_time": in_time, **parts},
     )
 
 
@@ -223,4 +224,5 @@ def delay_histograms(sent: DataFrame) -> DataFrame:
 
 def copy_totals(received: DataFrame) -> DataFrame:
     """Per topic, size bucket and fate: rows, and what completes the end-to-end histograms."""
-    return received.groupBy("topic", "bucket", "fate").agg(F.count("*").alias("n"), *extremes("latency", F.col("received") - F.col("intended")))
+    latency = F.col("received") - F.col("intended")
+    return received.groupBy("topic", "bucket", "fate").agg(F.count("*").alias("n"), *extremes("latency", latency))

@@ -45,9 +45,10 @@ def _parties(plan: Plan) -> list[tuple[str, str]]:
     topology, consumers = plan.topology, len(plan.topology.consumer_specs())
     spread = ", ".join(f"{len(a.producers)}p+{len(a.consumers)}c" for a in plan.assignments[:_SHOWN_WORKERS])
     more = len(plan.assignments) - _SHOWN_WORKERS
+    parts = f"{_integer(topology.streams * topology.partitions)} partition producers"
     return [
         ("topics", f"{topology.topics} × {topology.partitions} partitions, {topology.subscriptions} subscriptions each"),
-        ("producers", f"{topology.streams} ({_integer(topology.streams * topology.partitions)} partition producers), {plan.rate / topology.streams:,.1f} msg/s each"),
+        ("producers", f"{topology.streams} ({parts}), {plan.rate / topology.streams:,.1f} msg/s each"),
         ("consumers", f"{consumers} ({_integer(consumers * topology.partitions)} partition consumers)"),
         ("workers", f"{len(plan.assignments)}: {spread}" + (f" and {more} more" if more > 0 else "")),
     ]  # fmt: skip

@@ -161,7 +161,8 @@ def _generator(measured: Document) -> Iterable[str]:
         yield f"  generator  {busiest}{more} · {stalled} · GC {format_duration(max(worker['gc'] for worker in workers))}"
     if measured["blocked"]:
         share = format_value(measured["blockedShare"], "ratio", 2)
-        yield f"  blocked    {format_duration(measured['blocked'])} summed over messages, {share} of the send delay: the target's full window"
+        blocked = format_duration(measured["blocked"])
+        yield f"  blocked    {blocked} summed over messages, {share} of the send delay: the target's full window"
 
 
 def _plots(measured: Document, unicode: bool) -> Iterable[str]:

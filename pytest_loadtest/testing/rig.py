@@ -156,7 +156,7 @@ def rig(
     consumers: int = 1,
     run: str | None = None,
 ) -> Iterator[Rig]:
-    """One topic with ``streams`` producers and, for each of ``subscriptions``, ``consumers`` consumers; closed and cleaned up at the end."""
+    """One topic with ``streams`` producers and ``consumers`` consumers for each of ``subscriptions``; closed and cleaned up at the end."""
     context = context_of(subject, pool or plain_pool(), run)
     topic = context.topics[0]
     driver = subject.driver(context)

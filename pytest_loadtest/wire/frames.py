@@ -68,7 +68,7 @@ class Address(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """One frame as it came. ``seq`` int64 ``(n,)``, ``size`` int32 ``(n,)``, ``payload`` uint8 ``(sum of size,)``; empty where its kind has none."""
+    """One frame. ``seq`` int64 ``(n,)``, ``size`` int32 ``(n,)``, ``payload`` uint8 ``(sum of size,)``; empty if its kind has none."""
 
     kind: Kind
     address: Address
@@ -94,7 +94,7 @@ def ack(address: Address, seq: NDArray[np.int64]) -> list[memoryview]:
 
 
 def produce(address: Address, seq: NDArray[np.int64], size: NDArray[np.int32], payloads: Sequence[memoryview]) -> list[memoryview]:
-    """At least one message; ``payloads`` put end to end must be as long as ``size`` says in sum. Buffers are used as they are: don't change them later."""
+    """At least one message; ``payloads`` end to end are as long as ``size`` says in sum. Nothing is copied: don't change buffers later."""
     return _messages(Kind.PRODUCE, address, seq, size, payloads)
 
 

@@ -69,7 +69,16 @@ class Project:
     path: Path
     environment: dict[str, str] = field(default_factory=dict)
 
-    def profile(self, name: str, *, rate: float | str = 500, duration: str = "1s", slo: str = "{throughput: 80%}", size: str = "messageSize: 64", more: str = "") -> None:
+    def profile(
+        self,
+        name: str,
+        *,
+        rate: float | str = 500,
+        duration: str = "1s",
+        slo: str = "{throughput: 80%}",
+        size: str = "messageSize: 64",
+        more: str = "",
+    ) -> None:
         """Write a profile of four streams on the loopback."""
         text = PROFILE.format(name=name, rate=rate, duration=duration, slo=slo, size=size, more=more)
         self.write(f"profiles/{name}.yaml", text)
@@ -112,7 +121,9 @@ class Project:
 
     def runs(self) -> list[Path]:
         """The run folders of all sessions so far, oldest first."""
-        return sorted((path.parent for path in self.path.glob(".loadtest/**/run.json")), key=lambda path: (path / "run.json").stat().st_mtime_ns)
+        return sorted(
+            (path.parent for path in self.path.glob(".loadtest/**/run.json")), key=lambda path: (path / "run.json").stat().st_mtime_ns
+        )
 
     def survivors(self) -> list[str]:
         """Processes of any run of this project that are still there: runs, workers, brokers, JVMs."""

@@ -7,10 +7,12 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from .projects import Project
+if TYPE_CHECKING:
+    from .projects import Project
 
 DYING = """\
 import os, signal, threading, time
@@ -78,7 +80,10 @@ def wait_until(what: Callable[[], object], seconds: float) -> bool:
 def test_ctrl_c(project: Project, workers: str, whom: str) -> None:
     """Ctrl-C in mid-run ends workers, broker and JVM within ten seconds, exits 2 and keeps the samples."""
     project.profile("long", duration="5min")
-    project.write("test_it.py", 'import pytest\n@pytest.mark.load("long")\ndef test_long(load): ...\n@pytest.mark.load("long")\ndef test_next(load): ...\n')
+    project.write(
+        "test_it.py",
+        'import pytest\n@pytest.mark.load("long")\ndef test_long(load): ...\n@pytest.mark.load("long")\ndef test_next(load): ...\n',
+    )
     process = project.start(workers)
     try:
         assert wait_until(project.runs, 120)

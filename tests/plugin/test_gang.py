@@ -58,9 +58,9 @@ def test_every_scheduler(huge: Project, mode: str) -> None:
     assert {key: run.outcomes[key] for key in ("passed", "error")} == {"passed": 16, "error": 2}
     assert "failed" not in run.outcomes
     assert run.outcomes.get("rerun", 0) == (2 if mode == "load" else 0)
-    assert once(run)
+    assert once(run) != (mode == "load")  # JUnit has a case for each attempt
     for name in ("gate_one", "gate_two"):
-        (case,) = [case for case in run.junit if (case.get("name") or "").startswith(f"test_{name}")]
+        case = [case for case in run.junit if (case.get("name") or "").startswith(f"test_{name}")][-1]
         assert case.find("error") is not None
         assert case.find("failure") is None
         assert [p.get("value") for p in case.iter("property") if p.get("name") == "load.outcome"] == ["generator-limited"]

@@ -9,7 +9,7 @@ import os
 import pty
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pyarrow as pa
@@ -18,7 +18,8 @@ import pytest
 
 from pytest_loadtest.report.document import schema
 
-from .projects import Project
+if TYPE_CHECKING:
+    from .projects import Project
 
 TESTS = """\
 import pytest
@@ -146,7 +147,9 @@ def _documents(documents: dict[str, dict[str, Any]], workers: int) -> None:
 
 def tree(folder: Path, worker: str) -> list[str]:
     """The files of a run folder, with a worker's name in place of every worker's."""
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and worker in path.name or path.suffix == ".hlog")
+    return sorted(
+        str(path.relative_to(folder)) for path in folder.rglob("*") if (path.is_file() and worker in path.name) or path.suffix == ".hlog"
+    )
 
 
 def test_on_a_terminal_with_one_worker(project: Project) -> None:
@@ -186,6 +189,13 @@ def test_without_xdist_and_with_auto_scale(project: Project) -> None:
     run = project.run("-p", "no:xdist", "--load-scale", "auto", "-o", "load_results=out/results")
     assert run.outcomes == {"passed": 1}
     (document,) = project.path.glob("out/results/*/test_it.py-test_met-*/1/two/measure/results.json")
-    assert {path.name for path in document.parent.iterdir()} == {"run.json", "results.json", "latency.hlog", "main.manifest.json", "sent", "received"}
+    assert {path.name for path in document.parent.iterdir()} == {
+        "run.json",
+        "results.json",
+        "latency.hlog",
+        "main.manifest.json",
+        "sent",
+        "received",
+    }
     assert '"scale": null' in document.read_text(encoding="utf-8")
     assert "load: target: loopback" in run.out

@@ -80,7 +80,9 @@ def test_dist_each_without_load_tests(project: Project) -> None:
 def test_soak_tests_run_when_asked_for(project: Project) -> None:
     """A test marked soak is deselected unless -m or its node id says its name."""
     project.profile("small")
-    project.write("test_it.py", 'import pytest\n@pytest.mark.soak\n@pytest.mark.load("small")\ndef test_soak(load): ...\ndef test_other(): ...\n')
+    project.write(
+        "test_it.py", 'import pytest\n@pytest.mark.soak\n@pytest.mark.load("small")\ndef test_soak(load): ...\ndef test_other(): ...\n'
+    )
     collected = {
         options: project.run("--collect-only", "-q", *options).out
         for options in ((), ("-m", "soak"), ("test_it.py::test_soak",), ("-m", "not soak"), ("-k", "soak"))
@@ -94,7 +96,10 @@ def test_soak_tests_run_when_asked_for(project: Project) -> None:
 def test_a_plan_runs_nothing(project: Project) -> None:
     """--load-plan prints the plan of every selected load test for -n 16, and starts no worker, no broker and no JVM."""
     project.profile("small", rate=10_000_000)
-    project.write("test_it.py", 'import pytest\n@pytest.mark.load("small")\ndef test_it(load): raise AssertionError\ndef test_other(): raise AssertionError\n')
+    project.write(
+        "test_it.py",
+        'import pytest\n@pytest.mark.load("small")\ndef test_it(load): raise AssertionError\ndef test_other(): raise AssertionError\n',
+    )
     run = project.run("--load-plan", "-n16", "--load-scale", "0.5", "-p", "no:cacheprovider")
     assert run.ret == 0
     assert "16: 1p+0c" in run.out
@@ -109,5 +114,7 @@ def test_a_plan_runs_nothing(project: Project) -> None:
 def test_help_names_the_options(project: Project) -> None:
     """pytest --help and --markers know the plugin."""
     run = project.run("--help")
-    assert all(f"--load-{name}" in run.out for name in ("scale", "duration", "plan", "force", "broker", "target", "admin-url", "spark-master"))
+    assert all(
+        f"--load-{name}" in run.out for name in ("scale", "duration", "plan", "force", "broker", "target", "admin-url", "spark-master")
+    )
     assert "@pytest.mark.load(profile" in project.run("--markers").out

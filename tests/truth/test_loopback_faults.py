@@ -30,7 +30,9 @@ PATIENT = "generator: {sendDelayP99: 5s, stalled: 0.9, cpu: 5}"
 TURNS = 6
 
 
-def profile(driver: str, *, rate: float, seconds: float, slo: str = "{endToEndLatency: {p50: 30s}}", generator: str = PATIENT, more: str = "") -> str:
+def profile(
+    driver: str, *, rate: float, seconds: float, slo: str = "{endToEndLatency: {p50: 30s}}", generator: str = PATIENT, more: str = ""
+) -> str:
     settings = f"{{name: loopback, {driver}}}" if driver else "{name: loopback}"
     return f"""
 name: truth
@@ -71,34 +73,56 @@ def test_a_delay_of_20_ms_shows_as_20_ms(bench: Bench, report: Report) -> None:
 def test_a_stall_of_2_s_shows_in_every_message_due_in_it(bench: Bench, report: Report) -> None:
     """The latencies are those that arithmetic gives from the intended times, p82 to p99: no coordinated omission.
 
-    The part of the run outside the stall is its own control: the run is repeated when the machine held messages up there. On a machine
-    that is never quiet a percentile may be off by as many messages as were held up, no more.
+    The run outside the stall is its own control: it is repeated while the machine holds messages up there, and the quietest attempt counts. What
+    the machine did in that one may make a latency longer, by as many messages as it held up, and never shorter.
     """
     text = profile("stall: {at: 4s, duration: 2s}, maxPendingMessages: 10000", rate=500, seconds=10)
-    for attempt in range(1, 4):
-        judged = bench.run(text)
-        sent, received = judged.samples("sent"), judged.samples("received")
-        # The relay's clock stands still from 4 s after the first message that it saw, which it saw just after it was sent.
-        stalled, resumed = sent["sent"].min() + 4 * SECOND, sent["sent"].min() + 6 * SECOND
-        late = (received["intended"] >= stalled + 50 * MILLISECOND) & (received["intended"] < resumed)
-        assert late.sum() > 950
-        assert (received["received"][late] >= resumed).all()  # true on any machine
-        undelayed = (received["received"] - received["intended"])[(received["intended"] < stalled - SECOND) | (received["intended"] >= resumed)]
-        held_up = float((undelayed > 20 * MILLISECOND).sum()) / len(received["seq"])
-        report(f"attempt {attempt}: held up outside the stall", f"{held_up:.2%}")
-        if held_up <= 0.001:
-            break
-    assert held_up <= 0.05, "the machine is too busy to tell anything"
-    histogram = judged.measurements.end_to_end
-    assert histogram is not None
-    assert histogram.n == 5000
-    in_stall = (sent["intended"] >= stalled) & (sent["intended"] < resumed)
-    analytic = np.where(in_stall, resumed - sent["intended"], 0) + np.median(undelayed)
+    attempts: list[Stalled] = []
+    while len(attempts) < 3 and not (attempts and attempts[-1].quiet):
+        attempts.append(Stalled(bench.run(text)))
+        report(f"attempt {len(attempts)}", attempts[-1])
+        attempts[-1].hold_every_message_to_the_stall()
+    run = min(attempts, key=lambda attempt: attempt.held_up)
     for p in (82, 85, 90, 95, 97, 99):
-        low, expected, high = np.percentile(analytic, [p - 100 * held_up, p, min(p + 100 * held_up, 100)], method="inverted_cdf").tolist()
-        tolerance, seen = max(0.05 * expected, 20 * MILLISECOND), histogram.percentile(p)
+        expected = run.analytic(p)
+        tolerance, seen = max(0.05 * expected, 20 * MILLISECOND), run.histogram.percentile(p)
         report(f"p{p}", f"{seen / MILLISECOND:.1f} ms, analytic {expected / MILLISECOND:.1f} ms")
-        assert low - tolerance <= seen <= high + tolerance
+        assert expected - tolerance <= seen <= run.analytic(min(100, p + 100 * run.held_up)) + run.woke_late + tolerance
+
+
+class Stalled:
+    """A run of 10 s whose relay stood still from 4 s to 6 s after the first message that it saw, which it saw just after it was sent."""
+
+    def __init__(self, judged: Judged) -> None:
+        histogram = judged.measurements.end_to_end
+        assert histogram is not None
+        self.histogram, sent, received = histogram, judged.samples("sent"), judged.samples("received")
+        first = int(sent["sent"].min())
+        stalled, self._resumed = first + 4 * SECOND, first + 6 * SECOND
+        self._late = received["received"][(received["intended"] >= stalled + 50 * MILLISECOND) & (received["intended"] < self._resumed)]
+        others = (received["intended"] < stalled - SECOND) | (received["intended"] >= self._resumed)
+        latency = (received["received"] - received["intended"])[others]
+        self.held_up = float((latency > 20 * MILLISECOND).sum()) / len(received["seq"])  # share of all messages
+        self.woke_late = int(self._late.min()) - self._resumed
+        in_stall = (sent["intended"] >= stalled) & (sent["intended"] < self._resumed)
+        self._analytic = np.where(in_stall, self._resumed - sent["intended"], 0) + np.median(latency)
+
+    @property
+    def quiet(self) -> bool:
+        return self.held_up <= 0.001 and self.woke_late <= 10 * MILLISECOND
+
+    def hold_every_message_to_the_stall(self) -> None:
+        """True on any machine: what was due in the stall came after it."""
+        assert self.histogram.n == 5000
+        assert len(self._late) > 950
+        assert self.woke_late >= 0
+
+    def analytic(self, p: float) -> float:
+        """ns."""
+        return float(np.percentile(self._analytic, p, method="inverted_cdf"))
+
+    def __repr__(self) -> str:
+        return f"{self.held_up:.2%} held up outside the stall, relay {self.woke_late / MILLISECOND:.1f} ms late behind it"
 
 
 def test_every_fault_is_counted_to_the_message(bench: Bench, report: Report) -> None:
@@ -148,6 +172,16 @@ def test_a_full_window_is_the_targets_fault(bench: Bench, report: Report) -> Non
     assert measurements.send_delay.percentile(99) > 2 * SECOND  # taken for the generator's own it would have been its fault
     assert measurements.counts.sent_in_time < 0.7 * measurements.counts.offered
     assert measurements.counts.lost == 0
+
+
+def test_a_growing_backlog_is_not_throughput(bench: Bench, report: Report) -> None:
+    """A relay that carries 5 000 msg/s of 10 000 and has room for the rest: it is measured at what it carries, and misses what lies above."""
+    driver = "capacity: 5000, maxPendingMessages: 100000"
+    judged = bench.run(profile(driver, rate=10_000, seconds=3, slo="{throughput: 6000/s}").replace("drainTimeout: 1500ms", "drainTimeout: 30s"))
+    report("throughput", judged.measurements.throughput)
+    assert judged.measurements.counts.received == judged.measurements.counts.offered  # in the end
+    assert judged.measurements.throughput == pytest.approx(5000, rel=0.1)
+    assert set(judged.missed()) == {"throughput"}
 
 
 def test_half_the_rate_misses_an_objective_on_latency_alone(bench: Bench, report: Report) -> None:

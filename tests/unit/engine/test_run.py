@@ -27,10 +27,18 @@ def known(seq: NDArray[np.int64]) -> NDArray[np.int64]:
 def test_known_latencies_are_measured_exactly(tmp_path: Path) -> None:
     """Every percentile of service time is exact to its HDR bucket; throughput and counts are exact."""
     run = drive(tmp_path, rate=1000, seconds=2, latency=known)
-    service = histogram(run.received["received"] - run.sent["sent"][np.lexsort((run.sent["seq"], run.sent["stream"]))][_order(run.received)])
+    service = histogram(
+        run.received["received"] - run.sent["sent"][np.lexsort((run.sent["seq"], run.sent["stream"]))][_order(run.received)]
+    )
     assert service is not None
     assert (service.n, service.minimum, service.maximum) == (2000, MILLISECOND, 100 * MILLISECOND)
-    for p, expected in ((50, MILLISECOND), (89.9, MILLISECOND), (90.1, 10 * MILLISECOND), (98.9, 10 * MILLISECOND), (99.1, 100 * MILLISECOND)):
+    for p, expected in (
+        (50, MILLISECOND),
+        (89.9, MILLISECOND),
+        (90.1, 10 * MILLISECOND),
+        (98.9, 10 * MILLISECOND),
+        (99.1, 100 * MILLISECOND),
+    ):
         assert service.percentile(p) == pytest.approx(expected, rel=0.0005)
 
 
@@ -63,7 +71,15 @@ def test_warm_up_is_neither_recorded_nor_confused(tmp_path: Path) -> None:
 
 def test_a_full_window_is_the_targets_doing(tmp_path: Path) -> None:
     """A target that carries half the rate: the delay is all blocked time, nearly none of it is ours."""
-    run = drive(tmp_path, rate=1000, seconds=2, streams=1, window=5, latency=lambda seq: np.full(len(seq), 10 * MILLISECOND), max_send_delay=60 * SECOND)
+    run = drive(
+        tmp_path,
+        rate=1000,
+        seconds=2,
+        streams=1,
+        window=5,
+        latency=lambda seq: np.full(len(seq), 10 * MILLISECOND),
+        max_send_delay=60 * SECOND,
+    )
     delay = run.sent["sent"] - run.sent["intended"]
     assert delay.max() > 1.5 * SECOND
     own = delay - run.sent["blocked"]
@@ -74,7 +90,15 @@ def test_a_full_window_is_the_targets_doing(tmp_path: Path) -> None:
 
 def test_too_late_is_dropped_and_counted(tmp_path: Path) -> None:
     """Nothing is sent later than maxSendDelay; what is not sent is in the samples all the same."""
-    run = drive(tmp_path, rate=1000, seconds=2, streams=1, window=5, latency=lambda seq: np.full(len(seq), 10 * MILLISECOND), max_send_delay=200 * MILLISECOND)
+    run = drive(
+        tmp_path,
+        rate=1000,
+        seconds=2,
+        streams=1,
+        window=5,
+        latency=lambda seq: np.full(len(seq), 10 * MILLISECOND),
+        max_send_delay=200 * MILLISECOND,
+    )
     assert len(run.sent["seq"]) == 2000
     dropped = run.sent["status"] == Status.DROPPED
     assert 0 < dropped.sum() < 1500

@@ -1,0 +1,37 @@
+"""What the plugin adds to every pytest run: ``python benchmarks/bench_import.py``.
+
+``pytest --version`` with and without the plugin, alternating, CPU time of the process; the median of the differences.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import subprocess
+import sys
+
+ROUNDS = 15
+
+
+def cpu(*options: str) -> float:
+    """ms of CPU time of one ``pytest --version``, which loads all plugins."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-VV", "-p", "no:cacheprovider", *options], check=True, capture_output=True, env=environment
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1000
+
+
+def main() -> None:
+    cpu(), cpu("-p", "pytest_loadtest.plugin")  # warm the caches
+    pairs = [(cpu(), cpu("-p", "pytest_loadtest.plugin")) for _ in range(ROUNDS)]
+    difference = statistics.median(with_plugin - bare for bare, with_plugin in pairs)
+    bare = statistics.median(bare for bare, _ in pairs)
+    print(f"bare pytest {bare:.0f} ms of CPU; the plugin adds {difference:.1f} ms (median of {ROUNDS})")
+
+
+if __name__ == "__main__":
+    main()

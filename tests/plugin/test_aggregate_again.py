@@ -1,0 +1,75 @@
+"""``python -m pytest_loadtest aggregate`` on what real runs left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_loadtest import cli
+
+from .projects import TIMEOUT, Project
+
+TESTS = """\
+import pytest
+
+@pytest.mark.load(profile="good")
+def test_good(load):
+    load.assert_slo()
+
+@pytest.mark.load(profile="slow")
+def test_slow(load):
+    load.assert_slo()
+"""
+SPARK = ("spark.master=local[1]", "spark.sql.shuffle.partitions=1", "spark.driver.memory=512m", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1")
+
+
+@pytest.fixture
+def runs(project: Project) -> dict[str, Path]:
+    """The folders of a run that met its objectives and of one that missed one."""
+    project.profile("good", slo="{throughput: 1%, sent: 1%}")
+    project.profile("slow", slo="{endToEndLatency: {p50: 1us}}")
+    project.write("test_them.py", TESTS)
+    project.run("-p", "no:cacheprovider")
+    return {json.loads((folder / "run.json").read_text())["profile"]["name"]: folder for folder in project.runs()}
+
+
+def aggregate(project: Project, folder: Path) -> subprocess.CompletedProcess[str]:
+    conf = [word for pair in SPARK for word in ("--spark-conf", pair)]
+    command = [sys.executable, "-m", "pytest_loadtest", "aggregate", str(folder), *conf]
+    environment = {**os.environ, **project.environment}
+    done = subprocess.run(command, cwd=project.path, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    print(done.stdout, done.stderr)
+    return done
+
+
+def test_runs_are_judged_again(project: Project, runs: dict[str, Path]) -> None:
+    """All of a session at once, with the same results to the byte; the status is that of the worst."""
+    before = {name: (folder / "results.json").read_bytes() for name, folder in runs.items()}
+    logs = {name: (folder / "latency.hlog").read_bytes() for name, folder in runs.items()}
+    for folder in runs.values():
+        (folder / "results.json").unlink()
+    done = aggregate(project, project.path / ".loadtest")
+    assert done.returncode == cli.MISSED
+    assert "test_good · profile good · MET" in done.stdout
+    assert "test_slow · profile slow · MISSED" in done.stdout
+    assert {name: (folder / "results.json").read_bytes() for name, folder in runs.items()} == before
+    assert {name: (folder / "latency.hlog").read_bytes() for name, folder in runs.items()} == logs
+
+
+def test_broken_runs_stay_broken(project: Project, runs: dict[str, Path]) -> None:
+    """A run that was given up is not judged by the samples it left; a missing manifest is named. Earlier results are left alone."""
+    before = {name: (folder / "results.json").read_bytes() for name, folder in runs.items()}
+    (runs["good"] / "main.manifest.json").unlink()
+    run = json.loads((runs["slow"] / "run.json").read_text())
+    (runs["slow"] / "run.json").write_text(json.dumps({**run, "ended": False}))
+    done = aggregate(project, project.path / ".loadtest")
+    assert done.returncode == cli.NO_DATA
+    assert done.stdout.count("NO DATA") == 2
+    assert "main.manifest.json" in done.stdout
+    assert "did not come to its end" in done.stdout
+    assert {name: (folder / "results.json").read_bytes() for name, folder in runs.items()} == before

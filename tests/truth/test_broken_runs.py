@@ -1,0 +1,274 @@
+"""Runs that say nothing about the target, as a user meets them: ``pytest -n 2``, Spark, JUnit, exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from pytest_loadtest.brokers import java, pulsar_jars
+from pytest_loadtest.errors import LoadtestError
+
+SESSION_SECONDS = 300
+
+CONFTEST = '''
+import json, os, pathlib
+from pytest_loadtest.engine.recorder import Recorder
+
+def pytest_configure(config):
+    if hasattr(config, "workerinput"):
+        pathlib.Path(config.workerinput["workerid"] + ".pid").write_text(str(os.getpid()))
+
+close = Recorder.close
+
+def close_and_damage(self, facts):
+    """A disk that does not keep what it was given."""
+    close(self, facts)
+    manifest = self._folder / (self._worker + ".manifest.json")
+    said = json.loads(manifest.read_text())
+    if said["received"]["files"] and "test_truncated" in str(self._folder):
+        file = self._folder / "received" / said["received"]["files"][0]["name"]
+        os.truncate(file, file.stat().st_size // 2)
+    if said["received"]["files"] and "test_manifest" in str(self._folder):
+        said["received"]["rows"] += 1
+        said["received"]["files"][0]["rows"] += 1
+        manifest.write_text(json.dumps(said))
+
+Recorder.close = close_and_damage
+'''
+
+LOOPBACK_TESTS = """
+import pytest
+
+@pytest.mark.load(profile="ten-million")
+def test_beyond_this_machine(load):
+    assert False, "the body of a broken run is never reached"
+
+@pytest.mark.load(profile="no-objectives")
+def test_no_objectives(load):
+    assert load.measurements.counts.received == 600
+    load.assert_slo()
+
+@pytest.mark.load(profile="tiny")
+def test_truncated(load):
+    assert False, "the body of a broken run is never reached"
+
+@pytest.mark.load(profile="tiny")
+def test_manifest(load):
+    assert False, "the body of a broken run is never reached"
+
+@pytest.mark.load(profile="tiny")
+def test_member_killed(load):
+    assert False, "the body of a broken run is never reached"
+
+@pytest.mark.load(profile="tiny")
+def test_lead_killed(load):
+    assert False, "the body of a broken run is never reached"
+"""
+
+PULSAR_TESTS = """
+import pytest
+
+@pytest.mark.load(profile="pulsar", broker="process")
+def test_pulsar_killed(load):
+    assert False, "the body of a broken run is never reached"
+"""
+
+TINY = """
+name: tiny
+messageSize: 128
+producerRate: 200
+testDuration: 3s
+maxSendDelay: 60s
+driver: {name: loopback}
+slo: {endToEndLatency: {p50: 30s}}
+generator: {sendDelayP99: 5s, stalled: 0.9, cpu: 5}
+"""
+PROFILES = {
+    "tiny": TINY,
+    "no-objectives": TINY.replace("slo: {endToEndLatency: {p50: 30s}}\n", ""),
+    "ten-million": TINY.replace("producerRate: 200", "producerRate: 10000000"),
+    "pulsar": TINY.replace("testDuration: 3s", "testDuration: 20s").replace("driver: {name: loopback}", "driver: {name: pulsar}"),
+}
+
+
+@dataclass(frozen=True)
+class Session:
+    """One ``pytest -n 2`` from outside. ``results``: by test, ``failure`` or ``error`` with its text, or ``passed``."""
+
+    status: int
+    output: str
+    results: Mapping[str, tuple[str, str]]
+
+
+class Project:
+    """A user's project on disk."""
+
+    def __init__(self, folder: Path, tests: str) -> None:
+        self.folder = folder
+        (folder / "pytest.ini").write_text("[pytest]\naddopts = -p no:randomly -p no:rerunfailures -p no:cov -p no:cacheprovider\n")
+        (folder / "conftest.py").write_text(CONFTEST)
+        (folder / "test_it.py").write_text(tests)
+        (folder / "profiles").mkdir()
+        for name, text in PROFILES.items():
+            (folder / "profiles" / f"{name}.yaml").write_text(text)
+
+    def pytest(self, saboteurs: Mapping[str, Callable[[dict[str, object]], None]]) -> Session:
+        """Run it with two workers.
+
+        :param saboteurs: by test, what to do half a second into its measured phase; gets the run's ``run.json``.
+        """
+        command = [sys.executable, "-m", "pytest", "-n", "2", "--junitxml", "junit.xml"]
+        output = self.folder / "output.txt"
+        with output.open("wb") as file:
+            process = subprocess.Popen(command, cwd=self.folder, stdout=file, stderr=subprocess.STDOUT)
+        try:
+            self._sabotage(process, dict(saboteurs))
+            status = process.wait(10)
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+                process.wait(30)
+        return Session(status, output.read_text(), self._results())
+
+    def _sabotage(self, process: subprocess.Popen[bytes], saboteurs: dict[str, Callable[[dict[str, object]], None]]) -> None:
+        end = time.monotonic() + SESSION_SECONDS
+        while process.poll() is None and time.monotonic() < end:
+            for name in list(saboteurs):
+                for path in self.folder.glob(f".loadtest/*/*{name}*/1/*/measure/run.json"):
+                    run = _whole(path)
+                    if run is not None and time.monotonic_ns() > run["start"] + 500_000_000:
+                        saboteurs.pop(name)(run)
+            time.sleep(0.05)
+        assert process.poll() is not None, "the session did not end"
+
+    def _results(self) -> dict[str, tuple[str, str]]:
+        results = {}
+        for case in ElementTree.parse(self.folder / "junit.xml").iter("testcase"):
+            ends = [
+                (child.tag, (child.get("message") or "") + "\n" + (child.text or "")) for child in case if child.tag in ("error", "failure")
+            ]
+            results[str(case.get("name"))] = ends[0] if ends else ("passed", "")
+        return results
+
+    def kill_worker(self, place: int) -> Callable[[dict[str, object]], None]:
+        """Kill the first or the last worker of the run."""
+
+        def kill(run: dict[str, object]) -> None:
+            workers = run["workers"]
+            assert isinstance(workers, list)
+            os.kill(int((self.folder / f"{workers[place]}.pid").read_text()), signal.SIGKILL)
+
+        return kill
+
+    def kill_pulsar(self, _run: dict[str, object]) -> None:
+        """Kill the Pulsar whose data is in this project."""
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                command = path.read_bytes()
+            except OSError:
+                continue
+            ours = b"PulsarStandaloneStarter" in command and str(self.folder).encode() in command
+            if ours and b"java" in command.split(b"\0")[0]:
+                os.kill(int(path.parent.name), signal.SIGKILL)
+
+
+def _whole(path: Path) -> dict[str, object] | None:
+    try:
+        document: dict[str, object] = json.loads(path.read_text())
+    except ValueError:  # being written
+        return None
+    return document
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """All the broken runs on loopback, in one session: they share its Spark, and what broke one must not break the next."""
+    project = Project(tmp_path_factory.mktemp("broken"), LOOPBACK_TESTS)
+    return project.pytest({"test_member_killed": project.kill_worker(-1), "test_lead_killed": project.kill_worker(0)})
+
+
+def broken(session: Session, test: str) -> str:
+    """The text of a run that pytest must call an error, never failed or passed."""
+    kind, text = session.results.get(test, ("absent", session.output[-3000:]))
+    assert kind == "error", text
+    return text
+
+
+def test_the_exit_status_is_not_0(session: Session) -> None:
+    """pytest's own for tests that did not pass; every one was reported once."""
+    assert session.status == 1
+    assert len(session.results) == 6
+    assert "6 errors" in session.output.splitlines()[-1]
+    assert "failed" not in session.output.splitlines()[-1]
+
+
+def test_10_million_a_second_are_refused_with_numbers_and_remedy(session: Session) -> None:
+    """Generator-limited before any load."""
+    text = broken(session, "test_beyond_this_machine")
+    assert "generator-limited before any load" in text
+    assert "cores" in text
+    assert "--load-scale auto" in text
+    assert "--load-force" in text
+
+
+def test_a_profile_without_objectives_has_nothing_to_assert(session: Session) -> None:
+    """A usage error that says what to write."""
+    text = broken(session, "test_no_objectives")
+    assert "profile tiny has no objectives" in text
+    assert "slo:" in text
+
+
+def test_a_truncated_sample_file_is_no_data(session: Session) -> None:
+    """It is named, with its worker."""
+    text = broken(session, "test_truncated")
+    assert "received/gw1-000001.parquet (worker gw1) is cut off or damaged" in text
+
+
+def test_a_manifest_that_disagrees_with_its_rows_is_no_data(session: Session) -> None:
+    """The file is named, with both numbers."""
+    text = broken(session, "test_manifest")
+    assert "received/gw1-000001.parquet (worker gw1) has 600 rows, its manifest says 601" in text
+
+
+def test_a_killed_worker_is_no_data(session: Session) -> None:
+    """It is named; the lead reports it."""
+    text = broken(session, "test_member_killed")
+    assert "load worker gw1 went down" in text
+
+
+def test_a_killed_lead_is_no_data(session: Session) -> None:
+    """xdist reports it, as an error and by name."""
+    text = broken(session, "test_lead_killed")
+    assert "gw0" in text
+
+
+@pytest.fixture(scope="module")
+def pulsar_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    try:
+        java.require()
+        pulsar_jars.resolve(pulsar_jars.DEFAULT_VERSION, lambda _: None)
+    except LoadtestError as error:
+        pytest.skip(str(error))
+    project = Project(tmp_path_factory.mktemp("pulsar"), PULSAR_TESTS)
+    yield project.pytest({"test_pulsar_killed": project.kill_pulsar})
+
+
+@pytest.mark.pulsar
+def test_a_killed_pulsar_is_no_data(pulsar_session: Session) -> None:
+    """SIGKILL in mid-run and no restart: an error that names the target and how it ended."""
+    text = broken(pulsar_session, "test_pulsar_killed")
+    assert pulsar_session.status == 1
+    assert "the target Pulsar 4." in text
+    assert "pulsar://127.0.0.1:" in text
+    assert "went away" in text
+    assert "SIGKILL" in text
