@@ -37,7 +37,7 @@ DRIVERS: Mapping[str, Mapping[str, Any]] = {
     "loopback": {"name": "loopback"},
 }
 SMALL, LARGE = 256, 16 * 1024  # bytes
-PHASES = {"warmupDuration": "1s", "testDuration": "1500ms", "drainTimeout": "5s"}
+PHASES = {"warmupDuration": "500ms", "testDuration": "1500ms", "drainTimeout": "5s"}
 VERSION = 1
 
 
@@ -71,6 +71,7 @@ def calibrate(key: str, say: Callable[[str], None]) -> Cost:
                 raise NoData(f"{broker.facts.describe()} has no process here whose CPU time could be read")
             with closing(Pair(broker, folder, lambda: cpu_time(pid))) as pair:
                 say(f"{key}: driving load")
+                pair.run(_plan(settings, *rates[-1]))  # all grow warm; a JVM takes longer than that, as it does in a load test
                 slow, large, fast = (PerMessage.of(pair.run(_plan(settings, size, rate))) for size, rate in rates)
         finally:
             broker.stop()

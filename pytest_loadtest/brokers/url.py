@@ -146,6 +146,8 @@ def described(admin_url: str | None) -> dict[str, str]:
 
 def is_local(host: str) -> bool:
     """Whether the host is this machine, whose cores the broker then shares: only own addresses can be bound."""
+    if host == "localhost":  # by definition (RFC 6761), even where no name service knows it
+        return True
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:

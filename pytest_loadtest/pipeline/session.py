@@ -6,12 +6,13 @@ end from a pipe, so it also goes when this process is killed.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,16 +24,18 @@ if TYPE_CHECKING:
 STOP_SECONDS = 10
 
 
+LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""A local session's addresses; the executors of a cluster must reach the driver elsewhere."""
+
+
 def default_conf(folder: Path, cores: int) -> dict[str, str]:
-    """What a local session is configured with unless told otherwise.
+    """What a session is configured with unless told otherwise.
 
     Few shuffle partitions, because the shuffled tables are small; no adaptive planning, which costs more than it wins on them.
     """
     return {
         "spark.app.name": "pytest-loadtest",
         "spark.driver.memory": "2g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
@@ -122,13 +125,16 @@ class SparkHost:
 
         self._folder.mkdir(parents=True, exist_ok=True)
         log = self._folder / "spark.log"
+        master = self._master or self._conf.get("spark.master", "local[*]")
+        local = master.startswith("local")
         conf = SparkConf(loadDefaults=False)
-        for key, value in {**default_conf(self._folder.resolve(), os.cpu_count() or 1), **self._conf}.items():
+        ours = default_conf(self._folder.resolve(), os.cpu_count() or 1) | (LOOPBACK if local else {})
+        for key, value in {**ours, **self._conf}.items():
             conf.set(key, value)
-        conf.setMaster(self._master or self._conf.get("spark.master", "local[*]"))
+        conf.setMaster(master)
         interrupt = signal.getsignal(signal.SIGINT)
         try:
-            with log.open("ab") as output:
+            with log.open("ab") as output, _at_loopback(local):
                 self._gateway = launch_gateway(conf, {"stdout": output, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
             session = SparkSession(SparkContext(conf=conf, gateway=self._gateway))
         except Exception as error:
@@ -165,9 +171,24 @@ def _quiet() -> None:
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
 
+@contextlib.contextmanager
+def _at_loopback(local: bool) -> Iterator[None]:
+    """Spark looks up this host's own name and ends where it has no address; a local session needs none. Only the environment tells it."""
+    missing = local and "SPARK_LOCAL_IP" not in os.environ
+    if missing:
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    try:
+        yield
+    finally:
+        if missing:
+            del os.environ["SPARK_LOCAL_IP"]
+
+
 def _not_started(error: Exception, log: Path) -> UsageError:
     if "JAVA_GATEWAY_EXITED" in str(error):
-        return UsageError(f"Spark could not start its Java process; it needs Java 17 on the PATH or at JAVA_HOME (its output: {log})")
+        said = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if "Exception" in line]
+        why = said[-1].strip() if said else "it needs Java 17 on the PATH or at JAVA_HOME"
+        return UsageError(f"Spark could not start its Java process: {why} (its output: {log})")
     return UsageError(f"Spark could not start: {_first_line(error)} (its output: {log})")
 
 

@@ -32,10 +32,10 @@ WORD_BITS = 6
 
 def per_stream(values: NDArray[np.int64]) -> Column:
     """A value by the row's stream; null for a stream that the run does not have."""
-    if len(values) and (values == values[0]).all():
-        return F.when(F.col("stream").between(0, len(values) - 1), F.lit(int(values[0])))
-    listed = F.split(F.lit(",".join(map(str, values.tolist()))), ",").cast("array<bigint>")
-    return F.get(listed, F.col("stream"))
+    known = values.tolist() or [0]
+    if min(known) == max(known):
+        return F.when(F.col("stream").between(0, len(known) - 1), F.lit(known[0]))
+    return F.get(F.split(F.lit(",".join(map(str, known))), ",").cast("array<bigint>"), F.col("stream"))
 
 
 def measured(rows: DataFrame, run: Run) -> DataFrame:

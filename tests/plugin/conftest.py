@@ -14,7 +14,7 @@ from .projects import INI, Project
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
     """A fresh project; nothing that it started may be left when the test ends."""
-    made = Project(tmp_path, {"LOADTEST_MARK": uuid.uuid4().hex, "PYTHONDONTWRITEBYTECODE": "1"})
+    made = Project(tmp_path, {"LOADTEST_MARK": uuid.uuid4().hex})
     made.write("pytest.ini", INI)
     yield made
     assert made.survivors() == []

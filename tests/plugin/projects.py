@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-TIMEOUT = 150  # s; a run that hangs ends here
+TIMEOUT = 280  # s; a run that hangs ends here
 INI = """\
 [pytest]
 addopts = --strict-markers -p no:randomly -p no:rerunfailures -p no:cov -p no:hypothesispytest

@@ -1,0 +1,128 @@
+"""Spark's answer is the definitions' answer, to the bit, whatever happened to the messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from runs import differences, empty, generate, make_recorded, make_run, write_run
+
+from pytest_loadtest.errors import NoData
+from pytest_loadtest.measurements import Lost
+from pytest_loadtest.pipeline import read
+from pytest_loadtest.pipeline.aggregate import aggregate
+from pytest_loadtest.samples import Flag, Status
+from pytest_loadtest.stats import Run, measure
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RUNS = {
+    "one of everything": {},
+    "two subscriptions, words begun in the middle": {"subscriptions": 2, "first": 60, "messages": 130},
+    "one message each": {"messages": 1},
+    "exactly one word": {"messages": 64, "streams": 2, "topics": 1},
+    "no acknowledgements, no order": {"publish_acks": False, "ordered": False},
+    "more topics than columns": {"streams": 80, "topics": 40, "messages": 20},
+    "more messages than lost ranges": {"streams": 1, "topics": 1, "messages": 120_000},
+}
+
+
+def assert_spark_agrees(spark: SparkSession, folder: Path, run: Run, sent: dict[str, Any], received: dict[str, Any], **how: int) -> None:
+    write_run(folder, run, sent, received, **how)
+    assert differences(aggregate(spark, folder), measure(sent, received, run, make_recorded(how.get("workers", 2)))) == []
+
+
+@pytest.mark.parametrize("shape", RUNS)
+def test_spark_equals_the_definitions(spark: SparkSession, tmp_path: Path, shape: str) -> None:
+    """Lost, doubled, late, damaged, misplaced, refused, dropped and unanswered messages, clock errors, and rows of other phases."""
+    run = make_run(**RUNS[shape])
+    assert_spark_agrees(spark, tmp_path / "run", run, *generate(run, seed=list(RUNS).index(shape)), chunk=100_000)
+
+
+def test_spark_equals_the_definitions_when_it_shuffles(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many rows are read in many partitions."""
+    monkeypatch.setattr(read, "ONE_PARTITION", 0)
+    run = make_run(subscriptions=2, first=7, messages=300)
+    assert_spark_agrees(spark, tmp_path / "run", run, *generate(run, seed=5), workers=3)
+
+
+@pytest.mark.parametrize("messages", [0, 5])
+def test_nothing_received(spark: SparkSession, tmp_path: Path, messages: int) -> None:
+    """Every acked message is lost, and there is no latency; nor of a run of nothing."""
+    run = make_run(messages=messages, streams=2)
+    sent = generate(run, 3)[0]
+    assert_spark_agrees(spark, tmp_path / "run", run, sent, empty("received"))
+    assert aggregate(spark, tmp_path / "run").end_to_end is None
+
+
+def faultless(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Every message acked and received once, in order."""
+    sent, _ = generate(run, 0)
+    sent = {name: column[sent["seq"] < 1_000_000] for name, column in sent.items()}
+    sent |= {"status": np.full(len(sent["seq"]), Status.ACKED), "acked": sent["intended"] + 5, "sent": sent["intended"] + 3}
+    received = {name: sent[name] for name in ("stream", "topic", "bucket", "size", "seq", "intended")}
+    nothing = np.zeros(len(sent["seq"]), np.int64)
+    received |= {"received": sent["intended"] + 9, "consumer": nothing, "subscription": nothing, "flags": nothing}
+    return sent, received
+
+
+def test_known_faults_are_counted_and_named(spark: SparkSession, tmp_path: Path) -> None:
+    """Exact sequences of the lost, across words; duplicates; messages late in all their copies."""
+    run = make_run(streams=2, topics=2, messages=200)
+    sent, received = faultless(run)
+    stream, seq = received["stream"], received["seq"]
+    lost = (stream == 1) & (np.isin(seq, [0, 63, 64, 200]) | ((seq >= 100) & (seq < 192)))
+    copies = np.where(lost, 0, np.where(seq % 50 == 3, 2, 1))
+    received = {name: np.repeat(column, copies) for name, column in received.items()}
+    received["flags"] = np.where(received["seq"] % 40 == 7, Flag.LATE, 0)
+    found = aggregate(spark, write_run(tmp_path / "run", run, sent, received))
+    ranges = [(0, 0), (63, 64), (100, 191), (200, 200)]
+    assert found.lost == tuple(Lost(topic=1, subscription=0, stream=1, first=first, last=last) for first, last in ranges)
+    assert (found.counts.lost, found.counts.duplicates, found.counts.received) == (96, 6, 305)
+    assert found.counts.out_of_order == 5 + 3  # 7 47 87 127 167, of stream 1 without 127 and 167
+
+
+def test_a_message_received_but_never_acked_is_not_lost(spark: SparkSession, tmp_path: Path) -> None:
+    """Its answer went missing, it did not."""
+    run = make_run(streams=1, topics=1, messages=70)
+    sent, received = faultless(run)
+    sent["status"] = np.where(sent["seq"] == 63, Status.UNKNOWN, sent["status"])
+    counts = aggregate(spark, write_run(tmp_path / "run", run, sent, received)).counts
+    assert (counts.unknown, counts.acked, counts.received, counts.lost) == (1, 69, 70, 0)
+
+
+@pytest.mark.parametrize("fault", ["missing", "twice"])
+def test_sent_rows_that_are_not_the_plan_are_no_data(spark: SparkSession, tmp_path: Path, fault: str) -> None:
+    """A message without a row, and one with two in the place of another."""
+    run = make_run(streams=2, messages=100)
+    sent, received = faultless(run)
+    pick = np.arange(len(sent["seq"]))
+    pick = np.delete(pick, 150) if fault == "missing" else np.where(pick == 150, 151, pick)
+    folder = write_run(tmp_path / "run", run, {name: column[pick] for name, column in sent.items()}, received)
+    with pytest.raises(NoData, match=r"stream 1 \(gw1\).* of 100 messages, the plan has 101"):
+        aggregate(spark, folder)
+
+
+def test_a_file_damaged_inside_is_no_data(spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its table of contents is whole, its pages are not; nothing but the exception tells of it."""
+    run = make_run(streams=2)
+    folder = write_run(tmp_path / "run", run, *generate(run, 0))
+    file = folder / "received" / "gw0-000001.parquet"
+    content = file.read_bytes()
+    file.write_bytes(content[:4] + bytes(len(content) // 2) + content[4 + len(content) // 2 :])
+    with pytest.raises(NoData, match="gw0-000001.parquet"):
+        aggregate(spark, folder)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_any_folder_name_will_do(spark: SparkSession, tmp_path: Path) -> None:
+    """Characters that Spark would read as a pattern; and a file that a killed worker was writing is ignored."""
+    run = make_run(streams=1)
+    sent, received = generate(run, 2)
+    folder = tmp_path / "test_x[1-{a}] 100% *? é#"
+    assert_spark_agrees(spark, folder, run, sent, received, workers=1)
+    (folder / "sent" / ".gw0-000009.parquet.tmp").write_bytes(b"half")
+    assert aggregate(spark, folder).counts.offered == 100

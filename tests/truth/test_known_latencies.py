@@ -1,0 +1,84 @@
+"""On a clock that stands still everything is known beforehand: what comes out must be that, to the bucket and to the message."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from engine.rig import Finished, drive
+
+from pytest_loadtest.hdr import hdr_index
+from pytest_loadtest.quantities import MILLISECOND, SECOND
+from pytest_loadtest.stats import Recorded, Run, measure
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.measurements import Histogram, Measurements
+
+RATE, SECONDS = 1000, 12
+PERCENTILES = (1, 25, 50, 75, 90, 95, 99, 99.5, 99.9)
+
+
+def latency(seq: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Log-normal around 2 ms, a tail up to a second; the same for a message every time."""
+    spread = np.random.default_rng(5).lognormal(0, 1.3, RATE * SECONDS)
+    return np.minimum(spread[seq] * 2 * MILLISECOND, SECOND).astype(np.int64)
+
+
+def measured(run: Finished) -> Measurements:
+    """Of the rig's two streams on one topic with one subscription."""
+    half = RATE * SECONDS // 2
+    plan = Run(
+        start=int(run.sent["intended"].min()), duration=SECONDS * SECOND, rate=RATE, topics=1, subscriptions=1, ordered=True, publish_acks=True,
+        buckets=("64",), stream_topics=np.zeros(2, np.int64), first=np.zeros(2, np.int64), end=np.full(2, half),
+    )  # fmt: skip
+    return measure(run.sent, run.received, plan, Recorded())
+
+
+def same_buckets(histogram: Histogram | None, exact: NDArray[np.int64]) -> None:
+    """Every percentile of the histogram is in the HDR bucket of the exact nearest rank."""
+    assert histogram is not None
+    assert (histogram.n, histogram.minimum, histogram.maximum, histogram.total) == (len(exact), exact.min(), exact.max(), exact.sum())
+    values = np.sort(exact)
+    for p in PERCENTILES:
+        nearest_rank = values[math.ceil(p / 100 * len(values) - 1e-9) - 1]
+        assert hdr_index(np.array([histogram.percentile(p)])) == hdr_index(np.array([nearest_rank])), p
+
+
+def test_percentiles_throughput_and_counts_are_exact(tmp_path: Path) -> None:
+    """Every percentile of end-to-end and publish latency to its bucket; what came in time and what came at all, to the message."""
+    run = drive(tmp_path, rate=RATE, seconds=SECONDS, latency=latency)
+    sent, measurements = run.sent, measured(run)
+    # what a message took: how long it waited for the loop's tick, which the clock makes known, and the target's latency
+    exact = sent["sent"] - sent["intended"] + latency(sent["seq"])
+    assert (exact >= latency(sent["seq"])).all()
+    assert (sent["sent"] - sent["intended"] <= MILLISECOND).all()
+    same_buckets(measurements.end_to_end, exact)
+    same_buckets(measurements.publish, exact)
+    counts, offered = measurements.counts, RATE * SECONDS
+    assert (counts.offered, counts.sent, counts.acked, counts.received) == (offered,) * 4
+    assert (counts.failed, counts.dropped, counts.unknown, counts.lost, counts.duplicates, counts.foreign, counts.corrupt) == (0,) * 7
+    assert measurements.end_to_end is not None
+    begin = int(sent["intended"].min()) + measurements.end_to_end.percentile(50)
+    came = sent["intended"] + exact
+    in_time = int(((came >= begin) & (came < begin + SECONDS * SECOND)).sum())
+    assert 0.99 * offered < in_time < offered
+    assert counts.received_in_time == in_time
+    assert measurements.throughput == in_time / SECONDS
+
+
+def test_what_was_overtaken_is_counted(tmp_path: Path) -> None:
+    """A message is out of order when a later one of its stream came before it; nothing else is."""
+    run = drive(tmp_path, rate=RATE, seconds=SECONDS, latency=latency)
+    late = 0
+    for stream in range(2):
+        mine = run.sent["stream"] == stream
+        order = np.argsort(run.sent["seq"][mine])
+        came = (run.sent["sent"][mine] + latency(run.sent["seq"][mine]))[order]
+        soonest_after = np.minimum.accumulate(came[::-1])[::-1]
+        late += int((came[:-1] > soonest_after[1:]).sum())
+    assert late > 1000
+    assert measured(run).counts.out_of_order == late
