@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import socket
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ DISK_WANTED = 2 * 1024**3  # jars 240 MB twice (Maven's and ours), samples
 FILES_WANTED = 4096
 PORTS_WANTED = 10_000
 CORES_WANTED = 2
+HOSTS, HOSTS_LINE = Path("/etc/hosts"), "127.0.0.1 localhost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,7 @@ class Machine:
     pulsar: tuple[str, ...]  # cached versions
     files: int  # hard limit of open files
     ports: int
+    localhost: bool  # whether that name has an address, as it has wherever there is an ordinary /etc/hosts
     cores: int
     memory: int | None  # bytes available
     disk: int  # bytes free where the cache is
@@ -80,12 +83,20 @@ def collect() -> Machine:
         pulsar=pulsar_jars.cached_versions(),
         files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         ports=ephemeral_range()[1] - ephemeral_range()[0] + 1,
+        localhost=_has_address("localhost"),
         cores=len(os.sched_getaffinity(0)),
         memory=_available_memory(),
         disk=shutil.disk_usage(_existing(pulsar_jars.cache_root())).free,
         root=os.geteuid() == 0,
         debian=Path("/etc/debian_version").exists() and shutil.which("apt-get") is not None,
     )
+
+
+def _has_address(name: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(name, 0))
+    except OSError:
+        return False
 
 
 def _docker() -> tuple[str | None, str]:
@@ -155,6 +166,7 @@ def _limit_rows(machine: Machine) -> tuple[Row, ...]:
             f"free some, or set XDG_CACHE_HOME to another disk than that of {cache}",
         ),
         _row("open files", str(files), files >= FILES_WANTED, f"at most some {files} connections a worker", "ulimit -Hn 65536"),
+        _row("localhost", "has an address" if machine.localhost else None, machine.localhost, "no Spark", _hosts_command()),
         _row("ephemeral ports", str(ports), ports >= PORTS_WANTED, f"at most {ports} connections to one address", ours),
     )
 
@@ -193,11 +205,27 @@ def fix(machine: Machine, tell: Callable[[str], None]) -> bool:
     packages = missing_packages(machine)
     if packages and not _install_packages(machine, packages, tell):
         return False
+    if not machine.localhost and not _name_localhost(machine, tell):
+        return False
     try:
         pulsar_jars.resolve(pulsar_jars.DEFAULT_VERSION, tell)
     except UnavailableError as missing:
         tell(str(missing))
         return False
+    return True
+
+
+def _hosts_command() -> str:
+    return f"echo '{HOSTS_LINE}' >> {HOSTS}"
+
+
+def _name_localhost(machine: Machine, tell: Callable[[str], None]) -> bool:
+    if not machine.root:
+        tell(f"as root: {_hosts_command()}")
+        return False
+    tell(_hosts_command())
+    with HOSTS.open("a", encoding="ascii") as hosts:
+        hosts.write(f"{HOSTS_LINE}\n")
     return True
 
 

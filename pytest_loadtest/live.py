@@ -95,12 +95,13 @@ def describe(progress: Sequence[Progress], plan: Plan, before: tuple[float, int,
     elapsed = max(p.elapsed for p in progress)
     name = phase.name if any(p.sending for p in progress) or elapsed < phase.duration else f"{phase.name}: drain"
     delays = [p.send_delay_p99 for p in progress if p.send_delay_p99 is not None]
+    # the most telling first: a narrow terminal cuts the line
+    rates = " ".join(f"{word} {format_rate(rate).removesuffix(' msg/s')}" for word, rate in (("offered", offered), ("sent", sent), ("received", received)))
     parts = [
-        f"load {plan.profile.name}  {name} {elapsed / SECOND:.0f}/{phase.duration / SECOND:.0f} s",
-        f"offered {format_rate(offered)}", f"sent {format_rate(sent)}", f"received {format_rate(received)}",
-        f"in flight {format_count(sum(p.in_flight for p in progress))}",
-        f"send delay p99 {format_duration(max(delays)) if delays else '–'}",
+        f"{name} {elapsed / SECOND:.0f}/{phase.duration / SECOND:.0f} s", f"{rates} msg/s",
+        f"delay p99 {format_duration(max(delays)) if delays else '–'}", f"in flight {format_count(sum(p.in_flight for p in progress))}",
+        f"load {plan.profile.name}",
     ]  # fmt: skip
     if any(p.blocked for p in progress):
-        parts.append("window full")
+        parts.insert(-1, "window full")
     return "  ".join(parts)

@@ -11,10 +11,9 @@ A delivery is *lost* when the message was acked and has no copy, *out of order* 
 came within the measured phase, moved as a whole by the median end-to-end latency. Latencies count every copy.
 
 Seconds are whole ones since the start; what has an earlier time counts in second 0. A message is offered in the second of its intended
-time;
-sent, acked and received (every copy) in the seconds in which that happened; its end-to-end latency belongs to the second of its *intended*
-time, so that a stall shows where it began. The two percentiles of a second come from HDR buckets with seven bits (at most 0.4 % off),
-nearest rank, within that second's exact minimum and maximum.
+time; sent, acked and received (every copy) in the seconds in which that happened; its end-to-end latency belongs to the second of its
+*intended* time, so that a stall shows where it began. The two percentiles of a second come from HDR buckets with seven bits (at most 0.4 %
+off), nearest rank, within that second's exact minimum and maximum.
 """
 
 from __future__ import annotations

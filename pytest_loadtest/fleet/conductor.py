@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from pytest_loadtest.fleet.drain import Drain
 from pytest_loadtest.fleet.folders import run_folder, session_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pytest
 
@@ -73,6 +73,17 @@ class RunState:
     facts: DriverFacts | None = None
     start: int = 0
     started: float | None = None
+
+
+def _with_differences(facts: DriverFacts | None, done: Mapping[str, Done]) -> DriverFacts | None:
+    """The lead's facts as they were before the load, and beside them what became different on a worker: connections lost, for one."""
+    if facts is None:
+        return None
+    applied = dict(facts.applied)
+    for worker, said in done.items():
+        if said.facts is not None:
+            applied |= {f"{key} ({worker})": value for key, value in said.facts.applied.items() if facts.applied.get(key) != value}
+    return replace(facts, applied=applied)
 
 
 def _name(state: RunState) -> str:
@@ -188,6 +199,7 @@ class Conductor:
         gone = [f"worker {worker}: {said.disconnected}" for worker, said in zip(run.members, done, strict=True) if said.disconnected]
         if gone:
             raise TargetError(f"the target {_name(state)} went away and was not back when the drain ended: {'; '.join(gone)}")
+        state.facts = _with_differences(state.facts, dict(zip(run.members, done, strict=True)))
         # from here on the samples can be aggregated again and judged; a run that was given up earlier stays one, whatever its samples say
         self._write(state, "run.json", {**self._run_document(run), "ended": True})
 

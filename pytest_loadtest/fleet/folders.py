@@ -30,4 +30,4 @@ def safe_name(text: str) -> str:
     name = _UNSAFE.sub("-", text).strip("-.")
     if name == text and len(name) <= _LONGEST:
         return name
-    return f"{name[-_LONGEST:].strip('-.')}-{hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:6]}"
+    return f"{name[-_LONGEST:]}-{hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:6]}".lstrip("-.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 AT_ONCE = 4  # actions in flight: what one plans, another computes meanwhile
 TOPIC_COLUMNS = 32  # beyond that, topics are rows of a table of their own
+_CONDITION = re.compile(r"\[[A-Z_]+(\.[A-Z_]+)*\] .*")
 
 
 def aggregate(spark: SparkSession, run_dir: Path) -> Measurements:
@@ -38,7 +40,7 @@ def aggregate(spark: SparkSession, run_dir: Path) -> Measurements:
     try:
         tables = _collect_all(spark, folder)
     except (PySparkException, Py4JError) as error:
-        raise NoData(f"{run_dir}: Spark could not aggregate the samples: {str(error).strip().partition(chr(10))[0]}") from error
+        raise NoData(f"{run_dir}: Spark could not aggregate the samples: {_cause(error)}") from error
     once = tables.deliveries["subscription"] == 0
     streams, offered, distinct = (tables.deliveries[name][once].tolist() for name in ("stream", "offered", "distinct"))
     folder.check_offered(dict(zip(streams, zip(offered, distinct, strict=True), strict=True)))
@@ -93,6 +95,13 @@ def _deliveries(sent: DataFrame, copies: DataFrame, run: Run, histogram: Table, 
 def _collect(frame: DataFrame) -> Table:
     table = frame.toArrow()
     return {name: table[name].cast(pa.int64()).fill_null(-1).to_numpy() for name in table.column_names}
+
+
+def _cause(error: Exception) -> str:
+    """The line that begins with Spark's own name for an error, ``[LIKE_THIS]``, out of a Java stack trace; else the first."""
+    lines = str(error).strip().splitlines()
+    found = _CONDITION.search(str(error))
+    return found[0] if found else (lines or [type(error).__name__])[0]
 
 
 def _result(future: Future[Table] | None) -> Table | None:

@@ -185,14 +185,18 @@ def _check_file(file: Path, kind: str, expected: int, worker: str) -> None:
 
 
 def _recorded(path: Path, manifests: Mapping[str, Any]) -> Recorded:
-    try:
-        return Recorded(
-            foreign=sum(int(manifest["foreign"]) for manifest in manifests.values()),
-            corrupt=sum(int(manifest["corrupt"]) for manifest in manifests.values()),
-            workers=tuple(_evidence(worker, manifest["evidence"]) for worker, manifest in manifests.items()),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise NoData(f"{path}: a worker's manifest: {_what(error)}") from error
+    parts = []
+    for worker, manifest in manifests.items():
+        try:
+            evidence = _evidence(worker, manifest["evidence"])
+            parts.append((int(manifest["foreign"]), int(manifest["corrupt"]), evidence))
+        except (KeyError, TypeError, ValueError) as error:
+            raise NoData(f"{path / (worker + MANIFEST_SUFFIX)}: {_what(error)}") from error
+    return Recorded(
+        foreign=sum(foreign for foreign, _, _ in parts),
+        corrupt=sum(corrupt for _, corrupt, _ in parts),
+        workers=tuple(evidence for _, _, evidence in parts),
+    )
 
 
 def _evidence(worker: str, facts: Any) -> WorkerEvidence:

@@ -53,6 +53,9 @@ def _headline(document: Document) -> Iterable[str]:
         yield f"  SCALED ×{document['scale']['factor']:g} — says nothing about the full load{f' ({changes})' if changes else ''}"
     yield from _reasons(verdict)
     yield f"  target     {_target(document['broker'])}"
+    for name, losses in (document["driver"].get("applied") or {}).items():
+        if name.startswith("connectionsLost"):
+            yield f"  {name}: {losses}"
     unset = document["driver"].get("not_applied") or {}
     if unset:
         yield "  not set    " + "; ".join(f"{name}: {reason}" for name, reason in unset.items())

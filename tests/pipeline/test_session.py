@@ -80,8 +80,10 @@ def test_no_java_is_a_usage_error(tmp_path: Path) -> None:
     """With what is needed, and where to look."""
     code = "import sys; from pathlib import Path; from pytest_loadtest.pipeline.session import SparkHost; SparkHost(Path(sys.argv[1]), {}).warm()"
     environment = {**os.environ, "JAVA_HOME": str(tmp_path / "nowhere")}
-    script = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, env=environment, timeout=60, check=False)
-    assert "UsageError: Spark could not start its Java process; it needs Java 17" in script.stderr
+    script = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, env=environment, timeout=60, check=False
+    )
+    assert "UsageError: Spark could not start its Java process: it needs Java 17" in script.stderr
     assert "spark.log" in script.stderr
 
 

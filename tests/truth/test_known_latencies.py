@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 from engine.rig import Finished, drive
 
 from pytest_loadtest.hdr import hdr_index
@@ -26,6 +26,12 @@ def latency(seq: NDArray[np.int64]) -> NDArray[np.int64]:
     """Log-normal around 2 ms, a tail up to a second; the same for a message every time."""
     spread = np.random.default_rng(5).lognormal(0, 1.3, RATE * SECONDS)
     return np.minimum(spread[seq] * 2 * MILLISECOND, SECOND).astype(np.int64)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """One run for all."""
+    return drive(tmp_path_factory.mktemp("known"), rate=RATE, seconds=SECONDS, latency=latency)
 
 
 def measured(run: Finished) -> Measurements:
@@ -48,9 +54,8 @@ def same_buckets(histogram: Histogram | None, exact: NDArray[np.int64]) -> None:
         assert hdr_index(np.array([histogram.percentile(p)])) == hdr_index(np.array([nearest_rank])), p
 
 
-def test_percentiles_throughput_and_counts_are_exact(tmp_path: Path) -> None:
+def test_percentiles_throughput_and_counts_are_exact(run: Finished) -> None:
     """Every percentile of end-to-end and publish latency to its bucket; what came in time and what came at all, to the message."""
-    run = drive(tmp_path, rate=RATE, seconds=SECONDS, latency=latency)
     sent, measurements = run.sent, measured(run)
     # what a message took: how long it waited for the loop's tick, which the clock makes known, and the target's latency
     exact = sent["sent"] - sent["intended"] + latency(sent["seq"])
@@ -70,9 +75,8 @@ def test_percentiles_throughput_and_counts_are_exact(tmp_path: Path) -> None:
     assert measurements.throughput == in_time / SECONDS
 
 
-def test_what_was_overtaken_is_counted(tmp_path: Path) -> None:
+def test_what_was_overtaken_is_counted(run: Finished) -> None:
     """A message is out of order when a later one of its stream came before it; nothing else is."""
-    run = drive(tmp_path, rate=RATE, seconds=SECONDS, latency=latency)
     late = 0
     for stream in range(2):
         mine = run.sent["stream"] == stream

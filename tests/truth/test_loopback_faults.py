@@ -227,10 +227,10 @@ def assert_nothing_received(judged: Judged) -> None:
         judged.load.assert_slo()
 
 
-def test_10_million_a_second_end_before_any_load(bench: Bench) -> None:
+def test_10_million_a_second_end_before_any_load(gated_bench: Bench) -> None:
     """The plan is beyond this machine, by its costs: evidence and remedy, and no relay is started for it."""
     with pytest.raises(GeneratorLimited) as caught:
-        bench.run(ten_million())
+        gated_bench.run(ten_million())
     text = str(caught.value)
     assert "generator-limited before any load" in text
     assert "a worker would need" in text
@@ -238,9 +238,9 @@ def test_10_million_a_second_end_before_any_load(bench: Bench) -> None:
     assert "--load-force" in text
 
 
-def test_10_million_a_second_by_force_are_the_generators_fault(forced_bench: Bench, report: Report) -> None:
+def test_10_million_a_second_by_force_are_the_generators_fault(bench: Bench, report: Report) -> None:
     """Driven all the same, the verdict is generator-limited with evidence and remedy: the target carried all that it got."""
-    judged = forced_bench.run(ten_million())
+    judged = bench.run(ten_million())
     counts, verdict = judged.measurements.counts, judged.load.verdict
     report("counts", counts)
     report("reasons", verdict.reasons)

@@ -24,6 +24,7 @@ WELL = Machine(
     pulsar=("4.2.4",),
     files=65_536,
     ports=28_232,
+    localhost=True,
     cores=8,
     memory=16 * 1024**3,
     disk=100 * 1024**3,
@@ -41,6 +42,7 @@ BARE = replace(
     pulsar=(),
     files=1024,
     ports=5000,
+    localhost=False,
     cores=1,
     memory=1024**3,
     disk=1024**3,
@@ -107,3 +109,14 @@ def test_collect_looks_at_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert machine.disk > 0
     assert machine.pulsar == ()
     assert doctor.render(doctor.rows(machine))
+
+
+def test_localhost_gets_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A root file system without /etc/hosts gets the one line that Spark needs; anybody but root is told it."""
+    monkeypatch.setattr(doctor, "HOSTS", tmp_path / "hosts")
+    monkeypatch.setattr(doctor.pulsar_jars, "resolve", lambda version, tell: None)
+    said: list[str] = []
+    assert not doctor.fix(replace(WELL, localhost=False), said.append)
+    assert said == [f"as root: echo '127.0.0.1 localhost' >> {tmp_path / 'hosts'}"]
+    assert doctor.fix(replace(WELL, localhost=False, root=True), said.append)
+    assert (tmp_path / "hosts").read_text() == "127.0.0.1 localhost\n"

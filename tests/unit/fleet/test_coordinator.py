@@ -1,0 +1,249 @@
+"""The controller's bookkeeping, without any transport: workers are names, messages are lists."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from pytest_loadtest.engine.progress import Progress
+from pytest_loadtest.errors import NoData, TargetError, WorkerError
+from pytest_loadtest.fleet.coordinator import MEETING_TIMEOUT, SILENCE_TIMEOUT, Coordinator, Run
+from pytest_loadtest.fleet.drain import Drain
+from pytest_loadtest.fleet.link import Message
+from pytest_loadtest.quantities import SECOND
+from pytest_loadtest.testing import FakeClock
+
+KEY = (4, 0)
+
+
+class Answers:
+    """A conductor whose meetings answer with rank and payload."""
+
+    def __init__(self) -> None:
+        self.gone: Exception | None = None
+        self.broken: list[Exception] = []
+
+    def meeting(self, run: Run, name: str, payloads: Sequence[Any]) -> Sequence[Any]:
+        if name == "fails":
+            raise TargetError("no broker")
+        if name == "breaks":
+            raise ValueError("odd")
+        return list(enumerate(payloads))
+
+    def check(self, run: Run) -> None:
+        if self.gone is not None:
+            raise self.gone
+
+    def show(self, run: Run) -> None: ...
+
+    def gave_up(self, run: Run, error: Exception) -> None:
+        self.broken.append(error)
+
+
+class Fleet:
+    """A coordinator and what it sent to whom."""
+
+    def __init__(self) -> None:
+        self.clock, self.conductor = FakeClock(), Answers()
+        self.stop: str | None = None
+        self.sent: list[tuple[str, Message]] = []
+        self._came = threading.Condition()
+        self.coordinator = Coordinator(self.conductor, self._send, self.clock, lambda: self.stop)
+
+    def _send(self, worker: str, message: Message) -> None:
+        with self._came:
+            self.sent.append((worker, message))
+            self._came.notify_all()
+
+    def join(self, *workers: str) -> None:
+        for worker in workers:
+            self.coordinator.join(worker)
+
+    def say(self, worker: str, name: str, payload: Any = None, key: tuple[int, int] = KEY) -> None:
+        self.coordinator.receive(worker, (name, key, payload))
+
+    def got(self, name: str) -> list[tuple[str, Any]]:
+        """Who got this message, with what, since last asked for anything."""
+        found = [(worker, message[2]) for worker, message in self.sent if message[0] == name]
+        return found
+
+    def wait(self, name: str, n: int) -> list[tuple[str, Any]]:
+        """The same, when there are ``n`` of them."""
+        with self._came:
+            assert self._came.wait_for(lambda: len(self.got(name)) >= n, 10)
+            return self.got(name)
+
+    def start(self, *workers: str, key: tuple[int, int] = KEY) -> Run:
+        for worker in workers:
+            self.say(worker, "arrive", key=key)
+        return self.coordinator.runs[key]
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    made = Fleet()
+    yield made
+    made.coordinator.close()
+
+
+def test_roles_when_all_are_there(fleet: Fleet) -> None:
+    """The last to arrive starts the run; the first worker leads, in whatever order they come."""
+    fleet.join("a", "b", "c")
+    fleet.start("c", "b")
+    assert not fleet.sent
+    run = fleet.start("a")
+    assert run.members == ["a", "b", "c"]
+    assert [(worker, role.rank, role.size, role.lead) for worker, role in fleet.got("role")] == [
+        ("a", 0, 3, True), ("b", 1, 3, False), ("c", 2, 3, False),
+    ]  # fmt: skip
+
+
+def test_meetings_answer_by_rank(fleet: Fleet) -> None:
+    """Nobody passes before all are there; each gets the answer at its own rank."""
+    fleet.join("a", "b")
+    fleet.start("a", "b")
+    fleet.say("b", "meet", ("order", "from b"))
+    assert not fleet.got("pass")
+    fleet.say("a", "meet", ("order", "from a"))
+    assert fleet.wait("pass", 2) == [("a", ("order", (0, "from a"))), ("b", ("order", (1, "from b")))]
+
+
+@pytest.mark.parametrize(("name", "kind", "text"), [("fails", TargetError, "no broker"), ("breaks", NoData, "ValueError: odd")])
+def test_a_meeting_that_fails_aborts_all(fleet: Fleet, name: str, kind: type[Exception], text: str) -> None:
+    """What the conductor raises reaches every worker as the kind of error that it is."""
+    fleet.join("a", "b")
+    fleet.start("a", "b")
+    for worker in ("a", "b"):
+        fleet.say(worker, "meet", (name, None))
+    aborts = fleet.wait("abort", 2)
+    assert [worker for worker, _ in aborts] == ["a", "b"]
+    assert all(type(error) is kind and str(error) == text for _, error in aborts)
+    assert len(fleet.conductor.broken) == 1
+
+
+def test_the_first_error_is_the_cause(fleet: Fleet) -> None:
+    """One worker's failure names it and aborts the run once; who comes to a meeting later hears of it at once."""
+    fleet.join("a", "b")
+    run = fleet.start("a", "b")
+    fleet.say("b", "failed", NoData("disk full"))
+    fleet.say("a", "failed", NoData("aborted"))
+    assert str(run.error) == "worker b: disk full"
+    assert len(fleet.got("abort")) == 2
+    fleet.say("a", "meet", ("order", None))
+    assert len(fleet.got("abort")) == 3
+
+
+def test_a_member_that_dies_aborts_the_run(fleet: Fleet) -> None:
+    """The error names it; when the lead is through, the others are released."""
+    fleet.join("a", "b", "c")
+    run = fleet.start("a", "b", "c")
+    fleet.coordinator.leave("b", "SIGKILL")
+    assert isinstance(run.error, WorkerError)
+    assert str(run.error) == "load worker b went down: SIGKILL"
+    assert not fleet.got("release")
+    fleet.say("a", "finished")
+    assert {worker for worker, _ in fleet.got("release")} >= {"a", "c"}
+
+
+def test_a_lead_that_dies_releases_the_others(fleet: Fleet) -> None:
+    """Nobody is left to say that the item is over."""
+    fleet.join("a", "b")
+    fleet.start("a", "b")
+    fleet.coordinator.leave("a", "SIGKILL")
+    assert ("b", None) in fleet.got("release")
+
+
+def test_a_replacement_waits_for_the_next_run(fleet: Fleet) -> None:
+    """It is released from the run that began without it, and the next one waits for it."""
+    fleet.join("a", "b")
+    fleet.start("a", "b")
+    fleet.coordinator.leave("b", "SIGKILL")
+    fleet.join("b2")
+    fleet.say("b2", "arrive")
+    assert fleet.got("release") == [("b2", None)]
+    fleet.say("a", "finished")
+    fleet.start("a", key=(5, 0))
+    fleet.coordinator.gather()
+    assert not fleet.coordinator.runs[5, 0].members
+    assert fleet.start("b2", key=(5, 0)).members == ["a", "b2"]
+
+
+def test_a_worker_that_is_gone_is_not_waited_for(fleet: Fleet) -> None:
+    """A run whose last missing worker went away for good starts without it, when the controller says gather."""
+    fleet.join("a", "b", "c")
+    run = fleet.start("a", "b")
+    fleet.coordinator.leave("c", "maximum of restarts")
+    assert not run.members
+    fleet.coordinator.gather()
+    assert run.members == ["a", "b"]
+
+
+def test_a_rerun_calls_back_who_was_there(fleet: Fleet) -> None:
+    """A replacement that passed the item by is not waited for; the lead keeps the lead."""
+    fleet.join("a", "b", "c")
+    fleet.start("a", "b", "c")
+    fleet.coordinator.leave("b", "SIGKILL")
+    fleet.join("b2")
+    fleet.say("b2", "arrive")
+    fleet.say("a", "again", key=(4, 1))
+    run = fleet.coordinator.runs[4, 1]
+    assert run.members == ["a", "c"]
+    assert [(worker, role.lead) for worker, role in fleet.got("role")[-2:]] == [("a", True), ("c", False)]
+
+
+def test_no_run_starts_when_the_session_stops(fleet: Fleet) -> None:
+    """After -x or --maxfail those who arrive are released without a role."""
+    fleet.join("a", "b")
+    fleet.stop = "stopping after 1 failures"
+    fleet.start("a", "b")
+    assert not fleet.got("role")
+    assert {worker for worker, _ in fleet.got("release")} == {"a", "b"}
+
+
+def progress(*, sending: bool, received: int = 5) -> Progress:
+    return Progress(
+        phase="measure", elapsed=SECOND, sending=sending, offered=5, sent=5, acked=5, failed=0, dropped=0, received=received, in_flight=0,
+        send_delay_p99=None, blocked=False, last_event=0,
+    )  # fmt: skip
+
+
+def test_progress_ends_the_phase_for_all(fleet: Fleet) -> None:
+    """The end of the drain is told to every member, once."""
+    fleet.join("a", "b")
+    run = fleet.start("a", "b")
+    run.drain = Drain("measure", 2, 1, 30 * SECOND)
+    for _ in range(3):
+        for worker in ("a", "b"):
+            fleet.say(worker, "progress", progress(sending=False))
+        fleet.clock.advance(SECOND)
+    assert fleet.got("end") == [("a", "measure"), ("b", "measure")]
+
+
+def test_silence_is_an_error(fleet: Fleet) -> None:
+    """A worker that says nothing while load runs, or does not come to a meeting, is named."""
+    fleet.join("a", "b")
+    run = fleet.start("a", "b")
+    run.drain = Drain("measure", 2, 1, 30 * SECOND)
+    fleet.clock.advance((SILENCE_TIMEOUT + 1) * SECOND)
+    fleet.say("a", "progress", progress(sending=True))
+    with pytest.raises(WorkerError, match=r"^b said nothing for 60 s"):
+        fleet.coordinator._check_silence(run)
+    run.drain = None
+    fleet.say("b", "meet", ("order", None))
+    fleet.coordinator._check_silence(run)
+    fleet.clock.advance((MEETING_TIMEOUT + 1) * SECOND)
+    with pytest.raises(WorkerError, match=r"^a did not reach 'order' within 300 s"):
+        fleet.coordinator._check_silence(run)
+
+
+def test_a_target_that_is_gone_aborts_the_run(fleet: Fleet) -> None:
+    """Looked at every second while a run is on, in a thread of its own."""
+    fleet.join("a")
+    fleet.start("a")
+    fleet.conductor.gone = TargetError("exited with status 9")
+    fleet.say("a", "meet", ("prepared", None))
+    ((_, error),) = fleet.wait("abort", 1)
+    assert str(error) == "exited with status 9"

@@ -1,0 +1,84 @@
+"""A worker's line to the controller."""
+
+from __future__ import annotations
+
+import pickle
+import queue
+from typing import Any
+
+import pytest
+
+from pytest_loadtest.errors import GeneratorLimited, NoData, Problem, ProfileError, TargetError, UsageError
+from pytest_loadtest.fleet.link import Link, Message, Released, portable
+
+KEY = (1, 0)
+
+
+def line(*messages: Message) -> tuple[Link, list[Message]]:
+    sent: list[Message] = []
+    inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+    for message in messages:
+        inbox.put(message)
+    return Link(sent.append, inbox, KEY), sent
+
+
+def test_meeting() -> None:
+    """It says where it is and gets what the controller has for it there; answers of other meetings and attempts are passed over."""
+    link, sent = line(("pass", (1, 1), ("order", "wrong")), ("pass", KEY, ("earlier", "wrong")), ("pass", KEY, ("order", "right")))
+    assert link.meet("order", "payload") == "right"
+    assert sent == [("meet", KEY, ("order", "payload"))]
+
+
+def test_waiting_keeps_the_driver_alive() -> None:
+    """Whoever waits is called again and again."""
+    link, _ = line()
+    calls: list[int] = []
+
+    def idle() -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            link._inbox.put(("pass", KEY, ("order", None)))
+
+    link.meet("order", idle=idle)
+    assert len(calls) >= 3
+
+
+@pytest.mark.parametrize(
+    ("message", "raised"),
+    [(("abort", KEY, TargetError("gone")), TargetError), (("release", KEY, None), Released), (("closed", None, None), NoData)],
+)
+def test_the_end_of_a_run(message: Message, raised: type[Exception]) -> None:
+    """Aborted, released, or left alone by the controller: heard at a meeting and while load runs."""
+    with pytest.raises(raised):
+        line(message)[0].meet("order")
+    with pytest.raises(raised):
+        line(message)[0].ended()
+
+
+def test_an_abort_of_an_earlier_attempt_is_not_ours() -> None:
+    """A rerun does not die of what ended the attempt before."""
+    link, _ = line(("abort", (1, 1), NoData("old")), ("release", (0, 0), None))
+    link.begin("measure")
+    assert not link.ended()
+
+
+def test_a_phase_ends_for_itself_only() -> None:
+    """The end of the warm-up that is heard late does not end the measured phase."""
+    link, _ = line(("end", KEY, "warm-up"))
+    link.begin("warm-up")
+    assert link.ended()
+    link.begin("measure")
+    assert not link.ended()
+    link._inbox.put(("end", KEY, "measure"))
+    assert link.ended()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [NoData("a"), GeneratorLimited("b"), UsageError("c"), ProfileError("p.yaml", (Problem(1, 2, "m"),)), ValueError("odd"), KeyboardInterrupt()],
+)
+def test_errors_cross_processes(error: BaseException) -> None:
+    """What is ours stays what it is; anything else says nothing about the target."""
+    crossed: Any = pickle.loads(pickle.dumps(portable(error)))
+    assert isinstance(crossed, type(error) if isinstance(error, (NoData, GeneratorLimited, UsageError)) else NoData)
+    assert str(error) in str(crossed)

@@ -1,0 +1,37 @@
+"""Texts of options."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_loadtest.fleet.options import duration, scale, spark_conf
+from pytest_loadtest.quantities import SECOND
+
+
+@pytest.mark.parametrize(("text", "value"), [(None, None), ("auto", "auto"), ("0.1", 0.1), ("2", 2.0), ("1e-3", 0.001)])
+def test_scale(text: str | None, value: object) -> None:
+    """A factor, auto, or nothing."""
+    assert scale(text) == value
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "much", "", "10%", "Auto"])
+def test_wrong_scale(text: str) -> None:
+    """Anything else is said with what to write."""
+    with pytest.raises(pytest.UsageError, match=r"--load-scale .*: write a factor above 0"):
+        scale(text)
+
+
+def test_duration() -> None:
+    """With a unit, above 0."""
+    assert duration(None) is None
+    assert duration("10s") == 10 * SECOND
+    for text in ("10", "0s", "-1s", "soon"):
+        with pytest.raises(pytest.UsageError, match="--load-duration"):
+            duration(text)
+
+
+def test_spark_conf() -> None:
+    """The first = divides; a later setting wins."""
+    assert spark_conf(["a=1", "b=x=y", "a=2"]) == {"a": "2", "b": "x=y"}
+    with pytest.raises(pytest.UsageError, match="--load-spark-conf c: write KEY=VALUE"):
+        spark_conf(["a=1", "c"])
