@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_loadtest.brokers import java, pulsar_admin, pulsar_jars
 from pytest_loadtest.brokers._base import BrokerFacts, BrokerRequest
+from pytest_loadtest.brokers._mounts import data_folder
 from pytest_loadtest.brokers._process import Child
 from pytest_loadtest.brokers._settings import refuse_managed
 from pytest_loadtest.brokers._starting import Progress, StartedBroker, on_free_ports, wait_ready
@@ -151,7 +152,9 @@ def _launch(
 ) -> StartedBroker:
     port, web_port = ports
     folder = request.folder.resolve()
-    (folder / "data" / "tmp").mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    memory = data_folder(folder / "data", Path("/proc/self/mounts").read_text(encoding="utf-8"))
+    (folder / "data" / "tmp").mkdir(exist_ok=True)
     conf = standalone_conf(port=port, web_port=web_port, settings=request.settings)
     (folder / "standalone.conf").write_text(conf)
     admin = f"http://127.0.0.1:{web_port}"
@@ -166,7 +169,7 @@ def _launch(
         mode="process",
         url=f"pulsar://127.0.0.1:{port}",
         admin_url=admin,
-        settings=decisive(admin, request.settings),
+        settings=decisive(admin, request.settings) | ({"data": f"in memory, {memory}"} if memory else {}),
         pid=child.pid,
     )
     return StartedBroker(facts, child)

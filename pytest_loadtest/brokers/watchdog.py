@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
     finally:
         _end(broker, options.grace if in_order else 0.0)
         if options.data:
-            shutil.rmtree(options.data, ignore_errors=True)
+            remove(options.data)
         _report(exit=broker.returncode)
     return 0
 
@@ -96,6 +96,13 @@ def kill_group(group: int) -> None:
 def _signal_group(group: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
+
+
+def remove(folder: str) -> None:
+    """Remove a folder, or the one that it links to and the link; what is not there is no error."""
+    shutil.rmtree(os.path.realpath(folder), ignore_errors=True)
+    with contextlib.suppress(OSError):
+        os.unlink(folder)  # noqa: PTH108  # pathlib would cost milliseconds
 
 
 def _report(**facts: int | None) -> None:

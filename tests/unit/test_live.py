@@ -1,0 +1,92 @@
+"""The line that says how load goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_loadtest import live
+from pytest_loadtest.engine.progress import Progress
+from pytest_loadtest.live import LiveLine, describe
+from pytest_loadtest.plan import Plan
+from pytest_loadtest.quantities import MILLISECOND, SECOND
+
+from test_plan import loopback, made
+
+
+def said(*, phase: str = "measure", elapsed: float = 2, sending: bool = True, delay: int | None = MILLISECOND, in_flight: int = 3, **counts: Any) -> Progress:
+    known = {"offered": 100, "sent": 90, "acked": 80, "failed": 0, "dropped": 0, "received": 70, "blocked": False, "last_event": 0} | counts
+    return Progress(phase=phase, elapsed=int(elapsed * SECOND), sending=sending, in_flight=in_flight, send_delay_p99=delay, **known)
+
+
+@pytest.fixture
+def plan() -> Plan:
+    return made(loopback())
+
+
+def test_the_line(plan: Plan) -> None:
+    """Phase, time, rates since the last line, the worst delay, and what is in flight, all workers together."""
+    line = describe([said(), said(delay=7 * MILLISECOND, in_flight=4)], plan, (10.0, 100, 80, 60), (12.0, 200, 180, 140))
+    assert line == "measure 2/3 s  offered 50.0 sent 50.0 received 40.0 msg/s  delay p99 7.00 ms  in flight 7  load p"
+
+
+def test_drain_full_window_and_nothing_sent(plan: Plan) -> None:
+    """The drain is called so; a full window is told; a delay that nobody measured is not 0."""
+    line = describe([said(elapsed=4, sending=False, delay=None, blocked=True)], plan, (0.0, 0, 0, 0), (1.0, 0, 0, 5))
+    assert line.startswith("measure: drain 4/3 s")
+    assert "delay p99 –" in line
+    assert "window full" in line
+
+
+class Reporter:
+    """What the line needs of pytest's reporter."""
+
+    isatty = False
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._tw: Any = type("Writer", (), {"width_of_current_line": 0, "fullwidth": 80})()
+
+    def ensure_newline(self) -> None: ...
+
+    def write_line(self, text: str) -> None:
+        self.lines.append(text)
+
+    def rewrite(self, text: str, *, erase: bool) -> None:
+        self.lines.append("\r" + text)
+
+
+class Config:
+    """A configuration with that reporter and nothing else."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self.reporter, self.pluginmanager = reporter, self
+        self.option: Any = type("Option", (), {"verbose": 0})()
+
+    def getplugin(self, name: str) -> Any:
+        return self.reporter if name == "terminalreporter" else None
+
+
+@pytest.mark.parametrize(("terminal", "times", "shown"), [(False, [0, 5, 9.9, 10, 19, 20], 2), (True, [0, 0.2, 0.5, 0.9, 1.0], 2)])
+def test_how_often(plan: Plan, monkeypatch: pytest.MonkeyPatch, terminal: bool, times: list[float], shown: int) -> None:
+    """A line every ten seconds, or two a second rewritten in place on a terminal, never wider than it."""
+    reporter = Reporter()
+    reporter.isatty = terminal
+    line, config = LiveLine(Config(reporter)), None  # type: ignore[arg-type]
+    for now in times:
+        monkeypatch.setattr(live.time, "monotonic", lambda now=now: 100 + now)
+        line.show("t", plan, [said()])
+    assert config is None
+    assert len(reporter.lines) == shown
+    assert all(text.startswith("\r") == terminal and len(text) <= 80 + 40 * (not terminal) for text in reporter.lines)
+
+
+def test_a_new_run_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counts of one run are never subtracted from those of another."""
+    reporter = Reporter()
+    line = LiveLine(Config(reporter))  # type: ignore[arg-type]
+    for now, plan in ((0, made(loopback())), (100, made(loopback()))):
+        monkeypatch.setattr(live.time, "monotonic", lambda now=now: now)
+        line.show("t", plan, [said()])
+    assert reporter.lines == []
