@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.profile import Profile
 
-AUTO_LOAD = 0.3  # of all cores: leaves room for the broker's own bursts, Spark's idle JVM and other tenants
+AUTO_LOAD = 0.2  # of all cores: leaves room for the broker's own bursts, Spark's idle JVM and other tenants
 HANDLES_PER_CORE = 50  # partition producers and consumers that `auto` opens per core
 SAMPLE_BYTES = 7  # on disk, per row: measured 5.8 for even schedules, 7.7 for jittered ones
 

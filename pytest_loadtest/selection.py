@@ -55,7 +55,19 @@ def load_mark(item: pytest.Item) -> LoadMark:
         arguments["profile"] = mark.args[0]
     elif mark.args or "profile" not in arguments:
         raise UsageError(f"{item.nodeid}: @pytest.mark.load wants one profile, by name or path: @pytest.mark.load(profile='smoke')")
+    _check_values(item.nodeid, arguments)
     return LoadMark(**arguments)
+
+
+def _check_values(nodeid: str, arguments: dict[str, Any]) -> None:
+    from pytest_loadtest.brokers._base import MODES
+
+    for name, value in arguments.items():
+        wanted = bool if name == "live" else str
+        if not isinstance(value, wanted):
+            raise UsageError(f"{nodeid}: @pytest.mark.load wants {name} as a {wanted.__name__}, not {value!r}")
+    if arguments.get("broker", "auto") not in MODES:
+        raise UsageError(f"{nodeid}: @pytest.mark.load(broker={arguments['broker']!r}) is unknown: choose one of {', '.join(MODES)}")
 
 
 def load_profile(config: pytest.Config, item: pytest.Item) -> tuple[Profile, Path]:

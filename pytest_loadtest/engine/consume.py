@@ -28,7 +28,7 @@ _NONE: Final = np.int8(0)
 
 @dataclass(slots=True)
 class ReceiveCounts:
-    """Copies of the current phase so far; foreign, corrupt and stragglers (of an earlier phase) apart."""
+    """Copies of the current phase so far; of the whole run: foreign, corrupt, stragglers (of an earlier phase, too late for it)."""
 
     received: int = 0
     foreign: int = 0
@@ -37,13 +37,17 @@ class ReceiveCounts:
 
 
 class Order:
-    """Marks at one consumer what came after a higher sequence of the same stream and partition (or key)."""
+    """Tells at one consumer what comes after a higher sequence of the same stream and partition (or key)."""
 
     def __init__(self) -> None:
         self._highest: dict[tuple[int, int], int] = {}
+        self.repeats = 0
 
     def late(self, stream: NDArray[np.int64], order: NDArray[np.int64], seq: NDArray[np.int64]) -> NDArray[np.bool_] | None:
-        """Rows, in arrival order, whose sequence is below the highest one seen before in their group; None when there are none."""
+        """Rows, in arrival order, whose sequence is below the highest one seen before in their group; None when there are none.
+
+        Counts in ``repeats`` the rows that are not above it: only these can be second copies.
+        """
         if bool((stream == stream[0]).all()) and bool((order == order[0]).all()):
             return self._group((int(stream[0]), int(order[0])), seq)
         late = np.zeros(len(seq), np.bool_)
@@ -57,11 +61,12 @@ class Order:
 
     def _group(self, group: tuple[int, int], seq: NDArray[np.int64]) -> NDArray[np.bool_] | None:
         before = self._highest.get(group, -1)
-        if int(seq[0]) >= before and bool((seq[1:] >= seq[:-1]).all()):
+        if int(seq[0]) > before and bool((seq[1:] > seq[:-1]).all()):
             self._highest[group] = int(seq[-1])
             return None
         highest = np.maximum.accumulate(np.concatenate([[before], seq]))
         self._highest[group] = int(highest[-1])
+        self.repeats += int(np.count_nonzero(seq <= highest[:-1]))
         result: NDArray[np.bool_] = seq < highest[:-1]
         return result
 
@@ -80,7 +85,7 @@ class Inbox:
     def __init__(self, specs: Sequence[ConsumerSpec], consumers: Sequence[Consumer], *, nonce: int, ordered: bool) -> None:
         self.counts = ReceiveCounts()
         self._specs, self._consumers, self._nonce = specs, consumers, nonce
-        self._orders = [Order() for _ in specs] if ordered else None
+        self._orders, self._ordered = [Order() for _ in specs], ordered
 
     def begin(self, first: NDArray[np.int64], end: NDArray[np.int64], compact_intended: CompactIntended) -> None:
         """A phase begins: stream ``s`` sends ``first[s] … end[s]-1``.
@@ -88,7 +93,14 @@ class Inbox:
         :param compact_intended: intended time (ns) of (stream, seq) columns, for envelopes that leave it out.
         """
         self._first, self._length, self._compact_intended = first, (end - first).astype(np.uint64), compact_intended
-        self.counts = ReceiveCounts()
+        self.counts.received = 0
+        for order in self._orders:
+            order.repeats = 0
+
+    @property
+    def repeats(self) -> int:
+        """How many of the phase's received copies may be second ones."""
+        return sum(order.repeats for order in self._orders)
 
     def collect(self) -> list[Rows]:
         """Take what arrived; return the rows of the current phase, consumer by consumer."""
@@ -136,10 +148,9 @@ class Inbox:
     def _complete(self, i: int, columns: dict[str, NDArray[Any]], order: NDArray[np.int64]) -> None:
         """Mark what came late and work out the intended times that compact envelopes leave out."""
         stream, seq = columns["stream"], columns["seq"]
-        if self._orders is not None:
-            late = self._orders[i].late(stream, order, seq)
-            if late is not None:
-                columns["flags"] = columns["flags"] | np.where(late, _LATE, _NONE)
+        late = self._orders[i].late(stream, order, seq)
+        if late is not None and self._ordered:
+            columns["flags"] = columns["flags"] | np.where(late, _LATE, _NONE)
         if int(columns["intended"].min()) < 0:
             compact = columns["intended"] < 0
             columns["intended"] = np.where(compact, self._compact_intended(stream.astype(np.int64), seq), columns["intended"])

@@ -128,15 +128,14 @@ class Stream:
             if block.open == 0:
                 self._retire(self, self._ledger.blocks.pop(block.first // self._ledger.block_size))
 
-    def collect(self) -> int | None:
-        """Take the target's answers; the instant of the latest one, None when there was none."""
+    def collect(self) -> None:
+        """Take the target's answers."""
         acks = self.producer.acks()
         if acks is None or not len(acks.seq):
-            return None
+            return
         self._count(acks)
         for block in self._ledger.answer(acks):
             self._retire(self, block)
-        return int(acks.time.max())
 
     def _count(self, acks: Acks) -> None:
         mine = acks.status[acks.seq >= self._first_seq]

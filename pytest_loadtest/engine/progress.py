@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One worker's counts in the current phase; ``sending`` until all its messages are handed over or dropped."""
+    """One worker's counts in the current phase; ``sending`` until all its messages are handed over or dropped.
+
+    :param repeats: how many of the received copies may be second ones.
+    """
 
     phase: str
     elapsed: int
@@ -18,7 +21,7 @@ class Progress:
     failed: int
     dropped: int
     received: int
+    repeats: int
     in_flight: int
     send_delay_p99: int | None
     blocked: bool
-    last_event: int

@@ -56,7 +56,7 @@ class Engine:
         self.watch = GeneratorWatch(clock)
         self.inbox = Inbox([spec for spec, _ in consumers], [consumer for _, consumer in consumers], nonce=nonce, ordered=ordered)
         self._driver, self._clock, self._recorder = driver, clock, recorder
-        self._recorded = False
+        self._recorded = self._watching = False
         self._streams = [
             Stream(spec, producer, Chooser(pool, seed, spec.stream), clock, key_distributor=key_distributor, seed=seed,
                    max_send_delay=max_send_delay, retire=self._retire)
@@ -77,7 +77,7 @@ class Engine:
         next_due = np.array([start + stream.next_offset() for stream in self._streams], np.int64)
         while not control.ended():
             now = self._clock()
-            self.watch.woke(wanted, now)
+            self._watch_over(phase, start, wanted, now)
             for i in np.flatnonzero(next_due <= now):
                 stream = self._streams[i]
                 stream.tick(now, now - start)
@@ -95,7 +95,7 @@ class Engine:
         self._finish()
 
     def _begin(self, phase: Phase, start: int) -> None:
-        self._recorded, self._last_event = phase.recorded, start
+        self._recorded = phase.recorded
         rate = phase.pacer.numerator / phase.pacer.denominator / phase.pacer.streams
         for stream in self._streams:
             number = stream.spec.stream
@@ -103,16 +103,23 @@ class Engine:
         first, count = np.array(phase.first, np.int64), np.array(phase.count, np.int64)
         compact = CompactIntended(start, phase.pacer.numerator, phase.pacer.denominator, phase.pacer.streams, first)
         self.inbox.begin(first, first + count, compact)
-        self.watch.start()
+        self._watching = False
+
+    def _watch_over(self, phase: Phase, start: int, wanted: int, now: int) -> None:
+        """The evidence is about the phase itself: neither the wait for its start nor its drain belongs to it."""
+        if self._watching:
+            self.watch.woke(wanted, now)
+            if now >= start + phase.duration:
+                self.watch.stop()
+                self._watching = False
+        elif start <= now < start + phase.duration:
+            self.watch.start()
+            self._watching = True
 
     def _collect(self, now: int) -> None:
         for stream in self._streams:
-            latest = stream.collect()
-            if latest is not None:
-                self._last_event = max(self._last_event, latest)
+            stream.collect()
         rows = self.inbox.collect()
-        if rows:
-            self._last_event = now
         if self._recorded:
             for columns in rows:
                 self._recorder.received(columns)
@@ -128,9 +135,9 @@ class Engine:
             phase=phase.name, elapsed=elapsed, sending=self._sending(),
             offered=sum(phase.pacer.share(due, stream.spec.stream) for stream in self._streams),
             sent=sum(c.sent for c in counts), acked=sum(c.acked for c in counts), failed=sum(c.failed for c in counts),
-            dropped=sum(c.dropped for c in counts), received=self.inbox.counts.received,
+            dropped=sum(c.dropped for c in counts), received=self.inbox.counts.received, repeats=self.inbox.repeats,
             in_flight=sum(stream.producer.in_flight for stream in self._streams), send_delay_p99=self._send_delay(),
-            blocked=any(stream.blocked for stream in self._streams), last_event=self._last_event,
+            blocked=any(stream.blocked for stream in self._streams),
         )  # fmt: skip
 
     def _send_delay(self) -> int | None:

@@ -9,8 +9,10 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.engine.progress import Progress
 
-# Everything has arrived; a moment more lets a late duplicate show itself. Two collects of a worker fit in it.
+# As many copies as were due have arrived; a moment more lets a late duplicate show itself. Several collects of a worker fit in it.
 GRACE = 250_000_000
+# Some of those copies may be second ones, and as many first ones still under way: wait until the target has been quiet for this long.
+QUIET = 5_000_000_000
 
 
 class Drain:
@@ -32,11 +34,12 @@ class Drain:
         if len(mine) < self._members or any(p.sending for p in mine):
             return False
         self._since = self._since or now
-        received = sum(p.received for p in mine)
-        if sum(p.in_flight for p in mine) or received < self._deliveries * sum(p.acked for p in mine):
+        received, due = sum(p.received for p in mine), self._deliveries * sum(p.acked for p in mine)
+        doubtful = received > due or any(p.repeats for p in mine)
+        if sum(p.in_flight for p in mine) or received < due:
             self._complete = None
         elif self._complete is None or self._complete[1] != received:
             self._complete = (now, received)
-        elif now - self._complete[0] >= GRACE:
+        elif now - self._complete[0] >= (QUIET if doubtful else GRACE):
             return True
         return now - self._since >= self._timeout

@@ -106,6 +106,7 @@ class GangController:
         """A load test whose lead died is broken, not failed: an error, as pytest tells them apart by the phase."""
         if crashitem in self._load_nodeids(sched):
             report.when = "setup"
+            report.longrepr = f"no data: {report.longrepr}; it led the load run of {crashitem}"
 
     def _load_nodeids(self, sched: Any) -> set[str]:
         collections = getattr(sched, "_collections", {})

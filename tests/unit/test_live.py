@@ -16,7 +16,7 @@ from test_plan import loopback, made
 
 
 def said(*, phase: str = "measure", elapsed: float = 2, sending: bool = True, delay: int | None = MILLISECOND, in_flight: int = 3, **counts: Any) -> Progress:
-    known = {"offered": 100, "sent": 90, "acked": 80, "failed": 0, "dropped": 0, "received": 70, "blocked": False, "last_event": 0} | counts
+    known = {"offered": 100, "sent": 90, "acked": 80, "failed": 0, "dropped": 0, "received": 70, "repeats": 0, "repeats": 0, "blocked": False} | counts
     return Progress(phase=phase, elapsed=int(elapsed * SECOND), sending=sending, in_flight=in_flight, send_delay_p99=delay, **known)
 
 

@@ -205,8 +205,8 @@ def test_no_run_starts_when_the_session_stops(fleet: Fleet) -> None:
 
 def progress(*, sending: bool, received: int = 5) -> Progress:
     return Progress(
-        phase="measure", elapsed=SECOND, sending=sending, offered=5, sent=5, acked=5, failed=0, dropped=0, received=received, in_flight=0,
-        send_delay_p99=None, blocked=False, last_event=0,
+        phase="measure", elapsed=SECOND, sending=sending, offered=5, sent=5, acked=5, failed=0, dropped=0, received=received, repeats=0, in_flight=0,
+        send_delay_p99=None, blocked=False,
     )  # fmt: skip
 
 

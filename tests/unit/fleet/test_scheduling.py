@@ -16,6 +16,7 @@ class Node:
 
     def __init__(self, name: str) -> None:
         self.name, self.queue, self.shut, self.shutting_down = name, list[int](), False, False
+        self.stolen: list[int] = []
         self.gateway: Any = type("Gateway", (), {"id": name, "spec": name})()
 
     def send_runtest_some(self, indices: Sequence[int]) -> None:
@@ -42,18 +43,29 @@ def join(sched: Any, node: Node, collection: list[str]) -> None:
 
 
 def play(sched: Any, nodes: list[Node], collection: list[str]) -> list[tuple[str, str]]:
-    """Let every node run its queue to the end; what ran where."""
-    ran = []
-    while any(node.queue for node in nodes):
+    """Let every node run its queue to the end, as xdist's main loop would; what ran where."""
+    ran: list[tuple[str, str]] = []
+    for _ in range(1000):
+        if not any(node.queue for node in nodes):
+            return ran
         for node in nodes:
-            if node.queue and (len(node.queue) > 1 or node.shut):
+            _answer_steal(sched, node)
+            if len(node.queue) > 1 or (node.queue and node.shut):
                 item = node.queue.pop(0)
                 ran.append((node.name, collection[item]))
                 sched.mark_test_complete(node, item, 0.1)
-                if sched.tests_finished:
-                    for other in nodes:
-                        other.shutdown()
-    return ran
+            if sched.tests_finished:
+                for other in nodes:
+                    other.shutdown()
+    pytest.fail(f"no end in sight: {ran}, left {[(node.name, node.queue, node.shut) for node in nodes]}")
+
+
+def _answer_steal(sched: Any, node: Node) -> None:
+    stolen, node.stolen = node.stolen, []
+    if stolen:
+        given = stolen if set(stolen) <= set(node.queue[1:]) else []
+        node.queue = [item for item in node.queue if item not in given]
+        sched.remove_pending_tests_from_node(node, given)
 
 
 ITEMS = ["a.py::g1", "a.py::t1", "a.py::t2", "b.py::g2", "b.py::t3", "b.py::t4", "c.py::t5"]
