@@ -96,7 +96,10 @@ def describe(progress: Sequence[Progress], plan: Plan, before: tuple[float, int,
     name = phase.name if any(p.sending for p in progress) or elapsed < phase.duration else f"{phase.name}: drain"
     delays = [p.send_delay_p99 for p in progress if p.send_delay_p99 is not None]
     # the most telling first: a narrow terminal cuts the line
-    rates = " ".join(f"{word} {format_rate(rate).removesuffix(' msg/s')}" for word, rate in (("offered", offered), ("sent", sent), ("received", received)))
+    rates = " ".join(
+        f"{word} {format_rate(rate).removesuffix(' msg/s')}"
+        for word, rate in (("offered", offered), ("sent", sent), ("received", received))
+    )
     parts = [
         f"{name} {elapsed / SECOND:.0f}/{phase.duration / SECOND:.0f} s", f"{rates} msg/s",
         f"delay p99 {format_duration(max(delays)) if delays else '–'}", f"in flight {format_count(sum(p.in_flight for p in progress))}",

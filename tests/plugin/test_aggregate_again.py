@@ -25,7 +25,12 @@ def test_good(load):
 def test_slow(load):
     load.assert_slo()
 """
-SPARK = ("spark.master=local[1]", "spark.sql.shuffle.partitions=1", "spark.driver.memory=512m", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1")
+SPARK = (
+    "spark.master=local[1]",
+    "spark.sql.shuffle.partitions=1",
+    "spark.driver.memory=512m",
+    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1",
+)
 
 
 @pytest.fixture

@@ -120,8 +120,17 @@ def test_outcomes_and_streams(outcomes: Project) -> None:
         assert alone.num_rows == (400 if test == "test_met" else 125)
         assert alone.equals(together)
     assert len(set(sent(outcomes, "test_met")[0]["bucket"].to_pylist())) == 3
-    assert _files(outcomes.runs()[0]) == {"run.json", "results.json", "latency.hlog", "main.manifest.json", "sent/main-000001.parquet", "received/main-000001.parquet"}
-    assert {"gw0.manifest.json", "gw1.manifest.json", "gw2.manifest.json"} <= {name for folder in outcomes.runs() for name in _files(folder)}
+    assert _files(outcomes.runs()[0]) == {
+        "run.json",
+        "results.json",
+        "latency.hlog",
+        "main.manifest.json",
+        "sent/main-000001.parquet",
+        "received/main-000001.parquet",
+    }
+    assert {"gw0.manifest.json", "gw1.manifest.json", "gw2.manifest.json"} <= {
+        name for folder in outcomes.runs() for name in _files(folder)
+    }
 
 
 def _files(folder: Path) -> set[str]:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from pytest_loadtest import live
-from pytest_loadtest.engine.progress import Progress
-from pytest_loadtest.live import LiveLine, describe
-from pytest_loadtest.plan import Plan
-from pytest_loadtest.quantities import MILLISECOND, SECOND
-
+from made_progress import made_progress
 from test_plan import loopback, made
 
+from pytest_loadtest import live
+from pytest_loadtest.live import LiveLine, describe
+from pytest_loadtest.quantities import MILLISECOND, SECOND
 
-def said(*, phase: str = "measure", elapsed: float = 2, sending: bool = True, delay: int | None = MILLISECOND, in_flight: int = 3, **counts: Any) -> Progress:
-    known = {"offered": 100, "sent": 90, "acked": 80, "failed": 0, "dropped": 0, "received": 70, "repeats": 0, "repeats": 0, "blocked": False} | counts
-    return Progress(phase=phase, elapsed=int(elapsed * SECOND), sending=sending, in_flight=in_flight, send_delay_p99=delay, **known)
+if TYPE_CHECKING:
+    from pytest_loadtest.engine.progress import Progress
+    from pytest_loadtest.plan import Plan
+
+
+def said(**counts: Any) -> Progress:
+    known = {"elapsed": 2 * SECOND, "sending": True, "send_delay_p99": MILLISECOND, "in_flight": 3, "sent": 90, "received": 70}
+    return made_progress(**known | counts)
 
 
 @pytest.fixture
@@ -27,13 +29,13 @@ def plan() -> Plan:
 
 def test_the_line(plan: Plan) -> None:
     """Phase, time, rates since the last line, the worst delay, and what is in flight, all workers together."""
-    line = describe([said(), said(delay=7 * MILLISECOND, in_flight=4)], plan, (10.0, 100, 80, 60), (12.0, 200, 180, 140))
-    assert line == "measure 2/3 s  offered 50.0 sent 50.0 received 40.0 msg/s  delay p99 7.00 ms  in flight 7  load p"
+    line = describe([said(), said(send_delay_p99=7 * MILLISECOND, in_flight=4)], plan, (10.0, 100, 80, 60), (12.0, 200, 180, 140))
+    assert line == "measure 2/3 s  offered 50 sent 50 received 40 msg/s  delay p99 7.00 ms  in flight 7  load p"
 
 
 def test_drain_full_window_and_nothing_sent(plan: Plan) -> None:
     """The drain is called so; a full window is told; a delay that nobody measured is not 0."""
-    line = describe([said(elapsed=4, sending=False, delay=None, blocked=True)], plan, (0.0, 0, 0, 0), (1.0, 0, 0, 5))
+    line = describe([said(elapsed=4 * SECOND, sending=False, send_delay_p99=None, blocked=True)], plan, (0.0, 0, 0, 0), (1.0, 0, 0, 5))
     assert line.startswith("measure: drain 4/3 s")
     assert "delay p99 –" in line
     assert "window full" in line
@@ -73,11 +75,10 @@ def test_how_often(plan: Plan, monkeypatch: pytest.MonkeyPatch, terminal: bool, 
     """A line every ten seconds, or two a second rewritten in place on a terminal, never wider than it."""
     reporter = Reporter()
     reporter.isatty = terminal
-    line, config = LiveLine(Config(reporter)), None  # type: ignore[arg-type]
+    line = LiveLine(Config(reporter))  # type: ignore[arg-type]
     for now in times:
         monkeypatch.setattr(live.time, "monotonic", lambda now=now: 100 + now)
         line.show("t", plan, [said()])
-    assert config is None
     assert len(reporter.lines) == shown
     assert all(text.startswith("\r") == terminal and len(text) <= 80 + 40 * (not terminal) for text in reporter.lines)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -15,16 +16,20 @@ from pytest_loadtest.drivers import planned_facts
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.payloads import Chooser
 from pytest_loadtest.plan import Machine, Plan, make_plan, profile_cost_key, profile_pool
-from pytest_loadtest.profile import Profile
 from pytest_loadtest.quantities import HOUR, MINUTE, SECOND
 from pytest_loadtest.report.plan import lines
+
+if TYPE_CHECKING:
+    from pytest_loadtest.profile import Profile
 
 PROFILES = Path(__file__).parents[2] / "profiles"
 HERE = Machine(cores=2, memory=16 << 30)
 CLUSTER = Machine(cores=1e6, memory=1 << 50)
 
 
-def made(profile: Profile, *, workers: int = 1, machine: Machine = HERE, scale: float | str | None = None, duration_cap: int | None = None) -> Plan:
+def made(
+    profile: Profile, *, workers: int = 1, machine: Machine = HERE, scale: float | str | None = None, duration_cap: int | None = None
+) -> Plan:
     return make_plan(
         profile, profile_pool(profile), workers=workers, cost=SHIPPED[profile_cost_key(profile)], machine=machine, broker_here=True,
         scale=scale, duration_cap=duration_cap,
@@ -129,7 +134,9 @@ def test_auto_fits_this_machine(name: str) -> None:
         assert 0 < plan.scale.factor < 1
 
 
-@given(factor=st.floats(0.001, 1.0, exclude_max=True), scalable=st.sets(st.sampled_from(["topics", "partitions", "producers", "consumers"])))
+@given(
+    factor=st.floats(0.001, 1.0, exclude_max=True), scalable=st.sets(st.sampled_from(["topics", "partitions", "producers", "consumers"]))
+)
 @settings(deadline=None)
 def test_scale_shrinks_only_what_is_scalable(factor: float, scalable: set[str]) -> None:
     """The rate always; topics and clients where the profile names them, never below one."""

@@ -70,7 +70,9 @@ def test_profiles_are_found_from_the_root(rooted: pytest.Pytester) -> None:
 def test_every_problem_once(rooted: pytest.Pytester) -> None:
     """Problems of all tests together; the same wrong profile is told once."""
     (rooted.path / "profiles" / "wrong.yaml").write_text(PROFILE.replace("64", "1"))
-    found = items(rooted, "@pytest.mark.load('wrong')\n@pytest.mark.parametrize('n', [1, 2])\ndef test_it(load, n): ...\ndef test_other(load): ...")
+    found = items(
+        rooted, "@pytest.mark.load('wrong')\n@pytest.mark.parametrize('n', [1, 2])\ndef test_it(load, n): ...\ndef test_other(load): ..."
+    )
     with pytest.raises(pytest.UsageError) as error:
         check(found[0].config, found)
     text = str(error.value)

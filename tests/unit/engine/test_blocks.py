@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from pytest_loadtest.drivers._base import Acks
 from pytest_loadtest.engine.blocks import Block, Ledger
 from pytest_loadtest.samples import Status
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def block(first: int, size: int, first_seq: int = 0) -> Block:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from made_progress import made_progress
 
-from pytest_loadtest.engine.progress import Progress
 from pytest_loadtest.errors import NoData, TargetError, WorkerError
 from pytest_loadtest.fleet.coordinator import MEETING_TIMEOUT, SILENCE_TIMEOUT, Coordinator, Run
 from pytest_loadtest.fleet.drain import Drain
-from pytest_loadtest.fleet.link import Message
 from pytest_loadtest.quantities import SECOND
 from pytest_loadtest.testing import FakeClock
+
+if TYPE_CHECKING:
+    from pytest_loadtest.fleet.link import Message
 
 KEY = (4, 0)
 
@@ -67,8 +69,7 @@ class Fleet:
 
     def got(self, name: str) -> list[tuple[str, Any]]:
         """Who got this message, with what, since last asked for anything."""
-        found = [(worker, message[2]) for worker, message in self.sent if message[0] == name]
-        return found
+        return [(worker, message[2]) for worker, message in self.sent if message[0] == name]
 
     def wait(self, name: str, n: int) -> list[tuple[str, Any]]:
         """The same, when there are ``n`` of them."""
@@ -203,13 +204,6 @@ def test_no_run_starts_when_the_session_stops(fleet: Fleet) -> None:
     assert {worker for worker, _ in fleet.got("release")} == {"a", "b"}
 
 
-def progress(*, sending: bool, received: int = 5) -> Progress:
-    return Progress(
-        phase="measure", elapsed=SECOND, sending=sending, offered=5, sent=5, acked=5, failed=0, dropped=0, received=received, repeats=0, in_flight=0,
-        send_delay_p99=None, blocked=False,
-    )  # fmt: skip
-
-
 def test_progress_ends_the_phase_for_all(fleet: Fleet) -> None:
     """The end of the drain is told to every member, once."""
     fleet.join("a", "b")
@@ -217,7 +211,7 @@ def test_progress_ends_the_phase_for_all(fleet: Fleet) -> None:
     run.drain = Drain("measure", 2, 1, 30 * SECOND)
     for _ in range(3):
         for worker in ("a", "b"):
-            fleet.say(worker, "progress", progress(sending=False))
+            fleet.say(worker, "progress", made_progress(acked=5, received=5))
         fleet.clock.advance(SECOND)
     assert fleet.got("end") == [("a", "measure"), ("b", "measure")]
 
@@ -228,7 +222,7 @@ def test_silence_is_an_error(fleet: Fleet) -> None:
     run = fleet.start("a", "b")
     run.drain = Drain("measure", 2, 1, 30 * SECOND)
     fleet.clock.advance((SILENCE_TIMEOUT + 1) * SECOND)
-    fleet.say("a", "progress", progress(sending=True))
+    fleet.say("a", "progress", made_progress(sending=True))
     with pytest.raises(WorkerError, match=r"^b said nothing for 60 s"):
         fleet.coordinator._check_silence(run)
     run.drain = None

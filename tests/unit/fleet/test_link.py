@@ -75,7 +75,14 @@ def test_a_phase_ends_for_itself_only() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [NoData("a"), GeneratorLimited("b"), UsageError("c"), ProfileError("p.yaml", (Problem(1, 2, "m"),)), ValueError("odd"), KeyboardInterrupt()],
+    [
+        NoData("a"),
+        GeneratorLimited("b"),
+        UsageError("c"),
+        ProfileError("p.yaml", (Problem(1, 2, "m"),)),
+        ValueError("odd"),
+        KeyboardInterrupt(),
+    ],
 )
 def test_errors_cross_processes(error: BaseException) -> None:
     """What is ours stays what it is; anything else says nothing about the target."""

@@ -30,7 +30,14 @@ class Node:
         self.shut = self.shutting_down = True
 
 
-def gang(pytester: pytest.Pytester, scheduler: Any, collection: list[str], load_items: list[int], leads: tuple[str, int] | None = None, nodes: int = 2) -> Any:
+def gang(
+    pytester: pytest.Pytester,
+    scheduler: Any,
+    collection: list[str],
+    load_items: list[int],
+    leads: tuple[str, int] | None = None,
+    nodes: int = 2,
+) -> Any:
     config = pytester.parseconfig("--tx", f"{nodes}*popen", "--dist", "load")
     return GangScheduling(scheduler(config, None), config, lambda: load_items, lambda node, item: (node.name, item) == leads)
 
