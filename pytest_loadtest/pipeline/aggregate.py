@@ -21,7 +21,7 @@ from pytest_loadtest.samples import Status
 from pytest_loadtest.stats import LOST_RANGES
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from pytest_loadtest.measurements import Measurements
     from pytest_loadtest.stats import Run
@@ -49,41 +49,40 @@ def aggregate(spark: SparkSession, run_dir: Path) -> Measurements:
 
 def _collect_all(spark: SparkSession, folder: read.RunFolder) -> Tables:
     run = folder.run
-    sent = T.measured(read.rows(spark, folder, "sent"), run)
-    received = T.with_fate(T.measured(read.rows(spark, folder, "received"), run), run)
-    copies = received.where(F.col("fate") == COPY)
-    acked = sent.where(F.col("status") == int(Status.ACKED))
-    latency, publish = F.col("received") - F.col("intended"), F.col("acked") - F.col("intended")
+    sent = T.with_delays(read.rows(spark, folder, "sent"))
+    received = T.with_latency(read.rows(spark, folder, "received"))
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="loadtest-spark") as pool:
 
         def table(frame: DataFrame) -> Future[Table]:
             return pool.submit(_collect, frame)
 
-        histogram, totals = table(T.histogram(copies, latency, _parts(run))), table(T.copy_totals(received))
-        sent_totals, delay = table(T.sent_totals(sent, run)), table(T.delay_histograms(sent))
-        published = table(T.histogram(acked, publish, _parts(run))) if run.publish_acks else None
-        sent_seconds, received_seconds = table(T.sent_seconds(sent, run)), table(T.received_seconds(copies, latency, run))
+        sent_totals, received_totals = table(T.sent_totals(sent, run)), table(T.received_totals(received, run))
+        if not sent_totals.result()["measured"].all():  # otherwise spare every other step the filter
+            sent = sent.where(T.measured(run))
+        copies = received.where(T.fate(run) == COPY) if received_totals.result()["fate"].any() else received
+        acked = sent.where(F.col("status") == int(Status.ACKED))
+        latency = table(T.histogram(copies, "latency", _parts(run)))
+        publish = table(T.histogram(acked, "publish", _parts(run))) if run.publish_acks else None
+        delay, sent_seconds, received_seconds = map(
+            table, (T.delay_histograms(sent), T.sent_seconds(sent, run), T.received_seconds(copies, run))
+        )
         many = run.topics > TOPIC_COLUMNS
-        latency_topics = table(T.topic_histogram(copies, latency)) if many else None
-        publish_topics = table(T.topic_histogram(acked, publish)) if many and run.publish_acks else None
-        joined = _deliveries(sent, copies, run, histogram.result(), totals.result())
+        latency_topics = table(T.topic_histogram(copies, "latency")) if many else None
+        publish_topics = table(T.topic_histogram(acked, "publish")) if many and run.publish_acks else None
+        joined = _deliveries(sent, copies, run, latency.result(), received_totals.result())
         deliveries = _collect(T.delivery_totals(joined, len(run.buckets)))
         edges = table(T.lost_edges(joined, run, LOST_RANGES)) if deliveries["lost"].any() else None
         return Tables(
-            sent=sent_totals.result(), received=totals.result(), deliveries=deliveries, sent_seconds=sent_seconds.result(),
-            received_seconds=received_seconds.result(), delay=delay.result(), latency=histogram.result(),
-            latency_topics=_result(latency_topics), publish=_result(published), publish_topics=_result(publish_topics),
-            edges=_result(edges),
+            sent=sent_totals.result(), received=received_totals.result(), deliveries=deliveries, sent_seconds=sent_seconds.result(),
+            received_seconds=received_seconds.result(), delay=delay.result(), latency=latency.result(),
+            latency_topics=_result(latency_topics), publish=_result(publish), publish_topics=_result(publish_topics), edges=_result(edges),
         )  # fmt: skip
 
 
-def _parts(run: Run) -> Mapping[str, Column]:
+def _parts(run: Run) -> Mapping[str, str]:
     """The counting columns of a histogram."""
     topics = range(run.topics) if run.topics <= TOPIC_COLUMNS else ()
-    return {
-        **{f"topic_{i}": F.col("topic") == i for i in topics},
-        **{f"bucket_{i}": F.col("bucket") == i for i in range(len(run.buckets))},
-    }
+    return {f"topic_{i}": f"topic = {i}" for i in topics} | {f"bucket_{i}": f"bucket = {i}" for i in range(len(run.buckets))}
 
 
 def _deliveries(sent: DataFrame, copies: DataFrame, run: Run, histogram: Table, totals: Table) -> DataFrame:

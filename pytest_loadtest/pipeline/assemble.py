@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Table = Mapping[str, "NDArray[np.int64]"]
-COPY, CORRUPT, MISPLACED = 0, 1, 2  # what a received row counts as
+COPY, CORRUPT, MISPLACED, OTHER = 0, 1, 2, 3  # what a received row counts as; the last is not measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +41,18 @@ class Tables:
     publish_topics: Table | None
     edges: Table | None
 
+    def measured(self) -> Table:
+        """The totals of measured sent rows."""
+        return _take(self.sent, self.sent["measured"] == 1)
+
+    def copies(self) -> Table:
+        """The totals of received rows that are copies."""
+        return _take(self.received, self.received["fate"] == COPY)
+
 
 def assemble(run: Run, recorded: Recorded, tables: Tables) -> Measurements:
     """Put the answers together."""
-    sent, received = tables.sent, _take(tables.received, tables.received["fate"] == COPY)
+    sent, received = tables.measured(), tables.copies()
     acked, out = _take(sent, sent["status"] == Status.ACKED), _take(sent, sent["out"] == 1)
     delay, own = (_take(tables.delay, tables.delay["own"] == own) for own in (0, 1))
     return Measurements(
@@ -84,27 +92,33 @@ def _histogram(counts: Table, column: str, totals: Table, name: str) -> Histogra
     present = np.flatnonzero(counts[column])
     if len(present) == 0:
         return None
-    order = present[np.argsort(counts["index"][present])]
+    index, count = counts["index"][present], counts[column][present]
+    folded = _fold(index, count)
     return Histogram(
-        index=counts["index"][order],
-        count=counts[column][order],
+        index=folded["index"],
+        count=folded["n"],
         minimum=int(totals[f"{name}_min"].min()),
         maximum=int(totals[f"{name}_max"].max()),
         total=join_total(_sum(totals[f"{name}_high"]), _sum(totals[f"{name}_low"])),
-        negative=_sum(totals[f"{name}_negative"]),
+        negative=_sum(count[index < 0]),
     )
+
+
+def _fold(index: NDArray[np.int64], count: NDArray[np.int64]) -> Table:
+    """One ascending row per bucket; negative values, which Spark counts at -1, belong to bucket 0."""
+    known, place = np.unique(np.maximum(index, 0), return_inverse=True)
+    n = np.zeros(len(known), np.int64)
+    np.add.at(n, place, count)
+    return {"index": known, "n": n}
 
 
 def _own(delay: Table, own: Table) -> Table:
     """Own send delays: those of messages that were not blocked, and those of the blocked ones."""
-    index, place = np.unique(np.concatenate([delay["index"], own["index"]]), return_inverse=True)
-    n = np.zeros(len(index), np.int64)
-    np.add.at(n, place, np.concatenate([delay["alike"], own["n"]]))
-    return {"index": index, "n": n}
+    return _fold(np.concatenate([delay["index"], own["index"]]), np.concatenate([delay["alike"], own["n"]]))
 
 
 def _counts(run: Run, recorded: Recorded, tables: Tables) -> Counts:
-    sent, deliveries, received = tables.sent, tables.deliveries, tables.received
+    sent, deliveries, received = tables.measured(), tables.deliveries, tables.received
     status = {member: _sum(sent["n"][sent["status"] == member]) for member in Status}
     fate = {kind: _sum(received["n"][received["fate"] == kind]) for kind in (COPY, CORRUPT, MISPLACED)}
     return Counts(
@@ -160,7 +174,7 @@ def _topics(run: Run, tables: Tables, acked: Table, received: Table) -> tuple[Br
 
     end_to_end = histograms(tables.latency, tables.latency_topics, totals, "latency")
     publish = histograms(tables.publish, tables.publish_topics, acks, "publish")
-    return _breakdown(run.topic_names(), _by_key(tables.sent, "topic", run.topics), acks, first.tolist(), end_to_end, publish)
+    return _breakdown(run.topic_names(), _by_key(tables.measured(), "topic", run.topics), acks, first.tolist(), end_to_end, publish)
 
 
 def _buckets(run: Run, tables: Tables, acked: Table, received: Table) -> tuple[Breakdown, ...]:
@@ -170,7 +184,7 @@ def _buckets(run: Run, tables: Tables, acked: Table, received: Table) -> tuple[B
     end_to_end = [_histogram(tables.latency, f"bucket_{i}", totals[i], "latency") for i in range(n)]
     published = tables.publish
     publish = [None if published is None else _histogram(published, f"bucket_{i}", acks[i], "publish") for i in range(n)]
-    return _breakdown(run.buckets, _by_key(tables.sent, "bucket", n), acks, first, end_to_end, publish)
+    return _breakdown(run.buckets, _by_key(tables.measured(), "bucket", n), acks, first, end_to_end, publish)
 
 
 def _series(run: Run, tables: Tables) -> Series:
@@ -183,7 +197,9 @@ def _series(run: Run, tables: Tables) -> Series:
     sent, seconds = tables.sent_seconds, tables.received_seconds
     received, latency = (_take(seconds, seconds["due"] == due) for due in (0, 1))
     counted = [by_second(sent[name], sent["n"]) for name in ("offered", "sent", "acked")]
-    percentiles = [np.clip(midpoint(latency[f"p{p}"], SERIES_BITS), latency["minimum"], latency["maximum"]) for p in SERIES_PERCENTILES]
+    percentiles = [
+        np.clip(midpoint(np.maximum(latency[f"p{p}"], 0), SERIES_BITS), latency["minimum"], latency["maximum"]) for p in SERIES_PERCENTILES
+    ]
     times = np.stack([*percentiles, latency["maximum"]], axis=1).astype(np.float64)
     return series(run, [*counted, by_second(received["second"], received["n"])], latency["second"], times)
 

@@ -79,7 +79,7 @@ def rows(spark: SparkSession, folder: RunFolder, kind: str) -> DataFrame:
     Few rows come as one partition, so that nothing is shuffled: planning stages would take longer than the work.
     """
     if folder.rows[kind] == 0:
-        return spark.createDataFrame([], spark_schema(kind)).coalesce(1)
+        return spark.createDataFrame(arrow_schema(kind).empty_table()).coalesce(1)
     path = f"file://{_literal(str(folder.path.resolve() / kind))}"
     frame = spark.read.schema(spark_schema(kind)).option("pathGlobFilter", "*.parquet").parquet(path)
     return frame.coalesce(1) if max(folder.rows.values()) <= ONE_PARTITION else frame

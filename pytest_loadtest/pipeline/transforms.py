@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from pytest_loadtest.hdr import HALF
 from pytest_loadtest.measurements import SUB_BITS
-from pytest_loadtest.pipeline.assemble import COPY, CORRUPT, MISPLACED
+from pytest_loadtest.pipeline.assemble import COPY, CORRUPT, MISPLACED, OTHER
 from pytest_loadtest.quantities import SECOND
 from pytest_loadtest.samples import Flag, Status
 from pytest_loadtest.stats import SERIES_BITS, SERIES_PERCENTILES
@@ -38,28 +38,35 @@ def per_stream(values: NDArray[np.int64]) -> Column:
     return F.get(F.split(F.lit(",".join(map(str, known))), ",").cast("array<bigint>"), F.col("stream"))
 
 
-def measured(rows: DataFrame, run: Run) -> DataFrame:
-    """Only rows whose sequence belongs to the measured phase."""
-    return rows.where((F.col("seq") >= per_stream(run.first)) & (F.col("seq") < per_stream(run.end)))
+def measured(run: Run) -> Column:
+    """Whether a row's sequence belongs to the measured phase."""
+    inside = (F.col("seq") >= per_stream(run.first)) & (F.col("seq") < per_stream(run.end))
+    return F.coalesce(inside, F.lit(False))
 
 
-def with_fate(received: DataFrame, run: Run) -> DataFrame:
-    """Add what each received row counts as: ``fate``."""
+def fate(run: Run) -> Column:
+    """What a received row counts as."""
     placed = (F.col("topic") == per_stream(run.stream_topics)) & F.col("subscription").between(0, run.subscriptions - 1)
-    corrupt = _has(Flag.CORRUPT)
-    return received.withColumn("fate", F.when(~placed, MISPLACED).when(corrupt, CORRUPT).otherwise(COPY))
+    return F.when(~measured(run), OTHER).when(~placed, MISPLACED).when(_has(Flag.CORRUPT), CORRUPT).otherwise(COPY)
 
 
 def _has(flag: Flag) -> Column:
     return F.col("flags").bitwiseAND(F.lit(int(flag))) != 0
 
 
-def hdr_index(value: Column, sub_bits: int = SUB_BITS) -> Column:
-    """The HDR bucket of a value, as :func:`pytest_loadtest.hdr.hdr_index` has it."""
-    floored = F.greatest(value, F.lit(0))
-    exponent = F.floor(F.log2(F.greatest(floored, F.lit(1)))).cast("int")
-    shift = F.greatest(exponent - sub_bits, F.lit(0))
-    return (shift * F.lit(1 << sub_bits) + F.call_function("shiftright", floored, shift)).cast("int")
+def hdr_index(value: str, sub_bits: int = SUB_BITS) -> Column:
+    """The HDR bucket of a column's values, as :func:`pytest_loadtest.hdr.hdr_index` has it, but -1 for values below zero.
+
+    A binary search for the shift, written out: a third of the cost of a logarithm.
+    """
+
+    def below(low: int, high: int) -> str:
+        if low == high:
+            return f"shiftright({value}, {low}) + {low << sub_bits}"
+        middle = (low + high) // 2
+        return f"IF({value} < {1 << (sub_bits + 1 + middle)}L, {below(low, middle)}, {below(middle + 1, high)})"
+
+    return F.expr(f"CAST(IF({value} < 0, -1, {below(0, 62 - sub_bits)}) AS INT)")
 
 
 def second(time: Column, run: Run) -> Column:
@@ -67,26 +74,40 @@ def second(time: Column, run: Run) -> Column:
     return F.greatest(F.call_function("div", time - F.lit(run.start), F.lit(SECOND)), F.lit(0)).cast("int")
 
 
-def histogram(rows: DataFrame, value: Column, parts: Mapping[str, Column]) -> DataFrame:
+def histogram(rows: DataFrame, value: str, parts: Mapping[str, str]) -> DataFrame:
     """``index, n`` and one count per part: how many values each HDR bucket holds, in all and where a condition holds."""
-    counted = [F.count_if(condition).alias(name) for name, condition in parts.items()]
+    counted = [F.expr(f"count_if({condition})").alias(name) for name, condition in parts.items()]
     return rows.groupBy(hdr_index(value).alias("index")).agg(F.count("*").alias("n"), *counted)
 
 
-def topic_histogram(rows: DataFrame, value: Column) -> DataFrame:
+def topic_histogram(rows: DataFrame, value: str) -> DataFrame:
     """``topic, index, n``: for runs with more topics than a row should have columns."""
     return rows.groupBy("topic", hdr_index(value).alias("index")).agg(F.count("*").alias("n"))
 
 
-def extremes(name: str, value: Column) -> list[Column]:
-    """Aggregates that, with the count, complete a histogram: minimum, maximum, negative values and the sum in two halves."""
+def extremes(value: str) -> list[Column]:
+    """Aggregates that, with the buckets, complete a histogram: minimum, maximum and the sum in two halves."""
     return [
-        F.min(value).alias(f"{name}_min"),
-        F.max(value).alias(f"{name}_max"),
-        F.count_if(value < 0).alias(f"{name}_negative"),
-        F.sum(F.shiftright(value, HALF)).alias(f"{name}_high"),
-        F.sum(value.bitwiseAND(F.lit((1 << HALF) - 1))).alias(f"{name}_low"),
+        F.min(value).alias(f"{value}_min"),
+        F.max(value).alias(f"{value}_max"),
+        F.sum(F.shiftright(value, HALF)).alias(f"{value}_high"),
+        F.sum(F.col(value).bitwiseAND(F.lit((1 << HALF) - 1))).alias(f"{value}_low"),
     ]
+
+
+def with_delays(sent: DataFrame) -> DataFrame:
+    """Add ``publish``, ``delay`` and ``own`` (send delay less the time blocked before the target's full window, at least 0), ns.
+
+    What they mean for messages never sent or acked is for others to leave out.
+    """
+    delay = F.col("sent") - F.col("intended")
+    own = F.greatest(delay - F.col("blocked"), F.lit(0))
+    return sent.withColumns({"publish": F.col("acked") - F.col("intended"), "delay": delay, "own": own})
+
+
+def with_latency(received: DataFrame) -> DataFrame:
+    """Add ``latency``, ns."""
+    return received.withColumn("latency", F.col("received") - F.col("intended"))
 
 
 def words(rows: DataFrame, keys: list[str], masks: Mapping[str, Column | None]) -> DataFrame:
@@ -171,15 +192,15 @@ def sent_seconds(sent: DataFrame, run: Run) -> DataFrame:
     ).agg(F.count("*").alias("n"))
 
 
-def received_seconds(copies: DataFrame, latency: Column, run: Run) -> DataFrame:
+def received_seconds(copies: DataFrame, run: Run) -> DataFrame:
     """Two tables in one, from one scan, both ``due, second, n, p50, p99, minimum, maximum``.
 
     Where ``due``, the second is that of the intended time, and the latency percentiles are given as HDR buckets; elsewhere it is the second
     of arrival. Both come from the same small groups, with the same columns, so that Spark computes those once.
     """
     intended, arrived = second(F.col("intended"), run), second(F.col("received"), run)
-    groups = copies.groupBy(intended.alias("due"), arrived.alias("arrived"), hdr_index(latency, SERIES_BITS).alias("index")).agg(
-        F.count("*").alias("n"), F.min(latency).alias("minimum"), F.max(latency).alias("maximum")
+    groups = copies.groupBy(intended.alias("due"), arrived.alias("arrived"), hdr_index("latency", SERIES_BITS).alias("index")).agg(
+        F.count("*").alias("n"), F.min("latency").alias("minimum"), F.max("latency").alias("maximum")
     )
     whole = Window.partitionBy("second")
     by_due = _regroup(groups, [F.col("due").alias("second"), F.col("index")])
@@ -195,34 +216,28 @@ def _regroup(groups: DataFrame, keys: list[Column], *more: Column) -> DataFrame:
 
 
 def sent_totals(sent: DataFrame, run: Run) -> DataFrame:
-    """Per topic, size bucket, status and whether it was handed over at all (``out``): counts, bytes, and what completes the histograms."""
-    delay = F.col("sent") - F.col("intended")
-    return sent.groupBy("topic", "bucket", "status", (F.col("sent") > 0).alias("out")).agg(
+    """Of all sent rows, per topic, size bucket, status, whether they were handed over at all (``out``) and whether they are ``measured``:
+    counts, bytes, and what completes the histograms."""
+    return sent.groupBy("topic", "bucket", "status", (F.col("sent") > 0).alias("out"), measured(run).alias("measured")).agg(
         F.count("*").alias("n"),
         F.sum(F.col("size").cast("bigint")).alias("bytes"),
         F.count_if(F.col("sent") < run.start + run.duration).alias("in_time"),
         F.sum("blocked").alias("blocked"),
-        *extremes("publish", F.col("acked") - F.col("intended")),
-        *extremes("delay", delay),
-        *extremes("own", own_delay()),
+        *extremes("publish"),
+        *extremes("delay"),
+        *extremes("own"),
     )
-
-
-def own_delay() -> Column:
-    """Send delay less the time blocked before the target's full window; never below zero."""
-    return F.greatest(F.col("sent") - F.col("intended") - F.col("blocked"), F.lit(0))
 
 
 def delay_histograms(sent: DataFrame) -> DataFrame:
     """``own, index, n, alike``: send delays (own = 0), of which ``alike`` were not blocked, so that their own delay falls into the same
     bucket; and the own delays of the blocked ones (own = 1), usually none."""
     out = sent.where(F.col("sent") > 0)
-    delay = histogram(out, F.col("sent") - F.col("intended"), {"alike": F.col("blocked") == 0})
-    own = histogram(out.where(F.col("blocked") != 0), own_delay(), {"alike": F.lit(False)})
+    delay = histogram(out, "delay", {"alike": "blocked = 0"})
+    own = histogram(out.where(F.col("blocked") != 0), "own", {"alike": "false"})
     return delay.select(F.lit(0).alias("own"), "index", "n", "alike").union(own.select(F.lit(1).alias("own"), "index", "n", "alike"))
 
 
-def copy_totals(received: DataFrame) -> DataFrame:
-    """Per topic, size bucket and fate: rows, and what completes the end-to-end histograms."""
-    latency = F.col("received") - F.col("intended")
-    return received.groupBy("topic", "bucket", "fate").agg(F.count("*").alias("n"), *extremes("latency", latency))
+def received_totals(received: DataFrame, run: Run) -> DataFrame:
+    """Of all received rows, per topic, size bucket and fate: how many, and what completes the end-to-end histograms."""
+    return received.groupBy("topic", "bucket", fate(run).alias("fate")).agg(F.count("*").alias("n"), *extremes("latency"))

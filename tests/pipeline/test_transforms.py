@@ -14,6 +14,7 @@ from runs import START, make_run
 from pytest_loadtest import hdr
 from pytest_loadtest.pipeline import aggregate, read
 from pytest_loadtest.pipeline import transforms as T
+from pytest_loadtest.pipeline.assemble import COPY
 from pytest_loadtest.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -28,11 +29,11 @@ def column(spark: SparkSession, values: list[int], step: Column) -> list[int | N
 
 @pytest.mark.parametrize("bits", [7, 10])
 def test_hdr_index_is_its_numpy_twin(spark: SparkSession, bits: int) -> None:
-    """At every power of two and beside it, at random, and below zero."""
+    """At every power of two and beside it, and at random; below zero it is told apart."""
     edges = [(1 << k) + near for k in range(1, 62) for near in (-2, -1, 0, 1, 2)]
     some = np.random.default_rng(bits).integers(0, 1 << 40, 2000).tolist()
     values = [-7, 0, 1, *edges, *some]
-    assert column(spark, values, T.hdr_index(F.col("v"), bits)) == hdr.hdr_index(np.array(values), bits).tolist()
+    assert column(spark, values, T.hdr_index("v", bits)) == [-1, *hdr.hdr_index(np.array(values[1:]), bits).tolist()]
 
 
 def test_seconds_begin_at_the_start_and_never_before(spark: SparkSession) -> None:
@@ -67,9 +68,9 @@ def test_the_frequent_steps_never_sort(spark: SparkSession, capsys: pytest.Captu
     """Rows go into hash tables; sorting them would cost more than everything else."""
     run = make_run()
     schema = "stream int, subscription int, topic int, bucket smallint, flags tinyint, seq bigint, intended bigint, received bigint"
-    copies = T.with_fate(T.measured(spark.createDataFrame([], schema), run), run)
-    T.histogram(copies, F.col("received") - F.col("intended"), {"a": F.col("topic") == 0}).explain()
+    copies = T.with_latency(spark.createDataFrame([], schema)).where(T.fate(run) == COPY)
+    T.histogram(copies, "latency", {"a": "topic = 0"}).explain()
     T.copy_words(copies, 0, 1, 3).explain()
-    T.copy_totals(copies).explain()
+    T.received_totals(copies, run).explain()
     plans = capsys.readouterr().out
     assert plans.count("HashAggregate") >= 6 and "Sort" not in plans
