@@ -170,13 +170,8 @@ class GangWorker:
         return True
 
     def _await_role(self) -> None:
-        while True:
-            try:
-                what, self._key, role = self._hear("role", "release")
-                self._role, self._taken = (role if what == "role" else None), False
-                return
-            except pytest.fail.Exception:  # pytest-timeout: this worker has played its part, and the lead has a timer of its own
-                continue
+        what, self._key, role = self._hear("role", "release")
+        self._role, self._taken = (role if what == "role" else None), False
 
     def _hear(self, *names: str) -> tuple[str, Key, Any]:
         while True:
@@ -188,9 +183,13 @@ class GangWorker:
                 return name, key, arg
 
     def _play(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
-        from _pytest.runner import runtestprotocol  # private, and what pytest-rerunfailures calls too
+        from _pytest.runner import call_and_report, runtestprotocol  # private; pytest-rerunfailures calls the second too
 
-        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        try:
+            reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        except pytest.fail.Exception:  # pytest-timeout's timer, which goes off here when the lead's does, between two phases
+            reports = [call_and_report(item, "teardown", log=False, nextitem=nextitem)]
+        _cancel_timer(item)
         if not self._taken:
             said = [report.longreprtext for report in reports if not report.passed] or ["its fixture `load` was not set up"]
             self._send(("failed", self._key, NoData("it took no part: " + "\n".join(said)[-4000:])))
@@ -245,3 +244,10 @@ class GangRelease:
             return (yield)
         finally:
             self._worker.finished(item)
+
+
+def _cancel_timer(item: pytest.Item) -> None:
+    """This worker has played its part; the lead has a timer of its own. The hook is pytest-timeout's, for plugins like this one."""
+    cancel = getattr(item.config.hook, "pytest_timeout_cancel_timer", None)
+    if cancel is not None:
+        cancel(item=item)
