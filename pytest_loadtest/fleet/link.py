@@ -6,7 +6,6 @@ A message is ``(name, key, payload)``; ``key`` is ``(item, attempt)``, so that n
 from __future__ import annotations
 
 import queue
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
 
 Key = tuple[int, int]
 Message = tuple[str, Key | None, Any]
-
-PATIENCE = 900.0  # s; the controller gives up on a meeting long before, this is for a controller that is gone
 
 
 class Released(Exception):
@@ -43,8 +40,7 @@ class Link:
         :raises BrokenRun, UsageError: the run was given up. :raises Released: it ended without this worker.
         """
         self._send(("meet", self.key, (name, payload)))
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
+        while True:  # the controller has its own deadlines, and its end is heard as "closed"
             try:
                 message = self._inbox.get(timeout=1.0 if idle is None else 0.02)  # short, so that Ctrl-C is heard
             except queue.Empty:
@@ -54,7 +50,6 @@ class Link:
             what, arg = self._take(message)
             if what == "pass" and arg[0] == name:
                 return arg[1]
-        raise NoData(f"the controller did not answer at {name!r} for {PATIENCE:.0f} s")
 
     def begin(self, phase: str) -> None:
         """The messages of this phase begin: :meth:`ended` speaks of it from now on."""
@@ -93,4 +88,6 @@ def portable(error: BaseException) -> Exception:
     """The error as one that crosses processes and says who is at fault."""
     if isinstance(error, (BrokenRun, UsageError)):
         return error
+    if isinstance(error, KeyboardInterrupt):
+        return NoData("interrupted")
     return NoData(f"{type(error).__name__}: {error}")

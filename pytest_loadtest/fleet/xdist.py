@@ -183,12 +183,14 @@ class GangWorker:
                 return name, key, arg
 
     def _play(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
-        from _pytest.runner import call_and_report, runtestprotocol  # private; pytest-rerunfailures calls the second too
+        from _pytest.runner import runtestprotocol  # private, and what pytest-rerunfailures calls too
 
         try:
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
         except pytest.fail.Exception:  # pytest-timeout's timer, which goes off here when the lead's does, between two phases
-            reports = [call_and_report(item, "teardown", log=False, nextitem=nextitem)]
+            reports = []
+            with contextlib.suppress(Exception):  # whatever a fixture's end says here, the lead reports
+                item.session._setupstate.teardown_exact(nextitem)
         _cancel_timer(item)
         if not self._taken:
             said = [report.longreprtext for report in reports if not report.passed] or ["its fixture `load` was not set up"]

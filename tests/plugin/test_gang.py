@@ -109,6 +109,9 @@ def test_broken_on_a_member(trouble, load): ...
 @pytest.mark.load("huge")
 def test_stuck_on_a_member(trouble, load): ...
 
+@pytest.mark.load("huge")
+def test_timer_between_two_phases_of_a_member(load): ...
+
 @pytest.mark.load("huge", live=True)
 def test_never_started(load): ...
 
@@ -120,11 +123,22 @@ def test_last(load): ...
 """
 
 
+# as pytest-timeout's alarm does when it goes off just after the setup
+ALARM = """\
+import os, pytest
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item, call):
+    if item.name == "test_timer_between_two_phases_of_a_member" and call.when == "setup" and os.environ["PYTEST_XDIST_WORKER"] == "gw1":
+        pytest.fail("Timeout")
+"""
+
+
 def test_troubled_fixtures(huge: Project) -> None:
     """A load test that is skipped, fails or hangs in another fixture, or never starts its load, ends by itself and holds up no other."""
+    huge.write("conftest.py", ALARM)
     huge.write("test_one.py", HEAD + TROUBLED)
     run = huge.run("-n2")
-    assert run.outcomes == {"passed": 1, "skipped": 1, "error": 5}
+    assert run.outcomes == {"passed": 1, "skipped": 1, "error": 6}
     assert once(run)
     assert "worker gw1: it took no part" in run.out
     assert "not today" in run.out
