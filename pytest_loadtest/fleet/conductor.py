@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.errors import BrokenRun, GeneratorLimited, TargetError, UsageError
+from pytest_loadtest.errors import BrokenRun, GeneratorLimited, TargetError
 from pytest_loadtest.fleet.drain import Drain
 from pytest_loadtest.fleet.folders import run_folder, session_folder
 
@@ -291,7 +291,5 @@ class Conductor:
         from pytest_loadtest.fleet.machine import machine
         from pytest_loadtest.report.plan import lines
 
-        if request.profile.peak_search:
-            raise UsageError(f"{request.source}: producerRate: 0 asks for the highest rate; that search is not available yet: name a rate")
         plan = self._plan(request, workers)
         return lines(plan, machine(), planned_facts(request.profile.driver))

@@ -177,3 +177,13 @@ def test_workers_line(workers: int, shown: str) -> None:
     profile = loopback(producers=3, consumers=2)
     text = "\n".join(lines(made(profile, workers=workers), HERE, planned_facts(profile.driver)))
     assert shown in text
+
+
+@pytest.mark.parametrize(("key", "said"), [("producerRate: 0", "name a rate"), ("producerRate: 5\nconsumerBacklogSizeGB: 3", "write 0")])
+def test_what_is_not_available_yet_is_refused(key: str, said: str) -> None:
+    """A key of OMB's that cannot be run yet is never run as something else."""
+    profile = profiles.loads(f"name: p\nmessageSize: 100\ntestDuration: 5s\n{key}\n", "p.yaml")
+    with pytest.raises(UsageError, match=said):
+        make_plan(
+            profile, profile_pool(profile), workers=1, cost=SHIPPED["pulsar"], machine=Machine(cores=2, memory=1 << 34), broker_here=True
+        )
