@@ -83,7 +83,8 @@ generator: {{sendDelayP99: 30s, stalled: 0.9, cpu: 5}}
     assert judged.lost() == [(0, seq) for seq in range(IN_FLIGHT + QUEUED, 5000)]
     assert counts.duplicates == counts.out_of_order == counts.corrupt == 0
     assert judged.outcome is Outcome.MISSED
-    assert set(judged.missed()) == {"loss"}
+    # what was lost was not delivered either; a slow machine may also send the last of 5 000 in one second late
+    assert {"loss", "throughput"} <= set(judged.missed()) <= {"loss", "throughput", "sent"}
 
 
 def sys_dropped(url: str) -> int:
@@ -197,7 +198,7 @@ producerRate: 200
 testDuration: 1500ms
 maxSendDelay: 60s
 driver: {name: mqtt, qos: 1, cleanStart: false, sessionExpiry: 1h}
-slo: {endToEndLatency: {p50: 30s}, duplicates: 0}
+slo: {endToEndLatency: {p50: 30s}, duplicates: 0, sent: 50%, throughput: 50%}
 generator: {sendDelayP99: 5s, stalled: 0.9, cpu: 5}
 """,
         target=url,

@@ -192,8 +192,18 @@ def test_half_the_rate_misses_an_objective_on_latency_alone(bench: Bench, report
     judged = bench.run(profile("capacity: 500, maxPendingMessages: 100", rate=1000, seconds=2))
     report("missed", judged.missed())
     assert judged.outcome is Outcome.MISSED
-    assert set(judged.missed()) == {"sent"}
+    assert set(judged.missed()) == {"sent", "throughput"}
     assert 0.4 < judged.measurements.counts.sent_in_time / judged.measurements.counts.offered < 0.75
+
+
+def test_half_the_rate_in_a_wide_window_misses_what_was_delivered(bench: Bench, report: Report) -> None:
+    """The client's window takes everything in time, so only what was delivered tells that the target did not keep up."""
+    judged = bench.run(
+        profile("capacity: 500, maxPendingMessages: 100000", rate=1000, seconds=2).replace("drainTimeout: 1500ms", "drainTimeout: 30s")
+    )
+    report("missed", judged.missed())
+    assert judged.outcome is Outcome.MISSED
+    assert set(judged.missed()) == {"throughput"}
 
 
 def test_nothing_received_is_no_data(bench: Bench) -> None:
