@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest import profile as profiles
@@ -52,7 +52,6 @@ numbers = st.integers(1, 7)
 
 
 @given(workers=st.integers(1, 40), topics=numbers, producers=numbers, subscriptions=st.integers(1, 3), consumers=numbers)
-@settings(deadline=None)
 def test_everything_has_one_place(workers: int, topics: int, producers: int, subscriptions: int, consumers: int) -> None:
     """Each producer and each consumer is on exactly one worker; none has two more of either than another."""
     plan = made(loopback(topics=topics, producers=producers, subscriptions=subscriptions, consumers=consumers), workers=workers)
@@ -69,7 +68,6 @@ def test_everything_has_one_place(workers: int, topics: int, producers: int, sub
 
 
 @given(workers=st.integers(1, 40), rate=st.floats(0.5, 1e6), producers=st.integers(1, 50))
-@settings(deadline=None)
 def test_messages_add_up_and_do_not_depend_on_workers(workers: int, rate: float, producers: int) -> None:
     """Each stream has the same sequences with one worker and with many, the phases follow one another, and the sums are exact."""
     alone, shared = (made(loopback(rate=rate, producers=producers), workers=n) for n in (1, workers))
@@ -137,7 +135,6 @@ def test_auto_fits_this_machine(name: str) -> None:
 @given(
     factor=st.floats(0.001, 1.0, exclude_max=True), scalable=st.sets(st.sampled_from(["topics", "partitions", "producers", "consumers"]))
 )
-@settings(deadline=None)
 def test_scale_shrinks_only_what_is_scalable(factor: float, scalable: set[str]) -> None:
     """The rate always; topics and clients where the profile names them, never below one."""
     profile = loopback(topics=40, producers=30, consumers=20, scalable=f"[{', '.join(sorted(scalable))}]")
