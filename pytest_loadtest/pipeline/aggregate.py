@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.measurements import Measurements
     from pytest_loadtest.stats import Run
 
-AT_ONCE = 4  # actions in flight: what one plans, another computes meanwhile
+AT_ONCE = 1  # actions in flight: what one plans, another computes meanwhile
 TOPIC_COLUMNS = 32  # beyond that, topics are rows of a table of their own
 _CONDITION = re.compile(r"\[[A-Z_]+(\.[A-Z_]+)*\] .*")
 
@@ -70,12 +70,14 @@ def _collect_all(spark: SparkSession, folder: read.RunFolder) -> Tables:
         latency_topics = table(T.topic_histogram(copies, "latency")) if many else None
         publish_topics = table(T.topic_histogram(acked, "publish")) if many and run.publish_acks else None
         joined = _deliveries(sent, copies, run, latency.result(), received_totals.result())
-        deliveries = _collect(T.delivery_totals(joined, len(run.buckets)))
+        deliveries = _collect(T.delivery_totals(joined))
         edges = table(T.lost_edges(joined, run, LOST_RANGES)) if deliveries["lost"].any() else None
+        duplicates = table(T.bucket_duplicates(copies)) if (deliveries["copies"] > deliveries["received"]).any() else None
         return Tables(
             sent=sent_totals.result(), received=received_totals.result(), deliveries=deliveries, sent_seconds=sent_seconds.result(),
             received_seconds=received_seconds.result(), delay=delay.result(), latency=latency.result(),
             latency_topics=_result(latency_topics), publish=_result(publish), publish_topics=_result(publish_topics), edges=_result(edges),
+            duplicates=_result(duplicates),
         )  # fmt: skip
 
 
@@ -88,7 +90,7 @@ def _parts(run: Run) -> Mapping[str, str]:
 def _deliveries(sent: DataFrame, copies: DataFrame, run: Run, histogram: Table, totals: Table) -> DataFrame:
     whole = latency_histogram(histogram, {name: column[totals["fate"] == COPY] for name, column in totals.items()})
     begin = run.start + (whole.percentile(50) if whole else 0)
-    return T.deliveries(T.sent_words(sent), T.copy_words(copies, begin, begin + run.duration, len(run.buckets)), run.subscriptions)
+    return T.deliveries(T.sent_words(sent), T.copy_words(copies, begin, begin + run.duration), run.subscriptions)
 
 
 def _collect(frame: DataFrame) -> Table:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Table = Mapping[str, "NDArray[np.int64]"]
 COPY, CORRUPT, MISPLACED, OTHER = 0, 1, 2, 3  # what a received row counts as; the last is not measured
+UNBLOCKED, BLOCKED, OWN = 0, 1, 2  # whose send delay, or own send delay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,7 @@ class Tables:
 
     :param publish: None where acknowledgement is not applicable. :param publish_topics: and :param latency_topics: None where the
         topics are columns of the histogram itself. :param edges: None where nothing was lost.
+        :param duplicates: None where there are none.
     """
 
     sent: Table
@@ -40,6 +42,7 @@ class Tables:
     publish: Table | None
     publish_topics: Table | None
     edges: Table | None
+    duplicates: Table | None
 
     def measured(self) -> Table:
         """The totals of measured sent rows."""
@@ -53,8 +56,8 @@ class Tables:
 def assemble(run: Run, recorded: Recorded, tables: Tables) -> Measurements:
     """Put the answers together."""
     sent, received = tables.measured(), tables.copies()
-    acked, out = _take(sent, sent["status"] == Status.ACKED), _take(sent, sent["out"] == 1)
-    delay, own = (_take(tables.delay, tables.delay["own"] == own) for own in (0, 1))
+    acked = _take(sent, sent["status"] == Status.ACKED)
+    delay, own = _take(tables.delay, tables.delay["kind"] != OWN), _own(_take(tables.delay, tables.delay["kind"] != BLOCKED))
     return Measurements(
         duration=run.duration,
         rate=run.rate,
@@ -63,8 +66,8 @@ def assemble(run: Run, recorded: Recorded, tables: Tables) -> Measurements:
         bytes_sent=_sum(sent["bytes"][sent["status"] != Status.DROPPED]),
         publish=_histogram(tables.publish, "n", acked, "publish") if tables.publish is not None else None,
         end_to_end=latency_histogram(tables.latency, received),
-        send_delay=_histogram(delay, "n", out, "delay"),
-        own_send_delay=_histogram(_own(delay, own), "n", out, "own"),
+        send_delay=_histogram(delay, "n", delay, "delay"),
+        own_send_delay=_histogram(own, "n", own, "delay"),
         blocked=_sum(sent["blocked"]),
         series=_series(run, tables),
         topics=_topics(run, tables, acked, received),
@@ -112,9 +115,12 @@ def _fold(index: NDArray[np.int64], count: NDArray[np.int64]) -> Table:
     return {"index": known, "n": n}
 
 
-def _own(delay: Table, own: Table) -> Table:
-    """Own send delays: those of messages that were not blocked, and those of the blocked ones."""
-    return _fold(np.concatenate([delay["index"], own["index"]]), np.concatenate([delay["alike"], own["n"]]))
+def _own(delay: Table) -> Table:
+    """Own send delays: those of blocked messages as they are, the others with everything below zero raised to it."""
+    positive = delay["index"] >= 0
+    changed = {"index": np.maximum(delay["index"], 0)}
+    changed |= {f"delay_{name}": np.where(positive, delay[f"delay_{name}"], 0) for name in ("min", "max", "high", "low")}
+    return {**delay, **changed}
 
 
 def _counts(run: Run, recorded: Recorded, tables: Tables) -> Counts:
@@ -180,7 +186,9 @@ def _topics(run: Run, tables: Tables, acked: Table, received: Table) -> tuple[Br
 def _buckets(run: Run, tables: Tables, acked: Table, received: Table) -> tuple[Breakdown, ...]:
     n = len(run.buckets)
     totals, acks = _by_key(received, "bucket", n), _by_key(acked, "bucket", n)
-    first = [_sum(tables.deliveries[f"bucket_{i}"]) for i in range(n)]
+    first = [_sum(part["n"]) for part in totals]
+    if tables.duplicates is not None:
+        first = [n - _sum(part["duplicates"]) for n, part in zip(first, _by_key(tables.duplicates, "bucket", n), strict=True)]
     end_to_end = [_histogram(tables.latency, f"bucket_{i}", totals[i], "latency") for i in range(n)]
     published = tables.publish
     publish = [None if published is None else _histogram(published, f"bucket_{i}", acks[i], "publish") for i in range(n)]

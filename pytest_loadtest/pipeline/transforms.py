@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from pytest_loadtest.hdr import HALF
 from pytest_loadtest.measurements import SUB_BITS
-from pytest_loadtest.pipeline.assemble import COPY, CORRUPT, MISPLACED, OTHER
+from pytest_loadtest.pipeline.assemble import BLOCKED, COPY, CORRUPT, MISPLACED, OTHER, OWN, UNBLOCKED
 from pytest_loadtest.quantities import SECOND
 from pytest_loadtest.samples import Flag, Status
 from pytest_loadtest.stats import SERIES_BITS, SERIES_PERCENTILES
@@ -85,13 +85,13 @@ def topic_histogram(rows: DataFrame, value: str) -> DataFrame:
     return rows.groupBy("topic", hdr_index(value).alias("index")).agg(F.count("*").alias("n"))
 
 
-def extremes(value: str) -> list[Column]:
+def extremes(value: str, name: str) -> list[Column]:
     """Aggregates that, with the buckets, complete a histogram: minimum, maximum and the sum in two halves."""
     return [
-        F.min(value).alias(f"{value}_min"),
-        F.max(value).alias(f"{value}_max"),
-        F.sum(F.shiftright(value, HALF)).alias(f"{value}_high"),
-        F.sum(F.col(value).bitwiseAND(F.lit((1 << HALF) - 1))).alias(f"{value}_low"),
+        F.min(value).alias(f"{name}_min"),
+        F.max(value).alias(f"{name}_max"),
+        F.sum(F.shiftright(value, HALF)).alias(f"{name}_high"),
+        F.sum(F.col(value).bitwiseAND(F.lit((1 << HALF) - 1))).alias(f"{name}_low"),
     ]
 
 
@@ -125,15 +125,16 @@ def sent_words(sent: DataFrame) -> DataFrame:
     return words(sent, ["stream"], {"offered": None, "acked": F.col("status") == int(Status.ACKED)})
 
 
-def copy_words(copies: DataFrame, begin: int, end: int, buckets: int) -> DataFrame:
-    """Words of what each subscription got: all sequences, those not late, those from ``begin`` until ``end``, those of each size bucket."""
-    parts = {f"bucket_{i}": F.col("bucket") == i for i in range(buckets)}
+def copy_words(copies: DataFrame, begin: int, end: int) -> DataFrame:
+    """Words of what each subscription got: all sequences, those not late, those from ``begin`` until ``end``."""
     in_time = (F.col("received") >= begin) & (F.col("received") < end)
-    return words(
-        copies,
-        ["subscription", "stream"],
-        {"got": None, "punctual": ~_has(Flag.LATE), "in_time": in_time, **parts},
-    )
+    return words(copies, ["subscription", "stream"], {"got": None, "punctual": ~_has(Flag.LATE), "in_time": in_time})
+
+
+def bucket_duplicates(copies: DataFrame) -> DataFrame:
+    """``bucket, duplicates``: of interest only where there are any."""
+    by_bucket = words(copies, ["subscription", "stream", "bucket"], {"got": None})
+    return by_bucket.groupBy("bucket").agg(F.sum(F.col("rows") - F.bit_count("got")).alias("duplicates"))
 
 
 def deliveries(sent: DataFrame, copies: DataFrame, subscriptions: int) -> DataFrame:
@@ -145,19 +146,18 @@ def deliveries(sent: DataFrame, copies: DataFrame, subscriptions: int) -> DataFr
     return joined.withColumn("missing", F.col("acked").bitwiseAND(F.bitwise_not("got")))
 
 
-def delivery_totals(joined: DataFrame, buckets: int) -> DataFrame:
+def delivery_totals(joined: DataFrame) -> DataFrame:
     """Per subscription and stream: messages with each property."""
     late = F.col("got").bitwiseAND(F.bitwise_not("punctual"))
-    counted = {
-        "distinct": F.col("offered"),
-        "received": F.col("got"),
-        "received_in_time": F.col("in_time"),
-        "lost": F.col("missing"),
+    masks: dict[str, Column | str] = {
+        "distinct": "offered",
+        "received": "got",
+        "received_in_time": "in_time",
+        "lost": "missing",
         "late": late,
-        **{f"bucket_{i}": F.col(f"bucket_{i}") for i in range(buckets)},
     }
-    sums = [F.sum(F.bit_count(mask)).alias(name) for name, mask in counted.items()]
-    return joined.groupBy("subscription", "stream").agg(F.sum("offered_rows").alias("offered"), F.sum("rows").alias("copies"), *sums)
+    counted = [F.sum(F.bit_count(mask)).alias(name) for name, mask in masks.items()]
+    return joined.groupBy("subscription", "stream").agg(F.sum("offered_rows").alias("offered"), F.sum("rows").alias("copies"), *counted)
 
 
 def lost_edges(joined: DataFrame, run: Run, ranges: int) -> DataFrame:
@@ -217,27 +217,29 @@ def _regroup(groups: DataFrame, keys: list[Column], *more: Column) -> DataFrame:
 
 def sent_totals(sent: DataFrame, run: Run) -> DataFrame:
     """Of all sent rows, per topic, size bucket, status, whether they were handed over at all (``out``) and whether they are ``measured``:
-    counts, bytes, and what completes the histograms."""
+    counts, bytes, and what completes the publish histograms."""
     return sent.groupBy("topic", "bucket", "status", (F.col("sent") > 0).alias("out"), measured(run).alias("measured")).agg(
         F.count("*").alias("n"),
         F.sum(F.col("size").cast("bigint")).alias("bytes"),
         F.count_if(F.col("sent") < run.start + run.duration).alias("in_time"),
         F.sum("blocked").alias("blocked"),
-        *extremes("publish"),
-        *extremes("delay"),
-        *extremes("own"),
+        *extremes("publish", "publish"),
     )
 
 
 def delay_histograms(sent: DataFrame) -> DataFrame:
-    """``own, index, n, alike``: send delays (own = 0), of which ``alike`` were not blocked, so that their own delay falls into the same
-    bucket; and the own delays of the blocked ones (own = 1), usually none."""
+    """``kind, index, n`` and what completes the histograms: the send delays of messages that were not blocked, which are their own delays
+    too; the send delays of blocked ones; and those ones' own delays. Usually only the first are there, and nothing else is read."""
+
+    def of(kind: int, rows: DataFrame, value: str) -> DataFrame:
+        counted = rows.groupBy(hdr_index(value).alias("index")).agg(F.count("*").alias("n"), *extremes(value, "delay"))
+        return counted.select(F.lit(kind).alias("kind"), "*")
+
     out = sent.where(F.col("sent") > 0)
-    delay = histogram(out, "delay", {"alike": "blocked = 0"})
-    own = histogram(out.where(F.col("blocked") != 0), "own", {"alike": "false"})
-    return delay.select(F.lit(0).alias("own"), "index", "n", "alike").union(own.select(F.lit(1).alias("own"), "index", "n", "alike"))
+    blocked = out.where(F.col("blocked") != 0)
+    return of(UNBLOCKED, out.where(F.col("blocked") == 0), "delay").union(of(BLOCKED, blocked, "delay")).union(of(OWN, blocked, "own"))
 
 
 def received_totals(received: DataFrame, run: Run) -> DataFrame:
     """Of all received rows, per topic, size bucket and fate: how many, and what completes the end-to-end histograms."""
-    return received.groupBy("topic", "bucket", fate(run).alias("fate")).agg(F.count("*").alias("n"), *extremes("latency"))
+    return received.groupBy("topic", "bucket", fate(run).alias("fate")).agg(F.count("*").alias("n"), *extremes("latency", "latency"))

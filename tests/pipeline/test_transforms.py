@@ -70,7 +70,7 @@ def test_the_frequent_steps_never_sort(spark: SparkSession, capsys: pytest.Captu
     schema = "stream int, subscription int, topic int, bucket smallint, flags tinyint, seq bigint, intended bigint, received bigint"
     copies = T.with_latency(spark.createDataFrame([], schema)).where(T.fate(run) == COPY)
     T.histogram(copies, "latency", {"a": "topic = 0"}).explain()
-    T.copy_words(copies, 0, 1, 3).explain()
+    T.copy_words(copies, 0, 1).explain()
     T.received_totals(copies, run).explain()
     plans = capsys.readouterr().out
     assert plans.count("HashAggregate") >= 6 and "Sort" not in plans
