@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.measurements import Measurements
     from pytest_loadtest.stats import Run
 
-AT_ONCE = 1  # actions in flight: what one plans, another computes meanwhile
+AT_ONCE = 4  # actions in flight: what one plans, another computes meanwhile
 TOPIC_COLUMNS = 32  # beyond that, topics are rows of a table of their own
 _CONDITION = re.compile(r"\[[A-Z_]+(\.[A-Z_]+)*\] .*")
 
