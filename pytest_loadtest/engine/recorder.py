@@ -44,7 +44,7 @@ class Recorder:
         self._streams: dict[int, list[int]] = {}
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="loadtest-recorder")
         self._writing: list[Future[None]] = []
-        self._flushed_at = 0
+        self._flushed_at: int | None = None  # unknown until the first look: the first chunk gathers as long as any
         for kind in KINDS:
             (folder / kind).mkdir(parents=True, exist_ok=True)
 
@@ -73,6 +73,8 @@ class Recorder:
         :raises NoData: an earlier chunk could not be written.
         """
         self._check()
+        if self._flushed_at is None:
+            self._flushed_at = now
         if now - self._flushed_at < CHUNK_NS and max(self._gathered.values()) < CHUNK_ROWS:
             return
         self._flushed_at = now

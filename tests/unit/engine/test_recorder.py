@@ -39,6 +39,7 @@ def arrivals(n: int, consumer: int = 0) -> Rows:
 def test_manifest_says_what_there_is(tmp_path: Path) -> None:
     """Rows, files and each stream's first and last sequence, as they lie on disk, with the schema of every column."""
     recorder = Recorder(tmp_path, "gw0", make_pool())
+    recorder.flush_if_due(0)
     recorder.sent(SPEC, block(10, 5))
     recorder.received(arrivals(4))
     recorder.flush_if_due(CHUNK_NS)
@@ -60,10 +61,11 @@ def test_manifest_says_what_there_is(tmp_path: Path) -> None:
 
 
 def test_a_chunk_is_closed_by_age(tmp_path: Path) -> None:
-    """Young and small chunks stay in memory."""
+    """Young and small chunks stay in memory, the first too: its age counts from the first look, whatever the clock says then."""
     recorder = Recorder(tmp_path, "gw0", make_pool())
-    recorder.flush_if_due(CHUNK_NS)
     recorder.received(arrivals(4))
+    recorder.flush_if_due(CHUNK_NS)
+    assert recorder._rows["received"]
     recorder.flush_if_due(2 * CHUNK_NS - 1)
     assert recorder._rows["received"]
     recorder.flush_if_due(2 * CHUNK_NS)
