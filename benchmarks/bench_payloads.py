@@ -45,12 +45,12 @@ def cost(work: Callable[[], object], burst: int) -> float:
 
 def steps(chosen: PayloadPool, burst: int) -> dict[str, Callable[[], object]]:
     """What is done for each burst, by name."""
-    chooser, payload, nonce = Chooser(chosen, 0, 3), Chooser(chosen, 0, 4).take(burst), 0xC0FFEE
+    chooser, payload, nonce = Chooser(chosen, 0, 3), Chooser(chosen, 0, 4).draw(0, burst), 0xC0FFEE
     seq = np.arange(burst, dtype=np.int64)
     intended, size = seq * 1000, chosen.sizes[payload]
     heads = encode_heads(chosen, nonce=nonce, stream=3, seq=seq, intended=intended, payload=payload)
     return {
-        "Chooser.take": lambda: chooser.take(burst),
+        "Chooser.draw": lambda: chooser.draw(0, burst),
         "encode_heads": lambda: encode_heads(chosen, nonce=nonce, stream=3, seq=seq, intended=intended, payload=payload),
         "messages": lambda: messages(chosen, heads, payload),
         "decode_heads": lambda: decode_heads(heads, size, nonce),

@@ -1,4 +1,4 @@
-"""Spark's side of a run: rows per second when warm, CPU seconds, memory of the driver.
+"""Spark's side of a run: rows per second when warm, CPU seconds, memory of the driver and of its Python workers.
 
 Generates a run folder (sent and received rows as workers write them, lognormal latency with a stall, some lost, doubled and late) and
 aggregates it several times in one session::
@@ -100,9 +100,16 @@ def _driver(parent: psutil.Process) -> psutil.Process:
     return next(child for child in parent.children() if "java" in child.name())
 
 
+def _cpu(java: psutil.Process) -> float:
+    """CPU seconds so far of this process, of the driver and of its Python workers, also of those that have ended."""
+    times = [process.cpu_times() for process in (psutil.Process(), java, *java.children(recursive=True))]
+    ended = sum(each.children_user + each.children_system for each in times[2:])
+    return ended + sum(each.user + each.system for each in times)
+
+
 def _peak_rss(pid: int) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024**2
+    return int((status.partition("VmHWM:")[2].split() or ["0"])[0]) / 1024**2  # one that has ended has none
 
 
 def main() -> None:
@@ -130,14 +137,14 @@ def main() -> None:
 def _measure(host: SparkHost, folder: Path, repeat: int) -> None:
     java = _driver(psutil.Process())
     for i in range(repeat):
-        before, started = java.cpu_times(), time.perf_counter()
+        before, started = _cpu(java), time.perf_counter()
         counts = aggregate(host.session(), folder).counts
-        wall, after = time.perf_counter() - started, java.cpu_times()
-        cpu = after.user + after.system - before.user - before.system
+        wall, cpu = time.perf_counter() - started, _cpu(java) - before
         rows = counts.offered + counts.received + counts.duplicates
         print(
             f"{'cold' if i == 0 else 'warm'}: {rows:,} rows in {wall:.1f} s = {rows / wall / 1e6:.2f} M rows/s; "
-            f"{cpu:.1f} CPU s = {cpu / rows * 1e6:.2f} s per M rows; driver peak {_peak_rss(java.pid):.2f} GiB"
+            f"{cpu:.1f} CPU s = {cpu / rows * 1e6:.2f} s per M rows; driver peak {_peak_rss(java.pid):.2f} GiB, "
+            f"workers {sum(_peak_rss(worker.pid) for worker in java.children(recursive=True)):.2f} GiB"
         )
 
 

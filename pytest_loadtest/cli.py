@@ -1,4 +1,4 @@
-"""``python -m pytest_loadtest {doctor,calibrate,aggregate}``: what is done outside a pytest session.
+"""``python -m pytest_loadtest {doctor,calibrate,aggregate,learn}``: what is done outside a pytest session.
 
 Exit status, the same for all commands: see :data:`STATUSES`.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited, LoadtestError, NoData, UsageError
+from pytest_loadtest.quantities import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,11 +26,14 @@ STATUSES = """\
 exit status:
   0  done; every objective met
   1  doctor --fix: something is left to do by hand; aggregate: an objective was missed
-  2  the command line is wrong, or names no run
+  2  the command line is wrong, or names no run, profile or topic
   3  no data, or generator-limited: nothing can be said
 With several runs, the highest of 0, 1 and 3.
 """
 _OUTCOMES = {"met": OK, "missed": MISSED}
+_LEARN = """\
+ pulsar://host:6650 --admin-url http://host:8080 --topic persistent://shop/eu/orders -o profiles/orders.yaml
+ mqtt://host:1883 --topic 'sensors/#' --for 5min --replay -o profiles/sensors.yaml"""
 KEYS = ("pulsar", "mqtt-qos0", "mqtt-qos1", "mqtt-qos2", "loopback")
 
 
@@ -67,6 +71,9 @@ def _parser() -> argparse.ArgumentParser:
     again = " .loadtest/SESSION\n RUN_DIR --spark-master spark://host:7077\n RUN_DIR --spark-conf spark.driver.memory=8g"
     aggregate = command("aggregate", _aggregate, "aggregate and judge runs again from their samples, without new load", again)
     _add_aggregate(aggregate)
+    shape = "look at real traffic, changing nothing, and write a profile that has its shape"
+    learn = command("learn", _learn, shape, _LEARN)
+    _add_learn(learn)
     return parser
 
 
@@ -75,6 +82,35 @@ def _add_aggregate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--spark-master", metavar="URL", help="Spark master (default: local[*])")
     parser.add_argument("--spark-remote", metavar="URL", help="Spark Connect server, sc://host:port")
     parser.add_argument("--spark-conf", metavar="KEY=VALUE", action="append", default=[], type=_pair, help="Spark setting; may be repeated")
+
+
+def _add_learn(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("url", metavar="URL", help="pulsar://, pulsar+ssl://, mqtt:// or mqtts://")
+    parser.add_argument("--topic", action="append", required=True, help="may be repeated; on MQTT with wildcards")
+    parser.add_argument("--admin-url", metavar="URL", help="Pulsar's admin REST, http://host:8080")
+    parser.add_argument("--like", metavar="PROFILE", type=Path, help="connect as this profile's driver section says (user, token, TLS)")
+    parser.add_argument("--for", metavar="TIME", dest="duration", type=_duration, default="30s", help="how long at most (default: 30s)")
+    parser.add_argument("--messages", metavar="N", type=_count, default="1000000", help="how many at most (default: 1000000)")
+    parser.add_argument("--replay", action="store_true", help="write the rate of every second, not only the mean")
+    parser.add_argument(
+        "-o", metavar="FILE", dest="output", type=Path, help="write the profile here, where nothing is yet (default: print it)"
+    )
+
+
+def _duration(text: str) -> int:
+    try:
+        duration = parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not duration:
+        raise argparse.ArgumentTypeError(f"{text!r}: write more than 0")
+    return duration
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: write a whole number above 0")
+    return int(text)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -169,6 +205,33 @@ def _judge(session: SparkSession, folder: Path) -> int:
         return NO_DATA
     _say("\n".join(lines(document, unicode=_unicode())))
     return _OUTCOMES.get(document["verdict"]["outcome"], NO_DATA)
+
+
+# --- learn
+
+
+def _learn(options: argparse.Namespace) -> int:
+    from pytest_loadtest import profile
+    from pytest_loadtest.learn import learn
+
+    if options.output is not None and options.output.exists():
+        raise UsageError(f"{options.output} is there already: name another file, or remove it")
+    if options.output is not None and not options.output.parent.is_dir():
+        raise UsageError(f"{options.output} cannot be written: no folder {options.output.parent}")
+    settings = None if options.like is None else profile.load(options.like).driver
+    text = learn(
+        options.url, options.topic, admin_url=options.admin_url, settings=settings, duration=options.duration, most=options.messages,
+        replay=options.replay, say=lambda line: print(line, file=sys.stderr, flush=True),
+    )  # fmt: skip
+    if options.output is None:
+        _say(text.rstrip("\n"))
+        return OK
+    try:
+        options.output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{options.output} cannot be written: {error.strerror}") from error
+    _say(f"{options.output} written; look at its comments before you run it")
+    return OK
 
 
 def _unicode() -> bool:

@@ -8,7 +8,7 @@ random access is what makes draws independent of how they are cut into bursts; a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
@@ -91,6 +91,14 @@ def weighted_choice(weights: Sequence[float]) -> WeightedChoice:
         split[slot] = slot * width
     indexes = np.arange(slots, dtype=np.uint16)
     return WeightedChoice(np.uint64(64 - bits), np.array(split, np.uint64), indexes, np.array(alias, np.uint16))
+
+
+def sparse_choice(weights: NDArray[np.float64]) -> WeightedChoice:
+    """The same over those above 0 alone: what it draws does not depend on how many others there are, or where."""
+    above = np.flatnonzero(weights).astype(np.uint16)
+    table = weighted_choice(weights[above].tolist())
+    padded = np.pad(above, (0, len(table.own) - len(above)), mode="edge")  # slots beyond the last are all alias
+    return replace(table, own=padded[table.own], alias=padded[table.alias])
 
 
 def _shares(weights: Sequence[float]) -> list[int]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_loadtest.engine.progress import Progress
-    from pytest_loadtest.plan import Plan
+    from pytest_loadtest.phases import Phase
 
 _TERMINAL_EVERY, _PLAIN_EVERY = 0.5, 10.0
 
@@ -26,27 +26,24 @@ class LiveLine:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._last: tuple[float, int, int, int] | None = None
-        self._shown: tuple[Plan, str] | None = None  # run and phase; a plan is made for one run
+        self._last: dict[str, tuple[Phase, float, int, int, int]] = {}  # by profile
 
     def say(self, text: str) -> None:
         """A line of its own, for things that take a while."""
         self._hand_over(f"load: {text}", stays=True)
 
-    def show(self, nodeid: str, plan: Plan, progress: Sequence[Progress]) -> None:
-        """The latest progress of every worker."""
-        phase = max(progress, key=lambda p: p.elapsed if p.phase == progress[-1].phase else -1).phase
-        mine = [p for p in progress if p.phase == phase]
+    def show(self, profile: str, phase: Phase, progress: Sequence[Progress]) -> None:
+        """The latest progress of every worker in a phase of a profile's load."""
         now, interval = time.monotonic(), _TERMINAL_EVERY if self._terminal else _PLAIN_EVERY
-        totals = (now, sum(p.offered for p in mine), sum(p.sent for p in mine), sum(p.received for p in mine))
-        if self._last is None or self._shown is None or self._shown[0] is not plan or self._shown[1] != phase:
-            self._shown, self._last = (plan, phase), totals
+        totals = (phase, now, sum(p.offered for p in progress), sum(p.sent for p in progress), sum(p.received for p in progress))
+        last = self._last.get(profile)
+        if last is None or last[0] is not phase:
+            self._last[profile] = totals
             return
-        if now - self._last[0] < interval:
+        if now - last[1] < interval:
             return
-        line = describe(mine, plan, self._last, totals)
-        self._last = totals
-        self._hand_over(line, stays=not self._terminal)
+        self._last[profile] = totals
+        self._hand_over(describe(profile, progress, last, totals), stays=not self._terminal)
 
     @property
     def _terminal(self) -> bool:
@@ -84,14 +81,15 @@ class LiveLine:
             reporter.write_line(text)
 
 
-def describe(progress: Sequence[Progress], plan: Plan, before: tuple[float, int, int, int], now: tuple[float, int, int, int]) -> str:
+def describe(
+    profile: str, progress: Sequence[Progress], before: tuple[Phase, float, int, int, int], now: tuple[Phase, float, int, int, int]
+) -> str:
     """One line: phase, elapsed, offered, sent and received per second, in flight, send delay.
 
-    :param before: ``(monotonic s, offered, sent, received)`` when the last line was written. :param now: the same now.
+    :param before: ``(phase, monotonic s, offered, sent, received)`` when the last line was written. :param now: the same now.
     """
-    seconds = now[0] - before[0]
-    offered, sent, received = ((b - a) / seconds for a, b in zip(before[1:], now[1:], strict=True))
-    phase = next(p for p in plan.phases if p.name == progress[0].phase)
+    phase, seconds = now[0], now[1] - before[1]
+    offered, sent, received = ((b - a) / seconds for a, b in zip(before[2:], now[2:], strict=True))
     elapsed = max(p.elapsed for p in progress)
     name = phase.name if any(p.sending for p in progress) or elapsed < phase.duration else f"{phase.name}: drain"
     delays = [p.send_delay_p99 for p in progress if p.send_delay_p99 is not None]
@@ -103,7 +101,7 @@ def describe(progress: Sequence[Progress], plan: Plan, before: tuple[float, int,
     parts = [
         f"{name} {elapsed / SECOND:.0f}/{phase.duration / SECOND:.0f} s", f"{rates} msg/s",
         f"delay p99 {format_duration(max(delays)) if delays else '–'}", f"in flight {format_count(sum(p.in_flight for p in progress))}",
-        f"load {plan.profile.name}",
+        f"load {profile}",
     ]  # fmt: skip
     if any(p.blocked for p in progress):
         parts.insert(-1, "window full")

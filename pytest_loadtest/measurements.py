@@ -93,9 +93,11 @@ class Breakdown:
     """One topic or one size bucket."""
 
     name: str
+    offered: int = 0
     sent: int
     acked: int
     received: int
+    lost: int = 0
     bytes_sent: int
     end_to_end: Histogram | None
     publish: Histogram | None
@@ -128,6 +130,27 @@ class WorkerEvidence:
     stalled: int
     longest_stall: int
     gc: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """A backlog built while consumers stood still, then read while producers went on.
+
+    :param size_messages: deliveries that were waiting when consumers resumed, summed over subscriptions. :param size_bytes: the same in
+        payload bytes. :param build: ns from the pause until the size was reached.
+    :param drain: ns from the resumption until the backlog was down to what ``backlogDrainRatio`` leaves, or until
+        ``backlogDrainTimeout``. :param drained: it came down that far in time.
+    :param drain_rate: deliveries per second during the drain. :param publish_during_drain: acked − intended of the messages due
+        meanwhile; None where acknowledgement is not applicable or nothing was acked.
+    """
+
+    size_messages: int
+    size_bytes: int
+    build: int
+    drain: int
+    drained: bool
+    drain_rate: float
+    publish_during_drain: Histogram | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@
       publishLatency: {p99: {min: 1ms, max: 50ms}}
       loss: 0                         # a number of messages, or a share of the deliveries expected
       duplicates: 0.01%
+      buckets: {"1048576-5242880": {endToEndLatency: {p99: 2s}, loss: 0}}     # by their keys in messageSizeDistribution
 
 Loss, corrupt, dropped, sent and failed have an implicit bound where the section names none, so that no run passes
 that did not do what it was asked to do.
@@ -19,7 +20,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
@@ -31,6 +32,7 @@ LATENCIES = ("publishLatency", "endToEndLatency", "sendDelay")
 FLOORS = ("throughput", "sent")
 COUNTS = ("loss", "duplicates", "outOfOrder", "failed", "corrupt", "dropped", "foreign")
 METRICS = (*FLOORS, *LATENCIES, *COUNTS)
+BUCKET_METRICS = ("throughput", "publishLatency", "endToEndLatency", "loss")
 
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 _RATE = re.compile(r"(\d[\d_]*(?:\.\d+)?(?:[eE]\+?\d+)?)\s*(?:(?:msg)?/s)?")
@@ -46,6 +48,7 @@ class Objective:
     :param minimum: in ``unit``, inclusive. :param maximum: in ``unit``, inclusive.
     :param unit: ``ns``, ``msg/s``, ``ratio`` (0 to 1) or ``messages``.
     :param implicit: holds because the profile says nothing else.
+    :param bucket: the size bucket that it is about, by its key in the profile; empty for the whole run.
     """
 
     metric: str
@@ -54,11 +57,13 @@ class Objective:
     maximum: float | None
     unit: str
     implicit: bool = False
+    bucket: str = ""
 
     @property
     def name(self) -> str:
-        """``endToEndLatency.p99``, ``loss``."""
-        return f"{self.metric}.{self.statistic}" if self.statistic else self.metric
+        """Its place in the section: ``endToEndLatency.p99``, ``loss``, ``buckets.0-256.loss``."""
+        own = f"{self.metric}.{self.statistic}" if self.statistic else self.metric
+        return f"buckets.{self.bucket}.{own}" if self.bucket else own
 
     @property
     def percentile(self) -> float | None:
@@ -97,20 +102,17 @@ IMPLICIT = (
 )
 
 
-def parse(section: Mapping[str, object]) -> tuple[Objective, ...]:
+def parse(section: Mapping[str, object], buckets: Collection[str] | None = None) -> tuple[Objective, ...]:
     """The objectives of a section in its own order, then the implicit ones that it does not override. An empty section is allowed.
 
+    :param buckets: keys of the profile's ``messageSizeDistribution``, which the section's ``buckets`` may name; None allows any.
     :raises ObjectiveErrors: with everything that is wrong.
     """
     problems: list[tuple[Path, str, str]] = []
-    found: list[Objective] = []
-    for metric, value in section.items():
-        if metric in LATENCIES:
-            found += _latencies(metric, value, problems)
-        elif metric in METRICS:
-            found += _bounds(metric, "", value, (metric,), problems)
-        else:
-            problems.append(((metric,), f"{metric!r} is not a metric", _nearest(metric, METRICS)))
+    whole = {metric: value for metric, value in section.items() if metric != "buckets"}
+    found = _metrics(whole, (*METRICS, "buckets"), problems)
+    if "buckets" in section:
+        found += _buckets(section["buckets"], buckets, problems)
     if problems:
         raise ObjectiveErrors(problems)
     return (*found, *(objective for objective in IMPLICIT if objective.metric not in section))
@@ -132,6 +134,37 @@ def scale(objectives: Iterable[Objective], factor: float) -> tuple[Objective, ..
 def _scaled(objective: Objective, factor: float) -> Objective:
     low, high = objective.minimum, objective.maximum
     return replace(objective, minimum=None if low is None else low * factor, maximum=None if high is None else high * factor)
+
+
+def _metrics(section: Mapping[str, object], known: tuple[str, ...], problems: list[tuple[Path, str, str]]) -> list[Objective]:
+    found: list[Objective] = []
+    for metric, value in section.items():
+        if metric not in known:
+            whole = f"{metric} is judged for the whole run, not by bucket"
+            problems.append(((metric,), whole if metric in METRICS else f"{metric!r} is not a metric", _nearest(metric, known)))
+        elif metric in LATENCIES:
+            found += _latencies(metric, value, problems)
+        else:
+            found += _bounds(metric, "", value, (metric,), problems)
+    return found
+
+
+def _buckets(section: object, known: Collection[str] | None, problems: list[tuple[Path, str, str]]) -> list[Objective]:
+    if not isinstance(section, Mapping) or not section:
+        problems.append((("buckets",), "names no bucket", 'write buckets: {"1048576-5242880": {endToEndLatency: {p99: 2s}}}'))
+        return []
+    found: list[Objective] = []
+    for key, metrics in section.items():
+        wrong: list[tuple[Path, str, str]] = []
+        if known is not None and key not in known:
+            hint = _nearest(key, tuple(known)) if known else "without messageSizeDistribution there are none"
+            wrong.append(((), f"{key!r} is not a size bucket of this profile", hint))
+        elif not isinstance(metrics, Mapping) or not metrics:
+            wrong.append(((), "has no objective", "write, for example, {endToEndLatency: {p99: 2s}, loss: 0}"))
+        else:
+            found += (replace(objective, bucket=str(key)) for objective in _metrics(metrics, BUCKET_METRICS, wrong))
+        problems += ((("buckets", key, *path), message, hint) for path, message, hint in wrong)
+    return found
 
 
 def _latencies(metric: str, value: object, problems: list[tuple[Path, str, str]]) -> list[Objective]:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from operator import add
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from pytest_loadtest import draws, envelope
 from pytest_loadtest.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.quantities import parse_size
+from pytest_loadtest.sizing import Limits, check_number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
 CHECKSUM: Final = 4
 MAX_BUCKETS: Final = 256  # the envelope numbers them in one byte
 MAX_PAYLOADS: Final = 1 << 16  # a burst numbers them in two
-UNIFORM_SIZES: Final = 16
 _HEAD: Final = np.dtype("V32")
 
 
@@ -54,23 +55,37 @@ def parse_range(text: str) -> tuple[int, int]:
 class PayloadPool:
     """Everything that can be sent, made once. One row per payload in every column.
 
+    Stages may each have a distribution of their own: number 0 is the profile's, then one for each of ``build_pool``'s ``more``.
+
     :param bodies: what follows the head; with ``checksum`` the last 4 bytes are the CRC-32 (little-endian) of the rest of the body.
-    :param sizes: int32, bytes of the whole payload. :param buckets: int16, index of the size bucket. :param weights: float64, sum 1.
+    :param sizes: int32, bytes of the whole payload. :param buckets: int16, index of the size bucket.
+    :param weights_of: by distribution, float64, sum 1; a payload of another distribution alone weighs 0.
+    :param bucket_names: of all distributions; the same key is the same bucket.
     :param clamped: how many payloads had their size moved to the envelope's or the target's limit.
     """
 
     bodies: tuple[bytes, ...]
     sizes: NDArray[np.int32]
     buckets: NDArray[np.int16]
-    weights: NDArray[np.float64]
+    weights_of: tuple[NDArray[np.float64], ...]
     bucket_names: tuple[str, ...]
     clamped: int
     checksum: bool
 
     @property
+    def weights(self) -> NDArray[np.float64]:
+        """Of the first distribution."""
+        return self.weights_of[0]
+
+    @property
     def mean_size(self) -> float:
         """The weighted mean of ``sizes``: what one message really weighs, in bytes."""
-        return float(self.weights @ self.sizes)
+        return self.mean_sizes[0]
+
+    @cached_property
+    def mean_sizes(self) -> tuple[float, ...]:
+        """The same by distribution."""
+        return tuple(float(weights @ self.sizes) for weights in self.weights_of)
 
     @property
     def memory(self) -> int:
@@ -100,9 +115,24 @@ class PayloadPool:
         return column
 
     @cached_property
-    def choice(self) -> draws.WeightedChoice:
-        """The table that every chooser of this pool shares."""
-        return draws.weighted_choice(self.weights.tolist())
+    def choices(self) -> tuple[draws.WeightedChoice, ...]:
+        """By distribution, the table that every chooser of this pool shares."""
+        return tuple(map(draws.sparse_choice, self.weights_of))
+
+    def table(self, distribution: int | Mapping[str, int]) -> draws.WeightedChoice:
+        """What draws by a distribution: one of the pool's own by number, or its payloads by other weights of their size buckets.
+
+        :raises ValueError: a bucket that the pool does not have, or no weight at all.
+        """
+        if isinstance(distribution, int):
+            return self.choices[distribution]
+        if unknown := set(distribution) - set(self.bucket_names):
+            raise ValueError(f"no size bucket {', '.join(sorted(unknown))}: the payloads were made for {', '.join(self.bucket_names)}")
+        if min(distribution.values(), default=0) < 0 or sum(distribution.values()) <= 0:
+            raise ValueError(f"weights {dict(distribution)}: none may be below 0, and one must be above")
+        weights = np.array([distribution.get(name, 0) for name in self.bucket_names], np.float64)[self.buckets]
+        shares = np.bincount(self.buckets, minlength=len(self.bucket_names))[self.buckets]
+        return draws.sparse_choice(weights / shares / (weights / shares).sum())
 
 
 def build_pool(
@@ -117,100 +147,75 @@ def build_pool(
     seed: int,
     checksum: bool,
     max_size: int | None,
+    per_bucket: int = 1,
+    more: Sequence[Sequence[Bucket]] = (),
 ) -> PayloadPool:
-    """The payloads of a distribution, or of one size.
+    """The payloads of a distribution, or of one size, and of what stages have instead.
 
-    :param representative: which sizes stand for a bucket: its ``midpoint``, its ``max`` (the last size inside), or ``uniform``, 16
-        sizes spread evenly inside. A bucket of weight 0 keeps its index and gets no payload.
+    :param representative: which sizes stand for a bucket: its ``midpoint``, its ``max`` (the last size inside), or ``uniform``,
+        ``per_bucket`` sizes spread evenly inside, 16 where that is 1. A bucket of weight 0 keeps its index and gets no payload.
     :param randomized: the first ``random_ratio`` of each body is random, the rest zeros; otherwise all zeros, or ``file_content``.
     :param pool_size: how many different random bodies a ``message_size`` gets (OMB's ``randomizedPayloadPoolSize``).
     :param file_content: exactly ``message_size`` bytes; the envelope takes the place of its head, the checksum that of its end.
     :param max_size: the target's limit on a whole payload.
+    :param per_bucket: payloads of each size bucket, equally likely; of one size only where bodies are random.
+    :param more: distributions of stages. The pool has the buckets of all; those of the same key are one.
     :raises ValueError: a size, or a whole range, that cannot be sent; no weight; too many buckets or payloads; a file of another size.
     """
     if (buckets is None) == (message_size is None):
         raise ValueError("give either messageSize or messageSizeDistribution")
     if file_content is not None and len(file_content) != message_size:
         raise ValueError(f"payloadFile holds {len(file_content)} bytes and messageSize says {message_size}: they must be equal")
-    limits = _Limits(checksum, max_size)
-    if buckets is not None:
-        names, rows = tuple(bucket.name for bucket in buckets), _distribution(buckets, representative, limits)
-    else:
-        assert message_size is not None
-        copies = pool_size if randomized else 1
-        size = limits.fit(message_size, message_size, message_size + 1, f"messageSize {message_size}")
-        names, rows = (str(message_size),), [_Row(size, 0, 1 / copies)] * copies
-    if len(rows) > MAX_PAYLOADS:
-        raise ValueError(f"{len(rows)} payloads: a message chooses among at most {MAX_PAYLOADS}")
-    filling = _Filling(seed, random_ratio if randomized else 0.0, None if randomized else file_content, checksum)
+    distributions = [_only(message_size) if message_size is not None else buckets or (), *more]
+    union = _united(distributions)
+    copies = [per_bucket] * len(union)
+    if message_size is not None:
+        copies[0] = max(per_bucket, pool_size)
+    check_number(copies, per_bucket, MAX_PAYLOADS)
+    limits = Limits(CHECKSUM if checksum else 0, max_size)
+    fill = random_ratio if randomized else 0.0
+    rows = [
+        (size, number)
+        for number, bucket in enumerate(union)
+        for size in (limits.sizes(bucket, representative, copies[number], randomized) if bucket.weight else ())
+    ]  # fmt: skip
+    filling = _Filling(seed, fill, None if randomized else file_content, checksum)
     return PayloadPool(
-        bodies=tuple(filling.body(row.size, number) for number, row in enumerate(rows)),
-        sizes=np.array([row.size for row in rows], np.int32),
-        buckets=np.array([row.bucket for row in rows], np.int16),
-        weights=np.array([row.weight for row in rows]),
-        bucket_names=names,
+        bodies=tuple(filling.body(size, number) for number, (size, _) in enumerate(rows)),
+        sizes=np.array([size for size, _ in rows], np.int32),
+        buckets=np.array([bucket for _, bucket in rows], np.int16),
+        weights_of=tuple(_weights(each, [union[bucket].name for _, bucket in rows]) for each in distributions),
+        bucket_names=tuple(bucket.name for bucket in union),
         clamped=limits.moved,
         checksum=checksum,
     )
 
 
-class _Row(NamedTuple):
-    size: int
-    bucket: int
-    weight: float
+def _only(size: int) -> list[Bucket]:
+    return [Bucket(name=str(size), low=size, high=size + 1, weight=1)]
 
 
-def _distribution(buckets: Sequence[Bucket], representative: str, limits: _Limits) -> list[_Row]:
-    if len(buckets) > MAX_BUCKETS:
-        raise ValueError(f"{len(buckets)} size buckets: the envelope numbers at most {MAX_BUCKETS}")
-    weights = [bucket.weight for bucket in buckets]
-    if sum(weights) <= 0 or min(weights) < 0:
-        raise ValueError("the weights of messageSizeDistribution must not be negative, and at least one must be above 0")
-    rows = []
-    for number, bucket in enumerate(buckets):
-        if bucket.weight:
-            asked = _representatives(bucket, representative)
-            sizes = [limits.fit(size, bucket.low, bucket.high, f"size range {bucket.name!r}") for size in asked]
-            rows += [_Row(size, number, bucket.weight / sum(weights) / len(sizes)) for size in sizes]
-    return rows
+def _united(distributions: Sequence[Sequence[Bucket]]) -> list[Bucket]:
+    """Every bucket once, in the order in which they come; its weight is above 0 where it is anywhere."""
+    union: dict[str, Bucket] = {}
+    for buckets in distributions:
+        weights = [bucket.weight for bucket in buckets]
+        if sum(weights) <= 0 or min(weights) < 0:
+            raise ValueError("the weights of messageSizeDistribution must not be negative, and at least one must be above 0")
+        for bucket in buckets:
+            before = union.get(bucket.name)
+            union[bucket.name] = bucket if before is None or not before.weight else before
+    if len(union) > MAX_BUCKETS:
+        stages = " in all stages together" if len(distributions) > 1 else ""
+        raise ValueError(f"{len(union)} size buckets{stages}: the envelope numbers at most {MAX_BUCKETS}")
+    return list(union.values())
 
 
-class _Limits:
-    """Which sizes can be sent: room for head and checksum, and not above the target's limit."""
-
-    def __init__(self, checksum: bool, max_size: int | None) -> None:
-        self._tail, self._max = CHECKSUM if checksum else 0, max_size
-        self.moved = 0
-
-    def fit(self, size: int, low: int, high: int, name: str) -> int:
-        """The size asked for, or the nearest in [low, high) that can be sent."""
-        last = high - 1 if self._max is None else min(high - 1, self._max)
-        compact = max(low, COMPACT_HEAD + self._tail), min(last, HEAD - 1)
-        full = max(low, HEAD + self._tail), last
-        nearest = [min(max(size, lowest), highest) for lowest, highest in (compact, full) if lowest <= highest]
-        if not nearest:
-            raise ValueError(f"{name} cannot be sent: {self._reason(low)}")
-        fitting = min(nearest, key=lambda one: abs(one - size))
-        self.moved += fitting != size
-        return fitting
-
-    def _reason(self, low: int) -> str:
-        if self._max is not None and low > self._max:
-            return f"the target takes at most {self._max} bytes"
-        tail = f" and the checksum {self._tail}" if self._tail else ""
-        return f"the envelope takes {COMPACT_HEAD} bytes ({HEAD} in payloads of {HEAD} bytes or more){tail}"
-
-
-def _representatives(bucket: Bucket, representative: str) -> list[int]:
-    if representative == "midpoint":
-        return [(bucket.low + bucket.high) // 2]
-    if representative == "max":
-        return [bucket.high - 1]
-    if representative == "uniform":
-        width = bucket.high - bucket.low
-        count = min(UNIFORM_SIZES, width)
-        return [bucket.low + (2 * i + 1) * width // (2 * count) for i in range(count)]
-    raise ValueError(f"representative {representative!r}: one of midpoint, max, uniform")
+def _weights(buckets: Sequence[Bucket], rows: Sequence[str]) -> NDArray[np.float64]:
+    """What each payload weighs in a distribution, by the name of its bucket."""
+    total, payloads = sum(bucket.weight for bucket in buckets), Counter(rows)
+    share = {bucket.name: bucket.weight / total / payloads[bucket.name] for bucket in buckets if bucket.weight}
+    return np.array([share.get(name, 0.0) for name in rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +232,7 @@ class _Filling:
         head = HEAD if size >= HEAD else COMPACT_HEAD
         length = size - head - (CHECKSUM if self.checksum else 0)
         body = self._random(int(length * self.ratio), number).ljust(length, b"\0")
-        if self.content is not None:
+        if self.content is not None and len(self.content) == size:  # a stage may have other sizes
             body = self.content[head : head + length]
         return body + zlib.crc32(body).to_bytes(CHECKSUM, "little") if self.checksum else body
 
@@ -245,29 +250,14 @@ def body_ok(data: bytes) -> bool:
 
 
 class Chooser:
-    """The payloads of one stream's messages, in order: message n's is a function of (seed, stream, n) alone."""
+    """The payloads of one stream's messages, in order: message n's is a function of (seed, stream, n) and its distribution alone."""
 
     def __init__(self, pool: PayloadPool, seed: int, stream: int) -> None:
-        self._choice, self._key = pool.choice, draws.subkey(seed, stream)
-        self._drawn, self._at = 0, 0
-        self._block = np.empty(0, np.uint16)
+        self._table, self._key = pool.choices[0], draws.subkey(seed, stream)
 
-    def take(self, n: int) -> NDArray[np.uint16]:
-        """The payloads of the next ``n`` messages."""
-        end = self._at + n
-        if end > len(self._block):
-            rest = self._block[self._at :]
-            self._block = np.concatenate((rest, self._draw(n - len(rest)))) if len(rest) else self._draw(n)
-            end, self._at = n, 0
-        taken = self._block[self._at : end]
-        self._at = end
-        return taken
-
-    def _draw(self, n: int) -> NDArray[np.uint16]:
-        """At least ``n`` more, in blocks that grow with the stream: small takes become slices, short streams stay small."""
-        first, count = self._drawn, max(n, min(4096, max(64, self._drawn)))
-        self._drawn += count
-        return self._choice.choose(draws.words(self._key, first, count))
+    def draw(self, first: int, count: int, table: draws.WeightedChoice | None = None) -> NDArray[np.uint16]:
+        """The payloads of messages ``first … first+count-1``. :param table: of their distribution; the pool's first where it is left out."""
+        return (table or self._table).choose(draws.words(self._key, first, count))
 
 
 def messages(pool: PayloadPool, heads: NDArray[np.uint8], payload: NDArray[np.uint16]) -> list[bytes]:

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.costs import Cost, cost_key
+from pytest_loadtest.early import lowest_rate
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.pacing import Pacer
 from pytest_loadtest.payloads import PayloadPool, build_pool
-from pytest_loadtest.quantities import SECOND, format_duration, format_rate, format_size
+from pytest_loadtest.phases import BacklogPlan, Phase, Traffic, traffic, warmup_and_measure
+from pytest_loadtest.quantities import SECOND, ByteRate, format_duration, format_rate, format_size
+from pytest_loadtest.search import Spec
 from pytest_loadtest.topology import ConsumerSpec, ProducerSpec, Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pytest_loadtest.profile import Profile
 
@@ -33,26 +35,6 @@ class Machine:
 
     cores: float
     memory: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
-    """One phase as all workers see it.
-
-    :param duration: ns in which its messages are due. :param first: sequence of each stream's first message, by stream.
-    :param count: how many messages each stream has. :param recorded: whether samples are kept (measure) or not (warm-up).
-    """
-
-    name: str
-    duration: int
-    pacer: Pacer
-    first: tuple[int, ...]
-    count: tuple[int, ...]
-    recorded: bool
-
-    @property
-    def total(self) -> int:
-        return sum(self.count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +70,16 @@ class Scale:
 class Plan:
     """A compiled profile.
 
-    :param rate: msg/s offered, all streams together. :param scale: None when the profile runs as written.
+    :param rate: msg/s offered, all streams together, on the average. :param scale: None when the profile runs as written.
+    :param phases: empty where a search makes them as it goes. :param search: how the peak is searched, None where a rate is given.
     """
 
     profile: Profile
     topology: Topology
     rate: float
     phases: tuple[Phase, ...]
+    search: Spec | None
+    backlog: BacklogPlan | None
     assignments: tuple[Assignment, ...]
     scale: Scale | None
     mean_size: float
@@ -111,29 +96,33 @@ class Plan:
         return {
             "workers": len(self.assignments), "rate": self.rate, "meanSize": self.mean_size, "bytesPerSecond": self.needs.bytes_per_second,
             "topics": self.topology.topics, "partitions": self.topology.partitions, "producers": self.topology.streams,
-            "consumers": len(self.topology.consumer_specs()), "messages": self.measure.total, "cores": round(self.needs.cores, 3),
+            "consumers": len(self.topology.consumer_specs()), "messages": self.measure.total if self.phases else 0,
+            "cores": round(self.needs.cores, 3),
         }  # fmt: skip
 
-    def beyond(self, machine: Machine) -> tuple[str, ...]:
-        """Why this machine cannot carry the plan; empty when it can, by the calibrated costs."""
-        needs, reasons = self.needs, []
-        if needs.cores > machine.cores:
-            share = " with the broker on it" if needs.broker_here else ""
-            reasons.append(f"it needs about {needs.cores:,.1f} cores{share}, this machine has {machine.cores:g}")
-        if needs.busiest_worker > 1:
-            more = math.ceil(len(self.assignments) * needs.busiest_worker)
-            reasons.append(f"a worker would need {needs.busiest_worker:,.1f} cores and has one: {more:,} workers (-n) would do")
-        if needs.memory > machine.memory:
-            reasons.append(f"full windows and queues need {format_size(needs.memory)}, this machine has {format_size(machine.memory)}")
-        return tuple(reasons)
+
+def beyond(plans: Sequence[Plan], machine: Machine) -> tuple[str, ...]:
+    """Why this machine cannot carry these plans together; empty when it can, by the calibrated costs."""
+    reasons = []
+    cores, busiest, memory = (sum(getattr(plan.needs, need) for plan in plans) for need in ("cores", "busiest_worker", "memory"))
+    if cores > machine.cores:
+        share = " with the broker on it" if any(plan.needs.broker_here for plan in plans) else ""
+        reasons.append(f"it needs about {cores:,.1f} cores{share}, this machine has {machine.cores:g}")
+    if busiest > 1:
+        more = math.ceil(max(len(plan.assignments) for plan in plans) * busiest)
+        reasons.append(f"a worker would need {busiest:,.1f} cores and has one: {more:,} workers (-n) would do")
+    if memory > machine.memory:
+        reasons.append(f"full windows and queues need {format_size(memory)}, this machine has {format_size(machine.memory)}")
+    return tuple(reasons)
 
 
 def profile_pool(profile: Profile, file_content: bytes | None = None) -> PayloadPool:
-    """The payloads that a profile asks for."""
+    """The payloads that a profile asks for, those of its stages included."""
     return build_pool(
         buckets=profile.buckets, message_size=profile.message_size, representative=profile.representative,
         randomized=profile.use_randomized_payloads, random_ratio=profile.random_bytes_ratio, pool_size=profile.randomized_payload_pool_size,
         file_content=file_content, seed=profile.seed, checksum=profile.checksum, max_size=profile.max_message_size,
+        per_bucket=profile.payloads_per_bucket, more=[stage.buckets for stage in profile.stages if stage.buckets],
     )  # fmt: skip
 
 
@@ -145,57 +134,68 @@ def make_plan(
 
     :param scale: a factor, ``"auto"``, or None. :param duration_cap: longest measured phase, ns; warm-up gets at most half of it.
     """
-    _check_available(profile)
     wanted = Topology(
         topics=profile.topics, partitions=profile.partitions_per_topic, producers=profile.producers_per_topic,
-        subscriptions=profile.subscriptions_per_topic, consumers=profile.consumer_per_subscription,
+        subscriptions=0 if profile.producer_only else profile.subscriptions_per_topic, consumers=profile.consumer_per_subscription,
+        name=profile.topic,
     )  # fmt: skip
     factor, topology = 1.0, wanted
+    whole = traffic(profile, pool, 1.0, None)
     if scale == "auto":
-        factor = _auto_factor(profile, pool, cost, machine, workers, broker_here)
+        factor = _auto_factor(profile, whole, cost, machine, workers, broker_here)
         topology = _auto_topology(profile, wanted, machine)
     elif scale is not None:
         factor = float(scale)
         topology = _shrunk(wanted, profile.scalable, factor)
-    rate = profile.producer_rate * factor
-    duration = min(profile.test_duration, duration_cap or profile.test_duration)
-    _check_compact(pool, topology.streams, rate, profile)
+    search, backlog = _search(profile, pool, factor, duration_cap), _backlog(profile, pool, factor, duration_cap)
+    made = traffic(profile, pool, factor, duration_cap)
+    _check_compact(pool, topology.streams, made.rate, profile)
     warmup = profile.warmup_duration if duration_cap is None else min(profile.warmup_duration, duration_cap // 2)
+    phases = () if search else warmup_and_measure(profile, made, topology.streams, warmup)
+    if backlog is not None:
+        phases = backlog.phases(phases, made.rate)
+    rate = search.start if search else made.rate
+    longest = phases[-1].duration if phases else search.confirm if search else 0
     return Plan(
-        profile=profile, topology=topology, rate=rate, phases=_phases(rate, topology.streams, warmup, duration),
-        assignments=_assign(topology, workers), scale=_scale(profile, wanted, topology, factor, duration), mean_size=pool.mean_size,
-        bucket_names=pool.bucket_names, needs=_needs(profile, topology, pool, rate, duration, workers, cost, broker_here),
+        profile=profile, topology=topology, rate=rate, phases=phases, search=search, backlog=backlog,
+        assignments=_assign(topology, workers), scale=_scale(profile, wanted, topology, factor, whole, made, duration_cap),
+        mean_size=made.mean_size, bucket_names=pool.bucket_names,
+        needs=_needs(profile, topology, pool, max(rate, made.highest), made.mean_size, longest, workers, cost, broker_here),
     )  # fmt: skip
 
 
-def _check_available(profile: Profile) -> None:
-    """Keys of OMB's that are read and cannot be run yet: never quietly something else."""
-    if profile.peak_search:
-        raise UsageError(
-            f"profile {profile.name}: producerRate: 0 asks for the highest rate; that search is not available yet: name a rate"
-        )
-    if profile.consumer_backlog_size_gb:
-        raise UsageError(f"profile {profile.name}: consumerBacklogSizeGB above 0: building a backlog is not available yet: write 0")
+def _search(profile: Profile, pool: PayloadPool, factor: float, cap: int | None) -> Spec | None:
+    if not profile.peak_search:
+        return None
+    asked = profile.search
+    assert asked is not None
+    hold = min(asked.hold, cap or asked.hold)
+    return Spec(
+        start=asked.start * factor, maximum=asked.max and asked.max * factor, hold=hold, confirm=min(asked.confirm, 2 * hold),
+        warmup=min(asked.warmup, hold // 2), precision=asked.precision, repeats=asked.repeats,
+        floor=lowest_rate(profile.objectives, hold) * (pool.mean_size if profile.in_bytes else 1),
+    )  # fmt: skip
+
+
+def _backlog(profile: Profile, pool: PayloadPool, factor: float, cap: int | None) -> BacklogPlan | None:
+    if not profile.consumer_backlog_size_gb:
+        return None
+    size = profile.consumer_backlog_size_gb * 1024**3 * factor
+    return BacklogPlan(
+        messages=max(round(size / pool.mean_size), 1), size=round(size), drain_ratio=profile.backlog_drain_ratio,
+        drain_timeout=profile.backlog_drain_timeout, after=min(profile.test_duration, cap or profile.test_duration),
+        subscriptions=profile.subscriptions_per_topic,
+    )  # fmt: skip
 
 
 def _check_compact(pool: PayloadPool, streams: int, rate: float, profile: Profile) -> None:
     """The envelope of payloads below 32 bytes has 24 bits for the stream and 32 for the sequence."""
-    messages = rate / streams * (profile.warmup_duration + profile.test_duration) / SECOND
+    messages = rate / max(streams, 1) * (profile.warmup_duration + profile.test_duration) / SECOND
     if pool.compact and (streams >= 1 << 24 or messages >= 1 << 32):
         raise UsageError(
             f"profile {profile.name}: payloads below 32 B carry stream numbers below {1 << 24:,} and {1 << 32:,} messages a stream;"
             f" this has {streams:,} streams of {messages:,.0f} messages: make the payloads 32 B or larger"
         )
-
-
-def _phases(rate: float, streams: int, warmup: int, duration: int) -> tuple[Phase, ...]:
-    pacer, phases, first = Pacer.of(rate, streams), [], (0,) * streams
-    for name, length, recorded in (("warm-up", warmup, False), ("measure", duration, True)):
-        if length:
-            count = tuple(pacer.share(pacer.total(length), stream) for stream in range(streams))
-            phases.append(Phase(name=name, duration=length, pacer=pacer, first=first, count=count, recorded=recorded))
-            first = tuple(a + b for a, b in zip(first, count, strict=True))
-    return tuple(phases)
 
 
 def _assign(topology: Topology, workers: int) -> tuple[Assignment, ...]:
@@ -206,10 +206,12 @@ def _assign(topology: Topology, workers: int) -> tuple[Assignment, ...]:
     )
 
 
-def _auto_factor(profile: Profile, pool: PayloadPool, cost: Cost, machine: Machine, workers: int, broker_here: bool) -> float:
-    copies, rate = profile.subscriptions_per_topic, profile.producer_rate
-    cores = cost.cores(rate, copies, pool.mean_size, broker_here=broker_here)
-    worker = cost.busiest_worker(rate, copies, pool.mean_size, workers)
+def _auto_factor(profile: Profile, whole: Traffic, cost: Cost, machine: Machine, workers: int, broker_here: bool) -> float:
+    copies, rate = profile.subscriptions_per_topic, whole.highest
+    if not rate:
+        return 1.0
+    cores = cost.cores(rate, copies, whole.mean_size, broker_here=broker_here)
+    worker = cost.busiest_worker(rate, copies, whole.mean_size, workers)
     factor = min(1.0, AUTO_LOAD * machine.cores / cores, AUTO_LOAD / worker)
     return factor if factor == 1.0 else float(f"{factor:.1e}")
 
@@ -225,32 +227,43 @@ def _auto_topology(profile: Profile, wanted: Topology, machine: Machine) -> Topo
 
 def _shrunk(topology: Topology, scalable: tuple[str, ...], factor: float) -> Topology:
     def scaled(name: str, value: int) -> int:
-        return max(1, round(value * factor)) if name in scalable else value
+        return max(min(1, value), round(value * factor)) if name in scalable else value
 
     return Topology(
         topics=scaled("topics", topology.topics), partitions=scaled("partitions", topology.partitions),
         producers=scaled("producers", topology.producers), subscriptions=topology.subscriptions,
-        consumers=scaled("consumers", topology.consumers),
+        consumers=scaled("consumers", topology.consumers), name=topology.name,
     )  # fmt: skip
 
 
-def _scale(profile: Profile, wanted: Topology, topology: Topology, factor: float, duration: int) -> Scale | None:
+def _scale(
+    profile: Profile, wanted: Topology, topology: Topology, factor: float, whole: Traffic, made: Traffic, cap: int | None
+) -> Scale | None:
     changes = {}
     if factor != 1.0:
-        changes["rate"] = f"{format_rate(profile.producer_rate)} → {format_rate(profile.producer_rate * factor)}"
+        rate = whole.highest or 0.0
+        if profile.search is not None and profile.peak_search:
+            rate = profile.search.start
+        elif profile.in_bytes:
+            rate = ByteRate(profile.producer_rate)
+        changes["rate"] = f"{format_rate(rate)} → {format_rate(type(rate)(rate * factor))}"
     for name in ("topics", "partitions", "producers", "consumers"):
         before, after = getattr(wanted, name), getattr(topology, name)
         if before != after:
             changes[name] = f"{before} → {after}"
-    if duration != profile.test_duration:
-        changes["measured phase"] = f"{format_duration(profile.test_duration)} → {format_duration(duration)}"
+    if profile.search is not None and profile.peak_search:
+        if cap is not None and cap < profile.search.hold:
+            changes["hold"] = f"{format_duration(profile.search.hold)} → {format_duration(cap)}"
+    elif cap is not None and cap < whole.duration:
+        changes["measured phase"] = f"{format_duration(whole.duration)} → {format_duration(made.duration)}"
     return Scale(factor=factor, changes=changes) if changes else None
 
 
 def _needs(
-    profile: Profile, topology: Topology, pool: PayloadPool, rate: float, duration: int, workers: int, cost: Cost, broker_here: bool
-) -> Needs:
-    copies, size, driver, partitions = topology.subscriptions, pool.mean_size, profile.driver, topology.partitions
+    profile: Profile, topology: Topology, pool: PayloadPool, rate: float, size: float, duration: int, workers: int, cost: Cost,
+    broker_here: bool,
+) -> Needs:  # fmt: skip
+    copies, driver, partitions = topology.subscriptions, profile.driver, topology.partitions
     consumers = topology.topics * topology.subscriptions * topology.consumers
     windows = topology.streams * driver.window(partitions) + consumers * driver.receive_window(partitions)
     return Needs(

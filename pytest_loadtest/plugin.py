@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SESSION: pytest.StashKey[LoadSession] = pytest.StashKey()
 
 MARKERS = (
-    "load(profile, broker=None, target=None, admin=None, live=False): drive a profile's load on all workers; fixture: load",
+    "load(profile, broker=None, target=None, admin=None, live=False, search=None, **keys): drive a profile's load on all workers",
     "soak: a load test of many hours; deselected unless -m or its node id asks for it",
 )
 
@@ -38,6 +38,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
     group.addoption("--load-target", metavar="URL", help="address of the broker under test: pulsar://host:6650, mqtt://host:1883")
     group.addoption("--load-admin-url", metavar="URL", help="admin REST address of the broker under test: http://host:8080")
+    group.addoption(
+        "--load-driver", metavar="FILE", help="an OMB driver file, or one with a profile's driver section, in place of the profile's own"
+    )
+    group.addoption("--load-omb-json", metavar="DIR", help="write each result there too, as the OpenMessaging Benchmark's TestResult JSON")
     group.addoption("--load-spark-master", metavar="URL", help="Spark master that aggregates samples (default: local[*])")
     group.addoption("--load-spark-remote", metavar="URL", help="Spark Connect server that aggregates samples: sc://host:15002")
     group.addoption("--load-spark-conf", metavar="KEY=VALUE", action="append", default=[], help="Spark setting; may be repeated")
@@ -87,15 +91,31 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     return True
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A profile's ``matrix`` is one test for each combination."""
+    if "load" in metafunc.fixturenames:
+        from pytest_loadtest.selection import parametrize
+
+        parametrize(metafunc)
+
+
 @pytest.fixture
-def load(request: pytest.FixtureRequest) -> Load:
+def load_matrix(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The keys of the profile that this test changes: a combination of its ``matrix``, or what ``parametrize`` says."""
+    return dict(getattr(request, "param", {}))
+
+
+@pytest.fixture
+def load(request: pytest.FixtureRequest, load_matrix: dict[str, Any]) -> Load:
     """The result of the load that the test's profile describes; driven before the body runs.
 
     With ``@pytest.mark.load(live=True)`` the body drives it: ``load.start()`` returns the result.
     """
     __tracebackhide__ = True
-    result: Load = request.config.stash[_SESSION].drive(request.node)
-    return result
+    result: Any = request.config.stash[_SESSION].drive(request.node)
+    if hasattr(result, "close"):
+        request.addfinalizer(result.close)
+    return result  # type: ignore[no-any-return]
 
 
 @pytest.hookimpl(wrapper=True)

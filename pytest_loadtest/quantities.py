@@ -30,13 +30,21 @@ _SIZES = {"": 1, "B": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "KIB": 1024, 
 _NUMBER = re.compile(r"\s*(\d+(?:[_ ]\d+)*(?:\.\d+)?(?:[eE]\+?\d+)?)\s*([^\d\s]*)\s*")
 
 
+_BYTE_RATES = {"B/s": 1, "KB/s": 1024, "kB/s": 1024, "MB/s": 1024**2, "GB/s": 1024**3, "KiB/s": 1024, "MiB/s": 1024**2, "GiB/s": 1024**3}
+_RATE = re.compile(r"\s*(\d+(?:[_ ]\d+)*(?:\.\d+)?(?:[eE]\+?\d+)?)\s*([^\d\s]+)\s*")
+
+
+def _decimal(number: str) -> Decimal:
+    return Decimal(number.replace("_", "").replace(" ", ""))
+
+
 def _parse(text: str, units: dict[str, int], what: str, fold: bool) -> int:
     match = _NUMBER.fullmatch(text)
     unit = match[2].upper() if match and fold else match[2] if match else ""
     if match is None or unit not in units:
         known = ", ".join(unit for unit in units if unit)
         raise ValueError(f"{text!r} is not a {what}: write a number and a unit ({known})")
-    value = Decimal(match[1].replace("_", "").replace(" ", "")) * units[unit]
+    value = _decimal(match[1]) * units[unit]
     return int(value.to_integral_value())
 
 
@@ -54,6 +62,38 @@ def parse_size(text: str) -> int:
     :raises ValueError: unknown unit.
     """
     return _parse(text, _SIZES, "size", fold=True)
+
+
+class ByteRate(float):
+    """Bytes per second, where a rate without this class is messages per second. ``type(rate)(rate * 2)`` keeps either kind."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return format_rate(self)
+
+
+def parse_rate(text: str) -> float:
+    """``"5000/s"`` or ``"5000 msg/s"`` → 5000.0; ``"200MB/s"`` → a :class:`ByteRate` (1024-based).
+
+    :raises ValueError: no unit or an unknown one; bits.
+    """
+    match = _RATE.fullmatch(text)
+    unit = match[2] if match else None
+    if match and unit in ("/s", "msg/s"):
+        return float(_decimal(match[1]))
+    if match and unit in _BYTE_RATES:
+        return ByteRate(_decimal(match[1]) * _BYTE_RATES[unit])
+    if match and re.fullmatch(r"[KMGkmg]?i?(b|bits?|bps)(/s|ps)?", match[2]):
+        raise ValueError(f"{text!r} is a rate in bits: write bytes, as in 200MB/s")
+    raise ValueError(f"{text!r} is not a rate: write messages per second, as in 5000/s, or bytes (B/s, KB/s, MB/s, GB/s)")
+
+
+def exact_rate(rate: float) -> float | str:
+    """A rate as a profile may spell it, nothing lost: ``ByteRate(2048)`` → ``"2048B/s"``; messages per second are the number."""
+    if not isinstance(rate, ByteRate):
+        return rate
+    return f"{int(rate)}B/s" if rate.is_integer() else f"{Decimal(float.__repr__(rate)):f}B/s"
 
 
 def format_duration(ns: int | float) -> str:
@@ -74,8 +114,8 @@ def format_size(size: int | float) -> str:
 
 
 def format_rate(per_second: int | float) -> str:
-    """``2_500_000`` → ``"2.50 M msg/s"``."""
-    return f"{format_count(per_second)} msg/s"
+    """``2_500_000`` → ``"2.50 M msg/s"``; ``ByteRate(209_715_200)`` → ``"200 MiB/s"``."""
+    return f"{format_size(float(per_second))}/s" if isinstance(per_second, ByteRate) else f"{format_count(per_second)} msg/s"
 
 
 def format_count(count: int | float) -> str:

@@ -6,23 +6,29 @@
     assert load.end_to_end.p99 <= ms(100)
     assert load.throughput >= 5000
     assert load.lost == 0
+    assert load.stage("spike").end_to_end.p99 <= ms(500)
+    assert load.bucket("1048576-5242880").lost == 0
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from pytest_loadtest.errors import GeneratorLimited, NoData, UsageError
+from pytest_loadtest.latencies import BucketResult, Latency, number
 from pytest_loadtest.objectives import Objective
-from pytest_loadtest.slo import Outcome, Verdict, explicit, observe, unfit
+from pytest_loadtest.observations import NOT_ACKED, NOT_RECEIVED, NOT_SENT
+from pytest_loadtest.slo import Outcome, Verdict, explicit, overall, worst
 from pytest_loadtest.units import Duration, Rate, compare_lines, ms, s, us
-from pytest_loadtest.wording import exact
 
 if TYPE_CHECKING:
-    from pytest_loadtest.measurements import Histogram, Measurements
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["Duration", "Latency", "Load", "Rate", "SloMissed", "compare_lines", "ms", "s", "us"]
+    from pytest_loadtest.measurements import Backlog, Measurements
+    from pytest_loadtest.search import Peak
+
+__all__ = ["BucketResult", "Duration", "Latency", "Load", "Rate", "SloMissed", "compare_lines", "ms", "s", "together", "us"]
 
 
 class SloMissed(AssertionError):
@@ -30,96 +36,57 @@ class SloMissed(AssertionError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Latency:
-    """Latencies of one kind, over the whole measured phase.
-
-    Every statistic is a :class:`Duration` and raises :class:`NoData` where it was not measured, or on too few samples.
-
-    :param kind: ``end-to-end``, ``publish``, ``send delay``. :param absent: why there is no histogram.
-    """
-
-    kind: str
-    histogram: Histogram | None
-    absent: str
-
-    @property
-    def samples(self) -> int:
-        """How many messages were measured."""
-        return 0 if self.histogram is None else self.histogram.n
-
-    def percentile(self, p: float) -> Duration:
-        """The latency that ``p`` per cent of the messages did not exceed; ten samples at least must lie beyond it.
-
-        :raises ValueError: ``p`` is not between 0 and 100.
-        """
-        if not 0 < p < 100:
-            raise ValueError(f"percentile {p!r} is out of range: above 0 and below 100; for the largest value take max")
-        return self._duration(f"p{p:.10g}", self._fit(p).percentile(p))
-
-    @property
-    def p50(self) -> Duration:
-        """Median."""
-        return self.percentile(50)
-
-    @property
-    def p90(self) -> Duration:
-        """90th percentile."""
-        return self.percentile(90)
-
-    @property
-    def p99(self) -> Duration:
-        """99th percentile."""
-        return self.percentile(99)
-
-    @property
-    def p999(self) -> Duration:
-        """99.9th percentile."""
-        return self.percentile(99.9)
-
-    @property
-    def max(self) -> Duration:
-        """Largest, exact."""
-        return self._duration("max", self._fit(None).maximum)
-
-    @property
-    def min(self) -> Duration:
-        """Smallest, exact."""
-        return self._duration("min", self._fit(None).minimum)
-
-    @property
-    def mean(self) -> Duration:
-        """Arithmetic mean, exact."""
-        return self._duration("mean", self._fit(None).mean)
-
-    def _fit(self, p: float | None) -> Histogram:
-        if self.histogram is None or not self.histogram.n:
-            raise NoData(f"no {self.kind} latency: {self.absent}")
-        reason = unfit(self.histogram, p)
-        if reason:
-            raise NoData(f"no {self.kind} latency: {reason}")
-        return self.histogram
-
-    def _duration(self, statistic: str, ns: float) -> Duration:
-        return Duration(ns, label=f"{self.kind} {statistic}", samples=self.samples)
-
-    def __repr__(self) -> str:
-        return f"<{self.kind} latency: {exact(self.samples)} samples>" if self.samples else f"<{self.kind} latency: {self.absent}>"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Load:
-    """One finished run.
+    """One finished run, or one stage of it, or one of several workloads that ran together.
 
     :param scale: factor of ``--load-scale``; None where the profile ran as written.
+    :param name: of a stage or a workload; empty for a whole run.
+    :param stages: the profile's stages in their order, each with its own measurements and verdict.
+    :param workloads: those that ran together; the whole has no measurements of its own then.
+    :param peak: what the search for the highest rate found. :param backlog: how the backlog was built and read.
     """
 
     profile_name: str
     measurements: Measurements
     verdict: Verdict
     scale: float | None = None
+    name: str = ""
+    stages: tuple[Load, ...] = ()
+    workloads: tuple[Load, ...] = ()
+    peak: Peak | None = None
+    backlog: Backlog | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        """The worst of the run, its stages and its workloads."""
+        return worst(part.verdict.outcome for _, part in self._parts())
+
+    def stage(self, name: str) -> Load:
+        """One stage of the run, by its name in the profile.
+
+        :raises UsageError: there is none of this name.
+        """
+        return self._named("stage", name, self.stages)
+
+    def workload(self, name: str) -> Load:
+        """One of the workloads that ran together, by its name in the profile.
+
+        :raises UsageError: there is none of this name.
+        """
+        return self._named("workload", name, self.workloads)
+
+    def bucket(self, key: str) -> BucketResult:
+        """One size bucket, by its key in the profile's ``messageSizeDistribution``.
+
+        :raises UsageError: there is none with this key.
+        """
+        known = [part.name for part in self.measurements.buckets]
+        if key not in known:
+            raise UsageError(f"profile {self.profile_name} has no size bucket {key!r}; {_there_are(known)}")
+        return BucketResult(key=key, measurements=self.measurements)
 
     def assert_slo(self) -> None:
-        """Hold the run against every objective of the profile and the implicit ones.
+        """Hold the run, all its stages and workloads against every objective of the profile and the implicit ones.
 
         :raises SloMissed: at least one does not hold; names all of them.
         :raises UsageError: the profile has no objectives.
@@ -128,10 +95,10 @@ class Load:
         """
         __tracebackhide__ = True
         self.ensure_judged()
-        if not explicit(finding.objective for finding in self.verdict.findings):
+        if not explicit(finding.objective for _, part in self._parts() for finding in part.verdict.findings):
             hint = "write, for example, slo: {throughput: 99%, endToEndLatency: {p99: 100ms}}"
             raise UsageError(f"profile {self.profile_name} has no objectives, so assert_slo() has nothing to assert: {hint}")
-        if self.verdict.outcome is Outcome.MISSED:
+        if self.outcome is Outcome.MISSED:
             raise SloMissed(self._misses())
 
     def ensure_judged(self) -> None:
@@ -141,29 +108,27 @@ class Load:
         :raises GeneratorLimited: the generator set the pace.
         """
         __tracebackhide__ = True
-        text = f"load run of profile {self.profile_name}: {self.verdict.outcome.value}\n" + "\n".join(
-            f"  {line}" for line in self.verdict.reasons
-        )
-        if self.verdict.outcome is Outcome.NO_DATA:
+        whole = overall([(prefix, part.verdict) for prefix, part in self._parts()])
+        text = "\n  ".join([f"load run of profile {self.profile_name}: {whole.outcome.value}", *whole.reasons])
+        if whole.outcome is Outcome.NO_DATA:
             raise NoData(text)
-        if self.verdict.outcome is Outcome.GENERATOR_LIMITED:
+        if whole.outcome is Outcome.GENERATOR_LIMITED:
             raise GeneratorLimited(text)
 
     @property
     def end_to_end(self) -> Latency:
         """From the intended send to the receipt."""
-        return Latency(kind="end-to-end", histogram=self.measurements.end_to_end, absent="nothing was received")
+        return Latency(kind="end-to-end", histogram=self.measurements.end_to_end, absent=NOT_RECEIVED)
 
     @property
     def publish(self) -> Latency:
         """From the intended send to the acknowledgement."""
-        absent = "nothing was acknowledged, or acknowledgement is not applicable"
-        return Latency(kind="publish", histogram=self.measurements.publish, absent=absent)
+        return Latency(kind="publish", histogram=self.measurements.publish, absent=NOT_ACKED)
 
     @property
     def send_delay(self) -> Latency:
         """From the intended send to the hand-over to the client."""
-        return Latency(kind="send delay", histogram=self.measurements.send_delay, absent="nothing was sent")
+        return Latency(kind="send delay", histogram=self.measurements.send_delay, absent=NOT_SENT)
 
     @property
     def throughput(self) -> Rate:
@@ -209,17 +174,56 @@ class Load:
         return int(self._observed("dropped"))
 
     def _observed(self, metric: str, unit: str = "messages") -> float:
-        seen = observe(Objective(metric=metric, minimum=None, maximum=None, unit=unit), self.measurements)
-        if seen.value is None:
-            raise NoData(f"no {metric}: {seen.basis}")
-        return seen.value
+        return number(Objective(metric=metric, minimum=None, maximum=None, unit=unit), self.measurements)
+
+    def _parts(self, prefix: str = "") -> Iterator[tuple[str, Load]]:
+        """The run itself and all below it, each with what to write before its lines."""
+        yield prefix, self
+        for kind, parts in (("stage", self.stages), ("workload", self.workloads)):
+            for part in parts:
+                yield from part._parts(f"{prefix}{kind} {part.name or part.profile_name}: ")
+
+    def _named(self, kind: str, name: str, parts: Sequence[Load]) -> Load:
+        known = {part.name or part.profile_name: part for part in parts}
+        if name not in known:
+            raise UsageError(f"profile {self.profile_name} has no {kind} {name!r}; {_there_are(list(known))}")
+        return known[name]
 
     def _misses(self) -> str:
-        missed, met = self.verdict.having(Outcome.MISSED), self.verdict.having(Outcome.MET)
+        found = [(prefix, finding) for prefix, part in self._parts() for finding in part.verdict.findings]
+        missed = [line for line in found if line[1].outcome is Outcome.MISSED]
+        met = [line for line in found if line[1].outcome is Outcome.MET]
+        told = [line for line in met if not (self.stages or self.workloads) or not line[1].objective.implicit]
         scaled = "" if self.scale is None else f", scaled ×{self.scale:g}: this says nothing about the full load"
-        lines = [f"{len(missed)} of {len(self.verdict.findings)} objectives missed (profile {self.profile_name}{scaled})"]
-        lines += [f"  missed  {finding.text}{'  [implicit]' if finding.objective.implicit else ''}" for finding in missed]
-        return "\n".join(lines + [f"  met     {finding.text}" for finding in met])
+        lines = [f"{len(missed)} of {len(found)} objectives missed (profile {self.profile_name}{scaled})"]
+        lines += [f"  missed  {prefix}{finding.text}{'  [implicit]' if finding.objective.implicit else ''}" for prefix, finding in missed]
+        lines += [f"  met     {prefix}{finding.text}" for prefix, finding in told]
+        return "\n".join(lines if told == met else [*lines, f"  met     {len(met) - len(told)} implicit objectives"])
 
     def __repr__(self) -> str:
-        return f"<load run of {self.profile_name}: {self.verdict.outcome.value}>"
+        part = f", {self.name}" if self.name else ""
+        return f"<load run of {self.profile_name}{part}: {self.outcome.value}>"
+
+
+def together(profile_name: str, workloads: Sequence[Load], scale: float | None = None) -> Load:
+    """Several workloads that ran at the same time as one result, which has no measurements of its own: asking for any is an error."""
+    verdict = Verdict(outcome=worst(part.outcome for part in workloads), findings=())
+    apart = cast("Measurements", _Apart(tuple(part.name or part.profile_name for part in workloads)))
+    return Load(profile_name=profile_name, measurements=apart, verdict=verdict, scale=scale, workloads=tuple(workloads))
+
+
+@dataclass(frozen=True, slots=True)
+class _Apart:
+    """Stands where several workloads have no measurements in common, and tells whoever asks where to find them."""
+
+    names: tuple[str, ...]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        asked = f"load.workload({self.names[0]!r})" if self.names else "load.workload(name)"
+        raise UsageError(f"several workloads ran together, and each has its own results: ask {asked}; {_there_are(self.names)}")
+
+
+def _there_are(names: Sequence[str]) -> str:
+    return f"there are {', '.join(names)}" if names else "there are none"

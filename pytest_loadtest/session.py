@@ -13,9 +13,10 @@ import pytest
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited, LoadtestError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pytest_loadtest.fleet.conductor import Conductor
+    from pytest_loadtest.fleet.link import Link
     from pytest_loadtest.fleet.local import LocalFleet
     from pytest_loadtest.fleet.orders import Outcome, Request
     from pytest_loadtest.fleet.xdist import GangController, GangWorker
@@ -53,7 +54,8 @@ class LoadSession:
         self._config.pluginmanager.register(self._controller, "loadtest-controller")
 
     def _make_conductor(self) -> Conductor:
-        from pytest_loadtest.fleet.conductor import Conductor, Options
+        from pytest_loadtest.fleet.conductor import Conductor
+        from pytest_loadtest.fleet.options import Options
         from pytest_loadtest.live import LiveLine
 
         self._conductor = Conductor(Options.of(self._config), LiveLine(self._config))
@@ -85,13 +87,19 @@ class LoadSession:
 
         request = self._request(item)
         member = self._worker is not None and not self._worker.leads
-        if load_mark(item).live and not member:  # a member has no body: it plays its part here, when the lead starts
-            return LiveLoad(lambda: self._lead(request, item))
-        return self._lead(request, item)
+        if not load_mark(item).live or member:  # a member has no body: it plays its part here, when the lead starts
+            return self._lead(request, item)
+        from pytest_loadtest.handle import LiveLoad
 
-    def _lead(self, request: Request, item: pytest.Item) -> Load | None:
+        def run(changes: Mapping[str, Any], taking: Callable[[Link], None] | None) -> Load | None:
+            asked = request_of(self._config, item, request.attempt, changes) if changes else request
+            return self._lead(asked, item, taking)
+
+        return LiveLoad(run)
+
+    def _lead(self, request: Request, item: pytest.Item, taking: Callable[[Link], None] | None = None) -> Load | None:
         try:
-            outcome = self._run(request)
+            outcome = self._run(request, taking)
         except BrokenRun as error:
             # not the fixture record_property: it warns under JUnit's second schema, which most projects have
             said = "generator-limited" if isinstance(error, GeneratorLimited) else "no data"
@@ -99,15 +107,15 @@ class LoadSession:
             raise
         return self._finished(outcome, item)
 
-    def _run(self, request: Request) -> Outcome | None:
+    def _run(self, request: Request, taking: Callable[[Link], None] | None) -> Outcome | None:
         if self._worker is not None:
-            return self._worker.run(request)
+            return self._worker.run(request, taking)
         if self._local is None:
             from pytest_loadtest.fleet.local import LocalFleet
 
             assert self._conductor is not None
             self._local = LocalFleet(self._conductor)
-        return self._local.run(request)
+        return self._local.run(request, taking)
 
     def _finished(self, outcome: Outcome | None, item: pytest.Item) -> Load | None:
         if outcome is None:
@@ -141,38 +149,20 @@ class LoadSession:
                 part.close()
 
 
-class LiveLoad:
-    """What ``load`` is in the body of a ``live=True`` test."""
-
-    def __init__(self, run: Callable[[], Any]) -> None:
-        self._run, self._started = run, False
-
-    def start(self) -> Load:
-        """Drive the load to its end and return the result.
-
-        :raises BrokenRun: the run cannot be judged: pytest's *error*, not *failed*. :raises UsageError: it was started before.
-        """
-        __tracebackhide__ = True
-        if self._started:
-            raise UsageError("load.start() was called before: one test is one run; write a second test for a second run")
-        self._started = True
-        result: Load = self._run()
-        return result
-
-
-def request_of(config: pytest.Config, item: pytest.Item, attempt: int) -> Request:
-    """What a load test asks for.
+def request_of(config: pytest.Config, item: pytest.Item, attempt: int, changes: Mapping[str, Any] | None = None) -> Request:
+    """What a load test asks for. :param changes: keys of the profile that differ, beside those of the mark.
 
     :raises UsageError: something that cannot be.
     """
     from pytest_loadtest import profile as profiles
-    from pytest_loadtest.fleet.orders import Request
+    from pytest_loadtest.fleet.orders import Part, Request
     from pytest_loadtest.selection import load_mark, load_profile
 
-    mark, (profile, path) = load_mark(item), load_profile(config, item)
+    mark, (profile, path) = load_mark(item), load_profile(config, item, changes)
     return Request(
         nodeid=item.nodeid, attempt=attempt, profile=profile, source=os.path.relpath(path, config.rootpath),
-        payload_file=profiles.payload(profile, path), broker=mark.broker, target=mark.target, admin=mark.admin,
+        parts=tuple(Part(profile=one, payload_file=profiles.payload(one, path)) for one in profile.workloads or (profile,)),
+        broker=mark.broker, target=mark.target, admin=mark.admin,
     )  # fmt: skip
 
 
@@ -197,7 +187,8 @@ def remember_workers(config: pytest.Config) -> None:
 
 def print_plans(session: pytest.Session) -> None:
     """The plan of every load test that was collected."""
-    from pytest_loadtest.fleet.conductor import Conductor, Options
+    from pytest_loadtest.fleet.conductor import Conductor
+    from pytest_loadtest.fleet.options import Options
 
     config = session.config
     reporter: Any = config.pluginmanager.getplugin("terminalreporter")

@@ -6,19 +6,18 @@ Four outcomes, and the worst one wins: *no data* > *generator-limited* > *missed
 from __future__ import annotations
 
 import enum
-import math
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pytest_loadtest.objectives import Objective, ObjectiveErrors, explicit, parse, scale
-from pytest_loadtest.quantities import format_duration, format_rate
+from pytest_loadtest.observations import DELIVERIES, Observation, blocked_share, consumer_only, observe, samples_needed, unfit
+from pytest_loadtest.quantities import format_duration
 from pytest_loadtest.wording import exact, format_value, pair, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_loadtest.measurements import Histogram, Measurements, WorkerEvidence
+    from pytest_loadtest.measurements import Measurements, WorkerEvidence
 
 __all__ = [
     "REMEDY",
@@ -33,15 +32,15 @@ __all__ = [
     "evaluate",
     "explicit",
     "observe",
+    "overall",
     "parse",
     "samples_needed",
     "scale",
     "unfit",
+    "worst",
 ]
 
 REMEDY = "lower the rate, add workers (-n), or use --load-scale auto"
-TAIL = 10
-"""Samples that must lie beyond a percentile before it is called a number."""
 
 
 class Outcome(enum.Enum):
@@ -67,17 +66,6 @@ class GeneratorLimits(Protocol):
     @property
     def stalled(self) -> float:
         """Share of the measured phase that one worker's loop may wake up late."""
-
-
-class Observation(NamedTuple):
-    """What was seen of one metric. ``value`` is None where it cannot be told, and ``basis`` then says why.
-
-    Otherwise ``basis`` says of what: ``100 of 5 000 deliveries``.
-    """
-
-    value: float | None
-    samples: int
-    basis: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,10 +95,30 @@ class Verdict:
         return tuple(finding for finding in self.findings if finding.outcome is outcome)
 
 
+def worst(outcomes: Iterable[Outcome]) -> Outcome:
+    """The outcome of a whole whose parts came out so; of no parts at all it is *no data*."""
+    order = list(Outcome)
+    return max(outcomes, key=order.index, default=Outcome.NO_DATA)
+
+
+def overall(parts: Sequence[tuple[str, Verdict]]) -> Verdict:
+    """The verdict on a whole, of those on its parts: the worst outcome, its reasons, and the findings of all.
+
+    :param parts: each with what to write before its reasons, ``stage ramp: ``.
+    """
+    outcome = worst(verdict.outcome for _, verdict in parts)
+    alike = [(prefix, verdict) for prefix, verdict in parts if verdict.outcome is outcome]
+    reasons = [f"{prefix}{reason}" for prefix, verdict in alike for reason in verdict.reasons if reason != REMEDY]
+    if any(REMEDY in verdict.reasons for _, verdict in alike):
+        reasons.append(REMEDY)  # once, and last
+    findings = tuple(finding for _, verdict in parts for finding in verdict.findings)
+    return Verdict(outcome=outcome, findings=findings, reasons=tuple(reasons))
+
+
 def evaluate(objectives: Iterable[Objective], measurements: Measurements, limits: GeneratorLimits) -> Verdict:
-    """Judge a run."""
+    """Judge a run. Implicit objectives about what it leaves out on purpose (consumers, or producers) do not apply to it."""
     absent = _nothing(measurements)
-    findings = tuple(_judge(objective, measurements, absent) for objective in objectives)
+    findings = tuple(_judge(objective, measurements, absent) for objective in objectives if _applies(objective, measurements))
     missing = [absent] if absent else [finding.text for finding in findings if finding.outcome is Outcome.NO_DATA]
     if not absent:
         missing += _no_evidence(measurements)
@@ -123,96 +131,30 @@ def evaluate(objectives: Iterable[Objective], measurements: Measurements, limits
     return Verdict(outcome=Outcome.MISSED if missed else Outcome.MET, findings=findings)
 
 
-def samples_needed(percentile: float) -> int:
-    """Fewest samples of which ten lie beyond this percentile: 1 000 for p99, 10 000 for p99.9."""
-    return math.ceil(TAIL * 100 / (100 - Fraction(repr(float(percentile)))))  # in decimals: 99.998 is no binary fraction
-
-
-def blocked_share(measurements: Measurements) -> float:
-    """How much of the whole send delay was spent before the target's full window, 0 to 1: the target's doing."""
-    delay = measurements.send_delay
-    return min(measurements.blocked / delay.total, 1.0) if delay is not None and delay.total > 0 else 0.0
-
-
-def observe(objective: Objective, measurements: Measurements) -> Observation:
-    """What the objective's metric came to, in the objective's unit. Never a number for what was not measured."""
-    if objective.unit == "ns":
-        return _latency(objective, measurements)
-    counts, subscriptions = measurements.counts, max(measurements.subscriptions, 1)
-    if objective.metric == "throughput":
-        offered = counts.offered * subscriptions
-        if not counts.received or not offered:
-            return Observation(None, 0, "nothing was received")
-        value = measurements.throughput if objective.unit == "msg/s" else counts.received_in_time / offered
-        basis = f"{format_rate(measurements.throughput)} of {format_rate(measurements.rate)} offered"
-        return Observation(value, counts.received_in_time, basis)
-    count, base, noun = _tally(objective.metric, measurements)
-    if count is None:
-        return Observation(None, 0, "order is not applicable to this subscription type")
-    if base == 0:
-        return Observation(None, 0, "nothing was offered" if noun == "offered" else "nothing was acknowledged, so no delivery was due")
-    basis = f"{exact(count)} of {exact(base)} {noun}"
-    if objective.metric == "failed" and counts.unknown:
-        basis += f", {exact(counts.unknown)} of them unanswered"
-    return Observation(count / base if objective.unit == "ratio" else count, base, basis)
-
-
-def _tally(metric: str, measurements: Measurements) -> tuple[int | None, int, str]:
-    """A metric's count, of how many, of what. A message without an answer counts as failed: nobody said that it arrived."""
-    counts = measurements.counts
-    on_the_way_out = {"sent": counts.sent_in_time, "dropped": counts.dropped, "failed": counts.failed + counts.unknown}
-    if metric in on_the_way_out:
-        return on_the_way_out[metric], counts.offered, "offered"
-    deliveries: dict[str, int | None] = {
-        "loss": counts.lost,
-        "duplicates": counts.duplicates,
-        "outOfOrder": counts.out_of_order,
-        "corrupt": counts.corrupt,
-        "foreign": counts.foreign,
-    }
-    return deliveries[metric], counts.acked * measurements.subscriptions, "deliveries"
-
-
-def _latency(objective: Objective, measurements: Measurements) -> Observation:
-    histogram, absent = {
-        "publishLatency": (measurements.publish, "nothing was acknowledged, or acknowledgement is not applicable"),
-        "endToEndLatency": (measurements.end_to_end, "nothing was received"),
-        "sendDelay": (measurements.send_delay, "nothing was sent"),
-    }[objective.metric]
-    if histogram is None or histogram.n == 0:
-        return Observation(None, 0, absent)
-    reason = unfit(histogram, objective.percentile)
-    if reason:
-        return Observation(None, histogram.n, reason)
-    value = {"max": histogram.maximum, "min": histogram.minimum, "mean": histogram.mean}.get(objective.statistic)
-    value = histogram.percentile(objective.percentile or 0) if value is None else value
-    return Observation(float(value), histogram.n, f"{exact(histogram.n)} samples")
-
-
-def unfit(histogram: Histogram, percentile: float | None) -> str | None:
-    """Why this histogram cannot answer for a percentile (None: for any other statistic), or None when it can."""
-    if histogram.negative:
-        return f"{exact(histogram.negative)} of {exact(histogram.n)} values are below zero: the clocks of sender and receiver disagree"
-    if percentile is not None and histogram.n < samples_needed(percentile):
-        return f"p{percentile:.10g} needs {exact(samples_needed(percentile))} samples, there are {exact(histogram.n)}"
-    return None
+def _applies(objective: Objective, measurements: Measurements) -> bool:
+    if not objective.implicit:
+        return True
+    return not consumer_only(measurements) and (measurements.subscriptions > 0 or objective.metric not in DELIVERIES)
 
 
 def _nothing(measurements: Measurements) -> str | None:
     """Why the run as a whole measured nothing, or None."""
     counts = measurements.counts
+    if consumer_only(measurements):
+        return None if counts.received else "nothing was received in the measured phase"
     if counts.offered == 0:
         return "nothing was offered: no message was due in the measured phase"
     if counts.sent == 0:
         return f"nothing was sent: all {exact(counts.offered)} messages were dropped"
-    if counts.received == 0:
+    if counts.received == 0 and measurements.subscriptions:
         return f"nothing was received: {exact(counts.sent)} messages were sent, {exact(counts.acked)} acknowledged"
     return None
 
 
 def _no_evidence(measurements: Measurements) -> list[str]:
     """What is missing to tell a slow target from a slow generator."""
-    missing = [] if measurements.own_send_delay is not None else ["the generator's own send delay was not measured"]
+    watched = measurements.own_send_delay is not None or consumer_only(measurements)
+    missing = [] if watched else ["the generator's own send delay was not measured"]
     return missing if measurements.workers else [*missing, "no worker reported its own CPU time and stalls"]
 
 

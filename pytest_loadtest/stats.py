@@ -8,7 +8,11 @@ subscription of its stream's topic. Of the measured received rows
 - the others are *copies*. A delivery is received when it has a copy, whatever became of the send; further copies are duplicates.
 
 A delivery is *lost* when the message was acked and has no copy, *out of order* when all its copies are ``Flag.LATE``, *in time* when a copy
-came within the measured phase, moved as a whole by the median end-to-end latency. Latencies count every copy.
+came within the measured phase, moved as a whole by the median end-to-end latency. Latencies count every copy. Topic and size bucket of a
+message are the same in its sent row and in all its copies; by them, deliveries are broken down.
+
+A *stage* is measured like a run: the same samples, its own start, duration, rate, and ``[first, end)`` of each stream. Without
+subscriptions there are no deliveries, and whatever is received is foreign.
 
 Seconds are whole ones since the start; what has an earlier time counts in second 0. A message is offered in the second of its intended
 time; sent, acked and received (every copy) in the seconds in which that happened; its end-to-end latency belongs to the second of its
@@ -44,7 +48,7 @@ class Run:
     """What was asked for: the plan's side of the accounting.
 
     :param start: ns, intended time of the first measured message. :param duration: ns. :param rate: offered msg/s.
-    :param topics: number of topics. :param subscriptions: per topic, at least 1. :param ordered: whether order is judged.
+    :param topics: number of topics. :param subscriptions: per topic; 0 when nothing consumes. :param ordered: whether order is judged.
     :param publish_acks: whether an acknowledgement means that the target has the message.
     :param buckets: names of the size buckets.
     :param stream_topics: int64 ``(P,)``, topic of each stream.
@@ -184,10 +188,13 @@ def _counts(sent: Columns, deliveries: Deliveries, run: Run, foreign: int, corru
 def _breakdown(
     key: str, names: tuple[str, ...], sent: Columns, acked: Columns, copies: Columns, deliveries: Deliveries, run: Run
 ) -> tuple[Breakdown, ...]:
-    offered = len(deliveries.copies) // run.subscriptions
+    offered = int((run.end - run.first).sum())
     first = _take(copies, np.zeros(len(copies["seq"]), np.bool_))
     if len(copies["seq"]):
         first = _take(copies, np.unique(copies["subscription"] * offered + _numbers(copies, run), return_index=True)[1])
+    key_of = np.zeros(offered, np.int64)
+    key_of[_numbers(sent, run)] = sent[key]
+    lost = np.tile(key_of, run.subscriptions)[deliveries.lost]
     parts = []
     for i, name in enumerate(names):
         part_sent, part_acked, part_copies = (_take(rows, rows[key] == i) for rows in (sent, acked, copies))
@@ -195,9 +202,11 @@ def _breakdown(
         parts.append(
             Breakdown(
                 name=name,
+                offered=len(part_sent["seq"]),
                 sent=int(out.sum()),
                 acked=len(part_acked["seq"]),
                 received=int((first[key] == i).sum()),
+                lost=int((lost == i).sum()),
                 bytes_sent=int(part_sent["size"][out].sum()),
                 end_to_end=histogram(part_copies["received"] - part_copies["intended"]),
                 publish=histogram(part_acked["acked"] - part_acked["intended"]) if run.publish_acks else None,
@@ -250,7 +259,7 @@ def _lost(lost: NDArray[np.bool_], run: Run) -> tuple[Lost, ...]:
     """The ranges of lost messages by topic, subscription, stream and sequence; the first 10 000 of them."""
     ranges = []
     after = np.cumsum(run.end - run.first)
-    by_subscription = lost.reshape(run.subscriptions, -1)
+    by_subscription = lost.reshape(run.subscriptions, int((run.end - run.first).sum()))
     for stream in range(len(run.first)):
         start, stop = int(after[stream] - run.end[stream] + run.first[stream]), int(after[stream])
         for subscription in range(run.subscriptions):

@@ -1,6 +1,7 @@
 """Who sends and receives what: topics, producers and consumers, by number.
 
-Numbers, not names: only a driver knows how a topic or a subscription is called at its broker.
+Numbers, not names: only a driver knows how a topic or a subscription is called at its broker. The one name is that of a topic that
+exists without the run.
 """
 
 from __future__ import annotations
@@ -10,10 +11,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec:
-    """A topic of the run by its index; the driver derives the name from it and the run."""
+    """A topic of the run by its index.
+
+    :param partitions: as the run makes it; of an existing topic the driver asks the broker.
+    :param name: of an existing topic, as its broker spells it: used as it is, never made and never deleted. None: the driver derives the
+        name from the index and the run.
+    """
 
     index: int
     partitions: int = 1
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,16 +42,20 @@ class ConsumerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """How many of each a workload has; ``producers`` and ``subscriptions`` per topic, ``consumers`` per subscription."""
+    """How many of each a workload has; ``producers`` and ``subscriptions`` per topic, ``consumers`` per subscription.
+
+    :param name: of the one topic, where it exists without the run.
+    """
 
     topics: int
     partitions: int
     producers: int
     subscriptions: int
     consumers: int
+    name: str | None = None
 
     def topic_specs(self) -> tuple[TopicSpec, ...]:
-        return tuple(TopicSpec(index=i, partitions=self.partitions) for i in range(self.topics))
+        return tuple(TopicSpec(index=i, partitions=self.partitions, name=self.name) for i in range(self.topics))
 
     def producer_specs(self) -> tuple[ProducerSpec, ...]:
         """Streams dealt over the topics in turn: stream ``s`` belongs to topic ``s mod topics``."""

@@ -55,7 +55,10 @@ def kind(key: dict[str, Any]) -> str:
     if "$ref" in key or "oneOf" in key:
         return "section"
     if choices:
-        return "duration" if "ns|us" in json.dumps(choices) else "size" if "KMG" in json.dumps(choices) else kind(choices[0])
+        units = {"ns|us": "duration", "(msg|B|": "rate", "KMGkmg]?[Bb]|[KMG]iB)?\\\\s*$": "size"}
+        return next((word for unit, word in units.items() if unit in json.dumps(choices)), kind(choices[0]))
+    if "\\s*%" in key.get("pattern", ""):
+        return "percentage"
     words = {
         "integer": "whole number",
         "number": "number",
@@ -80,7 +83,7 @@ class SloKeys(Table):
 
         return table(
             ("metric", "meaning"),
-            [(f"`{k}`", v["description"]) for k, v in profile.json_schema()["properties"]["slo"]["properties"].items()],
+            [(f"`{k}`", v["description"]) for k, v in profile.json_schema()["$defs"]["Slo"]["properties"].items()],
         )
 
 

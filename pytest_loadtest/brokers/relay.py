@@ -4,7 +4,8 @@
 ends on SIGTERM, or when its standard input is a pipe and that is closed.
 
 Each subscription of a topic gets every message; consumers of one subscription share its streams (stream modulo consumers, by index), so
-that a stream stays in order. A topic without subscriptions keeps nothing. What a consumer does not read waits in memory.
+that a stream stays in order. A topic without subscriptions keeps nothing. What a consumer does not read waits in memory, and so does
+what a paused one does not want; of a consumer that unsubscribes, the others get it.
 One thread; ``select`` rather than ``epoll``, whose time-outs are whole milliseconds in Python; that bounds it to about 1000 connections.
 """
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
+    import numpy as np
+    from numpy.typing import NDArray
+
 Stream = tuple[int, int]  # run, stream
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -46,11 +50,17 @@ class Connection:
     waits_to_write: bool = False
 
 
-class Seat(NamedTuple):
-    """A consumer and where it sits."""
+Delivery = tuple[Address, "NDArray[np.int64]", "NDArray[np.int32]", "Sequence[memoryview]"]
+
+
+@dataclass(eq=False, slots=True)
+class Seat:
+    """A consumer, where it sits, and what waits for it while it is paused."""
 
     consumer: int
     connection: Connection
+    paused: bool = False
+    kept: list[Delivery] = field(default_factory=list)
 
 
 class Parcel(NamedTuple):
@@ -136,7 +146,22 @@ class Relay:
             seats = self._seats.setdefault((a.run, a.topic), {}).setdefault(a.subscription, [])
             seats.append(Seat(a.consumer, connection))
             seats.sort(key=lambda seat: seat.consumer)
-            self._post(connection, frames.subscribed(a))
+            self._post(connection, frames.wish(Kind.SUBSCRIBED, a))
+        else:
+            self._change(connection, frame)
+
+    def _change(self, connection: Connection, frame: Frame) -> None:
+        """A consumer pauses, goes on or leaves."""
+        a = frame.address
+        seats = self._seats.get((a.run, a.topic), {}).get(a.subscription, [])
+        for seat in [seat for seat in seats if seat.consumer == a.consumer and seat.connection is connection]:
+            seat.paused = frame.kind is Kind.PAUSE
+            if frame.kind is Kind.UNSUBSCRIBE:
+                seats.remove(seat)
+            if not seat.paused:
+                kept, seat.kept = seat.kept, []
+                for delivery in kept:
+                    self._hand(seats if frame.kind is Kind.UNSUBSCRIBE else [seat], delivery)
 
     def _produce(self, sender: Connection, frame: Frame, now: int) -> None:
         run = frame.address.run
@@ -181,9 +206,17 @@ class Relay:
         if not len(seq):
             return
         for subscription, seats in topic.items():
-            consumer, connection = seats[address.stream % len(seats)]
-            there = Address(run=address.run, topic=address.topic, stream=address.stream, subscription=subscription, consumer=consumer)
-            self._post(connection, frames.deliver(there, seq, size, payloads))
+            self._hand(seats, (address._replace(subscription=subscription), seq, size, payloads))
+
+    def _hand(self, seats: Sequence[Seat], delivery: Delivery) -> None:
+        if not seats:
+            return
+        address, seq, size, payloads = delivery
+        seat = seats[address.stream % len(seats)]
+        if seat.paused:
+            seat.kept.append(delivery)
+        else:
+            self._post(seat.connection, frames.deliver(address._replace(consumer=seat.consumer), seq, size, payloads))
 
     def _post(self, connection: Connection, buffers: Sequence[memoryview]) -> None:
         connection.outbox.add(buffers)

@@ -44,6 +44,7 @@ class DriverContext:
     :param nonce: 32 bits in every envelope of this run.
     :param worker: name of the worker, for client ids.
     :param topics: every topic of the run.
+    :param subscriptions: of each topic.
     :param checksum: whether the body ends in a checksum to be verified.
     :param ordered: whether order is judged, so that partition (or key) columns are wanted.
     """
@@ -58,6 +59,7 @@ class DriverContext:
     pool: PayloadPool
     checksum: bool = False
     ordered: bool = True
+    subscriptions: int = 1
 
 
 @dataclass(slots=True)
@@ -139,7 +141,17 @@ class Consumer(Protocol):
     """Receives from one subscription, acknowledging what it takes."""
 
     def take(self) -> Received | None:
-        """What arrived since the last call, or None."""
+        """What arrived since the last call, or None. Goes on after :meth:`Driver.detach` and :meth:`Driver.close`, until all is taken."""
+
+    def pause(self) -> None:
+        """Take no more messages and acknowledge none, until :meth:`resume`; never block.
+
+        What the client fetched ahead stays with it, within the bound that it has for that. What was taken before can still be had from
+        :meth:`take`.
+        """
+
+    def resume(self) -> None:
+        """Go on. What had arrived meanwhile is stamped as it is handed over now: nobody saw it before."""
 
 
 class Driver(Protocol):
@@ -151,7 +163,9 @@ class Driver(Protocol):
     def prepare(self) -> None:
         """Create what the run needs at the target (namespace, topics). Called once per run, on the lead, before any connects.
 
-        :raises TargetError: the target cannot be reached or refuses.
+        A topic with a name of its own is looked up and not created.
+
+        :raises TargetError: the target cannot be reached or refuses, or lacks an existing topic.
         """
 
     def open_consumers(self, specs: Sequence[ConsumerSpec]) -> list[Consumer]:
@@ -159,6 +173,25 @@ class Driver(Protocol):
 
     def open_producers(self, specs: Sequence[ProducerSpec]) -> list[Producer]:
         """Connect; returns when every producer may send."""
+
+    def attach(self, specs: Sequence[ConsumerSpec]) -> None:
+        """Begin to open more consumers while messages flow; never block. See :meth:`attached`.
+
+        :raises UsageError: there can be no such consumers.
+        """
+
+    def attached(self) -> list[tuple[ConsumerSpec, Consumer]]:
+        """Consumers of :meth:`attach` whose subscription was established since the last call. Asked between two calls of :meth:`poll`.
+
+        :raises TargetError: one cannot be opened.
+        """
+
+    def detach(self, consumers: Sequence[Consumer]) -> None:
+        """Begin to close these consumers while messages flow; never block. Nothing is lost by it: what they have not acknowledged goes to
+        the others of their subscription, and what they have is in ``take``, which the caller goes on asking.
+
+        A paused consumer may take what the broker would give to no other.
+        """
 
     def poll(self, timeout_ns: int) -> None:
         """Give the client its chance to do I/O, or wait; return after at most ``timeout_ns``.
@@ -173,4 +206,6 @@ class Driver(Protocol):
         """Disconnect everything; safe to call twice, and after an error. Never hangs on a dead target."""
 
     def cleanup(self) -> None:
-        """Delete what :meth:`prepare` and the run left at the target (namespace, sessions, retained state). Lead only, once."""
+        """Delete what :meth:`prepare` and the run left at the target (namespace, sessions, retained state), and nothing that was there
+        before. Lead only, once, after every driver of the run was closed.
+        """

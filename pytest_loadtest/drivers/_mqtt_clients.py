@@ -157,6 +157,7 @@ class MqttConsumer:
         link.client.on_message = self._arrived
 
     def _arrived(self, _client: Client, _data: object, message: MQTTMessage) -> None:
+        self._link.arrived += 1
         if message.dup:
             self._redelivered.append(len(self._times))
         self._times.append(self._clock())
@@ -178,9 +179,13 @@ class MqttConsumer:
         return Received(heads, size, np.array(times, np.int64), np.zeros(count, np.int64), flags)
 
     def pause(self) -> None:
-        """Stop reading and acknowledging, as a subscriber that hangs would; the connection stays. Keep it shorter than keepAlive."""
+        """Stop reading and acknowledging, as a subscriber that hangs would; pings go on, so that the connection stays."""
         self._link.pause()
 
     def resume(self) -> None:
         """Read again."""
         self._link.resume()
+
+    @property
+    def link(self) -> Link:
+        return self._link

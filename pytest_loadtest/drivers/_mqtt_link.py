@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers._mqtt_loop import Loop
 
 PACKETS: Final = 64  # read in one turn, so that a consumer that is behind does not hold up the others
+_QUIET: Final = 2
 FIRST_DELAY, LONGEST_DELAY = 100 * MILLISECOND, 5 * SECOND
 
 
@@ -47,16 +48,19 @@ class Link:
         self.socket: PacketSocket | None = None
         self.on_written: Callable[[int], None] | None = None  # that many QoS 0 messages were written
         self.on_lost: Callable[[], None] | None = None
+        self.arrived = 0  # messages so far, counted by who takes them
         self._loop, self._endpoint, self._options, self._subscription = loop, endpoint, options, subscription
         self._fd, self._mask = -1, 0
         self._said: str | None = None  # the reason that this attempt was given
-        self._dialling = self._paused = self._over = False
+        self._dialling = self._paused = self._over = self._leaving = False
+        self._quiet, self._seen = 0, 0  # rounds of leaving without an arrival; arrivals at the last one
         self._delay = FIRST_DELAY
-        self._ever_up = False
+        self.ever_up = False
         self.client = make_client(endpoint, options, client_id)
         self.client.on_connect = self._on_connect
         self.client.on_subscribe = self._on_subscribe
         self.client.on_disconnect = self._on_disconnect
+        self.client.on_unsubscribe = self._on_unsubscribe
 
     def dial(self) -> None:
         """Begin to connect."""
@@ -140,6 +144,8 @@ class Link:
     def misc(self) -> None:
         """About once a second: keep-alive."""
         if not self._dialling:
+            if self._hanging:
+                self.client.pardon_ping()
             self.client.loop_misc()
             self.flush()
 
@@ -166,6 +172,24 @@ class Link:
             self.client.disconnect()
             self.flush()
 
+    def leave(self) -> None:
+        """Unsubscribe, take what the broker has for this client, and only then disconnect: brokers give it to nobody else.
+
+        A broker answers in order (MQTT 5, 4.6), and what waits behind Receive Maximum goes out as soon as an acknowledgement makes room.
+        So each UNSUBACK says what was sent before it: the link asks again until two in a row found nothing new, two because a QoS 2
+        message arrives one round after its first packet.
+        """
+        if not self.up:
+            self.end()
+            return
+        self._leaving, self._seen = True, self.arrived
+        self._unsubscribe()
+        self.resume()
+
+    def _unsubscribe(self) -> None:
+        assert self._subscription is not None, "only a consumer leaves"
+        self.client.unsubscribe(self._subscription)
+
     def end(self) -> None:
         """Disconnect for good."""
         self._over = True
@@ -181,15 +205,16 @@ class Link:
         self._fd = -1
         if self.on_lost is not None:
             self.on_lost()
-        if self._over:
+        if self._over or self._leaving:
+            self._over = True
             return
-        if not self._ever_up:
+        if not self.ever_up:
             self._loop.failed = self
         self._loop.start(self, self._delay)
         self._delay = min(2 * self._delay, LONGEST_DELAY)
 
     def _established(self) -> None:
-        self.up = self._ever_up = True
+        self.up = self.ever_up = True
         self.failure, self._delay = None, FIRST_DELAY
         self._loop.established(self)
 
@@ -204,7 +229,7 @@ class Link:
         if missing:
             self._said = missing
             self.client.disconnect()
-        elif self._subscription is None or (self._ever_up and flags.session_present):
+        elif self._subscription is None or (self.ever_up and flags.session_present):
             self._established()
         else:
             subscribe(self.client, self._subscription, self._options)
@@ -217,6 +242,15 @@ class Link:
         refused = granted.value >= FAILURE
         self._said = f"the broker refused {self._subscription!r}: {granted}" if refused else f"asked for QoS {self._options.qos}: {granted}"
         self.client.disconnect()
+
+    def _on_unsubscribe(self, *_: object) -> None:
+        self._quiet = self._quiet + 1 if self.arrived == self._seen else 0
+        self._seen = self.arrived
+        if self._quiet == _QUIET:
+            self._over = True
+            self.client.disconnect()
+        else:
+            self._unsubscribe()
 
     def _on_disconnect(self, _client: Client, _data: object, flags: DisconnectFlags, reason: ReasonCode, _properties: object) -> None:
         if flags.is_disconnect_packet_from_server:

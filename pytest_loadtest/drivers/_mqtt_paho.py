@@ -55,6 +55,10 @@ class PahoClient(paho.Client):
     def _create_socket(self) -> Any:
         return self.prepared
 
+    def pardon_ping(self) -> None:
+        """Expect no answer to a ping any more: while nothing is read, none can come, though the broker sends it."""
+        self._ping_t = 0
+
     def _handle_pubrec(self) -> MQTTErrorCode:
         """Take the broker's PUBREC. paho answers each with PUBREL, but one with a failure code ends the message (MQTT 5, 4.3.3)."""
         packet = self._in_packet["packet"]

@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from paho.mqtt.enums import MQTTProtocolVersion
 
-from pytest_loadtest.drivers._base import DriverFacts, TopicSpec
+from pytest_loadtest.drivers._base import ConsumerSpec, DriverFacts, TopicSpec
 from pytest_loadtest.drivers._mqtt_paho import ClientOptions
 from pytest_loadtest.drivers._mqtt_socket import Endpoint
 from pytest_loadtest.errors import TargetError, UsageError
@@ -21,13 +21,21 @@ if TYPE_CHECKING:
 
 PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
 LONGEST_EXPIRY: Final = 0xFFFF_FFFF  # seconds; MQTT 5, 3.1.2.11.2: never
-_VERSIONS: Final = {"5": MQTTProtocolVersion.MQTTv5, "3.1.1": MQTTProtocolVersion.MQTTv311}
+VERSIONS: Final = {"5": MQTTProtocolVersion.MQTTv5, "3.1.1": MQTTProtocolVersion.MQTTv311}
 _CONNECT_TIMEOUT: Final = 5.0
 _HEADER: Final = 12  # bytes of a PUBLISH besides topic and payload: first byte, length (4), topic length, packet id, properties' length
 
 
 def topic_name(context: DriverContext, topic: TopicSpec) -> str:
-    return f"{context.settings.topic_prefix}/{context.run}/{topic.index}"
+    return f"{context.settings.topic_prefix}/{context.run}/{topic.index}" if topic.name is None else topic.name
+
+
+def topic_filter(context: DriverContext, spec: ConsumerSpec, *, shared: bool) -> str:
+    """What a consumer subscribes. In an existing topic the group is the run's alone, or two runs would share their messages."""
+    topic, group = topic_name(context, spec.topic), f"sub-{spec.subscription}"
+    if not shared:
+        return topic
+    return f"$share/{group if spec.topic.name is None else f'{context.run}-{context.nonce:08x}-{group}'}/{topic}"
 
 
 def is_shared(context: DriverContext) -> bool:
@@ -38,9 +46,12 @@ def is_shared(context: DriverContext) -> bool:
 
 def client_options(context: DriverContext) -> ClientOptions:
     settings = context.settings
+    existing = next((topic.name for topic in context.topics if topic.name is not None), None)
+    if existing is not None and settings.retain:
+        raise UsageError(f"retain: true would replace the message that the existing topic {existing!r} keeps: leave out retain, or topic")
     topic = max((len(topic_name(context, topic).encode()) for topic in context.topics), default=0)
     return ClientOptions(
-        version=_VERSIONS[settings.protocol_version],
+        version=VERSIONS[settings.protocol_version],
         qos=settings.qos,
         clean_start=settings.clean_start,
         session_expiry=min(settings.session_expiry // SECOND, LONGEST_EXPIRY) if settings.protocol_version == "5" else 0,
@@ -55,17 +66,22 @@ def client_options(context: DriverContext) -> ClientOptions:
 
 
 def find_endpoint(context: DriverContext) -> Endpoint:
-    """The first address of the target's host that answers.
+    """Of the run's target."""
+    return endpoint_of(context.target.url, context.settings.tls)
 
+
+def endpoint_of(url: str, tls_settings: Any) -> Endpoint:
+    """The first address of the URL's host that answers.
+
+    :param tls_settings: the profile's ``driver.tls``, or None.
     :raises UsageError: the URL is none, or contradicts ``tls``. :raises TargetError: no address answers.
     """
-    url = context.target.url
     parts = urlsplit(url)
     if parts.scheme not in PORTS or not parts.hostname:
         raise UsageError(f"{url!r} is not the address of an MQTT broker: write mqtt://host:1883 or mqtts://host:8883")
     if parts.username or parts.password:
         raise UsageError(f"{parts.scheme}://{parts.hostname}: write user and password as driver.username and driver.password")
-    tls = _tls(context.settings.tls, parts)
+    tls = _tls(tls_settings, parts)
     port = parts.port or PORTS[parts.scheme]
     try:
         with socket.create_connection((parts.hostname, port), _CONNECT_TIMEOUT) as found:
@@ -113,6 +129,11 @@ def client_facts(context: DriverContext, options: ClientOptions, *, allowed: int
         "ioThreads": "none: one epoll loop in the worker",
     }
     not_applied = {}
+    names = [topic.name for topic in context.topics if topic.name is not None]
+    if names:
+        applied["topic"] = ", ".join(names)
+        if "topic_prefix" in settings.model_fields_set:
+            not_applied["topicPrefix"] = "the topic exists already"
     if losses:
         applied["connectionsLost"] = f"{losses} in mid-run, dialled again"
     if settings.qos:

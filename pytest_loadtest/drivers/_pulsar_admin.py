@@ -6,6 +6,7 @@ import json
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from pytest_loadtest.drivers._pulsar_auth import admin_headers, admin_tls
 from pytest_loadtest.errors import TargetError
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.profile.settings import Persistence, PulsarSettings
 
 _UNLIMITED_BACKLOG = {"limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
-_GONE, _NOT_ALLOWED = 404, 405
+_GONE, _NOT_ALLOWED, _CONFLICT = 404, 405, 409
 
 
 class _RefusedError(TargetError):
@@ -29,6 +30,15 @@ class _RefusedError(TargetError):
         return str(self.args[0])
 
 
+class _ToTheOwner(urllib.request.HTTPRedirectHandler):
+    """A broker sends requests about a topic on to its owner (307), whatever their method; urllib follows reading ones only."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request:
+        return urllib.request.Request(newurl, req.data, dict(req.header_items()), method=req.get_method())
+
+
 class Admin:
     """Talks to ``http://host:8080``; every method raises :class:`TargetError` naming request, status and the broker's reason."""
 
@@ -36,14 +46,40 @@ class Admin:
         self._url, self._timeout = url.rstrip("/"), settings.operation_timeout / SECOND
         https = urllib.request.HTTPSHandler(context=admin_tls(settings))
         # no proxy of the environment stands between us and the broker; the issuer of tokens is somewhere else
-        self._broker = urllib.request.build_opener(urllib.request.ProxyHandler({}), https)
+        self._broker = urllib.request.build_opener(urllib.request.ProxyHandler({}), https, _ToTheOwner())
         self._elsewhere = urllib.request.build_opener()
         self._headers = admin_headers(settings.authentication, self._fetch)
 
-    def create_namespace(self, namespace: str, persistence: Persistence | None) -> None:
-        """A namespace without backlog quota (a quota that holds producers would end the measurement), and with the policies asked for."""
+    def create_namespace(self, namespace: str) -> bool:
+        """:returns: whether its tenant was missing and had to be made. One that is there already is an error."""
         path = f"namespaces/{namespace}"
-        self._request("PUT", path)
+        try:
+            self._request("PUT", path)
+        except _RefusedError as refused:
+            if refused.status != _GONE:  # 404: there is no such tenant
+                raise
+            made = self._create_tenant(namespace.partition("/")[0])
+            self._request("PUT", path)
+            return made
+        return False
+
+    def _create_tenant(self, tenant: str) -> bool:
+        clusters = [cluster for cluster in self._request("GET", "clusters") if cluster != "global"]
+        try:
+            self._request("PUT", f"tenants/{tenant}", {"adminRoles": [], "allowedClusters": clusters})
+        except _RefusedError as refused:
+            if refused.status != _CONFLICT:  # another run was faster
+                raise
+            return False
+        return True
+
+    def delete_tenant(self, tenant: str) -> None:
+        """Unless somebody else has made a namespace in it."""
+        self._delete(f"tenants/{tenant}", _GONE, _CONFLICT)
+
+    def set_policies(self, namespace: str, persistence: Persistence | None) -> None:
+        """No backlog quota (one that holds producers would end the measurement), and the policies asked for."""
+        path = f"namespaces/{namespace}"
         self._request("POST", f"{path}/backlogQuota?backlogQuotaType=destination_storage", _UNLIMITED_BACKLOG)
         if persistence is not None:
             quorums = {
@@ -63,6 +99,27 @@ class Admin:
         elif topic.startswith("persistent:"):  # one that is not persistent has nothing to create: it is there once a client is
             self._request("PUT", path)
 
+    def partitions(self, topic: str) -> int | None:
+        """How many partitions an existing topic has, 0 for one that is not partitioned; None: there is no such topic."""
+        path = topic.replace("://", "/")
+        try:
+            found = int(self._request("GET", f"{path}/partitions")["partitions"])
+            if not found:  # older brokers say so of missing topics too
+                self._request("GET", f"{path}/stats")
+        except _RefusedError as refused:
+            if refused.status == _GONE:
+                return None
+            raise
+        return found
+
+    def subscriptions(self, topic: str) -> list[str]:
+        names: list[str] = self._request("GET", f"{topic.replace('://', '/')}/subscriptions")
+        return names
+
+    def delete_subscription(self, topic: str, subscription: str) -> None:
+        """Also with consumers still connected; one that is gone already is well."""
+        self._delete(f"{topic.replace('://', '/')}/subscription/{quote(subscription, safe='')}?force=true", _GONE)
+
     def delete_namespace(self, namespace: str) -> None:
         """Delete it with all topics and what is still connected to them; a namespace that is gone already is well."""
         path = f"namespaces/{namespace}"
@@ -80,17 +137,18 @@ class Admin:
         for domain in ("persistent", "non-persistent"):
             partitioned = self._request("GET", f"{domain}/{namespace}/partitioned")
             for topic in partitioned:
-                self._delete_topic(f"{topic.replace('://', '/')}/partitions")
+                self._delete(f"{topic.replace('://', '/')}/partitions?force=true", _GONE)
             for topic in self._request("GET", f"{domain}/{namespace}"):
                 if topic.rpartition("-partition-")[0] not in partitioned:
-                    self._delete_topic(topic.replace("://", "/"))
+                    self._delete(f"{topic.replace('://', '/')}?force=true", _GONE)
         self._request("DELETE", f"namespaces/{namespace}")
 
-    def _delete_topic(self, path: str) -> None:
+    def _delete(self, path: str, *well: int) -> None:
+        """:param well: refusals that are as good."""
         try:
-            self._request("DELETE", f"{path}?force=true")
+            self._request("DELETE", path)
         except _RefusedError as refused:
-            if refused.status != _GONE:
+            if refused.status not in well:
                 raise
 
     def _request(self, method: str, path: str, body: object = None) -> Any:

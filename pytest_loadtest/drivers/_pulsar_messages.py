@@ -7,6 +7,7 @@ loop; both only append to a deque, which the engine's thread empties without a l
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import zlib
 from collections import deque
@@ -18,15 +19,18 @@ import _pulsar
 import numpy as np
 
 from pytest_loadtest.drivers._base import Acks, Burst, Received
+from pytest_loadtest.drivers._pulsar_memory import Share
 from pytest_loadtest.envelope import HEAD, encode_heads
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.payloads import body_ok, messages
+from pytest_loadtest.quantities import MILLISECOND
 from pytest_loadtest.samples import Flag, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_loadtest.drivers._base import DriverContext, ProducerSpec
+    from pytest_loadtest.drivers._pulsar_memory import Memory
 
 RECEIVE_TIMEOUT: Final = 500  # ms; only for a consumer that closing does not wake
 _KEY: Final = "key-{}"
@@ -38,26 +42,44 @@ class PulsarProducer:
     """Sends one stream.
 
     :param client: the client's ``_pulsar.Producer``, which must not block.
-    :param window: messages in flight at most; None hands over everything, and what the client refuses comes back as failed.
+    :param window: messages in flight at most; None: as many as the client takes.
+    :param memory: bytes in flight at most, shared with other producers; None: no such limit.
+
+    What finds no room waits with the caller under ``blockIfQueueFull``; otherwise it comes back as failed.
     """
 
-    def __init__(self, client: Any, spec: ProducerSpec, context: DriverContext, window: int | None) -> None:
+    def __init__(self, client: Any, spec: ProducerSpec, context: DriverContext, window: int | None, memory: Memory | None = None) -> None:
         self.spec, self._client, self._window, self._clock = spec, client, window, context.clock
         self._pool, self._nonce = context.pool, context.nonce
         self._answers: deque[tuple[int, int, Any]] = deque()
-        self._handed = self._answered = self._last = 0
+        self._handed = self._answered = self._refused = self._last = 0
+        self._share = None if memory is None else Share(memory)
+        self._refuses = not context.settings.block_if_queue_full
 
     def send(self, burst: Burst) -> int:
         """As :meth:`pytest_loadtest.drivers._base.Producer.send`."""
         n = len(burst) if self._window is None else min(len(burst), self._window - self.in_flight)
-        if n <= 0:
-            return 0
-        try:
-            burst.sent[:n] = self._hand_over(burst, n)
-        except _pulsar.PulsarException as error:
-            raise TargetError(f"producer of stream {self.spec.stream}: {error}") from error
-        self._handed += n
-        return n
+        if self._share is not None and n > 0:
+            sizes = self._pool.sizes[burst.payload[:n]].astype(np.int64)
+            n = min(n, self._share.room(sizes, self._answered + len(self._answers) - self._refused))
+            self._share.hold(sizes[:n])
+        if n > 0:
+            try:
+                burst.sent[:n] = self._hand_over(burst, n)
+            except _pulsar.PulsarException as error:
+                raise TargetError(f"producer of stream {self.spec.stream}: {error}") from error
+            self._handed += n
+        if n < len(burst) and self._refuses:
+            self._refuse(burst, n)
+            return len(burst)
+        return max(n, 0)
+
+    def _refuse(self, burst: Burst, taken: int) -> None:
+        """What has no room fails, as the client says it of a full queue."""
+        burst.sent[taken:] = now = self._clock()
+        self._answers.extend((number, now, _pulsar.Result.MemoryBufferIsFull) for number in burst.seq[taken:].tolist())
+        self._handed += len(burst) - taken
+        self._refused += len(burst) - taken
 
     def _hand_over(self, burst: Burst, n: int) -> list[int]:
         pool, payload, seq = self._pool, burst.payload[:n], burst.seq[:n]
@@ -122,21 +144,32 @@ class PulsarConsumer:
     :param client: the client's ``_pulsar.Consumer``.
     :param order: what order is judged within, of a message; None: nothing besides the stream.
     :param gone: told why the consumer cannot go on.
+    :param partitions: of its topic.
     """
 
     def __init__(
-        self, client: Any, name: str, context: DriverContext, order: Callable[[Any], int] | None, gone: Callable[[str], None]
+        self,
+        client: Any,
+        name: str,
+        context: DriverContext,
+        order: Callable[[Any], int] | None,
+        gone: Callable[[str], None],
+        partitions: int = 1,
     ) -> None:
         self.name, self._client, self._clock, self._order, self._gone = name, client, context.clock, order, gone
         self._checksum = context.checksum
         self._copies: deque[tuple[int, bytes, int, int, int]] = deque()
         self._closing = False
+        self._leaving = self._halted = False
+        self._go = threading.Event()
+        self._go.set()
+        self._partitions, self._ended, self._leave_by = partitions, set[int](), 0
         self.thread = threading.Thread(target=self.run, name=name, daemon=True)
 
     def run(self) -> None:
-        """Receive, stamp, acknowledge, until closed."""
+        """Receive, stamp, acknowledge, until closed or told to leave."""
         try:
-            while not self._closing:
+            while not (self._closing or self._leaving):
                 try:
                     self._receive()
                 except _pulsar.Timeout:
@@ -150,6 +183,14 @@ class PulsarConsumer:
         order, checksum = self._order, self._checksum
         while True:
             message = receive(RECEIVE_TIMEOUT)
+            if self._halted:
+                self._go.wait()
+                if self._closing:
+                    return
+                if self._leaving and not self._begun(message):
+                    if self._left():
+                        return
+                    continue
             now = clock()
             data = message.data()
             flags = _REDELIVERED if message.redelivery_count() else 0
@@ -180,6 +221,45 @@ class PulsarConsumer:
     def connected(self) -> bool:
         return bool(self._client.is_connected())
 
+    def pause(self) -> None:
+        """As :meth:`pytest_loadtest.drivers._base.Consumer.pause`: the client's queue fills, receiverQueueSize bounds it."""
+        self._go.clear()
+        self._halted = True
+
+    def resume(self) -> None:
+        """As :meth:`pytest_loadtest.drivers._base.Consumer.resume`."""
+        self._halted = self._leaving or self._closing
+        self._go.set()
+
     def closing(self) -> None:
         """The client is about to be closed: what the thread then sees is no failure."""
-        self._closing = True
+        self._closing = self._halted = True
+        self._go.set()
+
+    def leave(self) -> None:
+        """End the thread where nothing comes twice: see :meth:`close`."""
+        self._leave_by = self._clock() + RECEIVE_TIMEOUT * MILLISECOND
+        self._leaving = self._halted = True
+        self._go.set()
+
+    def close(self) -> None:
+        """After :meth:`leave`: wait for the thread, and give what is not acknowledged to the others. Blocks."""
+        self.thread.join()
+        with contextlib.suppress(_pulsar.PulsarException):  # the broker is gone, and the consumer with it
+            self._client.close()
+
+    def _begun(self, message: Any) -> bool:
+        """Whether the message belongs to a batch that was begun before the leave.
+
+        The broker sends a batch again as a whole as long as one message of it is not acknowledged: what is begun is taken to its end, and
+        the first message of the next entry ends it.
+        """
+        where = message.message_id()
+        partition = where.partition()
+        if where.batch_index() <= 0:  # -1: not in a batch
+            self._ended.add(partition)
+        return partition not in self._ended
+
+    def _left(self) -> bool:
+        """A partition where nothing more comes never ends its batch: hence the time."""
+        return len(self._ended) >= self._partitions or self._clock() >= self._leave_by

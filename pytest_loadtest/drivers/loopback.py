@@ -2,22 +2,27 @@
 
 A worker has one connection for its producers and one for its consumers. What arrives is stamped once per read of a socket, when the
 read returns. The relay has one partition a topic and knows no keys, so that order is judged within the stream alone.
+
+A paused consumer's messages wait in the relay, but for those already on their way. An existing topic is one that other runs on the same
+relay can name too; the relay has no other.
 """
 
 from __future__ import annotations
 
 import time
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pytest_loadtest.brokers.faults import relay_settings
-from pytest_loadtest.drivers._base import Acks, Burst, ConsumerSpec, DriverContext, DriverFacts, ProducerSpec, Received
+from pytest_loadtest.drivers._base import Acks, Burst, ConsumerSpec, DriverContext, DriverFacts, ProducerSpec, Received, TopicSpec
 from pytest_loadtest.drivers._loopback_link import CONNECT_TIMEOUT, Link, wait
-from pytest_loadtest.envelope import HEAD, encode_heads
+from pytest_loadtest.drivers._loopback_messages import Packer, body_flags, heads_of
+from pytest_loadtest.envelope import encode_heads
 from pytest_loadtest.errors import TargetError
-from pytest_loadtest.payloads import body_ok
-from pytest_loadtest.samples import Flag, Status
+from pytest_loadtest.quantities import MILLISECOND
+from pytest_loadtest.samples import Status
 from pytest_loadtest.wire import frames
 from pytest_loadtest.wire.frames import Address, Frame, Kind
 
@@ -26,9 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.payloads import PayloadPool
-
-_COPY_BELOW = 2048  # bytes: smaller messages are put together for the system, larger ones are handed over where they lie
+    from pytest_loadtest.drivers._base import Consumer
 
 
 class LoopbackDriver:
@@ -39,6 +42,8 @@ class LoopbackDriver:
         self._links: list[Link] = []
         self._producers: dict[int, _Producer] = {}
         self._consumers: dict[int, _Consumer] = {}
+        self._receiving: Link | None = None
+        self._pending: list[tuple[ConsumerSpec, _Consumer]] = []
 
     def facts(self) -> DriverFacts:
         settings = self._context.settings
@@ -51,30 +56,42 @@ class LoopbackDriver:
     def open_consumers(self, specs: Sequence[ConsumerSpec]) -> list[_Consumer]:
         if not specs:
             return []
-        link = self._link(f"consumers {_numbers(spec.index for spec in specs)}")
-        made = [_Consumer(self._context) for _ in specs]
-        for spec, consumer in zip(specs, made, strict=True):
-            self._consumers[spec.index] = consumer
-            where = Address(run=self._context.nonce, topic=spec.topic.index, subscription=spec.subscription, consumer=spec.index)
-            link.outbox.add(frames.subscribe(where))
-        self._await_subscriptions(link, len(specs))
+        made = self._subscribe(specs)
+        end = time.monotonic() + CONNECT_TIMEOUT
+        while wanted := sum(not consumer.subscribed for consumer in made):
+            if time.monotonic() > end:
+                raise TargetError(f"{made[0].link.name}: {wanted} subscriptions were not confirmed within {CONNECT_TIMEOUT:.0f} s")
+            self.poll(100 * MILLISECOND)
         return made
 
-    def _await_subscriptions(self, link: Link, wanted: int) -> None:
-        end = time.monotonic() + CONNECT_TIMEOUT
-        while wanted:
-            if time.monotonic() > end:
-                raise TargetError(f"{link.name}: {wanted} subscriptions were not confirmed within {CONNECT_TIMEOUT:.0f} s")
-            wait([link], 0.1)
-            for came, now in link.pull():
-                wanted -= came.kind is Kind.SUBSCRIBED
-                self._dispatch(came, now)
+    def attach(self, specs: Sequence[ConsumerSpec]) -> None:
+        self._pending += zip(specs, self._subscribe(specs), strict=True)
+
+    def attached(self) -> list[tuple[ConsumerSpec, Consumer]]:
+        done: list[tuple[ConsumerSpec, Consumer]] = [(spec, consumer) for spec, consumer in self._pending if consumer.subscribed]
+        self._pending = [(spec, consumer) for spec, consumer in self._pending if not consumer.subscribed]
+        return done
+
+    def detach(self, consumers: Sequence[Consumer]) -> None:
+        for consumer in consumers:
+            assert isinstance(consumer, _Consumer)
+            consumer.leave()
+
+    def _subscribe(self, specs: Sequence[ConsumerSpec]) -> list[_Consumer]:
+        if self._receiving is None:
+            self._receiving = self._link(f"consumers {_numbers(spec.index for spec in specs)}")
+        link = self._receiving
+        made = [_Consumer(self._context, spec, link) for spec in specs]
+        for spec, consumer in zip(specs, made, strict=True):
+            self._consumers[spec.index] = consumer
+            consumer.tell(Kind.SUBSCRIBE)
+        return made
 
     def open_producers(self, specs: Sequence[ProducerSpec]) -> list[_Producer]:
         if not specs:
             return []
         link = self._link(f"producers of streams {_numbers(spec.stream for spec in specs)}")
-        packer = _Packer(self._context.pool)
+        packer = Packer(self._context.pool)
         made = [_Producer(self._context, spec, link, packer) for spec in specs]
         self._producers.update((spec.stream, producer) for spec, producer in zip(specs, made, strict=True))
         return made
@@ -99,6 +116,8 @@ class LoopbackDriver:
             self._consumers[frame.address.consumer].arrived(frame, now)
         elif frame.kind is Kind.ACK:
             self._producers[frame.address.stream].answered(frame.seq, now)
+        else:
+            self._consumers[frame.address.consumer].subscribed = True
 
     def disconnected(self) -> str | None:
         return "; ".join(f"{link.name}: {link.failure}" for link in self._links if link.failure) or None
@@ -107,15 +126,16 @@ class LoopbackDriver:
         for link in self._links:
             link.close()
         self._links.clear()
+        self._receiving = None
 
     def cleanup(self) -> None:
         """Nothing to do: the relay forgets a consumer with its connection and keeps no message without one."""
 
 
 class _Producer:
-    def __init__(self, context: DriverContext, spec: ProducerSpec, link: Link, packer: _Packer) -> None:
+    def __init__(self, context: DriverContext, spec: ProducerSpec, link: Link, packer: Packer) -> None:
         self._context = context
-        self._address = Address(run=context.nonce, topic=spec.topic.index, stream=spec.stream)
+        self._address = _place(context, spec.topic)._replace(stream=spec.stream)
         self._link = link
         self._packer = packer
         self._window: int = context.settings.max_pending_messages
@@ -171,12 +191,40 @@ class _Producer:
 
 
 class _Consumer:
-    def __init__(self, context: DriverContext) -> None:
-        self._checksum = context.checksum
+    def __init__(self, context: DriverContext, spec: ConsumerSpec, link: Link) -> None:
+        self.link, self.subscribed = link, False
+        self._address = _place(context, spec.topic)._replace(subscription=spec.subscription, consumer=spec.index)
+        self._clock, self._checksum = context.clock, context.checksum
         self._arrived: list[tuple[Frame, int]] = []
+        self._early: list[Frame] = []  # on their way when the consumer paused
+        self._paused = False
+
+    def tell(self, kind: Kind) -> None:
+        self.link.outbox.add(frames.wish(kind, self._address))
+        self.link.push()
 
     def arrived(self, frame: Frame, now: int) -> None:
-        self._arrived.append((frame, now))
+        if self._paused:
+            self._early.append(frame)
+        else:
+            self._arrived.append((frame, now))
+
+    def pause(self) -> None:
+        self._paused = True
+        self.tell(Kind.PAUSE)
+
+    def resume(self) -> None:
+        self._take_up(Kind.RESUME)
+
+    def leave(self) -> None:
+        """What is still on its way is taken; what waits in the relay goes to the others."""
+        self._take_up(Kind.UNSUBSCRIBE)
+
+    def _take_up(self, kind: Kind) -> None:
+        now = self._clock()
+        self._arrived += [(frame, now) for frame in self._early]
+        self._early, self._paused = [], False
+        self.tell(kind)
 
     def take(self) -> Received | None:
         if not self._arrived:
@@ -184,9 +232,9 @@ class _Consumer:
         came, times = zip(*self._arrived, strict=True)
         self._arrived.clear()
         counts = [len(frame.seq) for frame in came]
-        flags = [_body_flags(frame) for frame in came] if self._checksum else [np.zeros(sum(counts), np.int8)]
+        flags = [body_flags(frame) for frame in came] if self._checksum else [np.zeros(sum(counts), np.int8)]
         return Received(
-            heads=np.concatenate([_heads(frame) for frame in came]),
+            heads=np.concatenate([heads_of(frame) for frame in came]),
             size=np.concatenate([frame.size for frame in came]),
             time=np.repeat(np.array(times, np.int64), counts),
             order=np.zeros(sum(counts), np.int64),
@@ -194,52 +242,11 @@ class _Consumer:
         )
 
 
-class _Packer:
-    """Heads and payload numbers → the bytes of the messages, end to end."""
-
-    def __init__(self, pool: PayloadPool) -> None:
-        self.pool = pool
-        self._copy = pool.mean_size < _COPY_BELOW
-        self._bodies = [memoryview(body) for body in pool.bodies]
-        self._table: NDArray[np.uint8] | None = None  # all bodies as rows, where they are small and of one size
-        if self._copy and len(set(pool.sizes.tolist())) == 1:
-            self._table = np.frombuffer(b"".join(pool.bodies), np.uint8).reshape(len(pool.bodies), -1)
-
-    def pack(self, heads: NDArray[np.uint8], payload: NDArray[np.uint16]) -> list[memoryview]:
-        if self._table is not None:
-            head = int(self.pool.head_size[0])
-            whole = np.empty((len(payload), head + self._table.shape[1]), np.uint8)
-            whole[:, :head] = heads[:, :head]
-            whole[:, head:] = self._table[payload] if len(self._table) > 1 else self._table
-            return [whole.data.cast("B")]
-        parts: list[Any] = [None] * (2 * len(payload))
-        front = heads.data.cast("B")
-        ends = (np.arange(len(payload)) * HEAD + self.pool.head_size[payload]).tolist()
-        parts[0::2] = [front[start:end] for start, end in zip(range(0, len(front), HEAD), ends, strict=True)]
-        parts[1::2] = map(self._bodies.__getitem__, payload.tolist())
-        return [memoryview(b"".join(parts))] if self._copy else parts
-
-
-def _heads(frame: Frame) -> NDArray[np.uint8]:
-    """``(n, 32)``, the first bytes of each payload, zero padded."""
-    n, size = len(frame.seq), frame.size
-    heads = np.zeros((n, HEAD), np.uint8)
-    if np.all(size == size[0]):
-        width = min(int(size[0]), HEAD)
-        heads[:, :width] = frame.payload.reshape(n, int(size[0]))[:, :width]
-    elif len(frame.payload):
-        starts = np.cumsum(size, dtype=np.int64) - size
-        columns = np.arange(HEAD)
-        read = frame.payload.take(starts[:, None] + columns, mode="clip")
-        np.copyto(heads, read, where=columns < size[:, None])
-    return heads
-
-
-def _body_flags(frame: Frame) -> NDArray[np.int8]:
-    ends = np.cumsum(frame.size, dtype=np.int64).tolist()
-    payload = frame.payload.data
-    whole = [body_ok(bytes(payload[start:end])) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-    return np.where(whole, np.int8(0), np.int8(Flag.CORRUPT))
+def _place(context: DriverContext, topic: TopicSpec) -> Address:
+    """Runs do not meet, for each has a number of its own, except in topics that they name: those are of the run 0."""
+    if topic.name is None:
+        return Address(run=context.nonce, topic=topic.index)
+    return Address(run=0, topic=zlib.crc32(topic.name.encode()))
 
 
 def _numbers(numbers: Any) -> str:

@@ -1,7 +1,8 @@
 """MQTT 3.1.1 and 5 on paho-mqtt, without its threads: one epoll loop for all clients, run from the engine's thread in ``poll``.
 
 Topic ``t`` of a run is ``<topicPrefix>/<run>/<t>``; each producer and each consumer is a client of its own. Subscription ``s`` is the
-shared subscription ``$share/sub-<s>/<topic>`` when consumers share it; otherwise it is its one consumer.
+shared subscription ``$share/sub-<s>/<topic>`` when consumers share it; otherwise it is its one consumer. An existing topic is used as it
+is; nothing that it retains is touched, for ``retain`` is refused there.
 
 What the instants mean. *sent*: the message is handed to paho, right before the system call that writes it. *acked*: PUBACK or PUBCOMP
 was read; at QoS 0 the last byte was taken by the kernel. *received*: paho delivers the message, at QoS 2 after PUBREL.
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_loadtest.drivers._mqtt_clients import MqttConsumer, MqttProducer
 from pytest_loadtest.drivers._mqtt_link import Link
 from pytest_loadtest.drivers._mqtt_loop import Loop
-from pytest_loadtest.drivers._mqtt_setup import client_facts, client_options, find_endpoint, is_shared, topic_name
+from pytest_loadtest.drivers._mqtt_setup import client_facts, client_options, find_endpoint, is_shared, topic_filter, topic_name
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.quantities import MILLISECOND, SECOND
 
@@ -47,6 +48,9 @@ class MqttDriver:
         self._endpoint: Endpoint | None = None
         self._links: list[Link] = []
         self._sessions: set[str] = set()  # ids of clients whose sessions may outlive their connections
+        self._taken: dict[Link, tuple[int, int]] = {}  # topic and subscription of each consumer
+        self._times: dict[int, int] = {}  # how often a consumer came, by index
+        self._joining: list[tuple[ConsumerSpec, MqttConsumer]] = []
         self._losses = 0
         self._allowed = 65_535  # the least Receive Maximum that the broker gave so far
         facts = self.facts()
@@ -70,18 +74,51 @@ class MqttDriver:
 
         :raises UsageError: several consumers of a subscription that does not share: each would get every message.
         """
-        shared = is_shared(self._context)
-        places = {(spec.topic.index, spec.subscription) for spec in specs}
-        if not shared and len(places) < len(specs):
-            raise UsageError("consumerPerSubscription above 1 needs sharedSubscription: true, or each consumer gets every message")
-        links = [self._make(f"consumer {spec.index}", f"c{spec.index}", self._filter(spec, shared)) for spec in specs]
-        consumers: list[Consumer] = [MqttConsumer(self._context, link) for link in links]
-        self._keep(links)
-        return consumers
+        consumers = [self._consumer(spec) for spec in specs]
+        self._keep([consumer.link for consumer in consumers])
+        self._establish([consumer.link for consumer in consumers], PATIENCE)
+        return list(consumers)
 
-    def _filter(self, spec: ConsumerSpec, shared: bool) -> str:
-        topic = topic_name(self._context, spec.topic)
-        return f"$share/sub-{spec.subscription}/{topic}" if shared else topic
+    def _consumer(self, spec: ConsumerSpec) -> MqttConsumer:
+        place, shared = (spec.topic.index, spec.subscription), is_shared(self._context)
+        if not shared and place in self._taken.values():
+            raise UsageError("consumerPerSubscription above 1 needs sharedSubscription: true, or each consumer gets every message")
+        # one that comes again may meet its predecessor, which is still leaving, and must not take its place
+        again = self._times[spec.index] = self._times.get(spec.index, 0) + 1
+        role = f"c{spec.index}" if again == 1 else f"c{spec.index}-{again}"
+        link = self._make(f"consumer {spec.index}", role, topic_filter(self._context, spec, shared=shared))
+        self._taken[link] = place
+        return MqttConsumer(self._context, link)
+
+    def attach(self, specs: Sequence[ConsumerSpec]) -> None:
+        """See :meth:`~pytest_loadtest.drivers._base.Driver.attach`; they connect in :meth:`poll`."""
+        consumers = [self._consumer(spec) for spec in specs]
+        self._keep([consumer.link for consumer in consumers])
+        self._joining += zip(specs, consumers, strict=True)
+        for consumer in consumers:
+            self._running().start(consumer.link)
+
+    def attached(self) -> list[tuple[ConsumerSpec, Consumer]]:
+        """See :meth:`~pytest_loadtest.drivers._base.Driver.attached`."""
+        joined: list[tuple[ConsumerSpec, Consumer]] = []
+        for spec, consumer in self._joining.copy():
+            if consumer.link.ever_up:
+                joined.append((spec, consumer))
+                self._joining.remove((spec, consumer))
+            elif consumer.link.failure is not None:
+                raise self._error(f"{consumer.link.name}: {consumer.link.failure}")
+        return joined
+
+    def detach(self, consumers: Sequence[Consumer]) -> None:
+        """See :meth:`~pytest_loadtest.drivers._base.Driver.detach`.
+
+        Brokers forget what they hold for a client that ends its session: it takes all of that before it goes, paused or not. At QoS 0
+        too; only what is under way when a connection breaks is lost.
+        """
+        for consumer in consumers:
+            assert isinstance(consumer, MqttConsumer)
+            self._taken.pop(consumer.link, None)
+            consumer.link.leave()
 
     def open_producers(self, specs: Sequence[ProducerSpec]) -> list[Producer]:
         """See :meth:`~pytest_loadtest.drivers._base.Driver.open_producers`."""
@@ -89,6 +126,7 @@ class MqttDriver:
         opened = zip(specs, links, strict=True)
         producers: list[Producer] = [MqttProducer(self._context, spec, link, self._running()) for spec, link in opened]
         self._keep(links)
+        self._establish(links, PATIENCE)
         return producers
 
     def _running(self) -> Loop:
@@ -117,7 +155,6 @@ class MqttDriver:
         self._links += links
         if self._options.durable:
             self._sessions.update(link.client_id for link in links)
-        self._establish(links, PATIENCE)
 
     def _establish(self, links: Sequence[Link], patience: int) -> None:
         """Dial and wait until all are up.
@@ -144,7 +181,7 @@ class MqttDriver:
             if loop.failed is not None:
                 raise self._error(f"{loop.failed.name}: {loop.failed.failure}")
             if clock() - moved > patience:
-                raise self._error(f"{_name(loop) or 'target'}: no answer in {patience // SECOND} s")
+                raise self._error(f"{_name([*loop.down]) or 'target'}: no answer in {patience // SECOND} s")
             self.poll(20 * MILLISECOND)
 
     def _error(self, what: str) -> TargetError:
@@ -159,7 +196,10 @@ class MqttDriver:
 
     def disconnected(self) -> str | None:
         """See :meth:`~pytest_loadtest.drivers._base.Driver.disconnected`."""
-        return None if self._loop is None else _name(self._loop)
+        if self._loop is None:
+            return None
+        joining = {consumer.link for _, consumer in self._joining}
+        return _name([link for link in self._loop.down if link not in joining])
 
     def close(self) -> None:
         """Disconnect, and end the sessions of this driver's clients: no other worker knows which they are."""
@@ -206,7 +246,7 @@ class MqttDriver:
         unanswered: set[int] = set()
         link.client.on_publish = lambda _client, _data, mid, _reason, _properties: unanswered.discard(mid)
         self._establish([link], FAREWELL)
-        for topic in self._context.topics:
+        for topic in self._context.topics:  # all of them the run's own: with an existing one there is no retain
             unanswered.add(link.client.publish(topic_name(self._context, topic), b"", qos=1, retain=True).mid)
             link.flush()
             self._until(lambda: len(unanswered) // link.receive_maximum, FAREWELL)
@@ -214,10 +254,10 @@ class MqttDriver:
         link.end()
 
 
-def _name(loop: Loop) -> str | None:
+def _name(down: Sequence[Link]) -> str | None:
     """What is not connected just now."""
-    if not loop.down:
+    if not down:
         return None
-    first, *others = loop.down
+    first, *others = down
     reason = f" ({first.failure})" if first.failure else ""
     return f"{first.name}{reason}" + (f" and {len(others)} more" if others else "")

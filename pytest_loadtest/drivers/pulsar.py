@@ -1,7 +1,8 @@
 """Pulsar through pulsar-client for Python.
 
 With an admin URL each run has a namespace of its own, ``<namespacePrefix>-<run>``, deleted with everything in it afterwards. Without one,
-topics are made by use in ``public/default``, under names that no other run has, and stay there.
+topics are made by use in ``public/default``, under names that no other run has, and stay there. An existing topic is used as it is
+(:mod:`~pytest_loadtest.drivers._pulsar_place`).
 
 pulsar-client must not be used across a fork, has no connectionsPerBroker (N connections are N clients here, dealt in turn), and
 hangs in ``close()`` when the broker does not answer.
@@ -9,7 +10,6 @@ hangs in ``close()`` when the broker does not answer.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pulsar
 
 from pytest_loadtest.drivers import _pulsar_client as options
-from pytest_loadtest.drivers._base import Consumer, ConsumerSpec, DriverContext, DriverFacts, Producer, ProducerSpec, TopicSpec
-from pytest_loadtest.drivers._pulsar_admin import Admin
+from pytest_loadtest.drivers._base import Consumer, ConsumerSpec, DriverContext, DriverFacts, Producer, ProducerSpec
+from pytest_loadtest.drivers._pulsar_changes import Changes
+from pytest_loadtest.drivers._pulsar_memory import Memory
 from pytest_loadtest.drivers._pulsar_messages import PulsarConsumer, PulsarProducer, key_of, partition_of
+from pytest_loadtest.drivers._pulsar_place import Place
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.quantities import SECOND
 
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     S = TypeVar("S")
 
-DEFAULT_NAMESPACE: Final = "public/default"
-CLOSE_TIMEOUT: Final = 5.0  # seconds until a broker that does not answer is not waited for any more
 _CONNECTING: Final = 16  # subscribing is one round trip after another; so many go side by side
 _RETRY: Final = 0.1
 _LAST_WORDS: Final = 1.0  # seconds that threads whose client is closed get to see it
@@ -49,7 +49,9 @@ class PulsarDriver:
     def __init__(self, context: DriverContext) -> None:
         self._context = context
         self._settings: PulsarSettings = context.settings
-        self._not_applied = options.not_applied(self._settings, context.target.admin_url is not None)
+        self._place = Place(context)
+        existing = self._place.namespace is None
+        self._not_applied = options.not_applied(self._settings, admin=context.target.admin_url is not None, existing=existing)
         if self._settings.strict_tuning and self._not_applied:
             listed = "; ".join(f"{key}: {reason}" for key, reason in self._not_applied.items())
             raise UsageError(f"strictTuning: pulsar-client {options.VERSION} cannot apply {listed}")
@@ -57,36 +59,48 @@ class PulsarDriver:
         self._producers: list[PulsarProducer] = []
         self._consumers: list[PulsarConsumer] = []
         self._failures: list[str] = []
-        self._created = False
+        limit = options.memory_limit(self._settings)
+        self._memory = None if limit is None else Memory(limit)
+        self._closed = False
+        self._changes = Changes(self._open_consumers)
+        self._connecting = threading.Lock()
 
     def facts(self) -> DriverFacts:
-        partitions = max((topic.partitions for topic in self._context.topics), default=1)
-        applied = options.applied(self._settings, self._namespace, partitions, self._context.target.admin_url is not None)
+        partitions = max((self._place.partitions(topic) for topic in self._context.topics), default=1)
+        applied = options.applied(self._settings, self._place.facts, partitions, self._context.target.admin_url is not None)
         return DriverFacts(client="pulsar-client", version=options.VERSION, applied=applied, not_applied=self._not_applied)
 
     def prepare(self) -> None:
-        admin = self._admin()
-        if admin is None:
-            partitioned = next((topic for topic in self._context.topics if topic.partitions > 1), None)
-            if partitioned is not None:
-                raise TargetError(f"topics with {partitioned.partitions} partitions are made by admin REST: give target.adminUrl")
-            return
-        admin.create_namespace(self._namespace, self._settings.persistence)
-        self._created = True
-        for topic in self._context.topics:
-            admin.create_topic(self._topic(topic), topic.partitions)
+        self._place.prepare()
 
     def open_consumers(self, specs: Sequence[ConsumerSpec]) -> list[Consumer]:
+        opened = self._open_consumers(specs)
+        self._consumers += opened
+        return list(opened)
+
+    def _open_consumers(self, specs: Sequence[ConsumerSpec]) -> list[PulsarConsumer]:
         opened = self._connect(specs, self._open_consumer)
         for consumer in opened:
             consumer.thread.start()
-        self._consumers += opened
-        return list(opened)
+        return opened
 
     def open_producers(self, specs: Sequence[ProducerSpec]) -> list[Producer]:
         opened = self._connect(specs, self._open_producer)
         self._producers += opened
         return list(opened)
+
+    def attach(self, specs: Sequence[ConsumerSpec]) -> None:
+        self._changes.attach(specs)
+
+    def attached(self) -> list[tuple[ConsumerSpec, Consumer]]:
+        opened = self._changes.attached()
+        self._consumers += [consumer for _, consumer in opened]
+        return list(opened)
+
+    def detach(self, consumers: Sequence[Consumer]) -> None:
+        leaving = [consumer for consumer in self._consumers if consumer in consumers]
+        self._consumers = [consumer for consumer in self._consumers if consumer not in consumers]
+        self._changes.detach(leaving)
 
     def poll(self, timeout_ns: int) -> None:
         if self._failures:
@@ -103,71 +117,57 @@ class PulsarDriver:
     def close(self) -> None:
         for consumer in self._consumers:
             consumer.closing()
-        clients, self._clients = self._clients, []
-        closers = [threading.Thread(target=_close, args=(client,), name="pulsar-close", daemon=True) for client in clients]
-        deadline = time.monotonic() + CLOSE_TIMEOUT
-        for closer in closers:
-            closer.start()
-        for client, closer in zip(clients, closers, strict=True):
-            closer.join(max(deadline - time.monotonic(), 0))
-            if closer.is_alive():
-                # Only now: on its own, shutdown() holds the GIL for which the callbacks of what is in flight wait; close() has answered
-                # those. And not without: a thread still in close() when the interpreter ends takes the process down.
-                client.shutdown()
+        self._changes.closing()
+        with self._connecting:
+            self._closed = True
+            clients, self._clients = self._clients, []
+        closers = options.close(clients)
         deadline = time.monotonic() + _LAST_WORDS
         for thread in [*closers, *(consumer.thread for consumer in self._consumers)]:
             thread.join(max(deadline - time.monotonic(), 0))
+        self._changes.join(deadline)
 
     def cleanup(self) -> None:
-        admin = self._admin() if self._created else None
-        if admin is not None:
-            admin.delete_namespace(self._namespace)
-            self._created = False
-
-    def _admin(self) -> Admin | None:
-        url = self._context.target.admin_url
-        return None if url is None else Admin(url, self._settings)
-
-    @property
-    def _namespace(self) -> str:
-        own = self._context.target.admin_url is not None
-        return f"{self._settings.namespace_prefix}-{self._context.run}" if own else DEFAULT_NAMESPACE
-
-    def _topic(self, topic: TopicSpec) -> str:
-        own = self._context.target.admin_url is not None
-        name = f"topic-{topic.index}" if own else f"loadtest-{self._context.run}-{self._context.nonce:08x}-{topic.index}"
-        return f"{self._settings.topic_type}://{self._namespace}/{name}"
+        self._place.clean_up()
 
     def _open_consumer(self, client: Any, spec: ConsumerSpec) -> PulsarConsumer:
         name = f"consumer {spec.index} (topic {spec.topic.index}, subscription {spec.subscription})"
-        topic, subscription = self._topic(spec.topic), f"subscription-{spec.subscription}"
-        kwargs = options.consumer_options(self._settings)
+        topic, subscription = self._place.topic(spec.topic), self._place.subscription(spec.topic, spec.subscription)
+        kwargs = options.consumer_options(self._settings, existing=spec.topic.name is not None)
         made = self._patiently(name, lambda: client.subscribe(topic, subscription, **kwargs))
-        return PulsarConsumer(made._consumer, name, self._context, self._order(spec.topic), self._failures.append)
+        partitions, gone = self._place.partitions(spec.topic), self._failures.append
+        return PulsarConsumer(made._consumer, name, self._context, self._order(partitions), gone, partitions)
 
     def _open_producer(self, client: Any, spec: ProducerSpec) -> PulsarProducer:
-        partitions = spec.topic.partitions
+        partitions = self._place.partitions(spec.topic)
         kwargs = options.producer_options(self._settings, partitions)
-        topic = self._topic(spec.topic)
+        topic = self._place.topic(spec.topic)
         made = self._patiently(f"producer of stream {spec.stream}", lambda: client.create_producer(topic, **kwargs))
-        return PulsarProducer(made._producer, spec, self._context, options.window(self._settings, partitions))
+        return PulsarProducer(made._producer, spec, self._context, options.window(self._settings, partitions), self._memory)
 
-    def _order(self, topic: TopicSpec) -> Callable[[Any], int] | None:
+    def _order(self, partitions: int) -> Callable[[Any], int] | None:
         if not self._context.ordered:
             return None
         if self._settings.subscription_type == "Key_Shared":
             return key_of
-        return partition_of if topic.partitions > 1 else None
+        return partition_of if partitions > 1 else None
 
     def _connect(self, specs: Sequence[S], opening: Callable[[Any, S], T]) -> list[T]:
         """Open all side by side, dealt over the clients in turn; the first failure ends it."""
-        if not self._clients:
-            self._clients = [
-                options.make_client(self._context.target.url, self._settings) for _ in range(self._settings.connections_per_broker)
-            ]
+        if not specs:
+            return []
+        with self._connecting:  # the first of the consumers may come while the run is on
+            if self._closed:
+                raise TargetError("the run is over")
+            if not self._clients:
+                self._clients = [
+                    options.make_client(self._context.target.url, self._settings) for _ in range(self._settings.connections_per_broker)
+                ]
+            clients = self._clients
+        self._place.look_up(clients[0])
         pool = ThreadPoolExecutor(_CONNECTING, "pulsar-connect")
         try:
-            return list(pool.map(opening, cycle(self._clients), specs))
+            return list(pool.map(opening, cycle(clients), specs))
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -181,8 +181,3 @@ class PulsarDriver:
                 if not isinstance(error, pulsar.TopicNotFound) or time.monotonic_ns() > deadline:
                     raise TargetError(f"{what} cannot connect to {self._context.target.url}: {error}") from error
             time.sleep(_RETRY)
-
-
-def _close(client: Any) -> None:
-    with contextlib.suppress(pulsar.PulsarException):  # closed under us, or the broker is gone: nothing is left to disconnect
-        client.close()

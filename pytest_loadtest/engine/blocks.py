@@ -51,6 +51,15 @@ class Block:
         self.status[index] = status
         self.open -= len(index)
 
+    def cut(self, size: int) -> None:
+        """The phase ends inside the block."""
+        if size < self.size:
+            for name in ("seq", "intended", "payload", "key", "sent", "acked", "blocked", "status"):
+                column = getattr(self, name)
+                setattr(self, name, column if column is None else column[:size])
+            self.open -= self.size - size
+            self.size = size
+
     def give_up(self) -> None:
         """The phase is over: handed over and unanswered is UNKNOWN, never handed over is DROPPED."""
         pending = self.status == Status.PENDING

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.drivers._base import Consumer, Received
     from pytest_loadtest.envelope import Heads
+    from pytest_loadtest.pacing import Pacer
+    from pytest_loadtest.phases import Phase
     from pytest_loadtest.topology import ConsumerSpec
 
 _LATE: Final = np.int8(Flag.LATE)
@@ -30,6 +32,7 @@ _NONE: Final = np.int8(0)
 class ReceiveCounts:
     """Copies of the current phase so far; of the whole run: foreign, corrupt, stragglers (of an earlier phase, too late for it)."""
 
+    over: list[int]
     received: int = 0
     foreign: int = 0
     corrupt: int = 0
@@ -80,22 +83,39 @@ class Rows(NamedTuple):
 
 
 class Inbox:
-    """Everything that one worker's consumers get."""
+    """Everything that one worker's consumers get.
 
-    def __init__(self, specs: Sequence[ConsumerSpec], consumers: Sequence[Consumer], *, nonce: int, ordered: bool) -> None:
-        self.counts = ReceiveCounts()
-        self._specs, self._consumers, self._nonce = specs, consumers, nonce
-        self._orders, self._ordered = [Order() for _ in specs], ordered
+    :param bounds: latencies in ns; ``counts.over`` tells how many copies took longer than each.
+    """
 
-    def begin(self, first: NDArray[np.int64], end: NDArray[np.int64], compact_intended: CompactIntended) -> None:
-        """A phase begins: stream ``s`` sends ``first[s] … end[s]-1``.
+    def __init__(self, *, nonce: int, ordered: bool, bounds: Sequence[int] = ()) -> None:
+        self.counts = ReceiveCounts(over=[0] * len(bounds))
+        self._specs: list[ConsumerSpec] = []
+        self._consumers: list[Consumer] = []
+        self._orders: list[Order] = []
+        self._nonce, self._ordered, self._bounds = nonce, ordered, bounds
 
-        :param compact_intended: intended time (ns) of (stream, seq) columns, for envelopes that leave it out.
-        """
-        self._first, self._length, self._compact_intended = first, (end - first).astype(np.uint64), compact_intended
-        self.counts.received = 0
+    def add(self, spec: ConsumerSpec, consumer: Consumer) -> None:
+        """One more consumer."""
+        self._specs.append(spec)
+        self._consumers.append(consumer)
+        self._orders.append(Order())
+
+    def begin(self, phase: Phase, start: int) -> None:
+        """A phase begins; its messages have sequences from ``phase.first`` on."""
+        self._first = np.array(phase.first, np.int64)
+        self.repace(phase.pacer, start)
+        self.counts.received, self.counts.over = 0, [0] * len(self._bounds)
         for order in self._orders:
             order.repeats = 0
+
+    def repace(self, pacer: Pacer, start: int) -> None:
+        """The rate has changed: so have the intended times that compact envelopes leave out."""
+        self.pacer, self._start = pacer, start
+
+    def _compact_intended(self, stream: NDArray[np.int64], seq: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The intended time of messages whose envelope leaves it out: the plan's arithmetic."""
+        return self._start + self.pacer.times(stream + (seq - self._first[stream]) * self.pacer.streams)
 
     @property
     def repeats(self) -> int:
@@ -130,13 +150,11 @@ class Inbox:
     def _current(self, heads: Heads) -> NDArray[np.bool_] | None:
         """Which rows are this run's and this phase's; None when all are. Counts the others by what they are."""
         strange = bool(heads.kind.any())
-        if not strange and int(heads.stream.max()) < len(self._first):
-            current = (heads.seq - self._first[heads.stream]).view(np.uint64) < self._length[heads.stream]
-            if current.all():
-                return None
+        if not strange and int(heads.stream.max()) < len(self._first) and bool((heads.seq >= self._first[heads.stream]).all()):
+            return None
         known = (heads.kind == OURS) & (heads.stream < len(self._first))
         stream = np.where(known, heads.stream, 0)
-        current = known & ((heads.seq - self._first[stream]).view(np.uint64) < self._length[stream])
+        current = known & (heads.seq >= self._first[stream])
         foreign, ours = int(np.count_nonzero(heads.kind == FOREIGN)), int(np.count_nonzero(known))
         corrupt = int(np.count_nonzero(heads.kind == CORRUPT))
         self.counts.stragglers += ours - int(np.count_nonzero(current))
@@ -154,16 +172,6 @@ class Inbox:
         if int(columns["intended"].min()) < 0:
             compact = columns["intended"] < 0
             columns["intended"] = np.where(compact, self._compact_intended(stream.astype(np.int64), seq), columns["intended"])
-
-
-class CompactIntended:
-    """The intended time of messages whose envelope leaves it out: the plan's arithmetic."""
-
-    def __init__(self, start: int, numerator: int, denominator: int, streams: int, first: NDArray[np.int64]) -> None:
-        self._start, self._numerator, self._denominator, self._streams, self._first = start, numerator, denominator, streams, first
-
-    def __call__(self, stream: NDArray[np.int64], seq: NDArray[np.int64]) -> NDArray[np.int64]:
-        number = (stream + (seq - self._first[stream]) * self._streams) * self._denominator
-        seconds, rest = np.divmod(number, self._numerator)
-        times: NDArray[np.int64] = self._start + seconds * 1_000_000_000 + rest * 1_000_000_000 // self._numerator
-        return times
+        if self._bounds:
+            latency = columns["received"] - columns["intended"]
+            self.counts.over = [n + int(np.count_nonzero(latency > bound)) for n, bound in zip(self.counts.over, self._bounds, strict=True)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Progress:
     """One worker's counts in the current phase; ``sending`` until all its messages are handed over or dropped.
 
-    :param repeats: how many of the received copies may be second ones.
+    :param repeats: how many of the received copies may be second ones. :param over: how many took longer than each bound that is watched.
     """
 
     phase: str
@@ -25,3 +25,5 @@ class Progress:
     in_flight: int
     send_delay_p99: int | None
     blocked: bool
+    over: tuple[int, ...] = ()
+    workload: str = ""

@@ -2,62 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.errors import BrokenRun, GeneratorLimited, TargetError
-from pytest_loadtest.fleet.drain import Drain
+from pytest_loadtest.changes import CHANGE_IN, Change
+from pytest_loadtest.errors import BrokenRun, GeneratorLimited, UsageError
 from pytest_loadtest.fleet.folders import run_folder, session_folder
+from pytest_loadtest.fleet.orders import PhaseOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    import pytest
-
-    from pytest_loadtest.brokers._base import Broker
-    from pytest_loadtest.drivers._base import DriverFacts
-    from pytest_loadtest.fleet.coordinator import Run
-    from pytest_loadtest.fleet.orders import Done, Order, Outcome, Request
+    from pytest_loadtest.fleet.coordinator import Coordinator, Run
+    from pytest_loadtest.fleet.lanes import Lane
+    from pytest_loadtest.fleet.options import Options
+    from pytest_loadtest.fleet.orders import Done, Order, Outcome, Part, Request
+    from pytest_loadtest.fleet.scripts import Next, Script
     from pytest_loadtest.fleet.targets import Targets
+    from pytest_loadtest.fleet.watches import Watch
     from pytest_loadtest.live import LiveLine
     from pytest_loadtest.pipeline.session import SparkHost
     from pytest_loadtest.plan import Plan
 
 START_IN = 200_000_000  # ns from the decision to start until the first message is due: all workers must have heard of it
-_VERSION = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What the command line says about load."""
-
-    results: Path
-    scale: float | str | None
-    duration: int | None
-    force: bool
-    broker: str
-    target: str | None
-    admin: str | None
-    spark_master: str | None
-    spark_remote: str | None
-    spark_conf: dict[str, str]
-
-    @classmethod
-    def of(cls, config: pytest.Config) -> Options:
-        """:raises pytest.UsageError: an option says something it cannot."""
-        from pytest_loadtest.fleet.options import duration, scale, spark_conf
-
-        option = config.option
-        return cls(
-            results=Path(config.rootpath, config.getini("load_results")), scale=scale(option.load_scale),
-            duration=duration(option.load_duration),
-            force=option.load_force, broker=option.load_broker, target=option.load_target, admin=option.load_admin_url,
-            spark_master=option.load_spark_master, spark_remote=option.load_spark_remote, spark_conf=spark_conf(option.load_spark_conf),
-        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -65,29 +34,14 @@ class RunState:
     """What the conductor knows of one run."""
 
     request: Request
-    plan: Plan
-    folder: Path
     name: str
-    nonce: int
-    broker: Broker | None = None
-    facts: DriverFacts | None = None
-    start: int = 0
-    started: float | None = None
+    lanes: list[Lane]
+    scripts: list[Script]
+    watches: dict[str, Watch] = field(default_factory=dict)
 
-
-def _with_differences(facts: DriverFacts | None, done: Mapping[str, Done]) -> DriverFacts | None:
-    """The lead's facts as they were before the load, and beside them what became different on a worker: connections lost, for one."""
-    if facts is None:
-        return None
-    applied = dict(facts.applied)
-    for worker, said in done.items():
-        if said.facts is not None:
-            applied |= {f"{key} ({worker})": value for key, value in said.facts.applied.items() if facts.applied.get(key) != value}
-    return replace(facts, applied=applied)
-
-
-def _name(state: RunState) -> str:
-    return state.broker.facts.describe() if state.broker is not None else state.request.profile.driver.name
+    def lane(self, workload: str) -> Lane:
+        """The workload of that name."""
+        return next(lane for lane in self.lanes if lane.name == workload)
 
 
 class Conductor:
@@ -99,6 +53,7 @@ class Conductor:
         self._spark: SparkHost | None = None
         self._targets: Targets | None = None
         self.documents: list[dict[str, Any]] = []
+        self.coordinator: Coordinator | None = None
 
     # --- meetings
 
@@ -107,123 +62,165 @@ class Conductor:
         if name == "order":
             return self._order(run, payloads[0])
         if name == "prepared":
-            run.facts.facts = payloads[0]
-        elif name.startswith("start "):
-            return [self._start(run, payloads[0])] * len(payloads)
+            for lane, facts in zip(run.facts.lanes, payloads[0], strict=True):
+                lane.facts = facts
+        elif name.startswith("next "):
+            return [self._next(run, payloads)] * len(payloads)
         elif name == "closed":
-            self._still_there(run, payloads)
+            self._closed(run, payloads)
         elif name == "judged":
             return [self._judge(run)] + [None] * (len(payloads) - 1)
         return [None] * len(payloads)
 
-    def _order(self, run: Run, request: Request) -> Sequence[Order]:
-        from pytest_loadtest.drivers._base import TargetAddress
-        from pytest_loadtest.fleet.orders import Order
+    def _order(self, run: Run, request: Request) -> Sequence[Sequence[Order]]:
+        from pytest_loadtest.fleet.scripts import aligned
 
         self._say(f"{request.nodeid}: planning, having a target, warming Spark")
-        plan = self._plan(request, len(run.members))
-        state = run.facts = RunState(
-            request=request, plan=plan, nonce=secrets.randbits(32), name=secrets.token_hex(4),
-            folder=run_folder(self._session, request.nodeid, request.attempt, request.profile.name),
-        )  # fmt: skip
-        self._gate(plan)
+        plans = [self._plan(request, part, len(run.members)) for part in request.parts]
+        name = secrets.token_hex(4)
+        lanes = [self._lane(run, request, part, plan, name) for part, plan in zip(request.parts, plans, strict=True)]
+        run.facts = RunState(request=request, name=name, lanes=lanes, scripts=[])
+        self._gate(request, plans)
         if self._spark is None:
             self._spark = self._make_spark()
         self._spark.warm()
-        broker = state.broker = self._have_targets().get(request)
-        address = TargetAddress(url=broker.facts.url, admin_url=broker.facts.admin_url)
-        return [
-            Order(
-                run=state.name, nonce=state.nonce, worker=worker, profile=request.profile, payload_file=request.payload_file,
-                assignment=plan.assignments[rank], phases=plan.phases, topics=plan.topology.topic_specs(), target=address,
-                folder=state.folder, ordered=request.profile.ordered,
-            )
-            for rank, worker in enumerate(run.members)
-        ]  # fmt: skip
+        for lane in lanes:
+            lane.broker = self._have_targets().get(request, lane.part.profile)
+        run.facts.scripts = aligned([self._script(lane) for lane in lanes])
+        return [[lane.order(worker, rank) for lane in lanes] for rank, worker in enumerate(run.members)]
 
-    def _plan(self, request: Request, workers: int) -> Plan:
+    def _lane(self, run: Run, request: Request, part: Part, plan: Plan, name: str) -> Lane:
+        from pytest_loadtest.fleet.lanes import Lane
+
+        workload = part.profile.name if len(request.parts) > 1 else ""
+        return Lane(
+            name=workload, part=part, plan=plan, root=run_folder(self._session, request.nodeid, request.attempt, part.profile.name).parent,
+            nonce=secrets.randbits(32), test=request.nodeid, source=request.source,
+            run=f"{name}-{len(workload) and request.parts.index(part)}" if workload else name, workers=tuple(run.members),
+        )  # fmt: skip
+
+    def _script(self, lane: Lane) -> Script:
+        from pytest_loadtest.fleet.scripts import PlannedScript, SearchScript
+
+        if lane.plan.search is None:
+            return PlannedScript(lane)
+        return SearchScript(lane, lambda: self._judge_folder(lane), self._say)
+
+    def _judge_folder(self, lane: Lane) -> tuple[Outcome, dict[str, Any]]:
+        from pytest_loadtest.fleet.judge import judge
+
+        assert self._spark is not None
+        assert lane.folder is not None
+        return judge(self._spark.session(), lane.folder)
+
+    def _plan(self, request: Request, part: Part, workers: int) -> Plan:
         from pytest_loadtest.fleet.machine import costs, machine
         from pytest_loadtest.fleet.targets import here
         from pytest_loadtest.plan import make_plan, profile_cost_key, profile_pool
 
-        profile = request.profile
-        broker_here = here(request, self._options)
-        pool = profile_pool(profile, request.payload_file)
+        profile = part.profile
         return make_plan(
-            profile, pool, workers=workers, cost=costs()[profile_cost_key(profile)], machine=machine(), broker_here=broker_here,
-            scale=self._options.scale, duration_cap=self._options.duration,
+            profile, profile_pool(profile, part.payload_file), workers=workers, cost=costs()[profile_cost_key(profile)], machine=machine(),
+            broker_here=here(request, profile, self._options), scale=self._options.scale, duration_cap=self._options.duration,
         )  # fmt: skip
 
-    def _gate(self, plan: Plan) -> None:
+    def _gate(self, request: Request, plans: Sequence[Plan]) -> None:
         from pytest_loadtest.fleet.machine import machine
+        from pytest_loadtest.plan import beyond
 
-        reasons = plan.beyond(machine())
+        reasons = beyond(plans, machine())
         if reasons and not self._options.force:
             text = "\n".join(f"  {reason}" for reason in reasons)
             raise GeneratorLimited(
-                f"load run of profile {plan.profile.name}: generator-limited before any load: this machine cannot carry the plan\n{text}\n"
+                f"load run of profile {request.profile.name}: generator-limited before any load: this machine cannot carry the plan\n"
+                f"{text}\n"
                 "  use --load-scale auto (--load-plan shows the whole plan), more workers or machines, or --load-force to try it anyway"
             )
 
-    def _start(self, run: Run, number: int) -> int:
+    def _next(self, run: Run, said: Sequence[Any]) -> Sequence[PhaseOrder | None] | None:
         state: RunState = run.facts
-        phase = state.plan.phases[number]
-        profile, topology = state.request.profile, state.plan.topology
-        run.drain = Drain(phase.name, len(run.members), topology.subscriptions, profile.drain_timeout)
+        for i, lane in enumerate(state.lanes):
+            done = [worker[i] for worker in said if worker is not None and worker[i] is not None]
+            if done:
+                lane.check_broker()
+                watch = state.watches.get(lane.name)
+                lane.done(done, () if watch is None else watch.spans)
+        following = [script.next() for script in state.scripts]
+        if not any(following):
+            return None
+        state.watches = {}
         start = time.monotonic_ns() + START_IN
-        if phase.recorded:
-            state.start, state.started = start, time.time() + START_IN / 1e9
-            self._write(state, "run.json", self._run_document(run))
-        return start
+        return [self._begin(run, lane, one, start) for lane, one in zip(state.lanes, following, strict=True)]
 
-    def _run_document(self, run: Run) -> dict[str, Any]:
-        state: RunState = run.facts
-        plan, profile = state.plan, state.request.profile
-        phase, topology = plan.measure, plan.topology
-        return {
-            "version": _VERSION, "run": state.name, "nonce": state.nonce, "workers": run.members, "start": state.start,
-            "duration": phase.duration,
-            "rate": plan.rate, "topics": topology.topics, "subscriptions": topology.subscriptions, "ordered": profile.ordered,
-            "publish_acks": profile.publish_acks, "buckets": list(plan.bucket_names),
-            "streams": {
-                "count": topology.streams, "topics": [spec.topic.index for spec in topology.producer_specs()], "first": list(phase.first),
-                "end": [first + count for first, count in zip(phase.first, phase.count, strict=True)],
-            },
-            "started": state.started, "seed": profile.seed, "scale": None if plan.scale is None else plan.scale.factor,
-            "test": state.request.nodeid, "profile": profile.document(), "facts": self._facts(state),
-        }  # fmt: skip
+    def _begin(self, run: Run, lane: Lane, following: Next | None, start: int) -> PhaseOrder | None:
+        if following is None:
+            return None
+        drain = lane.begin(following.phase, following.folder, start)
+        if following.watch is not None:
+            run.facts.watches[lane.name] = following.watch
+        run.progress.pop(lane.name, None)
+        run.drains[lane.name] = drain
+        assert lane.phase is not None
+        return PhaseOrder(phase=lane.phase, start=start, folder=lane.folder)
 
-    def _still_there(self, run: Run, done: Sequence[Done]) -> None:
+    def _closed(self, run: Run, done: Sequence[Sequence[Done]]) -> None:
         state: RunState = run.facts
-        self._check_broker(state)
-        gone = [f"worker {worker}: {said.disconnected}" for worker, said in zip(run.members, done, strict=True) if said.disconnected]
-        if gone:
-            raise TargetError(f"the target {_name(state)} went away and was not back when the drain ended: {'; '.join(gone)}")
-        state.facts = _with_differences(state.facts, dict(zip(run.members, done, strict=True)))
-        # from here on the samples can be aggregated again and judged; a run that was given up earlier stays one, whatever its samples say
-        self._write(state, "run.json", {**self._run_document(run), "ended": True})
+        for i, lane in enumerate(state.lanes):
+            lane.check_broker()
+            lane.differ({worker: said[i].facts for worker, said in zip(run.members, done, strict=True)})
+            if lane.folder is not None:
+                lane.write(ended=True)
 
     def check(self, run: Run) -> None:
         """:raises TargetError: the target is gone."""
         if run.facts is not None:
-            self._check_broker(run.facts)
-
-    def _check_broker(self, state: RunState) -> None:
-        failure = state.broker.failure() if state.broker is not None else None
-        if failure:
-            raise TargetError(f"the target {_name(state)} went away: {failure}")
+            for lane in run.facts.lanes:
+                lane.check_broker()
 
     def gave_up(self, run: Run, error: Exception) -> None:
         """A broken run has results too: what it was, and why it says nothing."""
         from pytest_loadtest.fleet.judge import broken
 
         if isinstance(run.facts, RunState) and isinstance(error, BrokenRun):
-            self.documents.append(broken(self._run_document(run), run.facts.folder, error))
+            for lane in run.facts.lanes:
+                self.documents.append(broken(lane.document(), lane.folder or lane.root / "measure", error))
 
-    def show(self, run: Run) -> None:
-        """Hand new progress to whoever shows it."""
-        if self._live is not None and run.facts is not None:
-            self._live.show(run.facts.request.nodeid, run.facts.plan, list(run.progress.values()))
+    # --- while load runs
+
+    def progressed(self, run: Run, workload: str) -> None:
+        """New progress: show it, and let whoever watches the phase act on it."""
+        state: RunState = run.facts
+        lane, progress = state.lane(workload), list(run.progress[workload].values())
+        mine = [p for p in progress if lane.phase is not None and p.phase == lane.phase.name]
+        if self._live is not None and lane.phase is not None and mine:
+            self._live.show(lane.part.profile.name, lane.phase, mine)
+        watch = state.watches.get(workload)
+        if watch is not None and len(mine) == len(run.members):
+            change = watch.look(mine, time.monotonic_ns() - lane.start)
+            if change is not None:
+                self._change(run, lane, change)
+
+    def _change(self, run: Run, lane: Lane, change: Change) -> None:
+        assert self.coordinator is not None
+        assert lane.phase is not None
+        lane.change(change)
+        self.coordinator.change(run, lane.name, lane.phase.name, change)
+
+    def command(self, run: Run, kind: str, argument: Any) -> Any:
+        """What the test's body wants: a change, at an instant that it is told (ns after the phase's start)."""
+        state: RunState = run.facts
+        lane = state.lanes[0]
+        if len(state.lanes) > 1:
+            raise UsageError("several workloads run together: what the body changes would not say which; give each a test of its own")
+        if lane.phase is None or lane.folder is None or lane.ends is not None or not run.drains:
+            raise UsageError("nothing is measured just now: begin the load first, and change it before its end")
+        if lane.phase.stages and kind in ("rate", "distribution"):
+            raise UsageError("the profile's stages say what changes when: leave them out to change things from the test's body")
+        at = max(time.monotonic_ns() - lane.start, 0) + CHANGE_IN
+        if kind != "end" and at >= lane.duration:
+            raise UsageError("the measured phase ends before the change could be agreed: make testDuration longer")
+        self._change(run, lane, Change(at=min(at, lane.duration), **({"end": True} if kind == "end" else {kind: argument})))
+        return at
 
     def _say(self, text: str) -> None:
         if self._live is not None:
@@ -232,29 +229,26 @@ class Conductor:
     # --- verdict
 
     def _judge(self, run: Run) -> Outcome:
-        from pytest_loadtest.fleet.judge import judge
+        from pytest_loadtest.fleet import judge
 
         state: RunState = run.facts
         assert self._spark is not None
         self._say(f"{state.request.nodeid}: aggregating samples")
-        outcome, document = judge(self._spark.session(), state.folder)
-        self.documents.append(document)
-        return outcome
+        session = self._spark.session()
+        judged = [judge.finish(session, lane, script) for lane, script in zip(state.lanes, state.scripts, strict=True)]
+        self.documents += [document for _, document in judged]
+        self._export([document for _, document in judged])
+        if len(judged) == 1:
+            return judged[0][0]
+        return judge.together(state.request.profile.name, [outcome for outcome, _ in judged])
 
-    def _facts(self, state: RunState) -> dict[str, Any]:
-        from pytest_loadtest.fleet.judge import broker_document, driver_document
-        from pytest_loadtest.fleet.machine import describe, versions
+    def _export(self, documents: Sequence[dict[str, Any]]) -> None:
+        if self._options.omb_json is None:
+            return
+        from pytest_loadtest.report import omb
 
-        return {
-            "plan": state.plan.document, "scaling": {} if state.plan.scale is None else dict(state.plan.scale.changes),
-            "broker": broker_document(state.broker.facts) if state.broker else {}, "driver": driver_document(state.facts),
-            "versions": versions(), "machine": describe(),
-            "source": state.request.source,
-        }  # fmt: skip
-
-    def _write(self, state: RunState, name: str, document: dict[str, Any]) -> None:
-        state.folder.mkdir(parents=True, exist_ok=True)
-        (state.folder / name).write_text(json.dumps(document, indent=1), encoding="utf-8")
+        for document in documents:
+            omb.write(document, self._options.omb_json)
 
     # --- what a session has once
 
@@ -283,13 +277,15 @@ class Conductor:
             close()
 
     def plan_lines(self, request: Request, workers: int) -> list[str]:
-        """The plan of one test as lines.
+        """The plan of one test as lines, workload by workload.
 
         :raises UsageError: it cannot be planned.
         """
         from pytest_loadtest.drivers import planned_facts
         from pytest_loadtest.fleet.machine import machine
+        from pytest_loadtest.plan import beyond
         from pytest_loadtest.report.plan import lines
 
-        plan = self._plan(request, workers)
-        return lines(plan, machine(), planned_facts(request.profile.driver))
+        plans = [self._plan(request, part, workers) for part in request.parts]
+        found = [line for plan in plans for line in lines(plan, planned_facts(plan.profile.driver), machine())]
+        return found + [f"{'BEYOND':<12} {reason}" for reason in beyond(plans, machine())]

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pytest_loadtest.errors import NoData, WorkerError
+from pytest_loadtest.errors import LoadtestError, NoData, WorkerError
 from pytest_loadtest.fleet.link import Key, Message, portable
 
 if TYPE_CHECKING:
+    from pytest_loadtest.changes import Change
     from pytest_loadtest.engine.progress import Progress
     from pytest_loadtest.fleet.drain import Drain
 
@@ -44,9 +45,11 @@ class Run:
     members: list[str] = field(default_factory=list)
     meetings: dict[str, dict[str, Any]] = field(default_factory=dict)
     meeting_since: int | None = None
-    progress: dict[str, Progress] = field(default_factory=dict)
+    progress: dict[str, dict[str, Progress]] = field(default_factory=dict)
+    """By workload, then by worker."""
     heard: dict[str, int] = field(default_factory=dict)
-    drain: Drain | None = None
+    drains: dict[str, Drain] = field(default_factory=dict)
+    """By workload: those that drive load just now."""
     error: Exception | None = None
     over: bool = False
     facts: Any = None
@@ -61,8 +64,11 @@ class Conducting(Protocol):
     def check(self, run: Run) -> None:
         """Once a second while load runs. :raises BrokenRun: the target is gone."""
 
-    def show(self, run: Run) -> None:
-        """New progress is there to be shown."""
+    def progressed(self, run: Run, workload: str) -> None:
+        """New progress is there, to be shown and acted upon."""
+
+    def command(self, run: Run, kind: str, argument: Any) -> Any:
+        """The test's body wants something: what to answer. :raises UsageError: it cannot be."""
 
     def gave_up(self, run: Run, error: Exception) -> None:
         """The run is broken; nothing more comes of it."""
@@ -126,6 +132,8 @@ class Coordinator:
                 self._meet(run, worker, *payload)
             elif name == "progress":
                 self._progress(run, worker, payload)
+            elif name == "command":
+                self._command(run, worker, *payload)
             elif name == "failed":
                 self.abort(run, _blame(worker, payload))
             elif name == "finished":
@@ -166,7 +174,7 @@ class Coordinator:
         meeting[worker] = payload
         if set(run.members) <= set(meeting):
             run.meeting_since = None
-            run.drain = None
+            run.drains.clear()
             payloads = [meeting[member] for member in run.members]
             # a daemon: on Ctrl-C nobody waits for a broker that is just starting; its watchdog ends it with this process
             threading.Thread(target=self._work, args=(run, name, payloads), name=f"loadtest-{name}", daemon=True).start()
@@ -185,18 +193,36 @@ class Coordinator:
                     self._send(worker, ("pass", run.key, (name, answer)))
 
     def _progress(self, run: Run, worker: str, progress: Progress) -> None:
-        run.progress[worker] = progress
-        self._conductor.show(run)
-        if run.drain is not None and run.drain.over(run.progress, self._clock()):
-            for member in run.members:
-                self._send(member, ("end", run.key, run.drain.phase))
-            run.drain = None
+        workload = progress.workload
+        run.progress.setdefault(workload, {})[worker] = progress
+        self._conductor.progressed(run, workload)
+        drain = run.drains.get(workload)
+        if drain is not None and drain.over(run.progress[workload], self._clock()):
+            self._tell(run, "end", (workload, drain.phase))
+            del run.drains[workload]
+
+    def _tell(self, run: Run, name: str, payload: Any) -> None:
+        for member in run.members:
+            self._send(member, (name, run.key, payload))
+
+    def change(self, run: Run, workload: str, phase: str, change: Change) -> None:
+        """Let all workers of the run change something at one instant."""
+        with self.lock:
+            self._tell(run, "change", ((workload, phase), change))
+
+    def _command(self, run: Run, worker: str, kind: str, argument: Any) -> None:
+        try:
+            answer = self._conductor.command(run, kind, argument)
+        except Exception as error:  # the body waits for an answer
+            answer = error if isinstance(error, LoadtestError) else portable(error)
+        self._send(worker, ("answer", run.key, answer))
 
     def abort(self, run: Run, error: Exception) -> None:
         """Give the run up; the first error is the cause."""
         if run.error is not None or run.over:
             return
-        run.error, run.drain, run.meeting_since = error, None, None
+        run.error, run.meeting_since = error, None
+        run.drains.clear()
         for member in run.members:
             self._send(member, ("abort", run.key, error))
         self._conductor.gave_up(run, error)
@@ -208,7 +234,8 @@ class Coordinator:
                 self.abort(run, error)
 
     def _finish(self, run: Run) -> None:
-        run.over, run.drain, run.meeting_since = True, None, None
+        run.over, run.meeting_since = True, None
+        run.drains.clear()
         for member in run.members:
             self._send(member, ("release", run.key, None))
 
@@ -237,7 +264,7 @@ class Coordinator:
             name, meeting = list(run.meetings.items())[-1]
             missing = ", ".join(sorted(set(run.members) - set(meeting)))
             raise WorkerError(f"{missing} did not reach {name!r} within {MEETING_TIMEOUT} s")
-        if run.drain is not None:
+        if run.drains:
             silent = [w for w in run.members if now - run.heard[w] > SILENCE_TIMEOUT * 1_000_000_000]
             if silent:
                 raise WorkerError(f"{', '.join(silent)} said nothing for {SILENCE_TIMEOUT} s while driving load")

@@ -11,36 +11,110 @@ from pytest_loadtest import profile as profiles
 from pytest_loadtest import slo
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited, NoData
 from pytest_loadtest.fleet.orders import Outcome
+from pytest_loadtest.fleet.scripts import PlannedScript, SearchScript
+from pytest_loadtest.measurements import Backlog
+from pytest_loadtest.objectives import parse as objectives_of
 from pytest_loadtest.pipeline.aggregate import aggregate
 from pytest_loadtest.report import document, hdr, junit
 from pytest_loadtest.result import Load
+from pytest_loadtest.result import together as combine
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from pytest_loadtest.brokers._base import BrokerFacts
     from pytest_loadtest.drivers._base import DriverFacts
+    from pytest_loadtest.fleet.lanes import Lane
+    from pytest_loadtest.fleet.scripts import Script
+    from pytest_loadtest.fleet.watches import BacklogWatch
     from pytest_loadtest.measurements import Measurements
+    from pytest_loadtest.profile import Profile
+    from pytest_loadtest.search import Peak
 
 
-def judge(spark: SparkSession, folder: Path) -> tuple[Outcome, dict[str, Any]]:
+def judge(
+    spark: SparkSession, folder: Path, *, backlog: BacklogWatch | None = None, peak: Peak | None = None
+) -> tuple[Outcome, dict[str, Any]]:
     """Aggregate the samples in ``folder``, judge them by the profile kept in its ``run.json``, write results beside them.
 
+    :param backlog: what was seen while one was built and drained. :param peak: what the search of which this is the best step found.
     :returns: what the test gets, and the results document.
     :raises NoData: samples are missing or do not agree with what the workers say they wrote.
     """
     run = read_run(folder)
     profile = profiles.from_document(run["profile"])
-    measurements = aggregate(spark, folder)
-    objectives = slo.scale(profile.objectives, run["scale"] or 1.0)
-    verdict = slo.evaluate(objectives, measurements, profile.generator)
-    results = document.build(_facts(run, folder), verdict, measurements)
+    factor, measurements = run["scale"] or 1.0, aggregate(spark, folder)
+    verdict = slo.evaluate(slo.scale(profile.objectives, factor), measurements, profile.generator)
+    named = _stages(spark, folder, run, factor, profile) if run.get("stages") else ()
+    built = None if backlog is None else _backlog(backlog, {name: measured for name, measured, _ in named})
+    shown = () if backlog is not None else named
+    results = document.build(
+        _facts(run, folder),
+        verdict,
+        measurements,
+        stages=[(name, verdict, measured) for name, measured, verdict in shown],
+        peak=peak,
+        backlog=built,
+    )
     (folder / "results.json").write_text(document.dumps(results), encoding="utf-8")
     hdr.write_log(folder / "latency.hlog", measurements, run["started"])
-    load = _load(run, profile.name, measurements, verdict)
+    parts = tuple(Load(profile_name=profile.name, measurements=m, verdict=v, scale=run["scale"], name=name) for name, m, v in shown)
+    load = Load(
+        profile_name=profile.name, measurements=measurements, verdict=verdict, scale=run["scale"], name=run.get("workload") or "",
+        stages=parts, peak=peak, backlog=built,
+    )  # fmt: skip
     return Outcome(load=load, properties=tuple(junit.properties(results))), results
+
+
+def _stages(
+    spark: SparkSession, folder: Path, run: dict[str, Any], factor: float, profile: Profile
+) -> tuple[tuple[str, Measurements, slo.Verdict], ...]:
+    """Each stage with its measurements, judged by what it says itself: the implicit objectives are the whole run's."""
+    from pytest_loadtest.pipeline.aggregate import aggregate_stages
+
+    asked = {stage["name"]: stage.get("slo") or {} for stage in run["stages"]}
+    found = []
+    for name, measured in aggregate_stages(spark, folder):
+        objectives = slo.explicit(slo.scale(objectives_of(asked[name]), factor))
+        verdict = slo.evaluate(objectives, measured, profile.generator) if objectives else slo.Verdict(outcome=slo.Outcome.MET, findings=())
+        found.append((name, measured, verdict))
+    return tuple(found)
+
+
+def _backlog(watch: BacklogWatch, windows: dict[str, Measurements]) -> Backlog | None:
+    """What was seen of a backlog; the publish latency is that of the messages due while it was drained."""
+    if watch.built is None or watch.over is None:
+        return None
+    drain, during = watch.over - watch.built, windows.get("drain")
+    return Backlog(
+        size_messages=watch.messages, size_bytes=round(watch.messages * watch.mean_size), build=watch.built, drain=drain,
+        drained=watch.drained, drain_rate=watch.received / (drain / 1e9), publish_during_drain=None if during is None else during.publish,
+    )  # fmt: skip
+
+
+def finish(spark: SparkSession, lane: Lane, script: Script) -> tuple[Outcome, dict[str, Any]]:
+    """The result of one workload whose script has ended.
+
+    :raises NoData: there is none.
+    """
+    if isinstance(script, SearchScript):
+        best, folder = script.best or script.last, script.best_folder or lane.folder
+        if best is None or folder is None:
+            raise NoData("the search had no step that could be judged")
+        return judge(spark, folder, peak=script.peak())
+    assert lane.folder is not None
+    return judge(spark, lane.folder, backlog=script.backlog if isinstance(script, PlannedScript) else None)
+
+
+def together(name: str, outcomes: Sequence[Outcome]) -> Outcome:
+    """Several workloads as one result."""
+    loads = [outcome.load for outcome in outcomes]
+    properties = [(f"{key}.{load.name}", value) for load, outcome in zip(loads, outcomes, strict=True) for key, value in outcome.properties]
+    whole = combine(name, loads, loads[0].scale)
+    return Outcome(load=whole, properties=(("load.outcome", whole.outcome.value), *properties))
 
 
 def broken(run: dict[str, Any], folder: Path, error: BrokenRun) -> dict[str, Any]:
@@ -65,14 +139,10 @@ def read_run(folder: Path) -> dict[str, Any]:
     return run
 
 
-def _load(run: dict[str, Any], name: str, measurements: Measurements, verdict: slo.Verdict) -> Load:
-    return Load(profile_name=name, measurements=measurements, verdict=verdict, scale=run["scale"])
-
-
 def _facts(run: dict[str, Any], folder: Path) -> document.RunFacts:
     facts = run["facts"]
     return document.RunFacts(
-        test=run["test"], profile_name=run["profile"]["name"], profile=run["profile"], seed=run["seed"],
+        test=run["test"], workload=run.get("workload") or "", profile_name=run["profile"]["name"], profile=run["profile"], seed=run["seed"],
         started=run["started"] and datetime.fromtimestamp(run["started"], UTC).isoformat(timespec="milliseconds"), results=str(folder),
         scale=run["scale"],
         scaling=facts["scaling"], plan=facts["plan"], broker=facts["broker"], driver=facts["driver"], versions=facts["versions"],

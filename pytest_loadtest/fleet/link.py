@@ -6,14 +6,17 @@ A message is ``(name, key, payload)``; ``key`` is ``(item, attempt)``, so that n
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import BrokenRun, NoData, UsageError
 
 if TYPE_CHECKING:
+    from pytest_loadtest.changes import Change
     from pytest_loadtest.engine.progress import Progress
 
+Phase = tuple[str, str]  # workload and phase
 Key = tuple[int, int]
 Message = tuple[str, Key | None, Any]
 
@@ -30,8 +33,11 @@ class Link:
 
     def __init__(self, send: Callable[[Message], None], inbox: queue.SimpleQueue[Message], key: Key) -> None:
         self._send, self._inbox, self.key = send, inbox, key
-        self._ended: str | None = None
-        self._phase: str | None = None
+        self._ended: set[Phase] = set()
+        self._changes: dict[Phase, list[Change]] = {}
+        self.answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.measured_since: int | None = None
+        """When the first message of the measured phase is due, ns; None until that is known."""
 
     def meet(self, name: str, payload: Any = None, *, idle: Callable[[], None] | None = None) -> Any:
         """Wait until every worker of the run is here; return what the controller has for this one.
@@ -51,17 +57,23 @@ class Link:
             if what == "pass" and arg[0] == name:
                 return arg[1]
 
-    def begin(self, phase: str) -> None:
-        """The messages of this phase begin: :meth:`ended` speaks of it from now on."""
-        self._phase = phase
+    def lane(self, workload: str, phase: str) -> Lane:
+        """The engine's line for one phase of one workload."""
+        return Lane(self, (workload, phase))
 
-    def ended(self) -> bool:
+    def ended(self, phase: Phase) -> bool:
         """Whether the controller has ended the phase."""
         while not self._inbox.empty():
-            what, arg = self._take(self._inbox.get())
-            if what == "end":
-                self._ended = arg
-        return self._ended == self._phase
+            self._take(self._inbox.get())
+        return phase in self._ended
+
+    def changes(self, phase: Phase) -> Sequence[Change]:
+        """What is to change in the phase, each told once."""
+        return self._changes.pop(phase, ())
+
+    def command(self, kind: str, argument: Any = None) -> None:
+        """The test's body wants something of the running load; what comes of it is in :attr:`answers`."""
+        self._send(("command", self.key, (kind, argument)))
 
     def report(self, progress: Progress) -> None:
         """How the phase goes on this worker."""
@@ -81,7 +93,32 @@ class Link:
             raise arg
         if name == "release":
             raise Released
+        if name == "end":
+            self._ended.add(arg)
+        elif name == "change":
+            self._changes.setdefault(arg[0], []).append(arg[1])
+        elif name == "answer":
+            self.answers.put(arg)
         return name, arg
+
+
+class Lane:
+    """One workload's part of a link while a phase runs: what the engine asks and tells."""
+
+    def __init__(self, link: Link, phase: Phase) -> None:
+        self._link, self._phase = link, phase
+
+    def ended(self) -> bool:
+        """Whether the controller has ended the phase."""
+        return self._link.ended(self._phase)
+
+    def changes(self) -> Sequence[Change]:
+        """What is to change, each told once."""
+        return self._link.changes(self._phase)
+
+    def report(self, progress: Progress) -> None:
+        """How it goes."""
+        self._link.report(replace(progress, workload=self._phase[0]))
 
 
 def portable(error: BaseException) -> Exception:

@@ -10,7 +10,9 @@ from pytest_loadtest.fleet.coordinator import Coordinator
 from pytest_loadtest.fleet.link import Key, Link, Message
 
 if TYPE_CHECKING:
-    from pytest_loadtest.fleet.coordinator import Conducting
+    from collections.abc import Callable
+
+    from pytest_loadtest.fleet.conductor import Conductor
     from pytest_loadtest.fleet.orders import Outcome, Request
 
 WORKER = "main"
@@ -19,14 +21,17 @@ WORKER = "main"
 class LocalFleet:
     """Runs load in the calling thread."""
 
-    def __init__(self, conductor: Conducting) -> None:
+    def __init__(self, conductor: Conductor) -> None:
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.coordinator = Coordinator(conductor, lambda _, message: self._inbox.put(message), time.monotonic_ns, lambda: None)
         self.coordinator.join(WORKER)
+        conductor.coordinator = self.coordinator
         self._runs = 0
 
-    def run(self, request: Request) -> Outcome:
+    def run(self, request: Request, taking: Callable[[Link], None] | None = None) -> Outcome:
         """Drive the load that a test asks for and return what it says of the target.
+
+        :param taking: gets this worker's line once there is one.
 
         :raises BrokenRun, UsageError: see :func:`take_part`.
         """
@@ -38,6 +43,8 @@ class LocalFleet:
         self.coordinator.receive(WORKER, ("arrive", key, None))
         self._inbox.get()  # the role: the lead, of course
         link = Link(lambda message: self.coordinator.receive(WORKER, message), self._inbox, key)
+        if taking is not None:
+            taking(link)
         try:
             outcome = take_part(link, request, lead=True)
             assert outcome is not None

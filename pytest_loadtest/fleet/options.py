@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+
 import pytest
 
 from pytest_loadtest.quantities import parse_duration
@@ -48,3 +51,37 @@ def spark_conf(pairs: list[str]) -> dict[str, str]:
     if wrong:
         raise pytest.UsageError(f"--load-spark-conf {wrong[0]}: write KEY=VALUE")
     return dict(pair.split("=", 1) for pair in pairs)
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line says about load."""
+
+    results: Path
+    scale: float | str | None
+    duration: int | None
+    force: bool
+    driver: Path | None
+    omb_json: Path | None
+    broker: str
+    target: str | None
+    admin: str | None
+    spark_master: str | None
+    spark_remote: str | None
+    spark_conf: dict[str, str]
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> Options:
+        """:raises pytest.UsageError: an option says something it cannot."""
+        option = config.option
+        return cls(
+            results=Path(config.rootpath, config.getini("load_results")), scale=scale(option.load_scale),
+            duration=duration(option.load_duration),
+            force=option.load_force, driver=_path(option.load_driver), omb_json=_path(option.load_omb_json), broker=option.load_broker,
+            target=option.load_target, admin=option.load_admin_url,
+            spark_master=option.load_spark_master, spark_remote=option.load_spark_remote, spark_conf=spark_conf(option.load_spark_conf),
+        )  # fmt: skip

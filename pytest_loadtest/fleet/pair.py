@@ -18,9 +18,9 @@ from pytest_loadtest.drivers._base import TargetAddress
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet.coordinator import Coordinator
 from pytest_loadtest.fleet.drain import Drain
-from pytest_loadtest.fleet.link import Key, Link, Message
+from pytest_loadtest.fleet.link import Key, Lane, Link, Message
 from pytest_loadtest.fleet.member import take_part
-from pytest_loadtest.fleet.orders import Order
+from pytest_loadtest.fleet.orders import Order, PhaseOrder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.brokers._base import Broker
     from pytest_loadtest.fleet.coordinator import Run
-    from pytest_loadtest.plan import Phase, Plan
+    from pytest_loadtest.phases import Phase
+    from pytest_loadtest.plan import Plan
 
 SENDER, RECEIVER = WORKERS = ("sender", "receiver")  # ranks 0 and 1: where a plan of one producer and one consumer puts them
 START_IN = 100_000_000  # ns from the decision to start until the first message is due
@@ -83,7 +84,7 @@ class Pair:
         run, sender, receiver = self._coordinator.runs.get(key), spent.get(SENDER), spent.get(RECEIVER)
         if run is None or run.error is not None or sender is None or receiver is None:
             raise (run and run.error) or NoData("a process that drove load ended")
-        sent, received = run.progress[SENDER].sent, run.progress[RECEIVER].received
+        sent, received = run.progress[""][SENDER].sent, run.progress[""][RECEIVER].received
         if received < plan.measure.total / 2:
             raise NoData(f"{received} of {plan.measure.total} messages arrived")
         return Spent(sent=sent, received=received, sender=sender, receiver=receiver, broker=self._broker_spent)
@@ -105,9 +106,10 @@ class Pair:
         if run.members != list(WORKERS):
             raise NoData("a process that drives load ended")
         if name == "order":
-            return [self._order(self._plan, rank) for rank in range(len(WORKERS))]
-        if name.startswith("start "):
-            return [self._start(run, self._plan.phases[payloads[0]])] * len(payloads)
+            self._phases = list(self._plan.phases)
+            return [[self._order(self._plan, rank)] for rank in range(len(WORKERS))]
+        if name.startswith("next "):
+            return [[self._start(run, self._phases.pop(0))] if self._phases else None] * len(payloads)
         if name == "closed":
             self._broker_spent += self._broker_cpu()
         return [None] * len(payloads)
@@ -116,8 +118,11 @@ class Pair:
         if (failure := self._broker.failure()) is not None:
             raise NoData(f"{self._broker.facts.describe()} went away: {failure}")
 
-    def show(self, run: Run) -> None:
+    def progressed(self, run: Run, workload: str) -> None:
         """Nobody looks."""
+
+    def command(self, run: Run, kind: str, argument: Any) -> Any:
+        """Nobody asks."""
 
     def gave_up(self, run: Run, error: Exception) -> None:
         """:meth:`run` raises it."""
@@ -125,18 +130,19 @@ class Pair:
     def _order(self, plan: Plan, rank: int) -> Order:
         facts, profile = self._broker.facts, plan.profile
         return Order(
-            run=f"calibrate-{self._runs}", nonce=self._runs, worker=WORKERS[rank], profile=profile, payload_file=None,
-            assignment=plan.assignments[rank], phases=plan.phases, topics=plan.topology.topic_specs(),
-            target=TargetAddress(url=facts.url, admin_url=facts.admin_url), folder=self._folder / f"run-{self._runs}",
-            ordered=profile.ordered,
+            workload="", run=f"calibrate-{self._runs}", nonce=self._runs, worker=WORKERS[rank], profile=profile, payload_file=None,
+            assignment=plan.assignments[rank], topics=plan.topology.topic_specs(),
+            target=TargetAddress(url=facts.url, admin_url=facts.admin_url), ordered=profile.ordered, bounds=(),
+            consumers=plan.topology.consumers, opened=plan.topology.consumers,
         )  # fmt: skip
 
-    def _start(self, run: Run, phase: Phase) -> int:
+    def _start(self, run: Run, phase: Phase) -> PhaseOrder:
         assert self._plan is not None
-        run.drain = Drain(phase.name, len(WORKERS), self._plan.topology.subscriptions, self._plan.profile.drain_timeout)
+        run.drains[""] = Drain(phase.name, len(WORKERS), self._plan.topology.subscriptions, self._plan.profile.drain_timeout)
         if phase.recorded:
             self._broker_spent = -self._broker_cpu()
-        return time.monotonic_ns() + START_IN
+        folder = self._folder / f"run-{self._runs}" if phase.recorded else None
+        return PhaseOrder(phase=phase, start=time.monotonic_ns() + START_IN, folder=folder)
 
     # --- pipes
 
@@ -206,12 +212,12 @@ class TimedLink(Link):
 
     spent = 0
 
-    def begin(self, phase: str) -> None:
-        super().begin(phase)
+    def lane(self, workload: str, phase: str) -> Lane:
         self.spent = -time.process_time_ns()
+        return super().lane(workload, phase)
 
-    def ended(self) -> bool:
-        over = super().ended()
+    def ended(self, phase: tuple[str, str]) -> bool:
+        over = super().ended(phase)
         if over:
             self.spent += time.process_time_ns()
         return over

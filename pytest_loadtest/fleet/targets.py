@@ -14,17 +14,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_loadtest.brokers._base import Broker
-    from pytest_loadtest.fleet.conductor import Options
+    from pytest_loadtest.fleet.options import Options
     from pytest_loadtest.fleet.orders import Request
+    from pytest_loadtest.profile import Profile
 
 _LOOPBACK_HOSTS = {"localhost", "127.0.0.1", "::1"}
 
 
-def address(request: Request, options: Options) -> tuple[str | None, str | None]:
+def address(request: Request, profile: Profile, options: Options) -> tuple[str | None, str | None]:
     """URL and admin URL: the marker's, else the command line's, else the profile's; loopback brings its own."""
-    if request.profile.driver.name == "loopback":
+    if profile.driver.name == "loopback":
         return None, None
-    target = request.profile.target
+    target = profile.target
     url = request.target or options.target or (target.url if target else None)
     admin = request.admin or options.admin or (target.admin_url if target else None)
     return url, admin
@@ -35,9 +36,9 @@ def mode(request: Request, options: Options) -> str:
     return request.broker or options.broker
 
 
-def here(request: Request, options: Options) -> bool:
+def here(request: Request, profile: Profile, options: Options) -> bool:
     """Whether the target takes its share of this machine's cores."""
-    url, _ = address(request, options)
+    url, _ = address(request, profile, options)
     return url is None or mode(request, options) not in ("auto", "url") or urlsplit(url).hostname in _LOOPBACK_HOSTS
 
 
@@ -51,12 +52,12 @@ class Targets:
         self._options, self._folder, self._say = options, session / "brokers", say
         self._brokers: dict[Any, Broker] = {}
 
-    def get(self, request: Request) -> Broker:
+    def get(self, request: Request, profile: Profile) -> Broker:
         """The target of a run, started now unless an earlier run left one of the same kind running.
 
         :raises TargetError: it cannot be had. :raises UsageError: it should not have been asked for.
         """
-        profile, (url, admin) = request.profile, address(request, self._options)
+        url, admin = address(request, profile, self._options)
         how = mode(request, self._options)
         settings = {**(relay_settings(profile.driver) if profile.driver.name == "loopback" else {}), **profile.broker.settings}
         key = (profile.driver.name, how, url, admin, profile.broker.version, tuple(sorted(settings.items())))

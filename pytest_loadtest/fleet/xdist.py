@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.fleet.coordinator import Conducting, Coordinator, Role
+from pytest_loadtest.fleet.coordinator import Coordinator, Role
 from pytest_loadtest.fleet.link import Key, Link, Message, Released
 from pytest_loadtest.fleet.scheduling import GangScheduling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from pytest_loadtest.fleet.conductor import Conductor
     from pytest_loadtest.fleet.orders import Outcome, Request
 
 CHANNEL = "loadtest_channel"
@@ -30,12 +31,13 @@ CHANNEL = "loadtest_channel"
 class GangController:
     """xdist's controller side: hands messages between channels and coordinator, wraps the scheduler."""
 
-    def __init__(self, config: pytest.Config, conductor: Conducting) -> None:
+    def __init__(self, config: pytest.Config, conductor: Conductor) -> None:
         self._config, self._load_items = config, list[int]()
         self._channels: dict[str, Any] = {}
         self._stop: str | None = None
         self._usage: str | None = None
         self.coordinator = Coordinator(conductor, self._send, time.monotonic_ns, self._stopping)
+        conductor.coordinator = self.coordinator
 
     def pytest_configure_node(self, node: Any) -> None:
         """Give the worker a channel of its own: public execnet API, works over every kind of gateway."""
@@ -207,8 +209,10 @@ class GangWorker:
         """Whether this worker leads the item that runs."""
         return self._role is not None and self._role.lead
 
-    def run(self, request: Request) -> Outcome | None:
+    def run(self, request: Request, taking: Callable[[Link], None] | None = None) -> Outcome | None:
         """This worker's part; the outcome on the lead, None on the others.
+
+        :param taking: gets this worker's line once there is one.
 
         :raises BrokenRun, UsageError: see :func:`take_part`.
         """
@@ -221,8 +225,11 @@ class GangWorker:
 
         self._attempt += 1
         self._taken = True
+        link = Link(self._send, self._inbox, self._key)
+        if taking is not None:
+            taking(link)
         try:
-            return take_part(Link(self._send, self._inbox, self._key), request, lead=self._role.lead)
+            return take_part(link, request, lead=self._role.lead)
         except Released:
             self._inbox.put(("release", self._key, None))  # the protocol waits for it too
             return None

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +15,9 @@ from pyspark.sql import functions as F
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.pipeline import read
 from pytest_loadtest.pipeline import transforms as T
-from pytest_loadtest.pipeline.assemble import COPY, Table, Tables, assemble, latency_histogram
-from pytest_loadtest.samples import Status
-from pytest_loadtest.stats import LOST_RANGES
+from pytest_loadtest.pipeline.assemble import Answers, assemble, histogram
+from pytest_loadtest.pipeline.tables import BUCKET, LATENCY, TABLES, Table, merge, take, unpack
+from pytest_loadtest.stats import LOST_RANGES, Recorded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.measurements import Measurements
     from pytest_loadtest.stats import Run
 
-AT_ONCE = 4  # actions in flight: what one plans, another computes meanwhile
-TOPIC_COLUMNS = 32  # beyond that, topics are rows of a table of their own
+_DAMAGED = re.compile(r"ValueError: (\S+ is damaged: .*)")
 _CONDITION = re.compile(r"\[[A-Z_]+(\.[A-Z_]+)*\] .*")
 
 
@@ -37,73 +35,87 @@ def aggregate(spark: SparkSession, run_dir: Path) -> Measurements:
     :raises NoData: the folder is incomplete or disagrees with itself or with the plan, or Spark could not read it; names worker or file.
     """
     folder = read.load(run_dir)
+    return _measure(spark, folder, [folder.run], [folder.recorded])[0]
+
+
+def aggregate_stages(spark: SparkSession, run_dir: Path) -> tuple[tuple[str, Measurements], ...]:
+    """Measure every stage of one run, by name; none where it has none. Raises as :func:`aggregate` does."""
+    folder = read.load(run_dir)
+    if not folder.stages:
+        return ()
+    found = _measure(spark, folder, list(folder.stages.values()), _of_stages(folder))
+    return tuple(zip(folder.stages, found, strict=True))
+
+
+def aggregate_with_stages(spark: SparkSession, run_dir: Path) -> tuple[Measurements, tuple[tuple[str, Measurements], ...]]:
+    """Measure one run and every stage of it, all from the same scans. Raises as :func:`aggregate` does."""
+    folder = read.load(run_dir)
+    whole, *stages = _measure(spark, folder, [folder.run, *folder.stages.values()], [folder.recorded, *_of_stages(folder)])
+    return whole, tuple(zip(folder.stages, stages, strict=True))
+
+
+def _of_stages(folder: read.RunFolder) -> list[Recorded]:
+    """Workers counted foreign messages and damaged heads over the whole run; of which stage those were nobody knows."""
+    return [Recorded(workers=folder.recorded.workers)] * len(folder.stages)
+
+
+def _measure(spark: SparkSession, folder: read.RunFolder, parts: list[Run], recorded: list[Recorded]) -> list[Measurements]:
+    """Measure the run or stages of it."""
     try:
-        tables = _collect_all(spark, folder)
+        answers = _ask(spark, folder, parts)
     except (PySparkException, Py4JError) as error:
-        raise NoData(f"{run_dir}: Spark could not aggregate the samples: {_cause(error)}") from error
-    once = tables.deliveries["subscription"] == 0
-    streams, offered, distinct = (tables.deliveries[name][once].tolist() for name in ("stream", "offered", "distinct"))
-    folder.check_offered(dict(zip(streams, zip(offered, distinct, strict=True), strict=True)))
-    return assemble(folder.run, folder.recorded, tables)
+        raise NoData(f"{folder.path}: Spark could not aggregate the samples: {_cause(error)}") from error
+    for part, answer in zip(parts, answers, strict=True):
+        once = answer.deliveries["subscription"] == 0
+        streams, offered, distinct = (answer.deliveries[name][once].tolist() for name in ("stream", "offered", "distinct"))
+        folder.check_offered(part, dict(zip(streams, zip(offered, distinct, strict=True), strict=True)))
+    return [assemble(*of_part) for of_part in zip(parts, recorded, answers, strict=True)]
 
 
-def _collect_all(spark: SparkSession, folder: read.RunFolder) -> Tables:
-    run = folder.run
-    sent = T.with_delays(read.rows(spark, folder, "sent"))
-    received = T.with_latency(read.rows(spark, folder, "received"))
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="loadtest-spark") as pool:
-
-        def table(frame: DataFrame) -> Future[Table]:
-            return pool.submit(_collect, frame)
-
-        sent_totals, received_totals = table(T.sent_totals(sent, run)), table(T.received_totals(received, run))
-        if not sent_totals.result()["measured"].all():  # otherwise spare every other step the filter
-            sent = sent.where(T.measured(run))
-        copies = received.where(T.fate(run) == COPY) if received_totals.result()["fate"].any() else received
-        acked = sent.where(F.col("status") == int(Status.ACKED))
-        latency = table(T.histogram(copies, "latency", _parts(run)))
-        publish = table(T.histogram(acked, "publish", _parts(run))) if run.publish_acks else None
-        delay, sent_seconds, received_seconds = map(
-            table, (T.delay_histograms(sent), T.sent_seconds(sent, run), T.received_seconds(copies, run))
-        )
-        many = run.topics > TOPIC_COLUMNS
-        latency_topics = table(T.topic_histogram(copies, "latency")) if many else None
-        publish_topics = table(T.topic_histogram(acked, "publish")) if many and run.publish_acks else None
-        joined = _deliveries(sent, copies, run, latency.result(), received_totals.result())
-        deliveries = _collect(T.delivery_totals(joined))
-        edges = table(T.lost_edges(joined, run, LOST_RANGES)) if deliveries["lost"].any() else None
-        duplicates = table(T.bucket_duplicates(copies)) if (deliveries["copies"] > deliveries["received"]).any() else None
-        return Tables(
-            sent=sent_totals.result(), received=received_totals.result(), deliveries=deliveries, sent_seconds=sent_seconds.result(),
-            received_seconds=received_seconds.result(), delay=delay.result(), latency=latency.result(),
-            latency_topics=_result(latency_topics), publish=_result(publish), publish_topics=_result(publish_topics), edges=_result(edges),
-            duplicates=_result(duplicates),
-        )  # fmt: skip
+def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Run]) -> list[Answers]:
+    """Two scans: what is in time, in the second, depends on the median latency, which comes of the first."""
+    files = read.files(spark, folder)
+    found = _tables(T.file_tables(files, parts), len(parts))
+    begins = [_begin(part, of_part) for part, of_part in zip(parts, found, strict=True)]
+    words = T.deliveries(files, parts, begins).persist()
+    try:
+        totals = _by_part(T.delivery_totals(words), range(len(parts)))
+        lossy = [i for i, table in totals.items() if table["lost"].any()]
+        doubled = [i for i, table in totals.items() if (table["copies"] > table["received"]).any()]
+        buckets = _by_part(T.bucket_totals(words, len(folder.run.buckets)), {*lossy, *doubled})
+        edges = _by_part(T.lost_edges(words, folder.run.stream_topics, LOST_RANGES), lossy)
+    finally:
+        words.unpersist()
+    return [Answers(tables=found[i], deliveries=totals[i], buckets=buckets.get(i), edges=edges.get(i)) for i in range(len(parts))]
 
 
-def _parts(run: Run) -> Mapping[str, str]:
-    """The counting columns of a histogram."""
-    topics = range(run.topics) if run.topics <= TOPIC_COLUMNS else ()
-    return {f"topic_{i}": f"topic = {i}" for i in topics} | {f"bucket_{i}": f"bucket = {i}" for i in range(len(run.buckets))}
+def _begin(part: Run, found: Mapping[str, Table]) -> int:
+    """From when on a copy is in time."""
+    latency = histogram(found, LATENCY, BUCKET)
+    return part.start + (latency.percentile(50) if latency else 0)
 
 
-def _deliveries(sent: DataFrame, copies: DataFrame, run: Run, histogram: Table, totals: Table) -> DataFrame:
-    whole = latency_histogram(histogram, {name: column[totals["fate"] == COPY] for name, column in totals.items()})
-    begin = run.start + (whole.percentile(50) if whole else 0)
-    return T.deliveries(T.sent_words(sent), T.copy_words(copies, begin, begin + run.duration), run.subscriptions)
+def _tables(frame: DataFrame, parts: int) -> list[Mapping[str, Table]]:
+    """Every table of every part, those that nothing is in, too."""
+    rows = frame.toArrow().to_pylist()
+    found = {(row["part"], row["name"]): unpack(row["name"], row["content"]) for row in rows}
+    return [{name: found.get((part, name)) or merge(name, ()) for name in TABLES} for part in range(parts)]
 
 
-def _collect(frame: DataFrame) -> Table:
-    table = frame.toArrow()
-    return {name: table[name].cast(pa.int64()).fill_null(-1).to_numpy() for name in table.column_names}
+def _by_part(frame: DataFrame, parts: Collection[int]) -> dict[int, Table]:
+    """The rows of these parts; nothing is computed for none."""
+    if not parts:
+        return {}
+    table = frame.where(F.col("part").isin(*parts)).toArrow()
+    columns = {name: table[name].cast(pa.int64()).to_numpy() for name in table.column_names}
+    return {part: take(columns, columns["part"] == part) for part in parts}
 
 
 def _cause(error: Exception) -> str:
-    """The line that begins with Spark's own name for an error, ``[LIKE_THIS]``, out of a Java stack trace; else the first."""
+    """What a worker says of a file; or the line that begins with Spark's own name for an error, ``[LIKE_THIS]``, out of a Java stack trace;
+    else the first."""
     lines = str(error).strip().splitlines()
-    found = _CONDITION.search(str(error))
+    damaged, found = _DAMAGED.search(str(error)), _CONDITION.search(str(error))
+    if damaged:
+        return damaged[1]
     return found[0] if found else (lines or [type(error).__name__])[0]
-
-
-def _result(future: Future[Table] | None) -> Table | None:
-    return None if future is None else future.result()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,126 +10,103 @@ import numpy as np
 
 from pytest_loadtest.hdr import join_total, midpoint
 from pytest_loadtest.measurements import Breakdown, Counts, Histogram, Lost, Measurements, Series
+from pytest_loadtest.pipeline import tables as t
 from pytest_loadtest.samples import Status
 from pytest_loadtest.stats import LOST_RANGES, SERIES_BITS, SERIES_PERCENTILES, Recorded, Run, series
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Table = Mapping[str, "NDArray[np.int64]"]
-COPY, CORRUPT, MISPLACED, OTHER = 0, 1, 2, 3  # what a received row counts as; the last is not measured
-UNBLOCKED, BLOCKED, OWN = 0, 1, 2  # whose send delay, or own send delay
-
 
 @dataclass(frozen=True, kw_only=True)
-class Tables:
-    """The answers of :mod:`pytest_loadtest.pipeline.transforms`, one each; columns are int64, null is -1.
+class Answers:
+    """What was asked about one run or stage.
 
-    :param publish: None where acknowledgement is not applicable. :param publish_topics: and :param latency_topics: None where the
-        topics are columns of the histogram itself. :param edges: None where nothing was lost.
-        :param duplicates: None where there are none.
+    :param tables: of :mod:`pytest_loadtest.pipeline.tables`, by name. :param deliveries: of ``transforms.delivery_totals``.
+    :param buckets: of ``transforms.bucket_totals``; None where nothing was lost and nothing came twice.
+    :param edges: of ``transforms.lost_edges``; None where nothing was lost.
     """
 
-    sent: Table
-    received: Table
-    deliveries: Table
-    sent_seconds: Table
-    received_seconds: Table
-    delay: Table
-    latency: Table
-    latency_topics: Table | None
-    publish: Table | None
-    publish_topics: Table | None
-    edges: Table | None
-    duplicates: Table | None
-
-    def measured(self) -> Table:
-        """The totals of measured sent rows."""
-        return _take(self.sent, self.sent["measured"] == 1)
-
-    def copies(self) -> Table:
-        """The totals of received rows that are copies."""
-        return _take(self.received, self.received["fate"] == COPY)
+    tables: Mapping[str, t.Table]
+    deliveries: t.Table
+    buckets: t.Table | None
+    edges: t.Table | None
 
 
-def assemble(run: Run, recorded: Recorded, tables: Tables) -> Measurements:
+def assemble(run: Run, recorded: Recorded, answers: Answers) -> Measurements:
     """Put the answers together."""
-    sent, received = tables.measured(), tables.copies()
-    acked = _take(sent, sent["status"] == Status.ACKED)
-    delay, own = _take(tables.delay, tables.delay["kind"] != OWN), _own(_take(tables.delay, tables.delay["kind"] != BLOCKED))
+    sent = answers.tables["sent"]
     return Measurements(
         duration=run.duration,
         rate=run.rate,
         subscriptions=run.subscriptions,
-        counts=_counts(run, recorded, tables),
+        counts=_counts(run, recorded, answers),
         bytes_sent=_sum(sent["bytes"][sent["status"] != Status.DROPPED]),
-        publish=_histogram(tables.publish, "n", acked, "publish") if tables.publish is not None else None,
-        end_to_end=latency_histogram(tables.latency, received),
-        send_delay=_histogram(delay, "n", delay, "delay"),
-        own_send_delay=_histogram(own, "n", own, "delay"),
+        publish=histogram(answers.tables, t.PUBLISH, t.BUCKET),
+        end_to_end=histogram(answers.tables, t.LATENCY, t.BUCKET),
+        send_delay=histogram(answers.tables, t.DELAY, t.WHOLE),
+        own_send_delay=histogram(answers.tables, t.OWN, t.WHOLE),
         blocked=_sum(sent["blocked"]),
-        series=_series(run, tables),
-        topics=_topics(run, tables, acked, received),
-        buckets=_buckets(run, tables, acked, received),
+        series=_series(run, answers.tables),
+        topics=_topics(run, answers),
+        buckets=_buckets(run, answers),
         workers=recorded.workers,
-        lost=_lost(tables.edges) if tables.edges is not None else (),
+        lost=_lost(answers.edges) if answers.edges is not None else (),
     )
 
 
-def latency_histogram(latency: Table, totals: Table) -> Histogram | None:
-    """The end-to-end histogram of all copies, from its bucket counts and the totals of the copies."""
-    return _histogram(latency, "n", totals, "latency")
+def histogram(tables: Mapping[str, t.Table], what: int, by: int) -> Histogram | None:
+    """All groups of a kind together."""
+    counts, whole = (_where(_where(tables[name], "what", what), "by", by) for name in ("counts", "histograms"))
+    index, place = np.unique(counts["index"], return_inverse=True)
+    count = np.zeros(len(index), np.int64)
+    np.add.at(count, place, counts["n"])
+    return _histogram({"index": index, "n": count}, whole)
 
 
-def _take(table: Table, pick: NDArray[np.generic]) -> Table:
-    return {name: column[pick] for name, column in table.items()}
+def _histograms(tables: Mapping[str, t.Table], what: int, by: int, n: int) -> list[Histogram | None]:
+    """One for each group 0 … n-1."""
+    counts, whole = (_where(_where(tables[name], "what", what), "by", by) for name in ("counts", "histograms"))
+    return [_histogram(part, one) for part, one in zip(_by_key(counts, "group", n), _by_key(whole, "group", n), strict=True)]
+
+
+def _histogram(counts: t.Table, whole: t.Table) -> Histogram | None:
+    if not len(counts["n"]):
+        return None
+    return Histogram(
+        index=counts["index"],
+        count=counts["n"],
+        minimum=int(whole["minimum"].min()),
+        maximum=int(whole["maximum"].max()),
+        total=join_total(_sum(whole["high"]), _sum(whole["low"])),
+        negative=_sum(whole["negative"]),
+    )
+
+
+def _where(table: t.Table, key: str, value: int) -> t.Table:
+    return t.take(table, table[key] == value)
 
 
 def _sum(values: NDArray[np.int64]) -> int:
     return int(values.sum())
 
 
-def _histogram(counts: Table, column: str, totals: Table, name: str) -> Histogram | None:
-    """:param column: of ``counts`` to read. :param totals: rows whose minimum, maximum and sums complete the histogram."""
-    present = np.flatnonzero(counts[column])
-    if len(present) == 0:
-        return None
-    index, count = counts["index"][present], counts[column][present]
-    folded = _fold(index, count)
-    return Histogram(
-        index=folded["index"],
-        count=folded["n"],
-        minimum=int(totals[f"{name}_min"].min()),
-        maximum=int(totals[f"{name}_max"].max()),
-        total=join_total(_sum(totals[f"{name}_high"]), _sum(totals[f"{name}_low"])),
-        negative=_sum(count[index < 0]),
-    )
+def _by_key(table: t.Table, key: str, n: int) -> list[t.Table]:
+    """The rows of each key 0 … n-1, in their order."""
+    order = np.argsort(table[key], kind="stable")
+    edges = np.searchsorted(table[key][order], np.arange(n + 1))
+    parts = np.split(order, edges)[1:-1]
+    return [{name: column[part] for name, column in table.items()} for part in parts]
 
 
-def _fold(index: NDArray[np.int64], count: NDArray[np.int64]) -> Table:
-    """One ascending row per bucket; negative values, which Spark counts at -1, belong to bucket 0."""
-    known, place = np.unique(np.maximum(index, 0), return_inverse=True)
-    n = np.zeros(len(known), np.int64)
-    np.add.at(n, place, count)
-    return {"index": known, "n": n}
-
-
-def _own(delay: Table) -> Table:
-    """Own send delays: those of blocked messages as they are, the others with everything below zero raised to it."""
-    positive = delay["index"] >= 0
-    changed = {"index": np.maximum(delay["index"], 0)}
-    changed |= {f"delay_{name}": np.where(positive, delay[f"delay_{name}"], 0) for name in ("min", "max", "high", "low")}
-    return {**delay, **changed}
-
-
-def _counts(run: Run, recorded: Recorded, tables: Tables) -> Counts:
-    sent, deliveries, received = tables.measured(), tables.deliveries, tables.received
+def _counts(run: Run, recorded: Recorded, answers: Answers) -> Counts:
+    sent, received, deliveries = answers.tables["sent"], answers.tables["received"], answers.deliveries
     status = {member: _sum(sent["n"][sent["status"] == member]) for member in Status}
-    fate = {kind: _sum(received["n"][received["fate"] == kind]) for kind in (COPY, CORRUPT, MISPLACED)}
+    fate = {kind: _sum(received["n"][received["fate"] == kind]) for kind in (t.CORRUPT, t.MISPLACED)}
     return Counts(
         offered=_sum(sent["n"]),
         sent=status[Status.ACKED] + status[Status.FAILED] + status[Status.UNKNOWN],
-        sent_in_time=_sum(sent["in_time"][sent["out"] == 1]),
+        sent_in_time=_sum(sent["in_time"]),
         acked=status[Status.ACKED],
         failed=status[Status.FAILED],
         dropped=status[Status.DROPPED],
@@ -140,82 +116,79 @@ def _counts(run: Run, recorded: Recorded, tables: Tables) -> Counts:
         lost=_sum(deliveries["lost"]),
         duplicates=_sum(deliveries["copies"]) - _sum(deliveries["received"]),
         out_of_order=_sum(deliveries["late"]) if run.ordered else None,
-        foreign=recorded.foreign + fate[MISPLACED],
-        corrupt=recorded.corrupt + fate[CORRUPT],
+        foreign=recorded.foreign + fate[t.MISPLACED],
+        corrupt=recorded.corrupt + fate[t.CORRUPT],
     )
 
 
-def _by_key(table: Table, key: str, n: int) -> list[Table]:
-    """The rows of each key 0 … n-1."""
-    order = np.argsort(table[key], kind="stable")
-    edges = np.searchsorted(table[key][order], np.arange(n + 1))
-    return [_take(table, order[low:high]) for low, high in itertools.pairwise(edges)]
+def _topics(run: Run, answers: Answers) -> tuple[Breakdown, ...]:
+    received, lost = np.zeros(run.topics, np.int64), np.zeros(run.topics, np.int64)
+    topic = run.stream_topics[answers.deliveries["stream"]]
+    np.add.at(received, topic, answers.deliveries["received"])
+    np.add.at(lost, topic, answers.deliveries["lost"])
+    return _breakdown(run.topic_names(), "topic", answers.tables, received, lost)
+
+
+def _buckets(run: Run, answers: Answers) -> tuple[Breakdown, ...]:
+    n = len(run.buckets)
+    if answers.buckets is not None:
+        received, lost = (np.array([_sum(answers.buckets[f"{what}_{i}"]) for i in range(n)], np.int64) for what in ("received", "lost"))
+    else:  # every copy is a delivery of its own
+        counts = _where(_where(answers.tables["counts"], "what", t.LATENCY), "by", t.BUCKET)
+        received, lost = np.array([_sum(part["n"]) for part in _by_key(counts, "group", n)], np.int64), np.zeros(n, np.int64)
+    return _breakdown(run.buckets, "bucket", answers.tables, received, lost)
 
 
 def _breakdown(
-    names: tuple[str, ...], sent: list[Table], acked: list[Table], received: list[int],
-    end_to_end: list[Histogram | None], publish: list[Histogram | None],
-) -> tuple[Breakdown, ...]:  # fmt: skip
+    names: tuple[str, ...], key: str, tables: Mapping[str, t.Table], received: NDArray[np.int64], lost: NDArray[np.int64]
+) -> tuple[Breakdown, ...]:
+    n, by = len(names), t.TOPIC if key == "topic" else t.BUCKET
+    end_to_end, publish = (_histograms(tables, what, by, n) for what in (t.LATENCY, t.PUBLISH))
     parts = []
-    for i, name in enumerate(names):
-        out = sent[i]["status"] != Status.DROPPED
+    for i, sent in enumerate(_by_key(tables["sent"], key, n)):
+        out = sent["status"] != Status.DROPPED
         parts.append(
             Breakdown(
-                name=name, sent=_sum(sent[i]["n"][out]), acked=_sum(acked[i]["n"]), received=received[i],
-                bytes_sent=_sum(sent[i]["bytes"][out]), end_to_end=end_to_end[i], publish=publish[i],
+                name=names[i], offered=_sum(sent["n"]), sent=_sum(sent["n"][out]), acked=_sum(sent["n"][sent["status"] == Status.ACKED]),
+                received=int(received[i]), lost=int(lost[i]), bytes_sent=_sum(sent["bytes"][out]),
+                end_to_end=end_to_end[i], publish=publish[i],
             )
         )  # fmt: skip
     return tuple(parts)
 
 
-def _topics(run: Run, tables: Tables, acked: Table, received: Table) -> tuple[Breakdown, ...]:
-    totals, acks = _by_key(received, "topic", run.topics), _by_key(acked, "topic", run.topics)
-    first = np.zeros(run.topics, np.int64)
-    np.add.at(first, run.stream_topics[tables.deliveries["stream"]], tables.deliveries["received"])
-
-    def histograms(whole: Table | None, long: Table | None, parts: list[Table], name: str) -> list[Histogram | None]:
-        if long is not None:
-            return [_histogram(table, "n", parts[i], name) for i, table in enumerate(_by_key(long, "topic", run.topics))]
-        return [None if whole is None else _histogram(whole, f"topic_{i}", parts[i], name) for i in range(run.topics)]
-
-    end_to_end = histograms(tables.latency, tables.latency_topics, totals, "latency")
-    publish = histograms(tables.publish, tables.publish_topics, acks, "publish")
-    return _breakdown(run.topic_names(), _by_key(tables.measured(), "topic", run.topics), acks, first.tolist(), end_to_end, publish)
-
-
-def _buckets(run: Run, tables: Tables, acked: Table, received: Table) -> tuple[Breakdown, ...]:
-    n = len(run.buckets)
-    totals, acks = _by_key(received, "bucket", n), _by_key(acked, "bucket", n)
-    first = [_sum(part["n"]) for part in totals]
-    if tables.duplicates is not None:
-        first = [n - _sum(part["duplicates"]) for n, part in zip(first, _by_key(tables.duplicates, "bucket", n), strict=True)]
-    end_to_end = [_histogram(tables.latency, f"bucket_{i}", totals[i], "latency") for i in range(n)]
-    published = tables.publish
-    publish = [None if published is None else _histogram(published, f"bucket_{i}", acks[i], "publish") for i in range(n)]
-    return _breakdown(run.buckets, _by_key(tables.measured(), "bucket", n), acks, first, end_to_end, publish)
-
-
-def _series(run: Run, tables: Tables) -> Series:
-    def by_second(second: NDArray[np.int64], n: NDArray[np.int64]) -> NDArray[np.int64]:
-        known = second >= 0
-        counted = np.zeros(int(second.max(initial=-1)) + 1, np.int64)
-        np.add.at(counted, second[known], n[known])
+def _series(run: Run, tables: Mapping[str, t.Table]) -> Series:
+    def by_second(what: int) -> NDArray[np.int64]:
+        happened = _where(tables["seconds"], "what", what)
+        counted = np.zeros(int(happened["second"].max(initial=-1)) + 1, np.int64)
+        np.add.at(counted, happened["second"], happened["n"])
         return counted
 
-    sent, seconds = tables.sent_seconds, tables.received_seconds
-    received, latency = (_take(seconds, seconds["due"] == due) for due in (0, 1))
-    counted = [by_second(sent[name], sent["n"]) for name in ("offered", "sent", "acked")]
+    counted = [by_second(what) for what in (t.OFFERED, t.SENT, t.ACKED, t.RECEIVED)]
+    extremes, due = tables["extremes"], tables["due"]
     percentiles = [
-        np.clip(midpoint(np.maximum(latency[f"p{p}"], 0), SERIES_BITS), latency["minimum"], latency["maximum"]) for p in SERIES_PERCENTILES
+        np.clip(midpoint(_nearest_rank(due, extremes["second"], p), SERIES_BITS), extremes["minimum"], extremes["maximum"])
+        for p in SERIES_PERCENTILES
     ]
-    times = np.stack([*percentiles, latency["maximum"]], axis=1).astype(np.float64)
-    return series(run, [*counted, by_second(received["second"], received["n"])], latency["second"], times)
+    times = np.stack([*percentiles, extremes["maximum"]], axis=1).astype(np.float64)
+    return series(run, counted, extremes["second"], times)
 
 
-def _lost(edges: Table) -> tuple[Lost, ...]:
+def _nearest_rank(due: t.Table, seconds: NDArray[np.int64], p: int) -> NDArray[np.int64]:
+    """The HDR bucket of each second's percentile. :param seconds: ascending, all those of ``due``, whose rows are in order."""
+    below = np.cumsum(due["n"])
+    after = np.searchsorted(due["second"], seconds, side="right")
+    whole = below[after - 1] if len(seconds) else below
+    n = np.diff(whole, prepend=0)
+    rank = whole - n + -(-n * p // 100)
+    found: NDArray[np.int64] = due["index"][np.searchsorted(below, rank)]
+    return found
+
+
+def _lost(edges: t.Table) -> tuple[Lost, ...]:
     """Pair the beginnings with the ends of ranges."""
     order = np.lexsort([edges[name] for name in ("word", "stream", "subscription", "topic")])
-    edges = _take(edges, order)
+    edges = {name: column[order] for name, column in edges.items()}
     (rows, first), (_, last) = (_set_bits(edges["word"], edges[name]) for name in ("first", "last"))
     return tuple(
         Lost(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.measurements import WorkerEvidence
-from pytest_loadtest.pipeline.schema import arrow_schema, spark_schema
+from pytest_loadtest.pipeline.schema import arrow_schema
 from pytest_loadtest.samples import KINDS, MANIFEST_SUFFIX, MANIFEST_VERSION
 from pytest_loadtest.stats import Recorded, Run
 
@@ -25,29 +25,31 @@ if TYPE_CHECKING:
 
 RUN_FILE = "run.json"
 RUN_VERSION = 1
-ONE_PARTITION = 1_000_000  # rows
+ONE_PARTITION = 1_000_000  # rows of a kind
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunFolder:
     """A run folder whose files agree with each other.
 
-    :param rows: sent and received rows, by kind. :param senders: which workers' manifests name a stream.
+    :param stages: by name, what each stage is measured as. :param rows: sent and received rows, by kind.
+    :param senders: which workers' manifests name a stream.
     """
 
     path: Path
     run: Run
+    stages: Mapping[str, Run]
     recorded: Recorded
     rows: Mapping[str, int]
     senders: Mapping[int, tuple[str, ...]]
 
-    def check_offered(self, offered: Mapping[int, tuple[int, int]]) -> None:
+    def check_offered(self, run: Run, offered: Mapping[int, tuple[int, int]]) -> None:
         """Compare the measured sent rows with the plan.
 
-        :param offered: by stream, the sent rows and the distinct sequences among them.
+        :param run: the run, or a stage. :param offered: by stream, the sent rows and the distinct sequences among them.
         :raises NoData: a stream has too few, or one twice; names its workers.
         """
-        for stream, planned in enumerate((self.run.end - self.run.first).tolist()):
+        for stream, planned in enumerate((run.end - run.first).tolist()):
             rows, distinct = offered.get(stream, (0, 0))
             if rows == distinct == planned:
                 continue
@@ -63,6 +65,7 @@ def load(path: Path) -> RunFolder:
     document = _json(path / RUN_FILE, "the run was never planned here, or its controller died")
     try:
         run, workers, nonce = _run(document), [str(worker) for worker in document["workers"]], int(document["nonce"])
+        stages = _stages(document.get("stages") or [], run)
     except (KeyError, TypeError, ValueError) as error:
         raise NoData(f"{path / RUN_FILE}: {_what(error)}") from error
     manifests = {worker: _manifest(path, worker, nonce) for worker in workers}
@@ -70,18 +73,18 @@ def load(path: Path) -> RunFolder:
     if strangers:
         raise NoData(f"{path / min(strangers)}: its worker is not one of the run's ({', '.join(workers)})")
     rows = {kind: _reconcile(path, kind, manifests) for kind in KINDS}
-    return RunFolder(path=path, run=run, recorded=_recorded(path, manifests), rows=rows, senders=_senders(manifests))
+    return RunFolder(path=path, run=run, stages=stages, recorded=_recorded(path, manifests), rows=rows, senders=_senders(manifests))
 
 
-def rows(spark: SparkSession, folder: RunFolder, kind: str) -> DataFrame:
-    """The run's ``sent`` or ``received`` rows. Files being written (``.x.parquet.tmp``) are not among them.
+def files(spark: SparkSession, folder: RunFolder) -> DataFrame:
+    """``path, content`` of the run's sample files, sent and received. Files being written (``.x.parquet.tmp``) are not among them.
 
     Few rows come as one partition, so that nothing is shuffled: planning stages would take longer than the work.
     """
-    if folder.rows[kind] == 0:
-        return spark.createDataFrame(arrow_schema(kind).empty_table()).coalesce(1)
-    path = f"file://{_literal(str(folder.path.resolve() / kind))}"
-    frame = spark.read.schema(spark_schema(kind)).option("pathGlobFilter", "*.parquet").parquet(path)
+    paths = [f"file://{_literal(str(folder.path.resolve() / kind))}" for kind, rows in folder.rows.items() if rows]
+    if not paths:
+        return spark.createDataFrame([], "path string, content binary").coalesce(1)
+    frame = spark.read.format("binaryFile").option("pathGlobFilter", "*.parquet").load(paths).select("path", "content")
     return frame.coalesce(1) if max(folder.rows.values()) <= ONE_PARTITION else frame
 
 
@@ -110,8 +113,8 @@ def _run(document: Any) -> Run:
         raise ValueError(f"version {document['version']} is not {RUN_VERSION}, the one this release reads")
     if not len(topics) == len(first) == len(end) == streams["count"]:
         raise ValueError("streams: topics, first and end must have as many entries as count says")
-    if document["subscriptions"] < 1:
-        raise ValueError("subscriptions must be at least 1")
+    if document["subscriptions"] < 0:
+        raise ValueError(f"subscriptions must be at least 0, not {document['subscriptions']}")
     return Run(
         start=int(document["start"]),
         duration=int(document["duration"]),
@@ -125,6 +128,22 @@ def _run(document: Any) -> Run:
         first=first,
         end=end,
     )
+
+
+def _stages(stages: Any, run: Run) -> dict[str, Run]:
+    """Each stage as a run of its own, of some of the messages."""
+    found: dict[str, Run] = {}
+    for stage in stages:
+        name, first, end = str(stage["name"]), np.array(stage["first"], np.int64), np.array(stage["end"], np.int64)
+        if not len(first) == len(end) == len(run.first):
+            raise ValueError(f"stage {name!r}: first and end must have one entry per stream, {len(run.first)}")
+        if name in found:
+            raise ValueError(f"stage {name!r} is there twice")
+        if ((first < end) & ((first < run.first) | (end > run.end))).any():
+            raise ValueError(f"stage {name!r} has messages that are not the run's")
+        start, duration, rate = int(stage["start"]), int(stage["duration"]), float(stage["rate"])
+        found[name] = replace(run, start=start, duration=duration, rate=rate, first=first, end=np.maximum(first, end))
+    return found
 
 
 def _manifest(path: Path, worker: str, nonce: int) -> Any:

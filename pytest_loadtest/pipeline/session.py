@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -45,7 +46,7 @@ def default_conf(folder: Path, cores: int) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.sql.adaptive.enabled": "false",
-        "spark.sql.codegen.cache.maxEntries": "1000",  # one aggregation compiles more classes than the default of 100 keeps
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),  # whole files go to a worker, a few at a time
     }
 
 
@@ -77,8 +78,8 @@ class SparkHost:
             return self._session
 
     def warm(self) -> None:
-        """Start the session and run one tiny job, so that the first aggregation does not pay for it."""
-        self.session().range(8).groupBy("id").count().toArrow()
+        """Start the session and run one tiny job, with a worker in it, so that the first aggregation does not pay for it."""
+        self.session().range(8).mapInArrow(lambda batches: batches, "id bigint").groupBy("id").count().toArrow()
 
     def stop(self) -> None:
         """End the session if it was made here, and its JVM with it. Safe to call twice, or when nothing was started."""
@@ -136,7 +137,9 @@ class SparkHost:
         try:
             with log.open("ab") as output, _at_loopback(local):
                 self._gateway = launch_gateway(conf, {"stdout": output, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
-            session = SparkSession(SparkContext(conf=conf, gateway=self._gateway))
+            context = SparkContext(conf=conf, gateway=self._gateway)
+            context.pythonExec = os.environ.get("PYSPARK_PYTHON", sys.executable)  # Spark's own choice is whatever python3 the PATH has
+            session = SparkSession(context)
         except Exception as error:
             self._end_jvm()
             raise _not_started(error, log) from error

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from pytest_loadtest.profile.files import find, load, payload
-from pytest_loadtest.profile.model import BrokerSection, GeneratorLimits, Profile, TargetSection
+from pytest_loadtest.profile.files import find, load, matrix_of, override, payload, with_driver
+from pytest_loadtest.profile.model import Profile
 from pytest_loadtest.profile.parse import from_document, loads
 from pytest_loadtest.profile.schema import json_schema
+from pytest_loadtest.profile.sections import BrokerSection, GeneratorLimits, SearchSection, TargetSection
 from pytest_loadtest.profile.settings import LoopbackSettings, MqttSettings, PulsarSettings
+from pytest_loadtest.profile.stages import Stage
 
 __all__ = [
     "BrokerSection",
@@ -15,11 +17,16 @@ __all__ = [
     "MqttSettings",
     "Profile",
     "PulsarSettings",
+    "SearchSection",
+    "Stage",
     "TargetSection",
     "find",
     "from_document",
     "json_schema",
     "load",
     "loads",
+    "matrix_of",
+    "override",
     "payload",
+    "with_driver",
 ]

@@ -5,59 +5,24 @@ Pure and independent of each other: a check is left out when one of its keys is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pytest_loadtest.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.objectives import ObjectiveErrors, parse
 from pytest_loadtest.payloads import CHECKSUM, parse_range
+from pytest_loadtest.profile import traffic
 from pytest_loadtest.profile.model import MESSAGE_LIMITS, Profile
+from pytest_loadtest.profile.presence import Finding
 from pytest_loadtest.profile.settings import MqttSettings, PulsarSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Set
+    from collections.abc import Callable, Iterator, Mapping, Set
 
     from pytest_loadtest.profile.text import Path
 
 _SCHEMES = {"pulsar": ("pulsar", "pulsar+ssl"), "mqtt": ("mqtt", "mqtts"), "loopback": ("loopback",)}
 BUCKETS = 256  # the envelope numbers a bucket in one byte
 _CREDENTIALS = {"token": ("token", "token_file"), "oauth2": ("issuer_url", "private_key"), "tls": ("cert_file", "key_file")}
-
-
-class Finding(NamedTuple):
-    """One thing wrong, at a path of the document, or at the path's key."""
-
-    path: Path
-    message: str
-    suggestion: str = ""
-    at_key: bool = False
-
-
-EXCLUSIVE = (
-    # of each pair one at most; the first is the one to keep
-    ("testDuration", "testDurationMinutes"),
-    ("warmupDuration", "warmupDurationMinutes"),
-    ("messageSizeDistribution", "messageSize"),
-    ("messageSizeDistribution", "payloadFile"),
-    ("driver.maxPendingMessages", "driver.pendingQueueSize"),
-)
-NEEDED = (
-    # of each group one at least; what to write
-    (("testDuration", "testDurationMinutes"), "write testDuration: 30s, or OMB's testDurationMinutes: 1"),
-    (("messageSize", "messageSizeDistribution"), 'write messageSize: 1KB, or messageSizeDistribution: {"0-256": 3, "256-1KB": 1}'),
-)
-
-
-def presence(keys: Set[Path]) -> Iterator[Finding]:
-    """Keys that exclude each other, or of which one must be there.
-
-    :param keys: the path of every key of the document, whatever its value.
-    """
-    for keep, other in EXCLUSIVE:
-        if _path(keep) in keys and _path(other) in keys:
-            yield Finding(_path(other), f"{keep} and {other} exclude each other", f"keep one, e.g. {keep}", at_key=True)
-    for names, remedy in NEEDED:
-        if not any(_path(name) in keys for name in names):
-            yield Finding((), f"{names[0]} is missing", remedy)
 
 
 def _path(dotted: str) -> Path:
@@ -72,12 +37,13 @@ def _duration(profile: Profile) -> Iterator[Finding]:
 
 
 def _overlaps(profile: Profile) -> Iterator[Finding]:
-    reach, widest = 0, ""
-    for low, high, text in sorted((*parse_range(text), text) for text in profile.message_size_distribution or ()):
-        if low < reach:
-            message = f"size range {text!r} overlaps {widest!r}"
-            yield Finding(("messageSizeDistribution", text), message, "ranges may meet, not overlap: the high end is outside", at_key=True)
-        reach, widest = max((reach, widest), (high, text))
+    for path, distribution, _ in traffic.distributions(profile):
+        reach, widest = 0, ""
+        for low, high, text in sorted((*parse_range(text), text) for text in distribution):
+            if low < reach:
+                message = f"size range {text!r} overlaps {widest!r}"
+                yield Finding((*path, text), message, "ranges may meet, not overlap: the high end is outside", at_key=True)
+            reach, widest = max((reach, widest), (high, text))
 
 
 def _smallest(profile: Profile) -> Iterator[Finding]:
@@ -97,15 +63,21 @@ def _sendable(profile: Profile) -> Iterator[Finding]:
     """Draws are moved to the nearest size that can be sent, but not out of their range."""
     tail = CHECKSUM if profile.checksum else 0
     limit = _limit(profile)
-    if len(profile.message_size_distribution or ()) > BUCKETS:
-        yield Finding(("messageSizeDistribution",), f"messageSizeDistribution: more than {BUCKETS} ranges", "merge some", at_key=True)
-    for bucket in profile.buckets or ():
-        where = ("messageSizeDistribution", bucket.name)
-        if bucket.high <= COMPACT_HEAD + tail:
-            message = f"size range {bucket.name!r} holds no size of {COMPACT_HEAD + tail} B or more, which the envelope takes"
-            yield Finding(where, message, f"end it above {COMPACT_HEAD + tail}", at_key=True)
-        elif limit is not None and bucket.low > limit:
-            yield Finding(where, f"size range {bucket.name!r} starts above what the broker takes, {limit} B", "remove it", at_key=True)
+    found = list(traffic.distributions(profile))
+    names = {text for _, distribution, _ in found for text in distribution}
+    if len(names) > BUCKETS:
+        where = found[-1][0] if len(found[0][1]) <= BUCKETS else found[0][0]
+        remedy = "merge some" if len(found) == 1 else "merge some, or use the same in all stages"
+        yield Finding(where, f"messageSizeDistribution: more than {BUCKETS} ranges", remedy, at_key=True)
+    for path, _, buckets in found:
+        for bucket in buckets:
+            where = (*path, bucket.name)
+            if bucket.high <= COMPACT_HEAD + tail:
+                message = f"size range {bucket.name!r} holds no size of {COMPACT_HEAD + tail} B or more, which the envelope takes"
+                yield Finding(where, message, f"end it above {COMPACT_HEAD + tail}", at_key=True)
+            elif limit is not None and bucket.low > limit:
+                message = f"size range {bucket.name!r} starts above what the broker takes, {limit} B"
+                yield Finding(where, message, "remove it", at_key=True)
 
 
 def _largest(profile: Profile) -> Iterator[Finding]:
@@ -141,7 +113,7 @@ def _target(profile: Profile) -> Iterator[Finding]:
 
 def _subscription(profile: Profile) -> Iterator[Finding]:
     consumers, driver = profile.consumer_per_subscription, profile.driver
-    if consumers == 1:
+    if consumers <= 1:
         return
     if isinstance(driver, PulsarSettings) and driver.subscription_type == "Exclusive":
         message = f"driver.subscriptionType: Exclusive admits one consumer, consumerPerSubscription says {consumers}"
@@ -152,11 +124,31 @@ def _subscription(profile: Profile) -> Iterator[Finding]:
 
 
 def _objectives(profile: Profile) -> Iterator[Finding]:
+    for path, slo, _ in _sections(profile):
+        yield from _section(slo, path, None)
+
+
+def _bucket_names(profile: Profile) -> Iterator[Finding]:
+    for path, slo, buckets in _sections(profile):
+        spoken = set(_section(slo, path, None))
+        yield from (finding for finding in _section(slo, path, buckets) if finding not in spoken)
+
+
+def _sections(profile: Profile) -> Iterator[tuple[Path, Mapping[str, object], Mapping[str, int]]]:
+    """Every ``slo`` section with its place and the size ranges that it may name."""
+    own = profile.message_size_distribution or {}
+    yield ("slo",), profile.slo, own
+    for i, stage in enumerate(profile.stages):
+        yield ("stages", i, "slo"), stage.slo, stage.message_size_distribution or own
+
+
+def _section(slo: Mapping[str, object], where: Path, buckets: Mapping[str, int] | None) -> Iterator[Finding]:
     try:
-        parse(profile.slo)
+        parse(slo, buckets=buckets)
     except ObjectiveErrors as errors:
         for path, message, suggestion in errors.problems:
-            yield Finding(("slo", *path), f"{'.'.join(map(str, ('slo', *path)))}: {message}", suggestion, at_key=_names_key(path, message))
+            found = (*where, *path)
+            yield Finding(found, f"{'.'.join(map(str, found))}: {message}", suggestion, at_key=_names_key(path, message))
 
 
 def _names_key(path: Path, message: str) -> bool:
@@ -165,18 +157,33 @@ def _names_key(path: Path, message: str) -> bool:
     return message.startswith((f"{last!r} is", f"percentile {last[1:]} is", f"{last} is"))
 
 
+def _bounded(profile: Profile, metric: str) -> Iterator[Path]:
+    """Where there is an objective on a metric, for all messages or one bucket's."""
+    for path, slo, _ in _sections(profile):
+        if metric in slo:
+            yield (*path, metric)
+        by_bucket = slo.get("buckets")
+        for name, section in by_bucket.items() if isinstance(by_bucket, dict) else ():
+            if isinstance(section, dict) and metric in section:
+                yield (*path, "buckets", name, metric)
+
+
 def _order(profile: Profile) -> Iterator[Finding]:
-    if "outOfOrder" in profile.slo and not profile.ordered:
+    if profile.ordered:
+        return
+    for path in _bounded(profile, "outOfOrder"):
         why, remedy = _unordered(profile)
-        yield Finding(("slo", "outOfOrder"), f"slo.outOfOrder: order cannot be judged {why}", f"{remedy}, or remove it", at_key=True)
+        yield Finding(path, f"{'.'.join(map(str, path))}: order cannot be judged {why}", f"{remedy}, or remove it", at_key=True)
 
 
 def _acknowledgements(profile: Profile) -> Iterator[Finding]:
-    if "publishLatency" in profile.slo and not profile.publish_acks:
+    if profile.publish_acks:
+        return
+    for path in _bounded(profile, "publishLatency"):
         qos = isinstance(profile.driver, MqttSettings)
         why, remedy = ("at QoS 0", "use qos: 1") if qos else ("on non-persistent topics", "use topicType: persistent")
-        message = f"slo.publishLatency: nothing is acknowledged {why}"
-        yield Finding(("slo", "publishLatency"), message, f"{remedy}, or bound endToEndLatency", at_key=True)
+        message = f"{'.'.join(map(str, path))}: nothing is acknowledged {why}"
+        yield Finding(path, message, f"{remedy}, or bound endToEndLatency", at_key=True)
 
 
 def _unordered(profile: Profile) -> tuple[str, str]:
@@ -232,11 +239,13 @@ CHECKS: tuple[tuple[Callable[[Profile], Iterator[Finding]], tuple[str, ...]], ..
     (_target, ("target.url", "driver.name")),
     (_subscription, _WHO_GETS_WHAT),
     (_objectives, ()),
+    (_bucket_names, ("messageSizeDistribution.*",)),
     (_order, (*_WHO_GETS_WHAT, "keyDistributor")),
     (_acknowledgements, ("driver.name", "driver.qos", "driver.topicType")),
     (_pulsar, ("driver.name", "driver.persistence.*", "driver.authentication.*")),
     (_mqtt, ("driver.name", "driver.protocolVersion")),
     (_native, ()),
+    *traffic.CHECKS,
 )
 
 

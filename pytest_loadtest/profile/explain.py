@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from pytest_loadtest.profile.model import Profile
 from pytest_loadtest.profile.settings import DRIVERS
+from pytest_loadtest.profile.stages import SHAPES, SHAPES_WRITTEN, shape_of
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -33,6 +34,7 @@ _ELSEWHERE = {
     "producer": "write its keys directly under driver",
     "consumer": "write its keys directly under driver",
 }
+IN_RESULTS_ONLY = ("sizeSource", "notApplied")
 _BOUNDS = {
     "greater_than": ("gt", "must be above"),
     "greater_than_equal": ("ge", "must be at least"),
@@ -71,7 +73,7 @@ def explain(error: ErrorDetails, document: Document) -> Problem:
         name = ".".join(map(str, (*path, error["loc"][-1])))
         return document.problem(path, f"{name} is missing", f"write {_EXAMPLES[name]}" if name in _EXAMPLES else "", at_key=True)
     if kind.startswith("union_tag"):
-        return _driver_name(path, document)
+        return _driver_name(path, document) if path[-1] == "driver" else _shape(path, document)
     message, suggestion = _describe(error, path, document.values[path].written)
     return document.problem(path, message, suggestion, at_key=error["loc"][-1] == "[key]")
 
@@ -84,7 +86,7 @@ def _describe(error: ErrorDetails, path: Path, written: str) -> tuple[str, str]:
         return f"{name} is empty", "give it a value, or remove the key"
     if kind in _BOUNDS:
         bound, words = _BOUNDS[kind]
-        hint = "remove the bucket" if path[0] == "messageSizeDistribution" else ""
+        hint = "remove the bucket" if "messageSizeDistribution" in path else ""
         return f"{name}: {written or given} {words} {_plain(context[bound])}", hint
     if kind == "fault":
         return f"{name}: {context['message']}", context["suggestion"]
@@ -133,6 +135,15 @@ def _driver_name(path: Path, document: Document) -> Problem:
     return document.problem(path, "driver.name is missing", f"write {_EXAMPLES['driver.name']}", at_key=True)
 
 
+def _shape(path: Path, document: Document) -> Problem:
+    return document.problem(path, f"{'.'.join(map(str, path))}: no shape of a rate", SHAPES_WRITTEN)
+
+
+def shown(value: object) -> str:
+    """A value as YAML writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """``did you mean ioThreads?``; what there is when nothing is near and the list is short."""
     folded = {name.lower(): name for name in known}
@@ -145,8 +156,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def _nearest_key(path: Path, document: Document) -> str:
     """A key of the same section, or the section where this very key belongs."""
     key = str(path[-1])
-    driver = document.value.get("driver")
-    here = _section(path[:-1], driver.get("name") if isinstance(driver, Mapping) else None)
+    here = _section(path[:-1], document.value)
     if here is None:
         return ""
     if path[0] == "driver" and key in _ELSEWHERE:
@@ -156,29 +166,40 @@ def _nearest_key(path: Path, document: Document) -> str:
 
 
 def _home(key: str, here: type[BaseModel], belongs: list[str]) -> str:
-    near = did_you_mean(key, keys(here))
+    near = did_you_mean(key, [*keys(here), "matrix"] if here is Profile else keys(here))
     return f"{key} belongs under {belongs[0]}" if belongs and not near.startswith("did") else near
 
 
 def keys(section: type[BaseModel]) -> list[str]:
     """The YAML keys of a section."""
-    return [str(field.alias) for field in section.model_fields.values()]
+    return [str(field.alias) for field in section.model_fields.values() if field.alias not in IN_RESULTS_ONLY]
 
 
 def _places() -> dict[str, type[BaseModel]]:
     sections = {str(field.alias): _model(field.annotation) for field in Profile.model_fields.values()}
     drivers = {f"driver (name: {name})": section for name, section in DRIVERS.items()}
-    return {"the top level": Profile} | {name: found for name, found in sections.items() if found and name != "driver"} | drivers
+    return (
+        {"the top level": Profile}
+        | {name: found for name, found in sections.items() if found not in (None, Profile) and name != "driver"}
+        | drivers
+    )
 
 
-def _section(path: Path, driver: object) -> type[BaseModel] | None:
+def _section(path: Path, value: Any) -> type[BaseModel] | None:
     """The model that holds the keys below ``path``."""
     found: type[BaseModel] | None = Profile
+    driver = value["driver"].get("name") if isinstance(value.get("driver"), Mapping) else None
     for step in path:
+        if isinstance(step, int):
+            value = value[step]
+            continue
+        value = value.get(step)
         if found is None:
             return None
         if found is Profile and step == "driver":
             found = DRIVERS.get(str(driver))
+        elif step == "rate":
+            found = next((shape for shape in SHAPES.values() if shape_of(value) == f"<{shape.__name__}>"), None)
         else:
             found = next((_model(field.annotation) for field in found.model_fields.values() if field.alias == step), None)
     return found
@@ -187,4 +208,6 @@ def _section(path: Path, driver: object) -> type[BaseModel] | None:
 def _model(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
+    if isinstance(annotation, str):  # the profile's own name, inside itself
+        return Profile
     return next((found for part in get_args(annotation) if (found := _model(part))), None)

@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationInfo, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+)  # fmt: skip
 from pydantic_core import PydanticCustomError
 
 from pytest_loadtest import payloads
-from pytest_loadtest.quantities import DAY, HOUR, MICROSECOND, MILLISECOND, MINUTE, SECOND, format_duration, parse_duration, parse_size
+from pytest_loadtest.quantities import (
+    DAY,
+    HOUR,
+    MICROSECOND,
+    MILLISECOND,
+    MINUTE,
+    SECOND,
+    ByteRate,
+    exact_rate,
+    format_duration,
+    parse_duration,
+    parse_rate,
+    parse_size,
+)  # fmt: skip
 
 _CAPITALS = {"gb": "GB", "mb": "MB"}
 _UNITS = (("d", DAY), ("h", HOUR), ("min", MINUTE), ("s", SECOND), ("ms", MILLISECOND), ("us", MICROSECOND), ("ns", 1))
@@ -22,6 +47,15 @@ _SIZE_SCHEMA = {
     "anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": r"^\s*\d[\d_]*(\.\d+)?\s*([KMGkmg]?[Bb]|[KMG]iB)?\s*$"}],
     "description": "bytes, or a number and a unit: 1KB is 1024 bytes",
 }
+_RATE_SCHEMA = {
+    "anyOf": [
+        {"type": "number", "minimum": 0},
+        {"type": "string", "pattern": r"^\s*\d[\d_]*(\.\d+)?\s*(msg|B|[Kk]B|[MG]B|[KMG]iB)?/s\s*$"},
+    ],
+    "description": "messages per second, or bytes: 200MB/s",
+}
+PERCENT_PATTERN = r"^\s*\d+(\.\d+)?\s*%\s*$"
+_PERCENT_SCHEMA = {"type": "string", "pattern": PERCENT_PATTERN, "description": "a percentage: 2%"}
 
 
 def spelling(name: str) -> str:
@@ -89,6 +123,40 @@ def _size(value: object) -> object:
         raise fault(f"{value!r} is not a size", "write bytes, or a number and B, KB, MB or GB (1KB is 1024 bytes)") from None
 
 
+def _positive(value: int) -> int:
+    if not value:
+        raise fault("must be above 0", "write 30s")
+    return value
+
+
+def _rate(value: object, number: ValidatorFunctionWrapHandler) -> float:
+    """A number is checked as one; text has a unit, and bytes stay apart from messages."""
+    if isinstance(value, ByteRate):
+        return value
+    if not isinstance(value, str) or re.fullmatch(r"\s*[-+]?[\d_., eE+-]*\s*", value):
+        return float(number(value))
+    try:
+        return parse_rate(value)
+    except ValueError as error:
+        message, _, remedy = str(error).partition(": ")
+        raise fault(message, remedy) from None
+
+
+def _percent(value: object) -> object:
+    if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value)):
+        return float(Decimal(match[1]) / 100)
+    if isinstance(value, str):
+        raise fault(f"{value!r} is not a percentage", "write a number and %, as in 2%")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    raise fault(f"{value} has no unit", f"write {value}%")
+
+
+def exact_percent(ratio: float) -> str:
+    """``0.02`` → ``"2%"``."""
+    return f"{(Decimal(repr(ratio)) * 100).normalize():f}%"
+
+
 def _whole_seconds(value: int) -> int:
     if value % SECOND:
         raise fault(f"{format_duration(value)} is not a whole number of seconds", "MQTT counts this in whole seconds")
@@ -118,6 +186,26 @@ Duration = Annotated[
     WithJsonSchema(_DURATION_SCHEMA, mode="validation"),
 ]
 """ns; in YAML ``30s``."""
+
+PositiveDuration = Annotated[Duration, AfterValidator(_positive)]
+"""ns, above 0."""
+
+Rate = Annotated[
+    float,
+    Field(ge=0),
+    WrapValidator(_rate),
+    PlainSerializer(exact_rate, return_type=float | str, when_used="json"),
+    WithJsonSchema(_RATE_SCHEMA, mode="validation"),
+]
+"""Messages per second, or a :class:`~pytest_loadtest.quantities.ByteRate`; in YAML ``1000``, ``1000/s``, ``200MB/s``."""
+
+Percent = Annotated[
+    float,
+    BeforeValidator(_percent),
+    PlainSerializer(exact_percent, return_type=str, when_used="json"),
+    WithJsonSchema(_PERCENT_SCHEMA, mode="validation"),
+]
+"""A ratio; in YAML ``2%``."""
 
 WholeSeconds = Annotated[Duration, AfterValidator(_whole_seconds)]
 """ns, a multiple of a second."""

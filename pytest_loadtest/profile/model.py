@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import math
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from pytest_loadtest import objectives
-from pytest_loadtest.payloads import Bucket, parse_range
-from pytest_loadtest.profile.fields import Count, Distribution, Duration, Raw, Section, Share, Size, Verbatim
+from pytest_loadtest.profile.fields import (
+    Count,
+    Distribution,
+    Duration,
+    PositiveDuration,
+    Rate,
+    Raw,
+    Section,
+    Share,
+    Size,
+)  # fmt: skip
+from pytest_loadtest.profile.sections import BrokerSection, GeneratorLimits, SearchSection, TargetSection
 from pytest_loadtest.profile.settings import LoopbackSettings, MqttSettings, PulsarSettings
-from pytest_loadtest.quantities import MILLISECOND, MINUTE, SECOND
+from pytest_loadtest.profile.stages import Stage, buckets
+from pytest_loadtest.quantities import MINUTE, SECOND, ByteRate
+
+if TYPE_CHECKING:
+    from pytest_loadtest.payloads import Bucket
 
 PULSAR_METADATA = 1024
 """Bytes left free below Pulsar's limit: a batch of one carries its message's metadata inside what the broker measures."""
@@ -24,37 +39,26 @@ MESSAGE_LIMITS = {
 Scalable = Literal["topics", "partitions", "producers", "consumers"]
 
 
-class TargetSection(Section):
-    """The broker under test, where it is not started by the run."""
-
-    url: str = Field(pattern=r"^(pulsar|pulsar\+ssl|mqtt|mqtts|loopback)://.+$")
-    """pulsar://host:6650, pulsar+ssl://, mqtt://host:1883, mqtts:// or loopback://"""
-    admin_url: str | None = Field(default=None, pattern=r"^https?://.+$")
-    """Pulsar's admin REST, http://host:8080: the run makes and deletes its own namespace there."""
-
-
-class BrokerSection(Section):
-    """Wishes for a broker that the run starts itself."""
-
-    version: str | None = None
-    """Of the broker, e.g. 4.0.0."""
-    settings: dict[str, Verbatim] = Field(default_factory=dict)
-    """Lines for the broker's own configuration, as it spells them."""
-
-
-class GeneratorLimits(Section):
-    """Beyond any of these the generator, not the target, set the pace, and the run is invalid."""
-
-    send_delay_p99: Duration = 100 * MILLISECOND
-    """p99 of sent − intended, less the time blocked before the target's full window."""
-    cpu: float = Field(default=0.95, gt=0)
-    """Cores that one worker's process may use."""
-    stalled: Share = 0.10
-    """Share of the measured phase that one worker's loop may wake up late."""
-
-
 def _minutes(minutes: float | None, default: int) -> int:
     return default if minutes is None else round(minutes * MINUTE)
+
+
+def _duration(data: dict[str, Any]) -> int:
+    """As long as the stages, or as a fixed number of messages takes; otherwise what OMB's spelling says."""
+    if data.get("stages"):
+        stages: tuple[Stage, ...] = data["stages"]
+        return sum(stage.duration for stage in stages)
+    if data.get("messages") and data.get("producer_rate"):
+        return math.ceil(int(data["messages"]) * SECOND / float(data["producer_rate"]))
+    return _minutes(data.get("test_duration_minutes"), 0)
+
+
+def _search(data: dict[str, Any]) -> SearchSection | None:
+    return SearchSection() if data.get("producer_rate") == 0 and data.get("producers_per_topic") else None
+
+
+def _representative(data: dict[str, Any]) -> Literal["midpoint", "uniform"]:
+    return "uniform" if data.get("payloads_per_bucket", 1) > 1 else "midpoint"
 
 
 def _warmup(data: dict[str, Any]) -> int:
@@ -66,7 +70,7 @@ def _warmup(data: dict[str, Any]) -> int:
 class Profile(Section):
     """A workload, its target, how the client is set up, and what must hold. Made by :func:`~pytest_loadtest.profile.loads`.
 
-    Durations are ns, sizes bytes, rates messages per second over the whole run.
+    Durations are ns, sizes bytes, rates messages (or bytes: a ``ByteRate``) per second over the whole run.
     """
 
     name: str = Field(min_length=1)
@@ -76,6 +80,8 @@ class Profile(Section):
 
     topics: Count = 1
     """Topics of the run."""
+    topic: str | None = Field(default=None, min_length=1)
+    """One existing topic instead: used as it is, never created, never deleted. persistent://tenant/namespace/name, or a/b/c for MQTT."""
     partitions_per_topic: Count = 1
     """Partitions of each topic; 1 is a topic without partitions."""
     key_distributor: Literal["NO_KEY", "KEY_ROUND_ROBIN", "RANDOM_NANO"] = "NO_KEY"
@@ -87,35 +93,48 @@ class Profile(Section):
     """A file whose bytes fill the payload behind the envelope; its path is relative to this profile."""
     message_size_distribution: Distribution | None = None
     """Size range "low-high" (low included, high not; B, KB, MB) to relative weight."""
-    representative: Literal["midpoint", "max", "uniform"] = "midpoint"
-    """Which sizes stand for a range: its middle, its largest, or several spread evenly inside."""
+    size_source: str | None = None
+    """Where messageSizeDistribution was read from; in results only."""
+    payloads_per_bucket: Count = 1
+    """Different payloads made for each size range; their sizes are spread evenly inside unless representative says otherwise."""
+    representative: Literal["midpoint", "max", "uniform"] = Field(default_factory=_representative)
+    """Which sizes stand for a range: its middle (default), its largest, or several spread inside (default with payloadsPerBucket)."""
     use_randomized_payloads: bool = False
     """Fill payloads with random bytes, as far as randomBytesRatio says; zeros otherwise."""
     random_bytes_ratio: Share = 0.0
     """Share of each payload that is random, and does not compress."""
     randomized_payload_pool_size: Count = 1
-    """Different payloads made of each size."""
+    """Different payloads made of messageSize; payloadsPerBucket for a distribution."""
     checksum: bool = False
     """End each payload in a checksum that the consumer verifies."""
 
-    subscriptions_per_topic: Count = 1
-    """Each gets every message of its topic."""
-    consumer_per_subscription: Count = 1
-    """Consumers that share one subscription."""
-    producers_per_topic: Count = 1
-    """Producers of each topic; each is one stream of numbered messages."""
-    producer_rate: float = Field(ge=0)
-    """Messages per second, all producers together; 0 asks for a search of the highest rate, as in OMB."""
+    subscriptions_per_topic: int = Field(default=1, ge=0)
+    """Each gets every message of its topic; 0 for a producer-only run."""
+    consumer_per_subscription: int = Field(default=1, ge=0)
+    """Consumers that share one subscription; 0 for a producer-only run."""
+    producers_per_topic: int = Field(default=1, ge=0)
+    """Producers of each topic; each is one stream of numbered messages. 0 for a consumer-only run of an existing topic."""
+    producer_rate: Rate = 0.0
+    """Messages per second (or bytes: 200MB/s), all producers together; 0 asks for a search of the highest rate, as in OMB."""
+    search: SearchSection | None = Field(default_factory=_search)
+    """How to look for the highest rate, where producerRate is 0."""
 
-    consumer_backlog_size_gb: int = Field(default=0, ge=0)
+    consumer_backlog_size_gb: float = Field(default=0, ge=0)
     """Build a backlog of this many GB before consumers read on, as in OMB."""
     backlog_drain_ratio: float = Field(default=1.0, gt=0, le=1)
     """Share of the backlog that must be drained, as in OMB."""
+    backlog_drain_timeout: PositiveDuration = 10 * MINUTE
+    """How long the backlog may take to drain."""
+
+    messages: Count | None = None
+    """Send this many messages instead of sending for a time."""
+    stages: tuple[Stage, ...] = Field(default=(), strict=False)
+    """The measured phase in parts, each with its own rate, sizes, consumers and objectives."""
 
     test_duration_minutes: float | None = Field(default=None, gt=0)
     """Length of the measured phase, as OMB spells it."""
-    test_duration: Duration = Field(default_factory=lambda data: _minutes(data.get("test_duration_minutes"), 0))
-    """Length of the measured phase: 30s, 5min, 24h."""
+    test_duration: Duration = Field(default_factory=_duration)
+    """Length of the measured phase: 30s, 5min, 24h. With stages or messages it follows from them."""
     warmup_duration_minutes: float | None = Field(default=None, ge=0)
     """Length of the warm-up, as OMB spells it."""
     warmup_duration: Duration = Field(default_factory=_warmup)
@@ -139,24 +158,47 @@ class Profile(Section):
     """What must hold, by metric: {throughput: 99%, endToEndLatency: {p99: 100ms}, loss: 0}."""
     generator: GeneratorLimits = GeneratorLimits()
     """When to blame the generator."""
+    not_applied: dict[str, str] = Field(default_factory=dict)
+    """Keys of an OMB driver file that do nothing here, each with the reason; in results only."""
+    workloads: tuple[Profile, ...] = Field(default=(), strict=False)
+    """Workloads that run together: each a name and the keys in which it differs from what stands beside this list."""
+
+    @field_validator("stages")
+    @classmethod
+    def _named(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        return tuple(stage if stage.name else stage.model_copy(update={"name": f"stage {i + 1}"}) for i, stage in enumerate(stages))
 
     @property
     def objectives(self) -> tuple[objectives.Objective, ...]:
         """The ``slo`` section's objectives, then the implicit ones."""
-        return objectives.parse(self.slo)
+        return objectives.parse(self.slo, buckets=self.message_size_distribution or ())
 
     @property
     def buckets(self) -> tuple[Bucket, ...] | None:
         """The size distribution in the file's order; None where there is none."""
         if self.message_size_distribution is None:
             return None
-        ranges = ((text, *parse_range(text), weight) for text, weight in self.message_size_distribution.items())
-        return tuple(Bucket(name=text, low=low, high=high, weight=weight) for text, low, high, weight in ranges)
+        return buckets(self.message_size_distribution)
 
     @property
     def peak_search(self) -> bool:
         """The profile asks for the highest rate instead of naming one."""
-        return self.producer_rate == 0
+        return self.producer_rate == 0 and not self.consumer_only and not self.workloads
+
+    @property
+    def in_bytes(self) -> bool:
+        """The rate, or the one that is searched, is in bytes per second."""
+        return isinstance(self.search.start if self.search and self.peak_search else self.producer_rate, ByteRate)
+
+    @property
+    def producer_only(self) -> bool:
+        """Nobody receives."""
+        return self.subscriptions_per_topic == 0 or self.consumer_per_subscription == 0
+
+    @property
+    def consumer_only(self) -> bool:
+        """Nobody sends: messages of others are received."""
+        return self.producers_per_topic == 0
 
     @property
     def ordered(self) -> bool:
@@ -194,9 +236,10 @@ class Profile(Section):
 
     def document(self) -> dict[str, Any]:
         """The whole profile as JSON values, defaults filled in and secrets left out; ``from_document`` reads it back."""
-        return self.model_dump(
+        own = self.model_dump(
             mode="json",
             by_alias=True,
             exclude_none=True,
-            exclude={"test_duration_minutes": True, "warmup_duration_minutes": True, "driver": {"pending_queue_size"}},
+            exclude={"test_duration_minutes": True, "warmup_duration_minutes": True, "driver": {"pending_queue_size"}, "workloads": True},
         )
+        return own | {"workloads": [workload.document() for workload in self.workloads]}

@@ -2,37 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from pytest_loadtest.errors import Problem, ProfileError
-from pytest_loadtest.profile.checks import check, presence
-from pytest_loadtest.profile.explain import explain, locate
+from pytest_loadtest.errors import Problem, ProfileError, UsageError
+from pytest_loadtest.profile.checks import check
+from pytest_loadtest.profile.explain import IN_RESULTS_ONLY, explain, locate
+from pytest_loadtest.profile.matrix import applied, combinations
+from pytest_loadtest.profile.merge import copied, entry, remove
 from pytest_loadtest.profile.model import Profile
+from pytest_loadtest.profile.presence import presence
 from pytest_loadtest.profile.text import Document, Path, read
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from pytest_loadtest.profile.omb_driver import OmbDriver
 
 _YAML = {"units": "named"}  # tells the fields that bare numbers are no durations here
 _STAND_INS = {"name": "unnamed", "producerRate": 1}
 
+Found = tuple[Profile | None, list[Problem]]
 
-def loads(text: str, source: str) -> Profile:
-    """Read a profile.
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """What turns a name of something outside into what it holds; each raises ``UsageError``.
+
+    :param sizes: reference → size distribution. :param driver: path → OMB driver file.
+    """
+
+    sizes: Callable[[str], dict[str, int]] | None = None
+    driver: Callable[[str], OmbDriver] | None = None
+
+
+def loads(
+    text: str,
+    source: str,
+    sizes: Callable[[str], dict[str, int]] | None = None,
+    driver: Callable[[str], OmbDriver] | None = None,
+) -> Profile:
+    """Read a profile; of one with a matrix, its first combination.
 
     :param text: YAML. :param source: the file as the user named it, for the messages.
+    :param sizes: what reads a ``messageSizeDistribution`` that names a file or an address. :param driver: the same for ``driver``.
     :raises ProfileError: with all problems, in the order of the text.
     """
-    document = read(text)
-    profile = None
-    problems = document.problems
-    if document.value is not None:
-        profile, found = _validate(document)
-        problems = problems + found
+    profile, problems = interpret(read(text), Readers(sizes, driver))
     if profile is None or problems:
-        raise ProfileError(source, tuple(sorted(problems, key=lambda problem: (problem.line, problem.column))))
+        raise ProfileError(source, in_order(problems))
     return profile
 
 
@@ -41,10 +60,116 @@ def from_document(document: Mapping[str, Any]) -> Profile:
 
     :raises ValueError: no such document.
     """
-    return Profile.model_validate(document, context=_YAML, by_alias=True, by_name=False)
+    profile = Profile.model_validate(document, context=_YAML, by_alias=True, by_name=False)
+    return profile.model_copy(update={"search": None}) if profile.workloads else profile
 
 
-def _validate(document: Document) -> tuple[Profile | None, list[Problem]]:
+def in_order(problems: list[Problem]) -> tuple[Problem, ...]:
+    """Each once, as they stand in the text."""
+    return tuple(sorted(dict.fromkeys(problems), key=lambda problem: (problem.line, problem.column)))
+
+
+def interpret(document: Document, readers: Readers) -> Found:
+    """The profile that a document holds, and every problem."""
+    if document.value is None:
+        return None, document.problems
+    choices = combinations(document)
+    problems = list(document.problems)
+    if "matrix" in document.value:
+        document = applied(document, choices[0] if choices else {})
+        problems += document.problems
+    found, more = _several(document, readers) if "workloads" in document.value else _single(document, readers)
+    return found, problems + more
+
+
+def _single(document: Document, readers: Readers) -> Found:
+    document = copied(document)
+    resolve(document, readers)
+    profile, problems = _validate(document)
+    return profile, document.problems + problems
+
+
+def _several(document: Document, readers: Readers) -> Found:
+    """A profile whose entries of ``workloads`` are profiles."""
+    problems = _entries(document)
+    top = copied(document)
+    remove(top, ("workloads",))
+    resolve(top, readers)
+    whole, errors = _attempt(top.value)
+    problems += top.problems + [explain(error, top) for error in errors if locate(error, top) not in top.broken]
+    if problems:
+        whole = None
+    workloads = []
+    for index, keys in enumerate(document.value["workloads"] if isinstance(document.value["workloads"], list) else ()):
+        if isinstance(keys, dict):
+            profile, more = _single(entry(document, index), readers)
+            workloads.append(profile)
+            problems += more
+    made = [profile for profile in workloads if profile is not None]
+    return whole and whole.model_copy(update={"workloads": tuple(made), "search": None}), problems
+
+
+def _entries(document: Document) -> list[Problem]:
+    """What is wrong with the list of workloads itself."""
+    listed = document.value["workloads"]
+    if not isinstance(listed, list) or not listed:
+        return [document.problem(("workloads",), "workloads is no list of workloads", "write workloads: [{name: a, producerRate: 100}, …]")]
+    problems, names = [], set()
+    for index, keys in enumerate(listed):
+        path: Path = ("workloads", index)
+        if not isinstance(keys, dict):
+            problems.append(document.problem(path, f"workloads.{index} is no mapping", "write {name: a, producerRate: 100}"))
+            continue
+        if "name" not in keys:
+            problems.append(document.problem(path, f"workloads.{index}.name is missing", "write name: and what reports may call it"))
+        elif keys["name"] in names:
+            problems.append(document.problem((*path, "name"), f"a second workload {keys['name']!r}", "give each its own name"))
+        names.add(str(keys.get("name")))
+        misplaced = [(*path, key) for key in ("workloads", "matrix") if key in keys]
+        problems += [document.problem(at, f"{at[-1]} cannot stand in a workload", "move it up", at_key=True) for at in misplaced]
+    return problems
+
+
+def resolve(document: Document, readers: Readers) -> None:
+    """Put in what the document only names; what cannot be read goes to its problems."""
+    for key in IN_RESULTS_ONLY:
+        if (key,) in document.keys:
+            document.problems.append(document.problem((key,), f"{key} is written in results only", "remove it", at_key=True))
+            remove(document, (key,))
+    resolve_driver(document, readers)
+    reference = document.value.get("messageSizeDistribution")
+    if isinstance(reference, str) and readers.sizes is not None:
+        try:
+            document.value["messageSizeDistribution"] = readers.sizes(reference)
+            document.value["sizeSource"] = reference
+        except UsageError as error:
+            document.refuse(("messageSizeDistribution",), str(error), "")
+    elif isinstance(reference, str):
+        document.refuse(("messageSizeDistribution",), f"{reference!r} cannot be read from here", 'write the ranges: {"0-256": 3}')
+
+
+def resolve_driver(document: Document, readers: Readers) -> None:
+    """The same for ``driver`` alone. Where it comes with a target, the document's own goes before.
+
+    :raises ProfileError: the driver file is not valid.
+    """
+    named = document.value.get("driver")
+    if not isinstance(named, str) or readers.driver is None:
+        return
+    try:
+        found = readers.driver(named)
+    except ProfileError:
+        raise
+    except UsageError as error:
+        document.refuse(("driver",), str(error), "")
+        return
+    document.value |= {"driver": found.driver, "notApplied": found.not_applied}
+    if found.target and "target" not in document.value:
+        document.value["target"] = found.target
+        document.keys["target",] = document.values["target",] = document.values["driver",]
+
+
+def _validate(document: Document) -> Found:
     """The profile where there is one, and all problems beyond those of the text itself."""
     problems: list[Problem] = []
     broken = set(document.broken)
@@ -56,7 +181,7 @@ def _validate(document: Document) -> tuple[Profile | None, list[Problem]]:
         if path not in document.broken:
             problems.append(explain(error, document))
             broken.add(path)
-    findings = list(presence(document.keys.keys()))
+    findings = list(presence(document.value))
     whole = profile if profile and not broken else _remains(document, broken)
     if whole is not None:
         findings += check(whole, broken)
@@ -86,6 +211,8 @@ def _remains(document: Document, broken: set[Path]) -> Profile | None:
 
 def _without(value: Any, path: Path, broken: set[Path]) -> Any:
     if isinstance(value, dict):
+        if path[:-1] == ("stages",) and any(found[:2] == path for found in broken):
+            return {"name": f"{path[-1]}", "duration": "1s"}  # keeps the others' numbers
         return {key: _without(item, (*path, key), broken) for key, item in value.items() if (*path, key) not in broken}
     if isinstance(value, list):
         return [_without(item, (*path, i), broken) for i, item in enumerate(value) if (*path, i) not in broken]

@@ -6,14 +6,20 @@ from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from pytest_loadtest.objectives import COUNTS, FLOORS, LATENCIES
-from pytest_loadtest.profile.fields import DURATION_PATTERN, exact_duration
+from pytest_loadtest.objectives import BUCKET_METRICS, COUNTS, FLOORS, LATENCIES
+from pytest_loadtest.profile.explain import IN_RESULTS_ONLY
+from pytest_loadtest.profile.fields import DURATION_PATTERN, PERCENT_PATTERN, exact_duration, exact_percent
 from pytest_loadtest.profile.model import Profile
+from pytest_loadtest.profile.presence import DURATION, EXCLUSIVE, SIZE
 
 _DURATION = {"type": "string", "pattern": DURATION_PATTERN}
-_PERCENT = {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*%\s*$"}
+_PERCENT = {"type": "string", "pattern": PERCENT_PATTERN}
 _RATE = [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": r"^\s*\d[\d_]*(\.\d+)?\s*(msg)?/s\s*$"}]
 _MESSAGES = {"type": "integer", "minimum": 0}
+_FROM_FILE = {
+    "messageSizeDistribution": "Or where to read it: a .csv, .json or .hlog file, or http://host/metrics#metric_name.",
+    "driver": "Or a driver file of OMB's.",
+}
 _MEANINGS = {
     "throughput": "messages delivered per second: a share of the offered rate (99%), or a number (5000/s); a lower bound",
     "sent": "messages handed over in time, of those offered; a lower bound, 99% unless given",
@@ -27,29 +33,61 @@ _MEANINGS = {
     "corrupt": "messages damaged under way; 0 unless given",
     "dropped": "messages never sent because they were later than maxSendDelay; 0 unless given",
     "foreign": "messages of another run",
+    "buckets": 'objectives by size range: {"1048576-5242880": {endToEndLatency: {p99: 2s}}}',
 }
 
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a profile, ``slo`` included. What it cannot say, :func:`~pytest_loadtest.profile.loads` checks."""
     schema = Profile.model_json_schema(by_alias=True, mode="validation", schema_generator=_Untitled)
+    schema |= schema["$defs"].pop("Profile")  # which holds itself, as workloads
+    del schema["$ref"]
     for section in (schema, *schema["$defs"].values()):
         for name, key in section["properties"].items():
             section["properties"][name] = _present(_readable_default(key))
-    properties = schema["properties"]
-    properties["slo"] = _slo() | {"description": properties["slo"]["description"]}
+    schema["properties"] = _keys(schema["properties"])
+    for section in (schema, schema["$defs"]["Stage"]):
+        section["properties"]["slo"] = {"$ref": "#/$defs/Slo", "description": section["properties"]["slo"]["description"]}
+    schema["$defs"] |= _slo()
+    one = {"type": "object", "additionalProperties": False, "required": ["name"]}
+    shared = [name for name in schema["properties"] if name not in ("matrix", "workloads")]
+    schema["$defs"]["Workload"] = one | {"properties": {name: {"$ref": f"#/properties/{name}"} for name in shared}}
     return schema | {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "pytest-loadtest profile",
         "description": "A workload as OpenMessaging Benchmark spells it, its target, driver and objectives.",
-        "allOf": [
-            {"oneOf": [{"required": ["testDuration"]}, {"required": ["testDurationMinutes"]}]},
-            {"not": {"required": ["warmupDuration", "warmupDurationMinutes"]}},
-            {"not": {"required": ["messageSize", "messageSizeDistribution"]}},
-            {"not": {"required": ["messageSizeDistribution", "payloadFile"]}},
-            {"anyOf": [{"required": ["messageSize"]}, {"required": ["messageSizeDistribution"]}]},
-        ],
+        "allOf": [{"not": {"required": list(pair)}} for pair in EXCLUSIVE if "." not in pair[0]],
+        # with these, what is needed may stand in there
+        "if": {"not": {"anyOf": [{"required": ["workloads"]}, {"required": ["matrix"]}]}},
+        "then": {"allOf": _needed()},
     }
+
+
+def _keys(properties: dict[str, Any]) -> dict[str, Any]:
+    """What may be written, beyond what the profile holds once it is read."""
+    text = {"type": "string", "minLength": 1}
+    del properties["producerRate"]["default"]  # it has to be given, save where nobody sends or a search finds it
+    for name in ("messageSizeDistribution", "driver"):
+        description = properties[name].pop("description")
+        properties[name] = {"anyOf": [properties[name], text], "description": f"{description} {_FROM_FILE[name]}"}
+    properties["workloads"] |= {"items": {"$ref": "#/$defs/Workload"}, "minItems": 1}
+    properties["matrix"] = {
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": {"type": "array", "minItems": 1},
+        "description": "One test for each combination of these keys' values: {messageSize: [100, 1KB], driver.qos: [0, 1]}.",
+    }
+    return {name: key for name, key in properties.items() if name not in IN_RESULTS_ONLY}
+
+
+def _needed() -> list[dict[str, Any]]:
+    receives = {"required": ["producersPerTopic"], "properties": {"producersPerTopic": {"const": 0}}}
+    searches = {"required": ["producerRate"], "properties": {"producerRate": {"const": 0}}}
+    return [
+        {"anyOf": [{"required": ["producerRate"]}, {"required": ["search"]}, receives]},
+        {"anyOf": [*({"required": [name]} for name in DURATION), {"required": ["search"]}, searches]},
+        {"anyOf": [*({"required": [name]} for name in SIZE), receives]},
+    ]
 
 
 class _Untitled(GenerateJsonSchema):
@@ -68,20 +106,30 @@ def _present(key: dict[str, Any]) -> dict[str, Any]:
 
 def _readable_default(key: dict[str, Any]) -> dict[str, Any]:
     """As YAML writes it: durations with their unit; what a whole section defaults to is said by its keys."""
-    if isinstance(key.get("default"), dict | list) or key.get("default", "") is None:
+    if key.get("default", 0) in (None, "") or isinstance(key.get("default"), dict | list):
         del key["default"]
+    elif key.get("pattern") == PERCENT_PATTERN:
+        key["default"] = exact_percent(key["default"])
     elif any(shape.get("pattern") == DURATION_PATTERN for shape in key.get("anyOf", ())) and "default" in key:
         key["default"] = exact_duration(key["default"])
     return key
 
 
-def _slo() -> dict[str, Any]:
-    shapes: dict[str, dict[str, Any]] = {"throughput": {"anyOf": [_PERCENT, *_RATE]}, "sent": _PERCENT}
-    floors = {name: _bound(shapes[name]) for name in FLOORS}
-    latencies = {name: _latency() for name in LATENCIES}
-    counts = {name: _bound({"anyOf": [_MESSAGES, _PERCENT]}) for name in COUNTS}
-    metrics = {name: shape | {"description": _MEANINGS[name]} for name, shape in (floors | latencies | counts).items()}
-    return {"type": "object", "additionalProperties": False, "properties": metrics}
+def _slo() -> dict[str, dict[str, Any]]:
+    """Definitions of an ``slo`` section and of its parts."""
+    shapes = {"Throughput": {"anyOf": [_PERCENT, *_RATE]}, "Share": _PERCENT, "Messages": {"anyOf": [_MESSAGES, _PERCENT]}}
+    kinds = {"throughput": "Throughput", "sent": "Share"} | dict.fromkeys(LATENCIES, "Latency") | dict.fromkeys(COUNTS, "Messages")
+    metrics = {name: {"$ref": f"#/$defs/{kinds[name]}", "description": _MEANINGS[name]} for name in (*FLOORS, *LATENCIES, *COUNTS)}
+    by_bucket = {"$ref": "#/$defs/BucketSlo"}
+    metrics["buckets"] = {"type": "object", "minProperties": 1, "additionalProperties": by_bucket, "description": _MEANINGS["buckets"]}
+    section = {"type": "object", "additionalProperties": False}
+    return {
+        **{name: _bound(shape) for name, shape in shapes.items()},
+        "Moment": _bound(_DURATION),
+        "Latency": _latency(),
+        "Slo": section | {"properties": metrics},
+        "BucketSlo": section | {"minProperties": 1, "properties": {name: metrics[name] for name in BUCKET_METRICS}},
+    }
 
 
 def _bound(value: dict[str, Any]) -> dict[str, Any]:
@@ -90,11 +138,11 @@ def _bound(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _latency() -> dict[str, Any]:
-    named = {name: _bound(_DURATION) for name in ("p50", "p90", "p95", "p99", "p99.9", "p99.99", "max", "mean", "min")}
+    moment = {"$ref": "#/$defs/Moment"}
     return {
         "type": "object",
         "minProperties": 1,
         "additionalProperties": False,
-        "properties": named,
-        "patternProperties": {r"^p\d{1,2}(\.\d+)?$": _bound(_DURATION)},
+        "properties": dict.fromkeys(("p50", "p90", "p95", "p99", "p99.9", "p99.99", "max", "mean", "min"), moment),
+        "patternProperties": {r"^p\d{1,2}(\.\d+)?$": moment},
     }

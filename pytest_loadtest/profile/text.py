@@ -35,7 +35,7 @@ class Document:
 
     :param value: mappings, lists, text, numbers, booleans, None; keys are text as written.
     :param values: place of each value by its path. :param keys: place of each key by the path of its value.
-    :param broken: paths whose values the problems already speak of.
+    :param broken: paths whose values the problems already speak of. :param empty: a key without a value is None, and no problem.
     """
 
     value: Any = None
@@ -43,6 +43,7 @@ class Document:
     keys: dict[Path, Place] = field(default_factory=dict)
     broken: set[Path] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
+    empty: bool = False
 
     def known(self, path: Path) -> Path:
         """The longest part of ``path`` that the text has."""
@@ -62,9 +63,12 @@ class Document:
         self.broken.add(path)
 
 
-def read(text: str) -> Document:
-    """Read one YAML document; never raises: what is wrong is in :attr:`Document.problems`, and then ``value`` may be None."""
-    document = Document(values={(): Place(1, 1)})
+def read(text: str, *, empty: bool = False) -> Document:
+    """Read one YAML document; never raises: what is wrong is in :attr:`Document.problems`, and then ``value`` may be None.
+
+    :param empty: a key may have no value; it is None then.
+    """
+    document = Document(values={(): Place(1, 1)}, empty=empty)
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -125,7 +129,8 @@ def _scalar(node: yaml.ScalarNode, path: Path, document: Document) -> Any:
     if tag in _TEXT_TAGS:
         return text
     if tag == "null":
-        document.refuse(path, "no value", "give it one, or remove the key")
+        if not document.empty:
+            document.refuse(path, "no value", "give it one, or remove the key")
         return None
     if tag not in ("bool", "int", "float"):
         document.refuse(path, f"tag {node.tag.replace(_TAG, '!!')} is not allowed", "remove it")

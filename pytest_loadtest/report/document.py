@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.slo import Finding, Verdict, blocked_share, unfit
+from pytest_loadtest.slo import Finding, Verdict, blocked_share, overall, unfit
 from pytest_loadtest.wording import bounds, show
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pytest_loadtest.measurements import Breakdown, Counts, Histogram, Measurements, Series
+    from pytest_loadtest.measurements import Backlog, Breakdown, Counts, Histogram, Measurements, Series
+    from pytest_loadtest.search import Peak, Step
 
 VERSION: Final = 1
 PERCENTILES: Final = (50, 75, 90, 95, 99, 99.9, 99.99)
@@ -37,6 +38,7 @@ class RunFacts:
         started.
     :param scale: factor; None where the profile ran as written. :param scaling: what was shrunk and how, ``{"rate": "2.50 M → 2 000
         msg/s"}``.
+    :param workload: its name, where several ran together; otherwise empty.
     :param profile: the profile as a document. :param plan: summary of the plan. :param broker: name, version, mode, url, settings.
     :param driver: client, version, applied, not_applied. :param versions: of this package and what it runs on.
     :param machine: host, cores, memory. :param results: the run's folder, as the user may open it.
@@ -55,14 +57,28 @@ class RunFacts:
     driver: Mapping[str, Any]
     versions: Mapping[str, str]
     machine: Mapping[str, Any]
+    workload: str = ""
 
 
-def build(facts: RunFacts, verdict: Verdict, measurements: Measurements | None) -> Document:
-    """The document of a run; ``measurements`` is None where the run broke before anything could be measured."""
+def build(
+    facts: RunFacts,
+    verdict: Verdict,
+    measurements: Measurements | None,
+    *,
+    stages: Sequence[tuple[str, Verdict, Measurements]] = (),
+    peak: Peak | None = None,
+    backlog: Backlog | None = None,
+) -> Document:
+    """The document of a run; ``measurements`` is None where the run broke before anything could be measured.
+
+    :param stages: name, verdict and measurements of each; the outcome of the whole is the worst of ``verdict`` and theirs.
+    """
+    whole = overall([("", verdict), *((f"stage {name}: ", judged) for name, judged, _ in stages)])
     return {
         "version": VERSION,
         "test": facts.test,
         "profile": {"name": facts.profile_name, "document": dict(facts.profile)},
+        "workload": facts.workload or None,
         "seed": facts.seed,
         "scale": None if facts.scale is None else {"factor": facts.scale, "changes": dict(facts.scaling)},
         "started": facts.started,
@@ -72,12 +88,11 @@ def build(facts: RunFacts, verdict: Verdict, measurements: Measurements | None) 
         "driver": dict(facts.driver),
         "versions": dict(facts.versions),
         "machine": dict(facts.machine),
-        "verdict": {
-            "outcome": verdict.outcome.value,
-            "reasons": list(verdict.reasons),
-            "findings": [_finding(finding) for finding in verdict.findings],
-        },
+        "verdict": _verdict(verdict) | {"outcome": whole.outcome.value, "reasons": list(whole.reasons)},
         "measurements": None if measurements is None else _measurements(measurements),
+        "stages": [{"name": name, "verdict": _verdict(judged), "measurements": _measurements(m)} for name, judged, m in stages],
+        "peak": None if peak is None else _peak(peak, facts.profile),
+        "backlog": None if backlog is None else _backlog(backlog),
     }
 
 
@@ -96,6 +111,14 @@ def dumps(document: Document) -> str:
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
+def _verdict(verdict: Verdict) -> Document:
+    return {
+        "outcome": verdict.outcome.value,
+        "reasons": list(verdict.reasons),
+        "findings": [_finding(finding) for finding in verdict.findings],
+    }
+
+
 def _finding(finding: Finding) -> Document:
     objective = finding.objective
     shown = None if finding.observed is None else show(objective, finding.observed)
@@ -103,6 +126,7 @@ def _finding(finding: Finding) -> Document:
         "name": objective.name,
         "metric": objective.metric,
         "statistic": objective.statistic or None,
+        "bucket": objective.bucket or None,
         "unit": objective.unit,
         "minimum": objective.minimum,
         "maximum": objective.maximum,
@@ -201,10 +225,55 @@ def _numbers(values: NDArray[np.float64]) -> Sequence[float | None]:
 def _breakdown(part: Breakdown) -> Document:
     return {
         "name": part.name,
+        "offered": part.offered,
         "sent": part.sent,
         "acked": part.acked,
         "received": part.received,
+        "lost": part.lost,
         "bytesSent": part.bytes_sent,
         "endToEnd": _latency(part.end_to_end),
         "publish": _latency(part.publish),
+    }
+
+
+def _peak(peak: Peak, profile: Mapping[str, Any]) -> Document:
+    """A search is in bytes where the profile gives its first rate in bytes."""
+    in_bytes = str((profile.get("search") or {}).get("start")).endswith("B/s")
+    return {
+        "rate": peak.rate,
+        "low": peak.low,
+        "high": peak.high,
+        "unit": "B/s" if in_bytes else "msg/s",
+        "limit": peak.limit,
+        "atLeast": peak.at_least,
+        "confirmed": peak.confirmed,
+        "brokeFirst": peak.broke_first,
+        "steps": [_step(step) for step in peak.steps],
+    }
+
+
+def _step(step: Step) -> Document:
+    return {
+        "number": step.ask.number,
+        "rate": step.ask.rate,
+        "duration": step.ask.duration,
+        "warmup": step.ask.warmup,
+        "purpose": step.ask.purpose,
+        "outcome": step.outcome.value,
+        "broke": list(step.broke),
+        "text": step.text,
+        "early": step.early,
+        "throughput": step.throughput,
+    }
+
+
+def _backlog(backlog: Backlog) -> Document:
+    return {
+        "messages": backlog.size_messages,
+        "bytes": backlog.size_bytes,
+        "build": backlog.build,
+        "drain": backlog.drain,
+        "drained": backlog.drained,
+        "drainRate": backlog.drain_rate,
+        "publishDuringDrain": _latency(backlog.publish_during_drain),
     }

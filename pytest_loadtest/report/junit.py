@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_loadtest.report.sections import answer
+
 if TYPE_CHECKING:
     from pytest_loadtest.report.document import Document
 
@@ -20,15 +22,41 @@ def properties(document: Document) -> list[tuple[str, str]]:
         ("load.seed", str(document["seed"])),
         ("load.scaled", "no" if scale is None else f"×{scale['factor']:g}: says nothing about the full load"),
     ]
+    if document["workload"] is not None:
+        found.append(("load.workload", document["workload"]))
     if broker:
         found.append(("load.broker", f"{broker.get('name')} {broker.get('version')} ({broker.get('mode')})"))
     found += [("load.reason", reason) for reason in document["verdict"]["reasons"]]
     found += [
         (f"load.objective.{finding['name']}", f"{finding['outcome']}: {finding['text']}") for finding in document["verdict"]["findings"]
     ]
+    found += _parts(document)
     if measured is not None:
         found += _numbers(measured)
     return [*found, ("load.results", document["results"])]
+
+
+def _parts(document: Document) -> list[tuple[str, str]]:
+    """The peak, the stages and the backlog."""
+    found = []
+    peak, backlog = document["peak"], document["backlog"]
+    if peak is not None:
+        unit = "bytes_per_s" if peak["unit"] == "B/s" else "msg_per_s"
+        found += [("load.peak", f"{answer(peak)} (limit: {peak['limit']})"), ("load.peak.at_least", str(peak["atLeast"]).lower())]
+        ends = {"": peak["rate"], ".high": peak["high"]}
+        found += [(f"load.peak{end}.{unit}", f"{rate:.1f}") for end, rate in ends.items() if rate is not None]
+        found += [("load.peak.broke_first", peak["brokeFirst"])] if peak["brokeFirst"] is not None else []
+    for stage in document["stages"]:
+        missed = [finding["text"] for finding in stage["verdict"]["findings"] if finding["outcome"] == "missed"]
+        found.append((f"load.stage.{stage['name']}", ": ".join([stage["verdict"]["outcome"], *filter(None, ["; ".join(missed)])])))
+    if backlog is not None:
+        times = {"build": backlog["build"], "drain": backlog["drain"]}
+        found += [(f"load.backlog.{name}.s", f"{ns / 1e9:.3f}") for name, ns in times.items()]
+        found += [
+            ("load.backlog.drained", str(backlog["drained"]).lower()),
+            ("load.backlog.drain_rate.msg_per_s", f"{backlog['drainRate']:.1f}"),
+        ]
+    return found
 
 
 def _numbers(measured: Document) -> list[tuple[str, str]]:

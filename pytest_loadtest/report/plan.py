@@ -13,16 +13,13 @@ if TYPE_CHECKING:
 _SHOWN_WORKERS = 16
 
 
-def lines(plan: Plan, machine: Machine, driver: DriverFacts) -> list[str]:
-    """One line a fact; the last ones say what this machine lacks."""
+def lines(plan: Plan, driver: DriverFacts, machine: Machine) -> list[str]:
+    """One line a fact."""
     rows = [
         ("profile", plan.profile.name),
         ("rate", f"{format_rate(plan.rate)} of {int(plan.mean_size):,} B mean".replace(",", " ")),
         ("bytes", _bytes(plan)),
-        (
-            "phases",
-            " → ".join(f"{p.name} {format_duration(p.duration)} ({format_count(p.total)} messages)" for p in plan.phases) + " → drain",
-        ),
+        *_phases(plan),
         *_parties(plan),
         ("driver", f"{driver.client} {driver.version}"),
         *((f"  {key}", f"not applied: {why}") for key, why in driver.not_applied.items()),
@@ -31,8 +28,36 @@ def lines(plan: Plan, machine: Machine, driver: DriverFacts) -> list[str]:
     if plan.scale is not None:
         changes = "; ".join(f"{name} {change}" for name, change in plan.scale.changes.items())
         rows.insert(1, ("SCALED", f"×{plan.scale.factor:g}: {changes}. It says nothing about the full load."))
-    rows += [("BEYOND", reason) for reason in plan.beyond(machine)]
     return [f"{name:<12} {text}" for name, text in rows]
+
+
+def _phases(plan: Plan) -> list[tuple[str, str]]:
+    if plan.search is not None:
+        spec = plan.search
+        top = "" if spec.maximum is None else f" up to {format_rate(spec.maximum)}"
+        return [
+            ("search", f"from {format_rate(spec.first)}{top}, to within {spec.precision:.2%}"),
+            ("", f"each step {format_duration(spec.warmup)} warm-up and {format_duration(spec.hold)} hold, the best {format_duration(spec.confirm)}"),
+        ]  # fmt: skip
+    rows = [
+        (
+            "phases",
+            " → ".join(f"{p.name} {format_duration(p.duration)} ({format_count(p.total)} messages)" for p in plan.phases) + " → drain",
+        )
+    ]
+    for number, stage in enumerate(plan.phases[-1].stages):
+        rows.append(
+            ("" if number else "stages", f"{stage.name}: {format_duration(stage.duration)} at {format_rate(stage.rate)} on the average")
+        )
+    if plan.backlog is not None:
+        backlog = plan.backlog
+        rows.append(
+            (
+                "backlog",
+                f"{format_count(backlog.messages)} messages, {format_size(backlog.size)}, then drained within {format_duration(backlog.drain_timeout)}, then {format_duration(backlog.after)} more",
+            )
+        )
+    return rows
 
 
 def _bytes(plan: Plan) -> str:
@@ -48,7 +73,7 @@ def _parties(plan: Plan) -> list[tuple[str, str]]:
     parts = f"{_integer(topology.streams * topology.partitions)} partition producers"
     return [
         ("topics", f"{topology.topics} × {topology.partitions} partitions, {topology.subscriptions} subscriptions each"),
-        ("producers", f"{topology.streams} ({parts}), {plan.rate / topology.streams:,.1f} msg/s each"),
+        ("producers", f"{topology.streams} ({parts}), {plan.rate / topology.streams:,.1f} msg/s each" if topology.streams else "none"),
         ("consumers", f"{consumers} ({_integer(consumers * topology.partitions)} partition consumers)"),
         ("workers", f"{len(plan.assignments)}: {spread}" + (f" and {more} more" if more > 0 else "")),
     ]  # fmt: skip

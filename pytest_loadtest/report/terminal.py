@@ -6,6 +6,8 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.quantities import format_bits, format_count, format_duration, format_rate, format_size
+from pytest_loadtest.report import sections
+from pytest_loadtest.report.sections import aligned, mark
 from pytest_loadtest.wording import exact, format_value
 
 if TYPE_CHECKING:
@@ -17,7 +19,6 @@ COLUMNS = ("p50", "p90", "p99", "p99.9")
 KINDS = {"publish": "publish", "endToEnd": "end-to-end", "sendDelay": "send delay", "ownSendDelay": "  of it our own"}
 BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS = "_.-=+*#@"
-MARKS = {"met": ("✓", "ok"), "missed": ("✗", "XX"), "no data": ("?", "??")}
 MOST_RANGES = 5
 WIDTH = 60
 """Seconds in a plot; a longer run shows the worst of several seconds in one place."""
@@ -25,13 +26,16 @@ WIDTH = 60
 
 def lines(document: Document, *, unicode: bool = True) -> list[str]:
     """The summary of one run. ``unicode=False`` for terminals that cannot show more than ASCII."""
-    found = [*_headline(document), *_objectives(document["verdict"], unicode)]
+    found = [*_headline(document), *sections.peak(document, unicode), *_objectives(document["verdict"], unicode)]
+    found += sections.stages(document, unicode)
     measured = document["measurements"]
     if measured is not None:
         found += [
             *_rates(measured),
             *_latencies(measured["latencies"]),
+            *sections.buckets(document),
             *_messages(measured),
+            *sections.backlog(document),
             *_generator(measured),
             *_plots(measured, unicode),
         ]
@@ -44,10 +48,11 @@ _TO_ASCII = str.maketrans({"×": "x", "µ": "u", "—": "-", "–": "-", "·": "
 
 def _headline(document: Document) -> Iterable[str]:
     verdict = document["verdict"]
-    findings = verdict["findings"]
+    findings = [*verdict["findings"], *(finding for stage in document["stages"] for finding in stage["verdict"]["findings"])]
     missed = sum(finding["outcome"] == "missed" for finding in findings)
     of = f" ({missed} of {len(findings)} objectives)" if verdict["outcome"] == "missed" else ""
-    yield f"{document['test']} · profile {document['profile']['name']} · {verdict['outcome'].upper()}{of}"
+    workload = "" if document["workload"] is None else f" · workload {document['workload']}"
+    yield f"{document['test']} · profile {document['profile']['name']}{workload} · {verdict['outcome'].upper()}{of}"
     if document["scale"] is not None:
         changes = ", ".join(f"{name} {change}" for name, change in document["scale"]["changes"].items())
         yield f"  SCALED ×{document['scale']['factor']:g} — says nothing about the full load{f' ({changes})' if changes else ''}"
@@ -87,13 +92,13 @@ def _objectives(verdict: Document, unicode: bool) -> Iterable[str]:
     for finding in findings:
         if finding not in held:
             rows.append(_row(finding, verdict["reasons"]))
-            marks.append(_mark(finding["outcome"], unicode))
+            marks.append(mark(finding["outcome"], unicode))
     if len(rows) > 1:
         width = max(map(len, marks))
-        yield from (f"  {mark:<{width}} {row}" for mark, row in zip(marks, _table(rows, "<><><"), strict=True))
+        yield from (f"  {mark:<{width}} {row}" for mark, row in zip(marks, aligned(rows, "<><><"), strict=True))
     if held:
         listed = ", ".join(f"{finding['name']} {finding['shown']['observed']}" for finding in held)
-        yield f"  {_mark('met', unicode)} implicit: {listed}"
+        yield f"  {mark('met', unicode)} implicit: {listed}"
 
 
 def _row(finding: Document, reasons: Sequence[str]) -> tuple[str, ...]:
@@ -106,13 +111,10 @@ def _row(finding: Document, reasons: Sequence[str]) -> tuple[str, ...]:
     return name, "no data", shown["bound"], exact(finding["samples"]), "" if said else cause
 
 
-def _mark(outcome: str, unicode: bool) -> str:
-    return MARKS[outcome][0 if unicode else 1]
-
-
 def _rates(measured: Document) -> Iterable[str]:
     seconds = measured["duration"] / 1e9
-    throughput = "none" if measured["throughput"] is None else format_rate(measured["throughput"])
+    absent = "none" if measured["subscriptions"] else "nowhere (nothing subscribes)"
+    throughput = absent if measured["throughput"] is None else format_rate(measured["throughput"])
     per_second = measured["bytesSent"] / seconds
     yield (
         f"  rate       offered {format_rate(measured['rate'])}, sent {format_rate(measured['publishRate'])}, delivered {throughput}"
@@ -130,13 +132,16 @@ def _latencies(latencies: Document) -> Iterable[str]:
         percentiles = (latency["percentiles"][column] for column in COLUMNS)
         shown = ("too few" if value is None else format_duration(value) for value in percentiles)
         rows.append((title, *shown, format_duration(latency["maximum"]), format_duration(latency["mean"]), exact(latency["samples"])))
-    return (f"  {row}" for row in _table(rows, "<>>>>>>>"))
+    return (f"  {row}" for row in aligned(rows, "<>>>>>>>"))
 
 
 def _messages(measured: Document) -> Iterable[str]:
     counts = measured["counts"]
     due = counts["acked"] * measured["subscriptions"]
     yield "  out        " + _listed(counts, ("offered", "sent", "acked", "failed", "dropped", "unknown"), {"unknown": "unanswered"})
+    if not measured["subscriptions"]:
+        yield "  in         not applicable: nothing subscribes in this run"
+        return
     order = {"outOfOrder": "out of order"}
     yield f"  in         {exact(due)} due, " + _listed(
         counts, ("received", "lost", "duplicates", "outOfOrder", "corrupt", "foreign"), order
@@ -191,8 +196,3 @@ def sparkline(values: Sequence[float | None], blocks: str, *, worst: Any) -> str
     picked = [worst(group) if group else None for group in known]
     top = max((value for value in picked if value is not None), default=0) or 1
     return "".join(" " if value is None else blocks[min(int(value / top * len(blocks)), len(blocks) - 1)] for value in picked)
-
-
-def _table(rows: Sequence[Sequence[str]], align: str) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True)).rstrip() for row in rows]

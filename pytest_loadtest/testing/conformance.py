@@ -12,6 +12,7 @@ import numpy as np
 from pytest_loadtest import envelope
 from pytest_loadtest.quantities import MILLISECOND
 from pytest_loadtest.samples import Status
+from pytest_loadtest.testing.changing import check_attach_again, check_attach_and_detach, check_detach_while_paused, check_pause
 from pytest_loadtest.testing.rig import Rig, Subject, context_of, mixed_pool, plain_pool, rig, tail
 
 if TYPE_CHECKING:
@@ -104,6 +105,45 @@ def check_every_subscription(subject: Subject) -> None:
             _expect_received(r, consumer, bursts, start, subject.ordered)
 
 
+def check_existing_topic(subject: Subject) -> None:
+    """A run on an existing topic gets its own messages and tells others apart; its end leaves topic and other subscribers alone."""
+    if subject.existing is None:
+        return
+    start = time.monotonic_ns()
+    with rig(subject, name=subject.existing) as somebody:
+        somebody.send(10)
+        somebody.until(lambda: somebody.acked >= 10 and somebody.copies >= 10, "acked and received")
+        with rig(subject, name=subject.existing) as r:
+            bursts = r.send(20)
+            r.until(lambda: r.acked >= 20 and r.copies >= 20, "acked and received")
+            _expect_received(r, 0, bursts, start, subject.ordered)
+            somebody.send(10, first=10)
+            somebody.until(lambda: somebody.acked >= 20, "acked")
+            r.until(lambda: r.copies >= 30, "received what somebody else sent too")
+            assert np.count_nonzero(r.heads(0).kind == envelope.FOREIGN) == 10, "messages of somebody else are foreign"
+        somebody.send(10, first=20)
+        somebody.until(lambda: somebody.acked >= 30 and somebody.copies >= 50, "served after the other run has ended")
+        heads = somebody.heads(0)
+        assert sorted(heads.seq[heads.kind == envelope.OURS].tolist()) == list(range(30)), "the other run disturbed somebody"
+
+
+def check_producers_alone(subject: Subject) -> None:
+    """A run that only sends."""
+    with rig(subject, subscriptions=0) as r:
+        assert r.consumers == [], f"{len(r.consumers)} consumers were opened, none asked for"
+        r.send(20)
+        r.until(lambda: r.acked >= 20, "acked")
+        assert r.driver.disconnected() is None, f"disconnected: {r.driver.disconnected()}"
+
+
+def check_consumers_alone(subject: Subject) -> None:
+    """A run that only listens."""
+    with rig(subject, streams=0) as r:
+        r.driver.poll(MILLISECOND)
+        assert r.producers == [] and r.consumers[0].take() is None, "something came although nobody sends"
+        assert r.driver.disconnected() is None, f"disconnected: {r.driver.disconnected()}"
+
+
 def check_close(subject: Subject) -> None:
     """``close`` may come before anything was opened, and twice."""
     unopened = subject.driver(context_of(subject, plain_pool()))
@@ -135,6 +175,13 @@ DRIVER_CHECKS: Final = (
     check_window,
     check_shared_subscription,
     check_every_subscription,
+    check_pause,
+    check_attach_and_detach,
+    check_detach_while_paused,
+    check_attach_again,
+    check_existing_topic,
+    check_producers_alone,
+    check_consumers_alone,
     check_close,
     check_cleanup,
 )

@@ -17,7 +17,7 @@ from pytest_loadtest.testing.clock import FakeClock
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers._base import Clock
+    from pytest_loadtest.drivers._base import Clock, Consumer
 
 Latency = Callable[["NDArray[np.int64]"], "NDArray[np.int64]"]
 
@@ -66,6 +66,7 @@ class NullDriver:
         self._latency = latency
         self._window = window
         self._consumers: dict[int, dict[int, list[_NullConsumer]]] = {}
+        self._attached: list[tuple[ConsumerSpec, Consumer]] = []
 
     def facts(self) -> DriverFacts:
         return DriverFacts(client="null", version="1")
@@ -82,10 +83,22 @@ class NullDriver:
     def open_producers(self, specs: Sequence[ProducerSpec]) -> list[_NullProducer]:
         made = []
         for spec in specs:
-            shared = self._consumers.get(spec.topic.index, {}).values() if self._deliver else ()
-            served = [consumers[spec.stream % len(consumers)] for consumers in shared]
+            served = self._consumers.setdefault(spec.topic.index, {}) if self._deliver else {}
             made.append(_NullProducer(self._context, spec.stream, served, self._latency, self._window))
         return made
+
+    def attach(self, specs: Sequence[ConsumerSpec]) -> None:
+        self._attached += zip(specs, self.open_consumers(specs), strict=True)
+
+    def attached(self) -> list[tuple[ConsumerSpec, Consumer]]:
+        done, self._attached = self._attached, []
+        return done
+
+    def detach(self, consumers: Sequence[Consumer]) -> None:
+        for shared in [shared for subscriptions in self._consumers.values() for shared in subscriptions.values()]:
+            for consumer in [consumer for consumer in shared if consumer in consumers]:
+                shared.remove(consumer)
+                consumer.leave(shared)
 
     def poll(self, timeout_ns: int) -> None:
         if isinstance(self._context.clock, FakeClock):
@@ -107,15 +120,40 @@ class _NullConsumer:
     def __init__(self, clock: Clock, *, steady: bool) -> None:
         self._clock = clock
         self._due = _Due(steady)
+        self._seen: list[tuple[NDArray[np.int64], NDArray[np.uint8]]] = []  # before the pause
+        self._paused = False
 
     def deliver(self, due: NDArray[np.int64], rows: NDArray[np.uint8]) -> None:
         """``rows`` are heads with the payload's size (int32) behind."""
         self._due.add(due, rows)
 
+    def pause(self) -> None:
+        self._look()
+        self._paused = True
+
+    def resume(self) -> None:
+        self._paused = False
+        self._due.time = np.maximum(self._due.time, self._clock())
+
+    def leave(self, others: list[_NullConsumer]) -> None:
+        """What is not taken yet goes to another one, or stays where there is none."""
+        self._look()
+        if self._paused:
+            self.resume()
+        if others and len(self._due.time):
+            others[0].deliver(self._due.time, self._due.row)
+            self._due = _Due(steady=True)
+
+    def _look(self) -> None:
+        if not self._paused and (taken := self._due.take(self._clock())) is not None:
+            self._seen.append(taken)
+
     def take(self) -> Received | None:
-        if (taken := self._due.take(self._clock())) is None:
+        self._look()
+        if not self._seen:
             return None
-        times, rows = taken
+        times, rows = self._seen[0] if len(self._seen) == 1 else map(np.concatenate, zip(*self._seen, strict=True))
+        self._seen.clear()
         n = len(times)
         size = np.ascontiguousarray(rows[:, envelope.HEAD :]).view(np.int32).ravel()
         return Received(rows[:, : envelope.HEAD], size, times, np.zeros(n, np.int64), np.zeros(n, np.int8))
@@ -123,11 +161,11 @@ class _NullConsumer:
 
 class _NullProducer:
     def __init__(
-        self, context: DriverContext, stream: int, consumers: list[_NullConsumer], latency: Latency | None, window: int | None
+        self, context: DriverContext, stream: int, served: dict[int, list[_NullConsumer]], latency: Latency | None, window: int | None
     ) -> None:
         self._context = context
         self._stream = stream
-        self._consumers = consumers
+        self._served = served
         self._latency = latency
         self._window = window
         self._due = _Due(latency is None)
@@ -142,10 +180,11 @@ class _NullProducer:
         answered = np.full(n, now) if self._latency is None else now + self._latency(seq)
         self._due.add(answered, seq.reshape(n, 1).view(np.uint8))
         self._idle_since = max(self._idle_since, now if self._latency is None else int(answered.max()))
-        if self._consumers:
+        shared = [consumers for consumers in self._served.values() if consumers]
+        if shared:
             rows = self._rows(burst, n)
-            for consumer in self._consumers:
-                consumer.deliver(answered, rows)
+            for consumers in shared:
+                consumers[self._stream % len(consumers)].deliver(answered, rows)
         return n
 
     def _rows(self, burst: Burst, n: int) -> NDArray[np.uint8]:

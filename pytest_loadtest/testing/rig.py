@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +31,7 @@ class Subject:
     :param shared: settings under which two consumers of one subscription share its messages; None: ``settings`` do that.
     :param window: messages that ``settings`` let one producer have in flight; None: no bound to check.
     :param ordered: one stream arrives in order at a sole consumer.
+    :param existing: the name of a topic that exists at the target without any run; None: not to be checked.
     :param deadline: ns that one check waits for answers.
     """
 
@@ -41,6 +42,7 @@ class Subject:
     window: int | None = None
     partitions: int = 1
     ordered: bool = True
+    existing: str | None = None
     deadline: int = 30 * SECOND
 
 
@@ -52,6 +54,7 @@ class Rig:
     pool: PayloadPool
     nonce: int
     deadline: int
+    topic: TopicSpec
     producers: list[Producer] = field(default_factory=list)
     consumers: list[Consumer] = field(default_factory=list)
     acks: list[list[Acks]] = field(default_factory=list)
@@ -83,9 +86,22 @@ class Rig:
             self.driver.poll(MILLISECOND)
             self.collect()
 
-    def send(self, count: int) -> list[Burst]:
-        """``count`` messages on every producer, in as many pieces as the window asks for."""
-        bursts = [self.burst(count) for _ in self.producers]
+    def attach(self, index: int, subscription: int = 0) -> None:
+        """One more consumer; polls until it is there."""
+        before = len(self.consumers)
+        self.driver.attach([ConsumerSpec(index=index, topic=self.topic, subscription=subscription)])
+        self.until(lambda: self.join() > before, f"attached consumer {index}")
+
+    def join(self) -> int:
+        """Take those that were attached meanwhile; return how many consumers there are now, those included that left."""
+        for _, consumer in self.driver.attached():
+            self.consumers.append(consumer)
+            self.received.append([])
+        return len(self.consumers)
+
+    def send(self, count: int, first: int = 0) -> list[Burst]:
+        """``count`` messages from ``first`` on, on every producer, in as many pieces as the window asks for."""
+        bursts = [self.burst(count, first) for _ in self.producers]
         sent = [0] * len(bursts)
 
         def push() -> bool:
@@ -132,7 +148,7 @@ def mixed_pool() -> PayloadPool:
     )
 
 
-def context_of(subject: Subject, pool: PayloadPool, run: str | None = None) -> DriverContext:
+def context_of(subject: Subject, pool: PayloadPool, run: str | None = None, name: str | None = None) -> DriverContext:
     return DriverContext(
         target=subject.target,
         settings=subject.settings,
@@ -140,7 +156,7 @@ def context_of(subject: Subject, pool: PayloadPool, run: str | None = None) -> D
         run=run or f"kit-{secrets.token_hex(4)}",
         nonce=secrets.randbits(32),
         worker="gw0",
-        topics=(TopicSpec(index=0, partitions=subject.partitions),),
+        topics=(TopicSpec(index=0, partitions=subject.partitions, name=name),),
         pool=pool,
         checksum=pool.checksum,
     )
@@ -155,15 +171,19 @@ def rig(
     subscriptions: int = 1,
     consumers: int = 1,
     run: str | None = None,
+    name: str | None = None,
 ) -> Iterator[Rig]:
-    """One topic with ``streams`` producers and ``consumers`` consumers for each of ``subscriptions``; closed and cleaned up at the end."""
-    context = context_of(subject, pool or plain_pool(), run)
+    """One topic with ``streams`` producers and ``consumers`` consumers for each of ``subscriptions``; closed and cleaned up at the end.
+
+    :param name: of the topic, where it exists without the run.
+    """
+    context = replace(context_of(subject, pool or plain_pool(), run, name), subscriptions=subscriptions)
     topic = context.topics[0]
     driver = subject.driver(context)
     places = [(subscription, n) for subscription in range(subscriptions) for n in range(consumers)]
     try:
         driver.prepare()
-        made = Rig(driver, context.pool, context.nonce, subject.deadline)
+        made = Rig(driver, context.pool, context.nonce, subject.deadline, topic)
         made.consumers = driver.open_consumers(
             [ConsumerSpec(index=i, topic=topic, subscription=subscription) for i, (subscription, _) in enumerate(places)]
         )

@@ -9,6 +9,8 @@ A frame is a head of 32 bytes and a body, all little-endian::
 kind                    body                                                 meaning
 ======================  ===================================================  ======================================================
 SUBSCRIBE, SUBSCRIBED   nothing (n = 0)                                      a consumer of a subscription of a topic; so be it
+PAUSE, RESUME           nothing (n = 0)                                      keep its messages back; send them
+UNSUBSCRIBE             nothing (n = 0)                                      it is none any more: its messages go to the others
 PRODUCE, DELIVER        ``seq`` i64 × n, ``size`` i32 × n, then n payloads   messages of one stream
 ACK                     ``seq`` i64 × n                                      messages of one stream that were taken
 ======================  ===================================================  ======================================================
@@ -52,6 +54,9 @@ class Kind(enum.IntEnum):
     PRODUCE = 3
     ACK = 4
     DELIVER = 5
+    PAUSE = 6
+    RESUME = 7
+    UNSUBSCRIBE = 8
 
 
 class Address(NamedTuple):
@@ -77,14 +82,9 @@ class Frame(NamedTuple):
     payload: NDArray[np.uint8]
 
 
-def subscribe(address: Address) -> list[memoryview]:
-    """A consumer's wish."""
-    return [_head(Kind.SUBSCRIBE, address, 0, 0)]
-
-
-def subscribed(address: Address) -> list[memoryview]:
-    """The relay's answer to :func:`subscribe`, with the same address."""
-    return [_head(Kind.SUBSCRIBED, address, 0, 0)]
+def wish(kind: Kind, address: Address) -> list[memoryview]:
+    """What a consumer asks for, or the relay's answer to it, with the same address: a kind that carries no messages."""
+    return [_head(kind, address, 0, 0)]
 
 
 def ack(address: Address, seq: NDArray[np.int64]) -> list[memoryview]:
@@ -174,7 +174,7 @@ class Decoder:
 
 
 # Bytes of columns a message.
-_COLUMNS: Final = {Kind.SUBSCRIBE: 0, Kind.SUBSCRIBED: 0, Kind.PRODUCE: 12, Kind.ACK: 8, Kind.DELIVER: 12}
+_COLUMNS: Final = dict.fromkeys(Kind, 0) | {Kind.PRODUCE: 12, Kind.ACK: 8, Kind.DELIVER: 12}
 
 
 def _frame(kind: Kind, address: Address, n: int, body: NDArray[np.uint8]) -> Frame:

@@ -42,7 +42,7 @@ def relay(settings: dict[str, str]) -> Iterator[tuple[subprocess.Popen[bytes], i
 
 def subject_at(port: int, settings: LoopbackSettings) -> Subject:
     target = TargetAddress(url=f"loopback://127.0.0.1:{port}")
-    return Subject(driver=LoopbackDriver, target=target, settings=settings, window=settings.max_pending_messages)
+    return Subject(driver=LoopbackDriver, target=target, settings=settings, window=settings.max_pending_messages, existing="shared")
 
 
 @pytest.fixture

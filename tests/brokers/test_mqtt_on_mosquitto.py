@@ -30,6 +30,7 @@ from pytest_loadtest.profile.settings import MqttSettings
 from pytest_loadtest.quantities import MILLISECOND, SECOND
 from pytest_loadtest.samples import Flag, Status
 from pytest_loadtest.testing import DRIVER_CHECKS, Subject
+from pytest_loadtest.testing.conformance import check_existing_topic
 from pytest_loadtest.testing.rig import plain_pool, rig
 
 if TYPE_CHECKING:
@@ -131,7 +132,58 @@ def test_keeps_the_promises_of_a_driver(broker: brokers.Broker, version: str, qo
     """Every check of the conformance kit, in each protocol version at each quality of service."""
     sole = settings(protocolVersion=version, qos=qos)
     shared = settings(protocolVersion=version, qos=qos, sharedSubscription=True)
-    check(subject(broker, sole, shared=shared, window=20 if qos else None))
+    check(subject(broker, sole, shared=shared, window=20 if qos else None, existing=f"plant/{version}/{qos}"))
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_runs_share_their_messages_with_no_other_run(broker: brokers.Broker, qos: int) -> None:
+    """Two runs with shared subscriptions on one existing topic: each gets everything, for the group is its own."""
+    check_existing_topic(subject(broker, settings(qos=qos, sharedSubscription=True), existing=f"plant/shared/{qos}"))
+
+
+def test_what_an_existing_topic_keeps_is_not_touched(broker: brokers.Broker) -> None:
+    """A retained message is there before, during and after a run."""
+    with visitor(broker.facts.url, "keeper", clean=True, expiry=0) as client:
+        kept = client.publish("plant/kept", b"state", qos=1, retain=True)
+        listen(client, kept.is_published)
+    with rig(subject(broker, settings()), name="plant/kept") as r:
+        r.send(10)
+        r.until(lambda: r.acked >= 10 and r.copies >= 10, "acked and received")
+    assert _retained(broker, "plant/kept") == ["plant/kept"]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_one_that_leaves_takes_all_that_waits_for_it(broker: brokers.Broker, qos: int) -> None:
+    """Mosquitto gives nobody else what it holds for a client: 100 messages behind a Receive Maximum of 5 are taken before it goes."""
+    chosen = settings(qos=qos, sharedSubscription=True, receiveMaximum=5)
+    with rig(subject(broker, chosen), consumers=2) as r:
+        r.consumers[0].pause()
+        r.send(200)
+        r.until(lambda: r.acked >= 200 and r.copies >= 100, "acked, and received by the other")
+        r.driver.detach([r.consumers[0]])
+        r.until(lambda: r.copies >= 200, "received")
+        assert sorted(seq for i in (0, 1) for seq in r.heads(i).seq.tolist()) == list(range(200))
+
+
+def test_a_pause_outlives_keep_alive(broker: brokers.Broker) -> None:
+    """Three seconds of pause under keepAlive 1s cost no connection and no message."""
+    with rig(subject(broker, settings(keepAlive="1s", qos=0))) as r:
+        r.consumers[0].pause()
+        r.send(10)
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            r.driver.poll(50 * MILLISECOND)
+        r.consumers[0].resume()
+        r.until(lambda: r.copies >= 10, "received")
+        assert "connectionsLost" not in r.driver.facts().applied
+
+
+def test_a_consumer_that_cannot_come_is_named(tmp_path: Path) -> None:
+    """attach() returns; attached() raises what the broker said."""
+    with started(tmp_path, max_connections="2") as broker, rig(subject(broker, settings())) as r:
+        r.driver.attach([ConsumerSpec(index=7, topic=r.topic, subscription=1)])
+        with pytest.raises(TargetError, match="consumer 7: "):
+            r.until(lambda: bool(r.driver.attached()), "refused")
 
 
 def test_more_clients_than_select_can_watch(broker: brokers.Broker) -> None:

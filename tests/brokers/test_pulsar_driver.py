@@ -6,20 +6,23 @@ import json
 import os
 import secrets
 import signal
+import threading
 import time
 import urllib.request
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pulsar
 import pytest
 
-from pytest_loadtest import brokers, payloads
+from pytest_loadtest import brokers, cli, payloads, profile
 from pytest_loadtest.brokers import embedded, java
-from pytest_loadtest.drivers import pulsar as driver_module
+from pytest_loadtest.drivers import _pulsar_client as client_module
 from pytest_loadtest.drivers._base import Burst, ConsumerSpec, TargetAddress, TopicSpec
+from pytest_loadtest.drivers._pulsar_place import Place
 from pytest_loadtest.drivers.pulsar import PulsarDriver
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.profile.settings import Persistence, PulsarSettings
@@ -59,6 +62,13 @@ def small(tmp_path: Path) -> Iterator[brokers.Broker]:
         yield running
 
 
+def existing(broker: brokers.Broker, partitions: int = 1, name: str | None = None) -> str:
+    """A topic that is there before the run."""
+    path = f"persistent/public/default/{name or f'kept-{secrets.token_hex(4)}'}"
+    ask(broker, f"{path}/partitions" if partitions > 1 else path, "PUT", partitions if partitions > 1 else None)
+    return path.replace("persistent/", "persistent://", 1)
+
+
 def subject(broker: brokers.Broker, partitions: int = 1, **settings: Any) -> Subject:
     chosen = PulsarSettings(**{"max_pending_messages": WINDOW, "operation_timeout": 10 * SECOND} | settings)
     target = TargetAddress(url=broker.facts.url, admin_url=broker.facts.admin_url)
@@ -74,18 +84,19 @@ def subject(broker: brokers.Broker, partitions: int = 1, **settings: Any) -> Sub
     )
 
 
-def ask(broker: brokers.Broker, path: str) -> Any:
-    assert broker.facts.admin_url is not None
-    with urllib.request.urlopen(f"{broker.facts.admin_url}/admin/v2/{path}", timeout=10) as answer:
-        return json.load(answer)
+def ask(broker: brokers.Broker, path: str, method: str = "GET", body: object = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    url, headers = f"{broker.facts.admin_url}/admin/v2/{path}", {"Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(url, data, headers, method=method), timeout=10) as answer:
+        return json.loads(answer.read() or "null")
 
 
 def column(r: Rig, consumer: int, name: str) -> list[int]:
     return [value for part in r.received[consumer] for value in getattr(part, name).tolist()]
 
 
-def keyed(r: Rig, count: int, keys: int) -> Burst:
-    burst = r.burst(count)
+def keyed(r: Rig, count: int, keys: int, first: int = 0) -> Burst:
+    burst = r.burst(count, first)
     return replace(burst, key=(burst.seq % keys).astype(np.int32))
 
 
@@ -99,14 +110,19 @@ class TestPromises:
 
     def test_on_pulsar(self, check: Callable[[Subject], None], partitions: int, broker: brokers.Broker) -> None:
         """The driver keeps each promise on a plain and on a partitioned topic."""
-        check(subject(broker, partitions))
+        check(replace(subject(broker, partitions), existing=existing(broker, partitions)))
 
 
 @lite
 def test_promises_on_the_stand_in(small: brokers.Broker) -> None:
-    """Without an admin REST too; Shared, because pulsar-lite delivers twice to Failover and Exclusive consumers."""
-    for check in DRIVER_CHECKS:
-        check(replace(subject(small, subscription_type="Shared", receiver_queue_size=10), ordered=False))
+    """Without an admin REST too; Shared, because pulsar-lite delivers twice to Failover and Exclusive consumers.
+
+    It gives nobody else what a consumer that left had not acknowledged, so that those checks are for a Pulsar alone.
+    """
+    leaving = {"check_attach_and_detach", "check_detach_while_paused", "check_attach_again"}
+    for check in [check for check in DRIVER_CHECKS if check.__name__ not in leaving]:
+        shared = subject(small, subscription_type="Shared", receiver_queue_size=10)
+        check(replace(shared, ordered=False, existing="persistent://public/default/kept"))
 
 
 # the run's namespace
@@ -147,11 +163,99 @@ class TestNamespace:
             assert "public/loadtest-connected" not in ask(broker, "namespaces/public")
 
 
+class TestExistingTopic:
+    pytestmark = real
+
+    @pytest.mark.parametrize(("partitions", "admin"), [(1, False), (3, True)])
+    def test_is_left_as_it_was(self, broker: brokers.Broker, partitions: int, admin: bool) -> None:
+        """The run sees nothing of before, makes no namespace, finds the partitions, and takes its two subscriptions away, no other."""
+        name, spaces = existing(broker, partitions), ask(broker, "namespaces/public")
+        client = pulsar.Client(broker.facts.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        theirs = client.subscribe(name, "theirs")
+        client.create_producer(name).send(b"from before")
+        chosen = subject(broker, batching_max_messages=10)
+        target = chosen.target if admin else replace(chosen.target, admin_url=None)
+        subscriptions = f"{name.replace('://', '/')}/subscriptions"
+        with rig(replace(chosen, target=target), subscriptions=2, name=name) as r:
+            r.send(90)
+            r.until(lambda: r.acked >= 90 and r.copies >= 180, "received twice")
+            assert [sorted(r.heads(i).seq.tolist()) for i in (0, 1)] == [list(range(90))] * 2
+            assert set(column(r, 0, "order")) == set(range(partitions)) if partitions > 1 else {0}
+            assert ("over 3 partitions" in r.driver.facts().applied["maxPendingMessages"]) is (partitions == 3)
+            assert len(ask(broker, subscriptions)) == 3
+            assert ask(broker, "namespaces/public") == spaces
+        assert ask(broker, subscriptions) == ["theirs"]
+        assert [theirs.receive(10_000).data()[:11] for _ in range(91)].count(b"from before") == 1
+        client.close()
+
+    def test_that_is_missing_is_named_and_not_made(self, broker: brokers.Broker) -> None:
+        """The broker would make it by use: the run does not get that far."""
+        name = "persistent://public/default/nowhere"
+        with pytest.raises(TargetError, match=f"topic: {name} does not exist"), rig(subject(broker), name=name):
+            pass
+        assert name not in ask(broker, "persistent/public/default")
+
+
+# consumers that pause, come and go
+
+
+class TestChanges:
+    pytestmark = real
+
+    def test_a_paused_consumer_holds_what_its_queue_does(self, broker: brokers.Broker) -> None:
+        """Of 300 messages the broker has sent the paused consumer no more than its receiver queue, and one in hand."""
+        chosen = subject(broker, subscription_type="Shared", receiver_queue_size=10, batching_enabled=False)
+        with rig(chosen, run="bounded") as r:
+            r.consumers[0].pause()
+            r.send(300)
+            r.until(lambda: r.acked >= 300, "acked")
+            stats = ask(broker, "persistent/public/loadtest-bounded/topic-0/stats")["subscriptions"]["subscription-0"]
+            assert 10 <= stats["unackedMessages"] <= 20
+            r.consumers[0].resume()
+            r.until(lambda: r.copies >= 300, "received")
+
+    @pytest.mark.parametrize(("kind", "partitions"), [("Shared", 1), ("Shared", 3), ("Failover", 1), ("Failover", 3), ("Key_Shared", 1)])
+    def test_nothing_is_lost_or_doubled_while_consumers_come_and_go(self, broker: brokers.Broker, kind: str, partitions: int) -> None:
+        """In the midst of batches one consumer leaves and another comes, four times over; the prefetched goes to the others."""
+        chosen = subject(broker, partitions, subscription_type=kind, receiver_queue_size=50, batching_max_messages=40)
+        with rig(chosen, consumers=2) as r:
+            for turn in range(4):
+                push = keyed(r, WINDOW, keys=20, first=3 * WINDOW * turn)
+                r.producers[0].send(push)
+                r.driver.attach([ConsumerSpec(index=2 + turn, topic=r.topic, subscription=0)])
+                r.driver.detach([r.consumers[turn]])
+                r.send(2 * WINDOW, first=3 * WINDOW * turn + WINDOW)
+                r.until(lambda joined=turn + 3: r.join() == joined, "attached")
+            sent = 12 * WINDOW
+            r.until(lambda: r.acked >= sent and r.copies >= sent, "acked and received")
+            seq = sorted(number for i in range(len(r.consumers)) for number in r.heads(i).seq.tolist())
+            assert seq == list(range(sent))
+
+    def test_a_consumer_that_cannot_come_is_named(self, broker: brokers.Broker) -> None:
+        """The second of an Exclusive subscription: attach() returns, attached() raises, and the first goes on."""
+        with rig(subject(broker, subscription_type="Exclusive")) as r:
+            r.driver.attach([ConsumerSpec(index=7, topic=r.topic, subscription=0)])
+            with pytest.raises(TargetError, match=r"consumer 7 \(topic 0, subscription 0\).*ConsumerBusy"):
+                r.until(lambda: bool(r.driver.attached()), "refused")
+            r.send(10)
+            r.until(lambda: r.copies >= 10, "received")
+
+
 # what the profile asks for
 
 
 class TestSettings:
     pytestmark = real
+
+    def test_omb_values_without_limit(self, broker: brokers.Broker) -> None:
+        """OMB's pendingQueueSize 0, unlimited batches and sendTimeout 0; a tenant of its namespacePrefix that is not there yet."""
+        chosen = subject(broker, send_timeout=0, namespace_prefix="benchmark/ns", io_threads=2, connections_per_broker=2)
+        settings = chosen.settings.model_copy(update={"max_pending_messages": 0, "batching_max_messages": 0})
+        with rig(replace(chosen, settings=settings), run="omb") as r:
+            assert r.producers[0].send(r.burst(50_000)) == 50_000
+            r.until(lambda: r.acked >= 50_000 and r.copies >= 50_000, "acked and received")
+            assert "benchmark/ns-omb" in ask(broker, "namespaces/benchmark")
+        assert "benchmark" not in ask(broker, "tenants")
 
     @pytest.mark.parametrize("compression", ["LZ4", "ZLIB", "ZSTD", "SNAPPY"])
     def test_compression(self, broker: brokers.Broker, compression: str) -> None:
@@ -304,7 +408,7 @@ def frozen(pid: int | None) -> Iterator[None]:
 class TestTargetGoes:
     def test_frozen_broker_does_not_hold_up_close(self, small: brokers.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
         """With messages in flight on three clients and no answer, close() returns, though the client's own would not."""
-        monkeypatch.setattr(driver_module, "CLOSE_TIMEOUT", 0.5)
+        monkeypatch.setattr(client_module, "CLOSE_TIMEOUT", 0.5)
         chosen = subject(small, connections_per_broker=3, send_timeout=0, operation_timeout=600 * SECOND)
         with rig(chosen, streams=3) as r:
             r.send(WINDOW)
@@ -348,5 +452,49 @@ def test_names_are_of_this_run_alone(small: brokers.Broker) -> None:
     """Without an admin REST nothing can be deleted: the nonce keeps runs of one name apart."""
     chosen, pool = subject(small, subscription_type="Shared"), plain_pool()
     made = [replace(context_of(chosen, pool, "same"), nonce=secrets.randbits(32)) for _ in range(2)]
-    names = [PulsarDriver(context)._topic(context.topics[0]) for context in made]
+    names = [Place(context).topic(context.topics[0]) for context in made]
     assert names == [f"persistent://public/default/loadtest-same-{context.nonce:08x}-0" for context in made]
+
+
+class TestLearn:
+    pytestmark = real
+
+    def test_a_profile_of_real_traffic(self, broker: brokers.Broker, tmp_path: Path) -> None:
+        """A reader sees sizes, keys and partitions; no subscription is left, and no topic was made."""
+        topic, output = f"public/default/learn-{secrets.token_hex(4)}", tmp_path / "learned.yaml"
+        assert broker.facts.admin_url is not None
+        tell = partial(urllib.request.Request, headers={"Content-Type": "application/json"}, method="PUT")
+        address = f"{broker.facts.admin_url}/admin/v2/persistent/{topic}"
+        urllib.request.urlopen(tell(f"{address}/partitions", data=b"3"), timeout=10).close()
+        stop = threading.Event()
+
+        def publish() -> None:
+            client = pulsar.Client(broker.facts.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+            producer = client.create_producer(topic)
+            while not stop.is_set():
+                producer.send(bytes(200), partition_key="one")
+                producer.send(bytes(5000), partition_key="other")
+            client.close()
+
+        thread = threading.Thread(target=publish)
+        thread.start()
+        try:
+            command = ["learn", broker.facts.url, "--admin-url", broker.facts.admin_url, "--topic", topic, "--messages", "100"]
+            assert cli.main([*command, "-o", str(output)]) == cli.OK
+        finally:
+            stop.set()
+            thread.join()
+        found = profile.load(output)
+        assert set(found.message_size_distribution or ()) == {"200-201", "5000-5001"}
+        assert (found.topics, found.partitions_per_topic, found.key_distributor) == (1, 3, "RANDOM_NANO")
+        assert "one of 2 keys; the most frequent has 50 % of them" in output.read_text()
+        assert ask(broker, f"persistent/{topic}/partitioned-stats?perPartition=false")["subscriptions"] == {}
+
+    def test_a_topic_that_does_not_exist(self, broker: brokers.Broker, capsys: pytest.CaptureFixture[str]) -> None:
+        """It is refused, and still does not exist."""
+        assert broker.facts.admin_url is not None
+        command = ["learn", broker.facts.url, "--admin-url", broker.facts.admin_url, "--topic"]
+        assert cli.main([*command, "learn-nowhere"]) == cli.USAGE
+        assert cli.main([*command, "nobody/nowhere/learn-nowhere"]) == cli.USAGE
+        assert "persistent://public/default/learn-nowhere does not exist" in capsys.readouterr().err
+        assert not [topic for topic in ask(broker, "persistent/public/default") if "learn-nowhere" in topic]

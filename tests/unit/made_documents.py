@@ -5,19 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from made_measurements import Limits, made
+from made_measurements import MS, Limits, made, spread
 
+from pytest_loadtest.measurements import Backlog
 from pytest_loadtest.report.document import Document, RunFacts, build
-from pytest_loadtest.slo import evaluate, parse
+from pytest_loadtest.search import Ask, Peak, Step
+from pytest_loadtest.slo import Outcome, evaluate, parse
 
 FACTS = RunFacts(
     test="loadtests/test_smoke.py::test_smoke",
     profile_name="smoke",
-    profile={"name": "smoke", "producerRate": 10_000},
+    profile={"name": "smoke", "producerRate": 10_000, "driver": {"name": "pulsar"}},
     seed=7,
     started="2026-11-21T03:00:00+00:00",
     results=".loadtest/1/test_smoke/1/smoke",
-    plan={"rate": 10_000},
+    plan={"rate": 10_000, "topics": 2, "partitions": 1, "producers": 4, "consumers": 6},
     broker={
         "name": "Pulsar",
         "version": "4.2.4",
@@ -32,7 +34,33 @@ FACTS = RunFacts(
 SLO = {"throughput": "99%", "endToEndLatency": {"p99": "15ms"}}
 
 
-def document(section: dict[str, Any] = SLO, facts: dict[str, Any] | None = None, **changed: Any) -> Document:
-    """The document of a made run."""
+STEP = Ask(number=1, rate=10_000.0, duration=30_000 * MS, warmup=5_000 * MS, purpose="bracket")
+PEAK = Peak(
+    rate=19_843.0, low=19_843.0, high=20_240.0, limit="target", at_least=False, confirmed=True, broke_first="endToEndLatency.p99",
+    steps=(
+        Step(ask=STEP, outcome=Outcome.MET, throughput=9_999.5),
+        Step(
+            ask=replace(STEP, number=2, rate=20_240.0), outcome=Outcome.MISSED, broke=("endToEndLatency.p99",),
+            text="endToEndLatency.p99 412 ms > 100 ms: 4.1 times the bound", early=True,
+        ),
+        Step(ask=replace(STEP, number=3, rate=19_843.0, duration=60_000 * MS, purpose="confirm"), outcome=Outcome.MET, throughput=19_842.0),
+    ),
+)  # fmt: skip
+BACKLOG = Backlog(
+    size_messages=1_048_576, size_bytes=2**30, build=32_000 * MS, drain=8_000 * MS, drained=True, drain_rate=131_072.0,
+    publish_during_drain=spread(0.5, 12),
+)  # fmt: skip
+
+
+def document(
+    section: dict[str, Any] = SLO, facts: dict[str, Any] | None = None, parts: dict[str, Any] | None = None, **changed: Any
+) -> Document:
+    """The document of a made run; ``parts``: what :func:`build` takes beside its measurements."""
     run = made(**changed)
-    return build(replace(FACTS, **(facts or {})), evaluate(parse(section), run, Limits()), run)
+    return build(replace(FACTS, **(facts or {})), evaluate(parse(section), run, Limits()), run, **(parts or {}))
+
+
+def stage(name: str, section: dict[str, Any] = SLO, **changed: Any) -> Any:
+    """One stage as :func:`build` takes it."""
+    run = made(**changed)
+    return name, evaluate(parse(section), run, Limits()), run

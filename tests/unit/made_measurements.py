@@ -57,13 +57,22 @@ def made_series(seconds: int = 10) -> Series:
     )  # fmt: skip
 
 
+def made_bucket(name: str, **changed: Any) -> Breakdown:
+    """A size bucket (or a topic) of 50 000 messages that all arrived."""
+    every = dict.fromkeys(("offered", "sent", "acked", "received"), 50_000)
+    return replace(
+        Breakdown(name=name, **every, lost=0, bytes_sent=12_800_000, end_to_end=spread(1, 20, 50_000), publish=spread(0.5, 12, 50_000)),
+        **changed,
+    )
+
+
 def made(**changed: Any) -> Measurements:
     """A good run; ``counts`` as a mapping of changes."""
     counts = made_counts(**changed.pop("counts", {}))
     worker = WorkerEvidence(worker="gw0", cpu=0.42, stalled=0, longest_stall=0, gc=3 * MS)
     topic = Breakdown(
-        name="topic 0", sent=counts.sent, acked=counts.acked, received=counts.received, bytes_sent=25_600_000,
-        end_to_end=spread(1, 20), publish=None,
+        name="topic 0", offered=counts.offered, sent=counts.sent, acked=counts.acked, received=counts.received, lost=counts.lost,
+        bytes_sent=25_600_000, end_to_end=spread(1, 20), publish=None,
     )  # fmt: skip
     run = Measurements(
         duration=10_000 * MS, rate=10_000.0, subscriptions=1, counts=counts, bytes_sent=25_600_000, publish=spread(0.5, 12),

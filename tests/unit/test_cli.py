@@ -36,14 +36,14 @@ def test_a_wrong_command_line_is_refused(arguments: tuple[str, ...], capsys: pyt
     assert "usage:" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("doctor", "-h"), ("calibrate", "-h"), ("aggregate", "-h")])
+@pytest.mark.parametrize("arguments", [("--help",), ("doctor", "-h"), ("calibrate", "-h"), ("aggregate", "-h"), ("learn", "-h")])
 def test_help_tells_the_statuses(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     """Whoever calls it from a script finds them where he looks."""
     assert refused(*arguments) == cli.OK
     assert cli.STATUSES.strip() in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["doctor", "calibrate", "aggregate"])
+@pytest.mark.parametrize("command", ["doctor", "calibrate", "aggregate", "learn"])
 def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each is a command line that parses."""
     refused(command, "-h")

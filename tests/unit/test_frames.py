@@ -31,7 +31,7 @@ def written(kind: Kind, address: Address, messages: Sequence[tuple[int, bytes]])
     elif kind is Kind.ACK:
         buffers = frames.ack(address, seq)
     else:
-        buffers = (frames.subscribe if kind is Kind.SUBSCRIBE else frames.subscribed)(address)
+        buffers = frames.wish(kind, address)
     return b"".join(buffers)
 
 
@@ -56,7 +56,7 @@ def test_frames_survive_any_cutting(plan, data, piece):
     came = fed(Decoder(piece), stream, cuts)
     assert [(frame.kind, frame.address) for frame in came] == [(kind, address) for kind, address, _ in plan]
     for frame, (kind, _, messages) in zip(came, plan, strict=True):
-        numbered = [] if kind in (Kind.SUBSCRIBE, Kind.SUBSCRIBED) else messages
+        numbered = messages if kind in WRITERS or kind is Kind.ACK else []
         assert frame.seq.tolist() == [number for number, _ in numbered]
         carried = messages if kind in WRITERS else []
         assert frame.size.tolist() == [len(payload) for _, payload in carried]

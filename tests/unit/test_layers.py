@@ -15,13 +15,15 @@ NAME = "pytest_loadtest"
 # A module or package → its layer. A module imports downwards, or sideways where no cycle comes of it.
 LAYERS = {
     "errors": 0, "quantities": 0,
-    "costs": 1, "draws": 1, "envelope": 1, "hdr": 1, "measurements": 1, "pacing": 1, "payloads": 1, "samples": 1, "topology": 1, "wire": 1,
-    "objectives": 2, "plan": 2, "profile": 2, "result": 2, "slo": 2, "stats": 2, "units": 2, "wording": 2,
+    "changes": 1, "costs": 1, "draws": 1, "envelope": 1, "hdr": 1, "measurements": 1, "models": 1, "pacing": 1, "payloads": 1, "samples": 1,
+    "sizing": 1, "topology": 1, "trains": 1, "wire": 1,
+    "latencies": 2, "early": 2, "objectives": 2, "observations": 2, "phases": 2, "plan": 2, "profile": 2, "result": 2, "search": 2, "slo": 2,
+    "stats": 2, "traffic": 2, "units": 2,    "wording": 2,
     "brokers": 3, "drivers": 3,
     "engine": 4, "observe": 4,
-    "fleet": 5, "live": 5, "pipeline": 5, "report": 5,
+    "fleet": 5, "handle": 5, "live": 5, "pipeline": 5, "report": 5,
     "testing": 6,
-    "": 7, "__main__": 7, "calibrate": 7, "cli": 7, "doctor": 7, "plugin": 7, "selection": 7, "session": 7,
+    "": 7, "__main__": 7, "calibrate": 7, "cli": 7, "doctor": 7, "learn": 7, "plugin": 7, "selection": 7, "session": 7,
 }  # fmt: skip
 
 # Another distribution's package → the modules that may import it; a trailing * stands for any ending. Types alone are free everywhere.
@@ -29,10 +31,10 @@ THIRD_PARTY = {
     "_pulsar": {"drivers._pulsar_*"},
     "_pytest": {"fleet.xdist"},
     "docker": {"brokers.container"},
-    "hdrh": {"report.hdr"},
+    "hdrh": {"profile.sizes", "report.hdr"},
     "numpy": {
         "brokers.faults", "draws", "drivers.*", "engine.*", "envelope", "hdr", "measurements", "pacing", "payloads", "pipeline.*", "stats",
-        "testing.*", "wire.*",
+        "testing.*", "trains", "wire.*",
     },
     "paho": {"drivers._mqtt_*"},
     "pulsar": {"drivers._pulsar_*", "drivers.pulsar"},
@@ -46,9 +48,9 @@ THIRD_PARTY = {
     "yaml": {"profile.*"},
 }  # fmt: skip
 
-# The core (layers 0 to 2) sees no clock, file, process or network; profile.files is its one edge.
+# The core (layers 0 to 2) sees no clock, file, process or network; what profiles are read from is its one edge.
 OUTSIDE = {"asyncio", "multiprocessing", "os", "pathlib", "random", "socket", "subprocess", "tempfile", "threading", "time"}
-EDGE = {"profile.files"}
+EDGE = {"profile.files", "profile.openmetrics", "profile.sizes"}
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pytest_loadtest.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from pytest_loadtest.engine.progress import Progress
-    from pytest_loadtest.plan import Plan
+    from pytest_loadtest.phases import Phase
 
 
 def said(**counts: Any) -> Progress:
@@ -23,19 +23,23 @@ def said(**counts: Any) -> Progress:
 
 
 @pytest.fixture
-def plan() -> Plan:
-    return made(loopback())
+def phase() -> Phase:
+    return made(loopback()).measure
 
 
-def test_the_line(plan: Plan) -> None:
+def test_the_line(phase: Phase) -> None:
     """Phase, time, rates since the last line, the worst delay, and what is in flight, all workers together."""
-    line = describe([said(), said(send_delay_p99=7 * MILLISECOND, in_flight=4)], plan, (10.0, 100, 80, 60), (12.0, 200, 180, 140))
+    line = describe(
+        "p", [said(), said(send_delay_p99=7 * MILLISECOND, in_flight=4)], (phase, 10.0, 100, 80, 60), (phase, 12.0, 200, 180, 140)
+    )
     assert line == "measure 2/3 s  offered 50 sent 50 received 40 msg/s  delay p99 7.00 ms  in flight 7  load p"
 
 
-def test_drain_full_window_and_nothing_sent(plan: Plan) -> None:
+def test_drain_full_window_and_nothing_sent(phase: Phase) -> None:
     """The drain is called so; a full window is told; a delay that nobody measured is not 0."""
-    line = describe([said(elapsed=4 * SECOND, sending=False, send_delay_p99=None, blocked=True)], plan, (0.0, 0, 0, 0), (1.0, 0, 0, 5))
+    line = describe(
+        "p", [said(elapsed=4 * SECOND, sending=False, send_delay_p99=None, blocked=True)], (phase, 0.0, 0, 0, 0), (phase, 1.0, 0, 0, 5)
+    )
     assert line.startswith("measure: drain 4/3 s")
     assert "delay p99 –" in line
     assert "window full" in line
@@ -71,14 +75,14 @@ class Config:
 
 
 @pytest.mark.parametrize(("terminal", "times", "shown"), [(False, [0, 5, 9.9, 10, 19, 20], 2), (True, [0, 0.2, 0.5, 0.9, 1.0], 2)])
-def test_how_often(plan: Plan, monkeypatch: pytest.MonkeyPatch, terminal: bool, times: list[float], shown: int) -> None:
+def test_how_often(phase: Phase, monkeypatch: pytest.MonkeyPatch, terminal: bool, times: list[float], shown: int) -> None:
     """A line every ten seconds, or two a second rewritten in place on a terminal, never wider than it."""
     reporter = Reporter()
     reporter.isatty = terminal
     line = LiveLine(Config(reporter))  # type: ignore[arg-type]
     for now in times:
         monkeypatch.setattr(live.time, "monotonic", lambda now=now: 100 + now)
-        line.show("t", plan, [said()])
+        line.show("t", phase, [said()])
     assert len(reporter.lines) == shown
     assert all(text.startswith("\r") == terminal and len(text) <= 80 + 40 * (not terminal) for text in reporter.lines)
 
@@ -87,7 +91,7 @@ def test_a_new_run_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """The counts of one run are never subtracted from those of another."""
     reporter = Reporter()
     line = LiveLine(Config(reporter))  # type: ignore[arg-type]
-    for now, plan in ((0, made(loopback())), (100, made(loopback()))):
+    for now, phase in ((0, made(loopback()).measure), (100, made(loopback()).measure)):
         monkeypatch.setattr(live.time, "monotonic", lambda now=now: now)
-        line.show("t", plan, [said()])
+        line.show("t", phase, [said()])
     assert reporter.lines == []

@@ -136,3 +136,51 @@ def test_scaling_moves_absolute_throughput_and_nothing_else(factor: float) -> No
 def test_the_grammar_is_reached_through_slo() -> None:
     """Callers need one module."""
     assert slo.parse is parse
+
+
+BUCKET = "1048576-5242880"
+
+
+def test_a_bucket_has_objectives_of_its_own() -> None:
+    """By the same grammar; they override no implicit objective of the whole run."""
+    found = parse({"buckets": {BUCKET: {"endToEndLatency": {"p99": "2s"}, "loss": 0, "throughput": "99%"}}}, buckets=["0-256", BUCKET])
+    assert [(o.name, o.bucket, o.maximum) for o in explicit(found)] == [
+        (f"buckets.{BUCKET}.endToEndLatency.p99", BUCKET, 2e9),
+        (f"buckets.{BUCKET}.loss", BUCKET, 0),
+        (f"buckets.{BUCKET}.throughput", BUCKET, None),
+    ]
+    assert [o for o in found if o.implicit] == list(IMPLICIT)
+
+
+def test_an_absolute_throughput_of_a_bucket_is_scaled_too() -> None:
+    """It is a share of the load."""
+    (objective,) = explicit(scale(parse({"buckets": {BUCKET: {"throughput": "100/s"}}}), 0.5))
+    assert (objective.minimum, objective.bucket) == (50, BUCKET)
+
+
+@pytest.mark.parametrize(
+    ("buckets", "path", "message", "hint"),
+    [
+        (None, (), "names no bucket", 'write buckets: {"1048576-5242880": {endToEndLatency: {p99: 2s}}}'),
+        ({"0-265": {"loss": 0}}, ("0-265",), "'0-265' is not a size bucket of this profile", "did you mean 0-256?"),
+        ({"huge": {"loss": 0}}, ("huge",), "'huge' is not a size bucket of this profile", f"known: 0-256, {BUCKET}"),
+        ({"0-256": {}}, ("0-256",), "has no objective", "write, for example, {endToEndLatency: {p99: 2s}, loss: 0}"),
+        ({"0-256": {"los": 0}}, ("0-256", "los"), "'los' is not a metric", "did you mean loss?"),
+        (
+            {"0-256": {"duplicates": 0}}, ("0-256", "duplicates"), "duplicates is judged for the whole run, not by bucket",
+            "known: throughput, publishLatency, endToEndLatency, loss",
+        ),
+        ({"0-256": {"loss": "101%"}}, ("0-256", "loss"), "'101%' is more than all", "write 100% or less"),
+    ],
+)  # fmt: skip
+def test_a_wrong_bucket_is_named(buckets: Any, path: tuple[str, ...], message: str, hint: str) -> None:
+    """With its path below ``buckets`` and what there is."""
+    with pytest.raises(ObjectiveErrors) as caught:
+        parse({"buckets": buckets}, buckets=["0-256", BUCKET])
+    assert caught.value.problems == [(("buckets", *path), message, hint)]
+
+
+def test_a_profile_without_a_distribution_has_no_buckets() -> None:
+    """And says so, instead of an empty list."""
+    with pytest.raises(ObjectiveErrors, match="without messageSizeDistribution there are none"):
+        parse({"buckets": {BUCKET: {"loss": 0}}}, buckets=())

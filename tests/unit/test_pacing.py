@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pytest_loadtest.pacing import NS, Pacer
+from pytest_loadtest.pacing import NEVER, NS, Pacer
 
 RATES = st.one_of(st.integers(1, 5_000_000), st.floats(0.01, 5e6))
 STREAMS = st.integers(1, 500)
@@ -61,3 +61,44 @@ def test_a_rate_that_is_not_above_zero_is_refused(rate: float) -> None:
     """Nothing is due at no rate; that is the caller's mistake."""
     with pytest.raises(ValueError, match="not above 0"):
         Pacer.of(rate, 1)
+
+
+STEPS = st.lists(st.tuples(st.integers(1, 3 * NS), st.one_of(st.just(0.0), st.floats(0.01, 1e6))), min_size=1, max_size=12)
+
+
+@given(steps=STEPS, streams=STREAMS, stream=st.integers(0, 499), elapsed=st.integers(-5, 40 * NS))
+def test_due_and_times_agree_where_the_rate_changes(steps: list[tuple[int, float]], streams: int, stream: int, elapsed: int) -> None:
+    """The last due message is not in the future and the next one is, on every piece and at its edges."""
+    stream %= streams
+    pacer = Pacer.through([*steps, (NS, 1.0)], streams)
+    for moment in (elapsed, *(piece.start + shift for piece in pacer.pieces for shift in (-1, 0, 1))):
+        due = pacer.due_in_stream(moment, stream)
+        assert due == 0 or pacer.offset(stream, due - 1) <= moment
+        assert pacer.offset(stream, due) > moment
+        assert pacer.offsets(stream, max(due - 1, 0), 3).tolist() == [pacer.offset(stream, k) for k in range(max(due - 1, 0), max(due - 1, 0) + 3)]
+
+
+@given(steps=STEPS)
+def test_pieces_sum_up_to_the_area_under_the_rate(steps: list[tuple[int, float]]) -> None:
+    """Fractions of a message are carried over: many short pieces offer what their mean rate says."""
+    pacer, area = Pacer.through([*steps, (NS, 1.0)], 1), sum(length * round(rate * 1000) for length, rate in steps) / 1000 / NS
+    assert abs(pacer.total(sum(length for length, _ in steps)) - area) <= 1 + 1e-6 * area
+
+
+@given(steps=STEPS, at=st.integers(0, 20 * NS), rate=st.floats(1, 1e6))
+def test_a_change_leaves_what_was_due_before_it(steps: list[tuple[int, float]], at: int, rate: float) -> None:
+    """Until the agreed instant nothing moves; from then on the train is the new rate's."""
+    pacer = Pacer.through([*steps, (NS, 1.0)], 1)
+    changed = pacer.changed(at, rate)
+    before = pacer.due(at - 1)
+    assert changed.due(at - 1) == before
+    known = range(max(before - 20, 0), before)
+    assert [changed.time(g) for g in known] == [pacer.time(g) for g in known]
+    assert abs(changed.due(at + NS - 1) - before - rate) <= 2
+
+
+def test_a_rate_that_has_ended_is_never_due() -> None:
+    """The last piece goes on for ever, at 0 too."""
+    pacer = Pacer.through([(NS, 10.0), (NS, 0.0)], 1)
+    assert (pacer.due(NS - 1), pacer.due(100 * NS), pacer.time(10)) == (10, 10, NEVER)
+    assert pacer.offsets(0, 9, 2).tolist() == [9 * NS // 10, NEVER]

@@ -167,6 +167,48 @@ def test_too_many_payloads() -> None:
         made_pool(message_size=32, randomized=True, pool_size=65537)
 
 
+@pytest.mark.parametrize("kind", ["midpoint", "max", "uniform"])
+def test_several_payloads_for_each_bucket(kind: str) -> None:
+    """Equally likely within their bucket, all different; of one size, or spread over the range."""
+    pool = made_pool({"1000-2000": 3, "2000-4000": 1}, representative=kind, per_bucket=4, randomized=True, random_ratio=1.0)
+    assert pool.buckets.tolist() == [0] * 4 + [1] * 4
+    assert pool.weights.tolist() == [3 / 16] * 4 + [1 / 16] * 4
+    assert len(set(pool.bodies)) == 8
+    sizes = {"midpoint": [1500] * 4, "max": [1999] * 4, "uniform": [1125, 1375, 1625, 1875]}
+    assert pool.sizes[:4].tolist() == sizes[kind]
+    assert pool.memory == sum(len(body) for body in pool.bodies)
+
+
+@given(copies=st.integers(2, 40), width=st.integers(1, 60), randomized=st.booleans())
+def test_sizes_spread_over_a_narrow_range(copies: int, width: int, randomized: bool) -> None:
+    """Every size of a range narrower than that comes evenly often; where bodies are zeros, once."""
+    pool = made_pool({f"64-{64 + width}": 1}, representative="uniform", per_bucket=copies, randomized=randomized, random_ratio=1.0)
+    often = np.bincount(pool.sizes - 64, minlength=width)
+    assert len(pool.sizes) == (copies if randomized else min(copies, width))
+    assert often.max() - often.min() <= 1
+    assert pool.weights.sum() == pytest.approx(1.0)
+
+
+def test_a_message_size_is_one_bucket() -> None:
+    """``payloadsPerBucket`` and ``randomizedPayloadPoolSize`` both ask for different bodies of it; the larger holds."""
+    assert len(made_pool(message_size=100, randomized=True, random_ratio=1.0, pool_size=3, per_bucket=5).bodies) == 5
+    assert len(made_pool(message_size=100, randomized=True, random_ratio=1.0, pool_size=5, per_bucket=3).bodies) == 5
+    assert len(made_pool(message_size=100, per_bucket=3).bodies) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "remedy"),
+    [
+        ({"weights": {"32-64": 1, "64-128": 1}, "per_bucket": 32_769}, "payloadsPerBucket: 32768"),
+        ({"message_size": 100, "pool_size": 65_537}, "randomizedPayloadPoolSize: 65536"),
+    ],
+)
+def test_the_remedy_for_too_many_payloads(asked: dict[str, Any], remedy: str) -> None:
+    """The error says which key, and its highest value."""
+    with pytest.raises(ValueError, match=f"at most 65536 payloads, write {remedy} or less"):
+        made_pool(**asked, randomized=True, random_ratio=1.0)
+
+
 def test_random_bodies() -> None:
     """The first part of each body is random, the rest zeros; the same seed gives the same, another seed another."""
     (body,) = made_pool(message_size=1032, randomized=True, random_ratio=0.5).bodies
@@ -200,7 +242,7 @@ def test_bodies_from_a_file() -> None:
 
 def sent(pool: PayloadPool, count: int) -> list[bytes]:
     """The first messages of a stream, whole."""
-    payload = Chooser(pool, 0, 1).take(count)
+    payload = Chooser(pool, 0, 1).draw(0, count)
     seq = np.arange(count, dtype=np.int64)
     return messages(pool, encode_heads(pool, nonce=1, stream=1, seq=seq, intended=seq, payload=payload), payload)
 
@@ -208,7 +250,7 @@ def sent(pool: PayloadPool, count: int) -> list[bytes]:
 def test_whole_messages() -> None:
     """Head and body of each, in order, in the size the pool says."""
     pool = made_pool({"16-32": 1, "32-64": 1, "1KB-2KB": 1}, randomized=True, random_ratio=1.0)
-    payload = Chooser(pool, 0, 1).take(50)
+    payload = Chooser(pool, 0, 1).draw(0, 50)
     whole = sent(pool, 50)
     assert [len(message) for message in whole] == pool.sizes[payload].tolist()
     assert all(message.endswith(pool.bodies[chosen]) for message, chosen in zip(whole, payload.tolist(), strict=True))
@@ -230,14 +272,14 @@ def test_a_damaged_body(size: int, place: int, flips: int) -> None:
 def test_choices_are_in_proportion() -> None:
     """A million draws fit the weights (chi square; the seed is fixed, so this holds always or never)."""
     pool = made_pool(PRODUCTION)
-    counts = np.bincount(Chooser(pool, 2, 7).take(1_000_000), minlength=len(PRODUCTION))
+    counts = np.bincount(Chooser(pool, 2, 7).draw(0, 1_000_000), minlength=len(PRODUCTION))
     assert chisquare(counts, pool.weights * 1_000_000).pvalue > 0.01
 
 
 def test_many_short_streams_are_in_proportion() -> None:
     """The first messages of ten thousand streams together fit the weights too: streams do not march in step."""
     pool = made_pool(PRODUCTION)
-    counts = np.bincount(np.concatenate([Chooser(pool, 2, stream).take(20) for stream in range(10_000)]), minlength=len(PRODUCTION))
+    counts = np.bincount(np.concatenate([Chooser(pool, 2, stream).draw(0, 20) for stream in range(10_000)]), minlength=len(PRODUCTION))
     assert chisquare(counts, pool.weights * 200_000).pvalue > 0.01
 
 
@@ -245,23 +287,87 @@ def test_many_short_streams_are_in_proportion() -> None:
 def test_choices_do_not_depend_on_bursts(takes: list[int], seed: int, stream: int) -> None:
     """Message n's payload follows from seed, stream and n, however the messages are cut into bursts."""
     pool = made_pool(PRODUCTION)
-    chooser = Chooser(pool, seed, stream)
-    pieces = [choice for count in takes for choice in chooser.take(count).tolist()]
-    assert pieces == Chooser(pool, seed, stream).take(sum(takes)).tolist()
+    chooser, pieces, at = Chooser(pool, seed, stream), [], 0
+    for count in takes:
+        pieces += chooser.draw(at, count).tolist()
+        at += count
+    assert pieces == chooser.draw(0, at).tolist()
 
 
 def test_choices_are_pinned() -> None:
     """Choices are part of what a seed means, and streams have choices of their own."""
     pool, pinned = made_pool(PRODUCTION), [0, 6, 1, 0, 3, 4, 3, 6, 2, 2, 1, 3]
-    assert Chooser(pool, 0, 0).take(12).tolist() == pinned
-    assert Chooser(pool, 0, 1).take(12).tolist() != pinned
-    assert Chooser(pool, 1, 0).take(12).tolist() != pinned
+    assert Chooser(pool, 0, 0).draw(0, 12).tolist() == pinned
+    assert Chooser(pool, 0, 1).draw(0, 12).tolist() != pinned
+    assert Chooser(pool, 1, 0).draw(0, 12).tolist() != pinned
 
 
-def test_earlier_choices_stay() -> None:
-    """What was taken does not change with what is taken later."""
-    chooser = Chooser(made_pool(PRODUCTION), 0, 0)
-    first = chooser.take(10)
-    kept = first.tolist()
-    chooser.take(10_000)
-    assert first.tolist() == kept
+# --- distributions of stages
+
+
+def test_distributions_of_stages_share_a_pool() -> None:
+    """The pool has every bucket once, by its key; each distribution weighs its own payloads."""
+    pool = made_pool({"32-64": 1, "64-128": 3}, more=[made_buckets({"64-128": 1, "1KB-2KB": 1}), made_buckets({"32-64": 5})])
+    assert pool.bucket_names == ("32-64", "64-128", "1KB-2KB")
+    assert pool.sizes.tolist() == [48, 96, 1536]
+    assert [weights.tolist() for weights in pool.weights_of] == [[0.25, 0.75, 0], [0, 0.5, 0.5], [1, 0, 0]]
+    assert pool.mean_sizes == (84.0, 816.0, 48.0)
+    assert (pool.mean_size, pool.weights.tolist()) == (84.0, [0.25, 0.75, 0])
+    assert len(pool.choices) == 3
+
+
+def test_a_stage_beside_one_message_size() -> None:
+    """The profile's size is the first bucket; a payload file fills that size alone."""
+    content = bytes(range(1, 101))
+    pool = made_pool(message_size=100, file_content=content, more=[made_buckets({"200-300": 1})])
+    assert (pool.bucket_names, pool.sizes.tolist()) == (("100", "200-300"), [100, 250])
+    assert pool.bodies == (content[32:], bytes(218))
+
+
+def test_a_bucket_that_only_a_stage_weighs() -> None:
+    """Weight 0 in the profile's distribution still leaves room for a stage's."""
+    pool = made_pool({"32-64": 1, "64-128": 0}, more=[made_buckets({"64-128": 2})])
+    assert [weights.tolist() for weights in pool.weights_of] == [[1, 0], [0, 1]]
+
+
+def test_too_many_buckets_in_all_stages() -> None:
+    """The union counts, and each distribution needs a weight."""
+    with pytest.raises(ValueError, match="257 size buckets in all stages together: the envelope numbers at most 256"):
+        made_pool(message_size=100, more=[made_buckets({f"{low}-{low + 1}": 1}) for low in range(200, 456)])
+    with pytest.raises(ValueError, match="weights of messageSizeDistribution"):
+        made_pool(message_size=100, more=[[]])
+
+
+@given(weights=st.lists(st.integers(0, 9), min_size=1, max_size=40).filter(any), count=st.integers(1, 200), seed=st.integers(0, 99))
+def test_a_distribution_draws_the_same_in_any_pool(weights: list[int], count: int, seed: int) -> None:
+    """What else is in the pool does not change which buckets a stream chooses."""
+    mix = {f"{64 + 8 * i}-{72 + 8 * i}": weight for i, weight in enumerate(weights)}
+    alone, beside = made_pool(mix), made_pool(PRODUCTION, more=[made_buckets(mix)])
+    chosen = [beside.bucket_names[beside.buckets[payload]] for payload in Chooser(beside, seed, 1).draw(0, count, beside.choices[1])]
+    assert chosen == [alone.bucket_names[alone.buckets[payload]] for payload in Chooser(alone, seed, 1).draw(0, count)]
+
+
+
+@given(first=st.integers(0, 10**6), count=st.integers(0, 300), distribution=st.integers(0, 1))
+def test_any_message_can_be_drawn_by_any_table(first: int, count: int, distribution: int) -> None:
+    """Messages from the middle of a stream, by a distribution's number or by the same weights."""
+    mixes = ({"32-64": 1, "64-128": 3}, {"64-128": 1, "1KB-2KB": 1})
+    pool = made_pool(mixes[0], more=[made_buckets(mixes[1])], representative="uniform")
+    by_number = Chooser(pool, 3, 1).draw(first, count, pool.table(distribution)).tolist()
+    assert by_number == Chooser(pool, 3, 1).draw(first, count, pool.table(mixes[distribution])).tolist()
+    assert by_number[count // 2 :] == Chooser(pool, 3, 1).draw(first + count // 2, count - count // 2, pool.table(distribution)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("weights", "reason"),
+    [
+        ({"5-6": 1}, "no size bucket 5-6: .* 32-64, 64-128"),
+        ({"32-64": 0}, "one must be above"),
+        ({}, "one must be above"),
+        ({"32-64": -1}, "below 0"),
+    ],
+)
+def test_no_table(weights: dict[str, int], reason: str) -> None:
+    """Payloads are made once: another size cannot be asked for later."""
+    with pytest.raises(ValueError, match=reason):
+        made_pool({"32-64": 1, "64-128": 3}).table(weights)

@@ -104,7 +104,7 @@ def test_objectives() -> None:
 
 def test_peak_search() -> None:
     """Rate 0 is OMB's way to ask for the highest one."""
-    assert loads(LEAST.replace("100", "0")).peak_search
+    assert loads(LEAST.replace("100", "0") + "slo: {loss: 0}\n").peak_search
     assert not loads(LEAST).peak_search
 
 

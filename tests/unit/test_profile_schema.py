@@ -14,7 +14,9 @@ from pytest_loadtest.errors import ProfileError
 from pytest_loadtest.quantities import HOUR, MINUTE
 
 FOLDER = Path(__file__).parents[2] / "profiles"
-PROFILES = sorted(FOLDER.glob("*.yaml"))
+PROFILES = sorted(FOLDER.rglob("*.yaml"))
+NOTHING = object()
+"""Instead of a value: the key is left out."""
 LEAST = {"name": "a", "producerRate": 1, "messageSize": 100, "testDuration": "1s"}
 
 
@@ -46,7 +48,7 @@ def test_profiles_say_their_purpose(file: Path) -> None:
     purpose, editor = file.read_text(encoding="utf-8").splitlines()[:2]
     assert purpose.startswith("# ")
     assert purpose.endswith((".", "?"))
-    assert editor == "# yaml-language-server: $schema=schema.json"
+    assert editor == f"# yaml-language-server: $schema={'../' * (len(file.relative_to(FOLDER).parts) - 1)}schema.json"
 
 
 @pytest.mark.parametrize(
@@ -71,15 +73,24 @@ def test_schema_has_every_key_in_yaml_spelling() -> None:
     assert "driver" in schema["properties"]
     assert {"PulsarSettings", "MqttSettings", "LoopbackSettings", "TargetSection", "GeneratorLimits"} <= sections.keys()
     for section, body in sections.items():
-        for key, value in body["properties"].items():
+        for key, value in body.get("properties", {}).items():
             assert key[0].islower(), (section, key)
             assert "_" not in key, (section, key)
             assert "description" in value or "$ref" in value or "const" in value, (section, key)
 
 
+def test_schema_leaves_out_what_only_results_have() -> None:
+    """Nobody is offered a key that a profile must not have."""
+    assert {"sizeSource", "notApplied"}.isdisjoint(profile.json_schema()["properties"])
+
+
 def test_schema_shows_durations_as_yaml_writes_them() -> None:
     """A default is 30s, not thousands of millions."""
     assert profile.json_schema()["properties"]["drainTimeout"]["default"] == "30s"
+
+
+def named(change: dict[str, object]) -> str:
+    return ", ".join(f"{key}: {'nothing' if value is NOTHING else value}" for key, value in change.items())
 
 
 GOOD = [
@@ -91,13 +102,41 @@ GOOD = [
     {"driver": {"name": "loopback", "delay": 0, "stall": {"at": "1s", "duration": "2s"}}},
     {"broker": {"settings": {"a": 1, "b": "x", "c": True}}},
     {"messageSize": "1KB"},
+    {"producerRate": "200MB/s"},
+    {"producerRate": "5000 msg/s"},
+    {"producerRate": 0, "search": {"start": 100, "precision": "5%"}, "slo": {"loss": 0}},
+    {"subscriptionsPerTopic": 0},
+    {"topic": "persistent://public/default/a"},
+    {
+        "slo": {"buckets": {"0-256": {"endToEndLatency": {"p99": "2s"}, "loss": 0}}},
+        "messageSize": NOTHING,
+        "messageSizeDistribution": {"0-256": 1},
+    },
+    {
+        "testDuration": NOTHING,
+        "stages": [{"name": "a", "duration": "1s", "rate": 5, "slo": {"loss": 0}}, {"duration": "1s", "rate": "7/s"}],
+    },
+    {"testDuration": NOTHING, "stages": [{"duration": "1s", "rate": {"from": 1, "to": 2}}, {"duration": "1s"}]},
+    {"testDuration": NOTHING, "stages": [{"duration": "1s", "rate": {"sine": {"mean": 2, "amplitude": 1, "period": "1s"}}}]},
+    {"testDuration": NOTHING, "stages": [{"duration": "1s", "rate": {"spike": {"base": 1, "peak": 2, "at": 0, "for": "1s"}}}]},
+    {"testDuration": NOTHING, "stages": [{"duration": "1s", "rate": {"replay": [1, 2], "every": "500ms"}}]},
+    {"testDuration": NOTHING, "messages": 1000},
+    {"workloads": [{"name": "a", "producerRate": 5}, {"name": "b", "topics": 2}]},
+    {"matrix": {"messageSize": [100, "1KB"], "driver.batchingEnabled": [True, False]}},
+    {"messageSize": NOTHING, "matrix": {"messageSize": [100, "1KB"]}},
 ]
 
 
-@pytest.mark.parametrize("change", GOOD, ids=map(str, GOOD))
+def changed(change: dict[str, object]) -> dict[str, object]:
+    """The least profile with other keys, or without some."""
+    return {key: value for key, value in (LEAST | change).items() if value is not NOTHING}
+
+
+@pytest.mark.parametrize("change", GOOD, ids=[named(change) for change in GOOD])
 def test_schema_accepts(change: dict[str, object], validator: Draft202012Validator) -> None:
-    """An editor does not complain of what is right."""
-    assert [error.message for error in validator.iter_errors(LEAST | change)] == []
+    """Neither an editor nor the loader complains of what is right."""
+    assert [error.message for error in validator.iter_errors(changed(change))] == []
+    profile.loads(json.dumps(changed(change)), "p.yaml")
 
 
 BAD = [
@@ -113,12 +152,27 @@ BAD = [
     {"drainTimeout": 30},
     {"messageSize": None},
     {"topics": 0},
+    {"producerRate": "200Mbit/s"},
+    {"messages": 5},
+    {"stages": [{"duration": "1s"}]},
+    {"testDuration": NOTHING, "stages": [{"duration": "1s", "rate": {"form": 1}}]},
+    {"testDuration": NOTHING, "stages": [{"duration": "1s", "rate": {"from": 1}}]},
+    {"testDuration": NOTHING},
+    {"producerRate": NOTHING},
+    {"slo": {"buckets": {}}},
+    {"slo": {"buckets": {"0-256": {"sent": "99%"}}}},
+    {"workloads": []},
+    {"workloads": [{"producerRate": 5}]},
+    {"workloads": [{"name": "a", "matrix": {"topics": [1]}}]},
+    {"matrix": {"messageSize": 100}},
+    {"sizeSource": "a.csv"},
 ]
 
 
-@pytest.mark.parametrize("change", BAD, ids=map(str, BAD))
+@pytest.mark.parametrize("change", BAD, ids=[named(change) for change in BAD])
 def test_schema_refuses_what_the_loader_refuses(change: dict[str, object], validator: Draft202012Validator) -> None:
     """An editor and the loader agree on what is wrong."""
-    assert list(validator.iter_errors(LEAST | change))
+    wrong = changed(change)
+    assert list(validator.iter_errors(wrong))
     with pytest.raises(ProfileError):
-        profile.loads(json.dumps(LEAST | change), "p.yaml")
+        profile.loads(json.dumps(wrong), "p.yaml")

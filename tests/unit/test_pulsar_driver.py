@@ -8,7 +8,9 @@ import time
 from collections import deque
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import Empty, Queue
 from threading import Thread
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_args
 
 import _pulsar
@@ -23,6 +25,7 @@ from pytest_loadtest.drivers import _pulsar_client as options
 from pytest_loadtest.drivers._base import Burst, DriverContext, ProducerSpec, TargetAddress, TopicSpec
 from pytest_loadtest.drivers._pulsar_admin import Admin
 from pytest_loadtest.drivers._pulsar_auth import client_authentication
+from pytest_loadtest.drivers._pulsar_memory import Memory, Share
 from pytest_loadtest.drivers._pulsar_messages import PulsarConsumer, PulsarProducer, key_of
 from pytest_loadtest.drivers.pulsar import PulsarDriver
 from pytest_loadtest.errors import TargetError, UsageError
@@ -32,7 +35,7 @@ from pytest_loadtest.samples import Flag, Status
 from pytest_loadtest.testing import FakeClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
 OK, FULL = _pulsar.Result.Ok, _pulsar.Result.ProducerQueueIsFull
@@ -47,8 +50,9 @@ def pool_of(size: int, checksum: bool = False) -> payloads.PayloadPool:
 
 def context(settings: PulsarSettings | None = None, *, admin: str | None = None, partitions: int = 1, **more: Any) -> DriverContext:
     given: dict[str, Any] = {"clock": FakeClock(5), "pool": pool_of(64)} | more
-    target, topics = TargetAddress(url="pulsar://127.0.0.1:1", admin_url=admin), (TopicSpec(index=0, partitions=partitions),)
-    return DriverContext(target=target, settings=settings or PulsarSettings(), run="r", nonce=7, worker="gw0", topics=topics, **given)
+    given = {"topics": (TopicSpec(index=0, partitions=partitions),)} | given
+    target = TargetAddress(url="pulsar://127.0.0.1:1", admin_url=admin)
+    return DriverContext(target=target, settings=settings or PulsarSettings(), run="r", nonce=7, worker="gw0", **given)
 
 
 def burst(count: int, first: int = 0, key: int | None = None) -> Burst:
@@ -100,20 +104,21 @@ def producer_on(client: NullProducer, window: int | None, **more: Any) -> Pulsar
 # options and their account
 
 
-def test_what_the_client_cannot_set_is_listed_with_its_reason() -> None:
-    """Memory limit always; what needs the admin REST only without it, and only when asked for."""
+def test_what_cannot_be_set_is_listed_with_its_reason() -> None:
+    """What needs the admin REST only without it, and only when asked for."""
     settings = PulsarSettings(client_memory_limit_mb=256, persistence=Persistence(), namespace_prefix="public/mine")
-    assert set(PulsarDriver(context(settings)).facts().not_applied) == {"clientMemoryLimitMB", "persistence", "namespacePrefix"}
+    assert set(PulsarDriver(context(settings)).facts().not_applied) == {"persistence", "namespacePrefix"}
     facts = PulsarDriver(context(settings, admin="http://127.0.0.1:1")).facts()
-    assert set(facts.not_applied) == {"clientMemoryLimitMB"}
+    assert facts.not_applied == {}
+    assert facts.applied["clientMemoryLimitMB"].startswith("256 per worker")
     assert facts.applied["persistence"] == "ensembleSize 1, writeQuorum 1, ackQuorum 1, deduplicationEnabled false"
     assert PulsarDriver(context()).facts().not_applied == {}
 
 
 def test_strict_tuning_names_the_keys() -> None:
     """Under strictTuning a key that cannot be applied is a usage error at once."""
-    with pytest.raises(UsageError, match="clientMemoryLimitMB: pulsar-client for Python has no memory limit"):
-        PulsarDriver(context(PulsarSettings(client_memory_limit_mb=1, strict_tuning=True)))
+    with pytest.raises(UsageError, match=r"persistence: needs target\.adminUrl"):
+        PulsarDriver(context(PulsarSettings(persistence=Persistence(), strict_tuning=True)))
 
 
 def test_facts_say_what_the_client_was_told() -> None:
@@ -162,7 +167,42 @@ def test_batches_of_one_are_no_batches() -> None:
     """The client refuses batching_max_messages=1, so batching is off there, and reported so."""
     settings = PulsarSettings(batching_max_messages=1)
     assert options.producer_options(settings, 1)["batching_enabled"] is False
-    assert options.applied(settings, "public/default", 1, admin=False)["batchingEnabled"] == "false"
+    assert options.applied(settings, {}, 1, admin=False)["batchingEnabled"] == "false"
+
+
+def test_no_limits_as_in_omb() -> None:
+    """0 pending messages and 0 messages a batch are no limit; memory bounds what is in flight, by OMB's default if none is given."""
+    unlimited = PulsarSettings().model_copy(update={"max_pending_messages": 0, "batching_max_messages": 0})
+    made = options.producer_options(unlimited, 16)
+    assert (options.window(unlimited, 16), made["max_pending_messages"]) == (None, 0)
+    assert (made["batching_enabled"], made["batching_max_messages"]) == (True, 2**31 - 1)
+    assert options.memory_limit(unlimited) == 256 * 1024**2
+    assert options.memory_limit(unlimited.model_copy(update={"client_memory_limit_mb": 3})) == 3 * 1024**2
+    assert options.memory_limit(PulsarSettings()) is None
+    applied = options.applied(unlimited, {}, 1, admin=False)
+    assert (applied["maxPendingMessages"], applied["batchingMaxMessages"]) == ("no own limit", "no limit")
+    assert applied["clientMemoryLimitMB"].startswith("256 per worker")
+
+
+def test_existing_topic_has_facts_of_its_own() -> None:
+    """The topic in place of a namespace, with what is not known of it; what would be set on a namespace of ours is not applied."""
+    name = "persistent://public/default/orders"
+    settings = PulsarSettings(namespace_prefix="public/mine", topic_type="persistent", persistence=Persistence())
+    facts = PulsarDriver(context(settings, topics=(TopicSpec(index=0, name=name),))).facts()
+    assert facts.applied["topic"] == f"{name} (existing, as far as can be known without target.adminUrl)"
+    assert not {"namespace", "topicType", "persistence"} & set(facts.applied)
+    assert facts.not_applied == dict.fromkeys(("namespacePrefix", "topicType", "persistence"), "the topic exists already")
+
+
+def test_consumers_of_an_existing_topic_begin_at_its_end() -> None:
+    """What it holds is not the run's."""
+    assert options.consumer_options(PulsarSettings(), existing=True)["initial_position"] == pulsar.InitialPosition.Latest
+
+
+def test_io_threads_are_those_of_all_clients_together() -> None:
+    """8 ioThreads and 8 connections are 8 threads, not 64."""
+    facts = PulsarDriver(context(PulsarSettings(io_threads=8, connections_per_broker=8))).facts()
+    assert facts.applied["ioThreads"] == "8, over all clients"
 
 
 def test_batches_under_key_shared_hold_one_key() -> None:
@@ -193,7 +233,7 @@ def test_client_takes_every_option() -> None:
         authentication=Authentication(plugin="token", token="t"),
     )
     options.make_client("pulsar+ssl://127.0.0.1:1", settings).close()
-    applied = options.applied(settings, "public/default", 1, admin=False)
+    applied = options.applied(settings, {}, 1, admin=False)
     assert applied["operationTimeout"] == "1s"
     assert applied["tlsTrustCertsFilePath"] == "/nowhere"
 
@@ -291,6 +331,45 @@ def test_nothing_in_flight_is_lost_or_counted_twice(steps: list[tuple[int, int, 
     assert seen == list(range(sent))
 
 
+sizes = st.lists(st.integers(1, 50), max_size=8).map(lambda found: np.array(found, np.int64))
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), sizes, st.integers(0, 8)), max_size=30))
+def test_memory_is_kept_and_given_back(steps: list[tuple[int, Any, int]]) -> None:
+    """Two producers share 100 bytes: no message begins beyond them, and all is free again when all is answered."""
+    memory = Memory(100)
+    shares, handed, answered = (Share(memory), Share(memory)), [0, 0], [0, 0]
+    for who, wanted, back in steps:
+        room = shares[who].room(wanted, answered[who])
+        assert room == len(wanted) or memory.used + wanted[:room].sum() >= 100
+        assert room == 0 or memory.used + wanted[: room - 1].sum() < 100
+        shares[who].hold(wanted[:room])
+        handed[who] += room
+        answered[who] = min(handed[who], answered[who] + back)
+    for who in (0, 1):
+        shares[who].room(np.empty(0, np.int64), handed[who])
+    assert memory.used == 0
+
+
+def test_memory_holds_back_or_refuses() -> None:
+    """Three of five messages of 64 bytes begin within 150: the others wait under blockIfQueueFull, and fail without it."""
+    client = NullProducer()
+    producer = PulsarProducer(client, ProducerSpec(stream=3, topic=TOPIC), context(), None, Memory(150))
+    assert [producer.send(burst(5)), producer.send(burst(2, 3))] == [3, 0]
+    client.answer(3)
+    assert producer.send(burst(2, 3)) == 2
+    settings = PulsarSettings(block_if_queue_full=False)
+    producer = PulsarProducer(client := NullProducer(), ProducerSpec(stream=3, topic=TOPIC), context(settings), None, Memory(150))
+    assert producer.send(burst(5)) == 5
+    client.answer(3)
+    acks = producer.acks()
+    assert acks is not None
+    assert dict(zip(acks.seq.tolist(), acks.status.tolist(), strict=True)) == dict.fromkeys((3, 4), Status.FAILED) | dict.fromkeys(
+        range(3), Status.ACKED
+    )
+    assert (producer.in_flight, producer.send(burst(3, 5)), len(client.pending)) == (0, 3, 3)
+
+
 # consumers
 
 
@@ -341,6 +420,113 @@ def test_consumer_that_ends_is_told_unless_closing() -> None:
         assert all("consumer 4" in why for why in gone)
 
 
+class Waiting:
+    """pulsar-client's consumer whose messages come when told; the end of them is a time-out for ever."""
+
+    def __init__(self) -> None:
+        self.messages, self.acknowledged, self.closed = Queue(), [], False
+
+    def receive(self, timeout: int) -> Any:
+        try:
+            return self.messages.get(timeout=timeout / 1000)
+        except Empty:
+            raise pulsar.Timeout("nothing") from None
+
+    def acknowledge(self, message: Any) -> None:
+        self.acknowledged.append(message.data())
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Batched:
+    """A message with its place in a batch: -1 is in none."""
+
+    def __init__(self, data: bytes, batch_index: int = -1, partition: int = -1) -> None:
+        self._data, self._where = data, SimpleNamespace(batch_index=lambda: batch_index, partition=lambda: partition)
+
+    def data(self) -> bytes:
+        return self._data
+
+    def redelivery_count(self) -> int:
+        return 0
+
+    def message_id(self) -> Any:
+        return self._where
+
+
+def running(client: Waiting, partitions: int = 1) -> PulsarConsumer:
+    consumer = PulsarConsumer(client, "c", context(clock=time.monotonic_ns), None, [].append, partitions)
+    consumer.thread.start()
+    return consumer
+
+
+def taken(consumer: PulsarConsumer, count: int) -> list[int]:
+    """Stamps of so many messages."""
+    times: list[int] = []
+    end = time.monotonic() + 10
+    while len(times) < count and time.monotonic() < end:
+        if (got := consumer.take()) is not None:
+            times += got.time.tolist()
+    return times
+
+
+def test_paused_consumer_acknowledges_nothing_and_stamps_after_resume() -> None:
+    """At most one message is taken from the client and not acknowledged; the others stay there, within its own bound."""
+    client = Waiting()
+    consumer = running(client)
+    consumer.pause()
+    for number in range(5):
+        client.messages.put(Batched(bytes([number])))
+    while client.messages.qsize() > 4:
+        time.sleep(0.001)
+    assert (consumer.take(), client.acknowledged, client.messages.qsize()) == (None, [], 4)
+    resumed = time.monotonic_ns()
+    consumer.resume()
+    assert all(stamp >= resumed for stamp in taken(consumer, 5))
+    assert client.acknowledged == [bytes([number]) for number in range(5)]
+    consumer.leave()
+    consumer.close()
+    assert client.closed
+
+
+def test_closing_wakes_a_paused_consumer_without_acknowledging() -> None:
+    """What it has in hand is left to the broker."""
+    client = Waiting()
+    consumer = running(client)
+    consumer.pause()
+    client.messages.put(Batched(b"x"))
+    consumer.closing()
+    consumer.thread.join(10)
+    assert (consumer.thread.is_alive(), client.acknowledged, consumer.take()) == (False, [], None)
+
+
+def test_leaving_takes_begun_batches_to_their_end_and_nothing_more() -> None:
+    """In each partition up to the next entry: half an acknowledged batch would come again as a whole."""
+    client = Waiting()
+    consumer = running(client, partitions=2)
+    client.messages.put(Batched(b"p0 b0", 0, 0))
+    assert len(taken(consumer, 1)) == 1
+    consumer.pause()
+    consumer.leave()
+    for data, index, partition in [(b"p0 b1", 1, 0), (b"p1 next", 0, 1), (b"p1 rest", 1, 1), (b"p0 b2", 2, 0), (b"p0 next", -1, 0)]:
+        client.messages.put(Batched(data, index, partition))
+    client.messages.put(Batched(b"never looked at", 0, 0))
+    consumer.close()
+    assert client.acknowledged == [b"p0 b0", b"p0 b1", b"p0 b2"]
+    assert client.messages.qsize() == 1
+
+
+def test_leaving_ends_without_messages() -> None:
+    """Nothing comes any more, or only in another partition: the wait for the end of batches is bounded."""
+    client = Waiting()
+    consumer = running(client, partitions=2)
+    consumer.leave()
+    client.messages.put(Batched(b"p0", 0, 0))
+    consumer.close()
+    assert (client.acknowledged, client.closed) == ([], True)
+
+
 # the driver
 
 
@@ -373,16 +559,23 @@ def test_poll_waits_at_most_as_told() -> None:
 
 
 @contextmanager
-def rest(answers: dict[str, tuple[int, object]]) -> Iterator[tuple[str, list[tuple[str, str | None, bytes]]]]:
-    """A server with these answers ("METHOD path" → status, JSON), 204 for the rest: its URL and what was asked, authorization, body."""
+def rest(answers: dict[str, tuple[int, object]], once: Collection[str] = ()) -> Iterator[tuple[str, list[tuple[str, str | None, bytes]]]]:
+    """A server with these answers ("METHOD path" → status, JSON), 204 for the rest: its URL and what was asked, authorization, body.
+
+    The content of a 307 is the address to go to. ``once``: answers that are given the first time.
+    """
     asked: list[tuple[str, str | None, bytes]] = []
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             asked.append((f"{self.command} {self.path}", self.headers.get("Authorization"), body))
-            status, content = answers.get(asked[-1][0], (204, None))
+            what = asked[-1][0]
+            answered = what in once and [one[0] for one in asked].count(what) > 1
+            status, content = (204, None) if answered else answers.get(what, (204, None))
             self.send_response(status)
+            if status == 307:
+                self.send_header("Location", str(content))
             text = b"" if content is None else json.dumps(content).encode()
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
@@ -405,7 +598,9 @@ def test_namespace_gets_its_policies() -> None:
     """Unlimited backlog always; storage and deduplication when asked for; the token on each request."""
     settings = PulsarSettings(authentication=Authentication(plugin="token", token="t0"))
     with rest({}) as (url, asked):
-        Admin(url, settings).create_namespace("public/x", Persistence(ensemble_size=3, write_quorum=2, deduplication_enabled=True))
+        admin = Admin(url, settings)
+        assert admin.create_namespace("public/x") is False
+        admin.set_policies("public/x", Persistence(ensemble_size=3, write_quorum=2, deduplication_enabled=True))
     base = "/admin/v2/namespaces/public/x"
     assert [what for what, _, _ in asked] == [
         f"PUT {base}",
@@ -416,6 +611,87 @@ def test_namespace_gets_its_policies() -> None:
     assert {authorization for _, authorization, _ in asked} == {"Bearer t0"}
     assert json.loads(asked[2][2])["bookkeeperEnsemble"] == 3
     assert json.loads(asked[3][2]) is True
+
+
+def test_missing_tenant_is_made_and_taken_away() -> None:
+    """OMB's namespacePrefix names a tenant that it makes: so do we, for all clusters, and only what we made goes."""
+    space, tenant = "/admin/v2/namespaces/bench/ns-r", "/admin/v2/tenants/bench"
+    answers: dict[str, tuple[int, object]] = {
+        f"PUT {space}": (404, {"reason": "Tenant does not exist"}),
+        "GET /admin/v2/clusters": (200, ["global", "one"]),
+        f"DELETE {tenant}": (409, {"reason": "The tenant still has active namespaces"}),
+    }
+    with rest(answers, once={f"PUT {space}"}) as (url, asked):
+        driver = PulsarDriver(context(PulsarSettings(namespace_prefix="bench/ns"), admin=url))
+        driver.prepare()
+        driver.cleanup()
+        driver.cleanup()
+    assert [what for what, _, _ in asked if "backlogQuota" not in what] == [
+        f"PUT {space}", "GET /admin/v2/clusters", f"PUT {tenant}", f"PUT {space}", "PUT /admin/v2/persistent/bench/ns-r/topic-0",
+        f"DELETE {space}?force=true", f"DELETE {tenant}",
+    ]  # fmt: skip
+    assert json.loads(asked[2][2]) == {"adminRoles": [], "allowedClusters": ["one"]}
+
+
+EXISTING = "persistent://public/default/orders"
+ORDERS = "/admin/v2/persistent/public/default/orders"
+
+
+@pytest.mark.parametrize("partitions", [0, 3])
+def test_run_on_an_existing_topic_deletes_its_own_subscriptions_alone(partitions: int) -> None:
+    """It makes nothing, and of the subscriptions there it deletes those with its run and nonce: not others', not another run's."""
+    mine = ["loadtest-r-00000007-0", "loadtest-r-00000007-1"]
+    others = ["theirs", "loadtest-r-00000008-0", "loadtest-rr-00000007-0", "loadtest-r-00000007"]
+    answers = {f"GET {ORDERS}/partitions": (200, {"partitions": partitions}), f"GET {ORDERS}/subscriptions": (200, others + mine)}
+    with rest(answers) as (url, asked):
+        driver = PulsarDriver(context(admin=url, topics=(TopicSpec(index=0, name=EXISTING),)))
+        driver.prepare()
+        driver.cleanup()
+        driver.cleanup()
+    assert [what for what, _, _ in asked if not what.startswith("GET")] == [
+        f"DELETE {ORDERS}/subscription/{name}?force=true" for name in mine
+    ]
+
+
+@pytest.mark.parametrize("where", ["partitions", "stats"])
+def test_missing_topic_is_named_and_nothing_is_made_or_deleted(where: str) -> None:
+    """Newer brokers say so when asked for partitions, older ones when asked for the topic."""
+    answers: dict[str, tuple[int, object]] = {f"GET {ORDERS}/partitions": (200, {"partitions": 0})}
+    answers[f"GET {ORDERS}/{where}"] = (404, {"reason": "Topic not found"})
+    with rest(answers) as (url, asked):
+        driver = PulsarDriver(context(admin=url, topics=(TopicSpec(index=0, name=EXISTING),)))
+        with pytest.raises(TargetError, match=rf"topic: {EXISTING} does not exist at pulsar://127\.0\.0\.1:1: make it first"):
+            driver.prepare()
+        driver.cleanup()
+    assert {what.partition(" ")[0] for what, _, _ in asked} == {"GET"}
+
+
+def test_run_that_made_nothing_deletes_nothing() -> None:
+    """cleanup() without prepare(), which is another worker's."""
+    with rest({}) as (url, asked):
+        PulsarDriver(context(admin=url)).cleanup()
+        PulsarDriver(context(admin=url, topics=(TopicSpec(index=0, name=EXISTING),))).cleanup()
+    assert asked == []
+
+
+def test_namespace_whose_policies_failed_is_deleted() -> None:
+    """It was made, so it goes, although prepare() did not come to its end."""
+    space = "/admin/v2/namespaces/public/loadtest-r"
+    with rest({f"POST {space}/backlogQuota?backlogQuotaType=destination_storage": (403, {"reason": "no"})}) as (url, asked):
+        driver = PulsarDriver(context(admin=url))
+        with pytest.raises(TargetError, match="403 no"):
+            driver.prepare()
+        driver.cleanup()
+    assert asked[-1][0] == f"DELETE {space}?force=true"
+
+
+def test_request_follows_to_the_owner_of_a_topic() -> None:
+    """A broker that does not own the topic answers 307: the same method, body and token go there."""
+    settings = PulsarSettings(authentication=Authentication(plugin="token", token="t0"))
+    path = "/admin/v2/persistent/public/x/b/partitions"
+    with rest({}) as (owner, asked), rest({f"PUT {path}": (307, f"{owner}{path}")}) as (url, _):
+        Admin(url, settings).create_topic("persistent://public/x/b", 3)
+    assert asked == [(f"PUT {path}", "Bearer t0", b"3")]
 
 
 def test_topics_are_made_by_kind() -> None:
@@ -473,7 +749,7 @@ def test_namespace_gone_already_is_well_and_other_refusals_are_not() -> None:
 def test_unreachable_admin_is_named() -> None:
     """Nobody listens there: request and remedy are in the error."""
     with pytest.raises(TargetError, match=r"PUT http://127\.0\.0\.1:1/admin/v2/namespaces/public/x: .*is the URL right"):
-        Admin("http://127.0.0.1:1", PulsarSettings()).create_namespace("public/x", None)
+        Admin("http://127.0.0.1:1", PulsarSettings()).create_namespace("public/x")
 
 
 def test_oauth2_fetches_its_token_from_the_issuer(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
-from made_documents import FACTS, document
-from made_measurements import MS, histogram, made, spread
+from made_documents import BACKLOG, FACTS, PEAK, document, stage
+from made_measurements import MS, histogram, made, made_bucket, spread
 
 from pytest_loadtest.measurements import Histogram
 from pytest_loadtest.report.document import Document, build, dumps, schema
@@ -37,6 +38,11 @@ def objects(node: Any) -> list[dict[str, Any]]:
         document(publish=None, end_to_end=None, counts={"received": 0, "received_in_time": 0}),
         document(end_to_end=spread(1, 20, 5)),
         build(FACTS, NO_DATA, None),
+        document(facts={"workload": "telemetry"}, buckets=(made_bucket("0-256", lost=3),)),
+        document({"buckets": {"0-256": {"loss": 0}}}, buckets=(made_bucket("0-256"),)),
+        document(parts={"stages": (stage("ramp"), stage("spike", publish=None)), "peak": PEAK, "backlog": BACKLOG}),
+        document(parts={"peak": replace(PEAK, rate=None, low=None, high=None, limit="none", broke_first=None, steps=())}),
+        document(parts={"backlog": replace(BACKLOG, publish_during_drain=None)}),
     ],
 )
 def test_every_document_obeys_the_schema(found: Document) -> None:
@@ -89,3 +95,33 @@ def test_findings_carry_numbers_and_words() -> None:
     assert (found["name"], found["maximum"], found["outcome"], found["samples"]) == ("endToEndLatency.p99", 15 * MS, "missed", 100_000)
     assert found["observed"] == made().end_to_end.percentile(99)  # type: ignore[union-attr]
     assert found["shown"] == {"observed": "19.8 ms", "bound": "<= 15.0 ms", "over": "over by 32 %"}
+
+
+def test_the_outcome_is_the_worst_of_the_run_and_its_stages() -> None:
+    """With the reasons of that one; findings stay where they belong."""
+    stages = (stage("ramp"), stage("spike", counts={"received": 0}))
+    found = written(document({"loss": 0}, parts={"stages": stages}))
+    assert [part["verdict"]["outcome"] for part in found["stages"]] == ["missed", "no data"]
+    assert found["verdict"]["outcome"] == "no data"
+    assert found["verdict"]["reasons"] == ["stage spike: nothing was received: 100 000 messages were sent, 100 000 acknowledged"]
+    assert [finding["outcome"] for finding in found["verdict"]["findings"]] == ["met"] * 6
+
+
+def test_a_peak_has_its_interval_its_steps_and_its_unit() -> None:
+    """In bytes where the profile says so."""
+    found = written(document(parts={"peak": PEAK}))["peak"]
+    assert (found["rate"], found["low"], found["high"], found["unit"]) == (19_843, 19_843, 20_240, "msg/s")
+    assert [(step["number"], step["purpose"], step["outcome"], step["early"]) for step in found["steps"]] == [
+        (1, "bracket", "met", False),
+        (2, "bracket", "missed", True),
+        (3, "confirm", "met", False),
+    ]
+    facts = {"profile": {"name": "smoke", "search": {"start": "1048576B/s"}}}
+    assert written(document(facts=facts, parts={"peak": PEAK}))["peak"]["unit"] == "B/s"
+
+
+def test_a_backlog_keeps_its_latencies() -> None:
+    """As a histogram, like all others."""
+    found = written(document(parts={"backlog": BACKLOG}))["backlog"]
+    assert (found["messages"], found["bytes"], found["drain"], found["drained"]) == (1_048_576, 2**30, 8_000 * MS, True)
+    assert found["publishDuringDrain"]["samples"] == 100_000

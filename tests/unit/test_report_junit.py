@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from made_documents import FACTS, document
+from dataclasses import replace
+
+from made_documents import BACKLOG, FACTS, PEAK, document, stage
 
 from pytest_loadtest.report.document import build
 from pytest_loadtest.report.junit import properties
@@ -39,3 +41,24 @@ def test_what_was_not_measured_is_left_out() -> None:
 def test_all_are_text() -> None:
     """JUnit knows nothing else."""
     assert all(isinstance(name, str) and isinstance(value, str) for name, value in properties(document()))
+
+
+def test_peak_stages_backlog_and_workload_have_properties() -> None:
+    """Numbers where there are numbers, and words for readers."""
+    parts = {"stages": (stage("ramp", {"loss": 0}), stage("spike")), "peak": PEAK, "backlog": BACKLOG}
+    found = dict(properties(document(facts={"workload": "files"}, parts=parts)))
+    assert found["load.workload"] == "files"
+    assert found["load.peak"] == "19 843 msg/s, held for 60.0 s; 20 240 msg/s was missed (limit: target)"
+    assert (found["load.peak.msg_per_s"], found["load.peak.high.msg_per_s"], found["load.peak.at_least"]) == ("19843.0", "20240.0", "false")
+    assert found["load.peak.broke_first"] == "endToEndLatency.p99"
+    assert found["load.stage.ramp"] == "met"
+    assert found["load.stage.spike"].startswith("missed: endToEndLatency.p99 19.8 ms > 15.0 ms")
+    assert (found["load.backlog.build.s"], found["load.backlog.drain.s"], found["load.backlog.drained"]) == ("32.000", "8.000", "true")
+
+
+def test_a_peak_that_was_not_found_has_no_number() -> None:
+    """Only words."""
+    none = replace(PEAK, rate=None, low=None, high=None, limit="none", broke_first=None)
+    found = dict(properties(document(parts={"peak": none})))
+    assert found["load.peak"] == "none: no rate held (limit: none)"
+    assert [name for name in found if name.startswith("load.peak")] == ["load.peak", "load.peak.at_least"]

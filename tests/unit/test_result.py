@@ -6,18 +6,19 @@ import pickle
 from typing import Any
 
 import pytest
-from made_measurements import Limits, made, spread
+from made_measurements import Limits, made, made_bucket, spread
 
 from pytest_loadtest.errors import GeneratorLimited, NoData, UsageError
-from pytest_loadtest.result import Load, SloMissed, ms
-from pytest_loadtest.slo import evaluate, parse
+from pytest_loadtest.result import Load, SloMissed, ms, together
+from pytest_loadtest.slo import Outcome, evaluate, parse
 
 SLO = {"throughput": "99%", "endToEndLatency": {"p99": "15ms"}}
 
 
-def load(section: dict[str, Any] = SLO, scale: float | None = None, **changed: Any) -> Load:
+def load(section: dict[str, Any] = SLO, scale: float | None = None, name: str = "", stages: tuple[Load, ...] = (), **changed: Any) -> Load:
     run = made(**changed)
-    return Load(profile_name="smoke", measurements=run, verdict=evaluate(parse(section), run, Limits()), scale=scale)
+    judged = evaluate(parse(section), run, Limits())
+    return Load(profile_name="smoke", measurements=run, verdict=judged, scale=scale, name=name, stages=stages)
 
 
 def test_a_failure_lists_every_miss_then_what_held() -> None:
@@ -102,3 +103,89 @@ def test_it_survives_pickling_and_introduces_itself() -> None:
     assert repr(run.end_to_end) == "<end-to-end latency: 100 000 samples>"
     assert repr(load(publish=None).publish).startswith("<publish latency: nothing was acknowledged")
     assert run.end_to_end.p99 == load().end_to_end.p99
+
+
+GOOD = {"endToEndLatency": {"p99": "25ms"}}
+
+
+def test_a_miss_of_a_stage_is_a_miss_of_the_run() -> None:
+    """Every line says which stage it is about."""
+    run = load(GOOD, stages=(load(GOOD, name="ramp"), load(name="spike")))
+    assert (run.outcome, run.verdict.outcome, run.stage("ramp").outcome) == (Outcome.MISSED, Outcome.MET, Outcome.MET)
+    with pytest.raises(SloMissed) as caught:
+        run.assert_slo()
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "1 of 21 objectives missed (profile smoke)"
+    assert lines[1].startswith("  missed  stage spike: endToEndLatency.p99 19.8 ms > 15.0 ms")
+    assert lines[2].startswith("  met     endToEndLatency.p99")
+    assert lines[3].startswith("  met     stage ramp: endToEndLatency.p99")
+    assert lines[4].startswith("  met     stage spike: throughput")
+    assert lines[5:] == ["  met     17 implicit objectives"]
+    run.stage("ramp").assert_slo()
+
+
+def test_a_broken_stage_breaks_the_run() -> None:
+    """No data is worse than a miss."""
+    run = load(stages=(load(GOOD, name="ramp", counts={"received": 0}), load(name="spike")))
+    with pytest.raises(NoData, match=r"profile smoke: no data\n  stage ramp: nothing was received"):
+        run.ensure_judged()
+
+
+def test_objectives_of_a_stage_are_enough_to_assert() -> None:
+    """The profile's own section may be empty."""
+    load({}, stages=(load(GOOD, name="ramp"),)).assert_slo()
+
+
+def test_an_unknown_part_is_a_usage_error_that_lists_what_there_is() -> None:
+    """Stages, workloads and buckets alike."""
+    run = load(GOOD, stages=(load(GOOD, name="ramp"), load(GOOD, name="hold")), buckets=(made_bucket("0-256"),))
+    with pytest.raises(UsageError, match="profile smoke has no stage 'rampp'; there are ramp, hold"):
+        run.stage("rampp")
+    with pytest.raises(UsageError, match="profile smoke has no workload 'small'; there are none"):
+        run.workload("small")
+    with pytest.raises(UsageError, match="profile smoke has no size bucket '0-257'; there are 0-256"):
+        run.bucket("0-257")
+
+
+def test_workloads_that_ran_together_are_asked_one_by_one() -> None:
+    """The whole has a verdict, but no numbers of its own."""
+    run = together("mixed", [load(GOOD, name="telemetry"), load(name="files", stages=(load(GOOD, name="ramp"),))])
+    assert (run.outcome, run.verdict.outcome) == (Outcome.MISSED, Outcome.MISSED)
+    assert run.workload("telemetry").end_to_end.max == ms(20)
+    with pytest.raises(SloMissed, match=r"1 of 21 objectives missed \(profile mixed\)\n  missed  workload files: endToEndLatency.p99"):
+        run.assert_slo()
+    for use in (lambda: run.end_to_end, lambda: run.lost, lambda: run.measurements.counts, lambda: run.bucket("0-256")):
+        with pytest.raises(UsageError, match=r"ask load.workload\('telemetry'\); there are telemetry, files"):
+            use()
+    assert repr(pickle.loads(pickle.dumps(run))) == "<load run of mixed: missed>"
+
+
+def test_workloads_without_any_objective_cannot_be_asserted() -> None:
+    """One that has some is enough."""
+    with pytest.raises(UsageError, match="profile mixed has no objectives"):
+        together("mixed", [load({}, name="a"), load({}, name="b")]).assert_slo()
+    together("mixed", [load({}, name="a"), load(GOOD, name="b")]).assert_slo()
+
+
+def test_a_bucket_has_its_own_numbers() -> None:
+    """Latencies know what they measure; what is absent raises."""
+    slow = made_bucket("1048576-5242880", end_to_end=spread(1, 200, 500), publish=None, lost=3, received=49_997, sent=50_001)
+    bucket = load(GOOD, buckets=(made_bucket("0-256"), slow)).bucket("1048576-5242880")
+    assert (bucket.end_to_end.max, bucket.lost, bucket.sent, bucket.throughput) == (ms(200), 3, 50_001, 4999.7)
+    assert bucket.end_to_end.max.label == "1048576-5242880 end-to-end max"
+    assert repr(bucket) == "<size bucket 1048576-5242880: 50 001 messages sent>"
+    with pytest.raises(NoData, match="p99 needs 1 000 samples, there are 500"):
+        _ = bucket.end_to_end.p99
+    with pytest.raises(NoData, match="not applicable"):
+        _ = bucket.publish.max
+    with pytest.raises(NoData, match="no buckets.0-256.loss: no message of this size was due"):
+        _ = load(GOOD, buckets=(made_bucket("0-256", offered=0),)).bucket("0-256").lost
+
+
+def test_a_run_without_consumers_has_no_deliveries() -> None:
+    """They are not applicable, and no zero."""
+    run = load({"publishLatency": {"p99": "1s"}}, subscriptions=0, end_to_end=None, counts={"received": 0, "received_in_time": 0})
+    run.assert_slo()
+    for use in (lambda: run.lost, lambda: run.throughput, lambda: run.corrupt):
+        with pytest.raises(NoData, match="nothing subscribes in this run"):
+            use()

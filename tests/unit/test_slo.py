@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_measurements import MS, Limits, made, spread
+from made_measurements import MS, Limits, made, made_bucket, spread
 
 from pytest_loadtest.measurements import Measurements, WorkerEvidence
-from pytest_loadtest.slo import REMEDY, Finding, Outcome, Verdict, evaluate, parse, samples_needed
+from pytest_loadtest.slo import REMEDY, Finding, Outcome, Verdict, evaluate, overall, parse, samples_needed, worst
 
 FULL_WINDOW = {"sent": 60_000, "sent_in_time": 50_000, "dropped": 40_000, "acked": 60_000, "received": 60_000, "received_in_time": 50_000}
 
@@ -190,3 +190,112 @@ def test_a_verdict_survives_pickling() -> None:
     """It crosses from the controller to the lead."""
     result = verdict({"loss": 0}, made())
     assert pickle.loads(pickle.dumps(result)) == result
+
+
+SMALL, LARGE = "0-256", "1048576-5242880"
+
+
+def bucket_finding(metrics: dict[str, Any], **changed: Any) -> Finding:
+    run = made(subscriptions=changed.pop("subscriptions", 1), buckets=(made_bucket(SMALL), made_bucket(LARGE, **changed)))
+    return finding({"buckets": {LARGE: metrics}}, run)
+
+
+def test_a_bucket_is_judged_on_its_own_messages() -> None:
+    """By its own histograms and counts; what happened to other sizes does not matter."""
+    slow = {"end_to_end": spread(1, 200, 50_000), "publish": spread(1, 300, 50_000), "lost": 500, "received": 49_500}
+    assert bucket_finding({"endToEndLatency": {"max": "150ms"}}, **slow).text == (
+        f"buckets.{LARGE}.endToEndLatency.max 200 ms > 150 ms: over by 33 % (50 000 samples)"
+    )
+    assert bucket_finding({"publishLatency": {"max": "150ms"}}, **slow).observed == 300 * MS
+    assert bucket_finding({"loss": 0}, **slow).text == f"buckets.{LARGE}.loss 500 > 0: 500 too many (500 of 50 000 deliveries)"
+    assert bucket_finding({"throughput": "99.5%"}, **slow).text == (
+        f"buckets.{LARGE}.throughput 99 % < 99.5 %: short by 0.5 % (4 950 msg/s of 5 000 msg/s offered)"
+    )
+    assert bucket_finding({"throughput": "4950/s"}, **slow).outcome is Outcome.MET
+    assert verdict({"buckets": {SMALL: {"loss": 0}}}, made(buckets=(made_bucket(SMALL), made_bucket(LARGE, **slow)))).outcome is Outcome.MET
+
+
+def test_deliveries_of_a_bucket_count_over_all_subscriptions() -> None:
+    """Each subscription is due each message."""
+    changed: dict[str, Any] = {"subscriptions": 2, "received": 99_000, "lost": 1_000}
+    assert bucket_finding({"loss": "1%"}, **changed).observed == 0.01
+    assert bucket_finding({"throughput": "99%"}, **changed).observed == 0.99
+
+
+@pytest.mark.parametrize(
+    ("metrics", "changed", "cause"),
+    [
+        ({"endToEndLatency": {"p99": "1s"}}, {"end_to_end": spread(1, 2, 500)}, "p99 needs 1 000 samples, there are 500"),
+        ({"endToEndLatency": {"p99": "1s"}}, {"end_to_end": None}, "nothing was received"),
+        ({"loss": 0}, {"offered": 0}, "no message of this size was due"),
+        ({"loss": 0}, {"acked": 0}, "no delivery was due"),
+        ({"throughput": "9%"}, {"received": 0}, "nothing was received"),
+    ],
+)
+def test_a_bucket_in_which_nothing_was_measured_is_no_data(metrics: dict[str, Any], changed: dict[str, Any], cause: str) -> None:
+    """Never a pass, never a zero."""
+    found = bucket_finding(metrics, **changed)
+    assert (found.outcome, found.observed) == (Outcome.NO_DATA, None)
+    assert cause in found.text
+
+
+def test_a_bucket_that_the_run_does_not_have_is_no_data() -> None:
+    """The profile's check names it first; should one get through, it is no pass."""
+    assert verdict({"buckets": {"1-2": {"loss": 0}}}, made()).outcome is Outcome.NO_DATA
+
+
+PRODUCER_ONLY: dict[str, Any] = {
+    "subscriptions": 0,
+    "end_to_end": None,
+    "counts": {"received": 0, "received_in_time": 0, "out_of_order": None},
+}
+CONSUMER_ONLY: dict[str, Any] = {
+    "rate": 0.0, "publish": None, "end_to_end": None, "send_delay": None, "own_send_delay": None,
+    "counts": {"offered": 0, "sent": 0, "sent_in_time": 0, "acked": 0},
+}  # fmt: skip
+
+
+def test_without_a_subscription_nothing_has_to_be_received() -> None:
+    """Loss, corruption and throughput have no implicit bound there; what producers do still has."""
+    result = verdict({"publishLatency": {"p99": "1s"}}, made(**PRODUCER_ONLY))
+    assert result.outcome is Outcome.MET
+    assert [f.objective.name for f in result.findings] == ["publishLatency.p99", "dropped", "sent", "failed"]
+    assert verdict({}, made(**{**PRODUCER_ONLY, "counts": {"received": 0, "sent_in_time": 5}})).outcome is Outcome.MISSED
+
+
+@pytest.mark.parametrize("section", [{"loss": 0}, {"throughput": "99%"}, {"endToEndLatency": {"p99": "1s"}}, {"corrupt": 0}])
+def test_an_objective_about_deliveries_nobody_takes_is_no_data(section: dict[str, Any]) -> None:
+    """It is not applicable, which is neither held nor missed."""
+    assert "not applicable: nothing subscribes" in finding(section, made(**PRODUCER_ONLY)).text
+
+
+def test_a_run_that_only_consumes_is_judged_by_what_arrived() -> None:
+    """Nothing had to be sent, so no implicit objective applies; nothing received is still no data."""
+    result = verdict({"throughput": "9000/s"}, made(**CONSUMER_ONLY))
+    assert (result.outcome, len(result.findings)) == (Outcome.MET, 1)
+    assert result.findings[0].text == "throughput 10.0 k msg/s >= 9 000 msg/s (10.0 k msg/s)"
+    nothing = {**CONSUMER_ONLY, "counts": {**CONSUMER_ONLY["counts"], "received": 0}}
+    assert verdict({"throughput": "9000/s"}, made(**nothing)).reasons == ("nothing was received in the measured phase",)
+
+
+@given(st.lists(st.sampled_from(Outcome), min_size=1))
+def test_the_worst_outcome_of_parts_is_that_of_the_whole(outcomes: list[Outcome]) -> None:
+    """The order of the enumeration is that of the design."""
+    assert list(Outcome) == [Outcome.MET, Outcome.MISSED, Outcome.GENERATOR_LIMITED, Outcome.NO_DATA]
+    assert worst(outcomes) is next(o for o in reversed(Outcome) if o in outcomes)
+
+
+def test_no_parts_are_no_data() -> None:
+    """Nothing judged is never a pass."""
+    assert worst(()) is Outcome.NO_DATA
+
+
+def test_the_whole_gives_the_reasons_of_what_decided_it() -> None:
+    """Each with its part's name; the remedy once, at the end."""
+    slow = Verdict(outcome=Outcome.GENERATOR_LIMITED, findings=(), reasons=("worker gw0 used 1.02 cores", REMEDY))
+    good = verdict({"loss": 0}, made())
+    whole = overall([("", slow), ("stage a: ", slow), ("stage b: ", good)])
+    assert whole.reasons == ("worker gw0 used 1.02 cores", "stage a: worker gw0 used 1.02 cores", REMEDY)
+    assert whole.findings == good.findings
+    broken = Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("nothing was sent",))
+    assert overall([("", slow), ("stage a: ", broken)]).reasons == ("stage a: nothing was sent",)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,15 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from pytest_loadtest.changes import Change
 from pytest_loadtest.drivers._base import DriverContext, TargetAddress
 from pytest_loadtest.engine.recorder import Recorder
 from pytest_loadtest.engine.run import Engine
+from pytest_loadtest.engine.run import drive as run_engines
 from pytest_loadtest.fleet.drain import Drain
 from pytest_loadtest.pacing import Pacer
 from pytest_loadtest.payloads import build_pool
-from pytest_loadtest.plan import Phase
+from pytest_loadtest.phases import Phase
 from pytest_loadtest.quantities import SECOND
 from pytest_loadtest.testing import FakeClock, NullDriver
 from pytest_loadtest.topology import Topology
@@ -41,8 +43,16 @@ class DrainControl:
 
     clock: FakeClock
     drain: Drain
+    told: list[tuple[int, Change]] = field(default_factory=list)
     seen: list[Progress] = field(default_factory=list)
     over: bool = False
+
+    def changes(self) -> list[Change]:
+        """Those whose time to be told has come."""
+        now = self.clock()
+        due = [change for when, change in self.told if when <= now]
+        self.told = [(when, change) for when, change in self.told if when > now]
+        return due
 
     def ended(self) -> bool:
         return self.over
@@ -65,10 +75,11 @@ class Finished:
 def drive(
     folder: Path, *, rate: float, seconds: float, latency: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None, window: int | None = None,
     streams: int = 2, max_send_delay: int = 10 * SECOND, deliver: bool = True, size: int = 64, keys: str = "NO_KEY", start: int = SECOND,
-    drain_timeout: int = SECOND, warm_up: float = 0.0,
+    drain_timeout: int = SECOND, warm_up: float = 0.0, change: Callable[[Phase], Phase] | None = None,
+    told: Sequence[tuple[int, Change]] = (), pool: Any = None,
 ) -> Finished:  # fmt: skip
     """One worker, one topic, one subscription: drive the phases to their ends and read the samples back."""
-    clock, pool = FakeClock(), make_pool(size)
+    clock, pool = FakeClock(), pool or make_pool(size)
     topology = Topology(topics=1, partitions=1, producers=streams, subscriptions=1, consumers=1)
     context = DriverContext(
         target=TargetAddress(url="null://"), settings=None, clock=clock, run="r", nonce=7, worker="main", topics=topology.topic_specs(), pool=pool,
@@ -79,17 +90,19 @@ def drive(
     recorder = Recorder(folder, "main", pool)
     engine = Engine(
         driver, list(zip(topology.producer_specs(), producers, strict=True)), list(zip(topology.consumer_specs(), consumers, strict=True)),
-        pool=pool, clock=clock, recorder=recorder, nonce=7, seed=1, key_distributor=keys, max_send_delay=max_send_delay, ordered=True,
+        pool=pool, clock=clock, nonce=7, seed=1, key_distributor=keys, max_send_delay=max_send_delay, ordered=True,
     )  # fmt: skip
     first = (0,) * streams
     for name, length in (("warm-up", warm_up), ("measure", seconds)):
         if length:
-            pacer, duration = Pacer.of(rate, streams), int(length * SECOND)
-            count = tuple(pacer.share(pacer.total(duration), s) for s in range(streams))
-            phase = Phase(name=name, duration=duration, pacer=pacer, first=first, count=count, recorded=name == "measure")
-            control = DrainControl(clock, Drain(name, 1, 1, drain_timeout))
-            engine.run(phase, clock() + start, control)
-            first = tuple(a + b for a, b in zip(first, count, strict=True))
+            duration = int(length * SECOND)
+            phase = Phase(name=name, duration=duration, pacer=Pacer.of(rate, streams), first=first, recorded=name == "measure")
+            if name == "measure" and change is not None:
+                phase = change(phase)
+            control = DrainControl(clock, Drain(name, 1, 1, drain_timeout), list(told if name == "measure" else ()))
+            engine.begin(phase, clock() + start, control, recorder if phase.recorded else None)
+            run_engines([engine], clock)
+            first = tuple(engine.ends[stream] for stream in range(streams))
     recorder.close({"nonce": 7})
     return Finished(read(folder / "sent"), read(folder / "received"), control.seen, engine)
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from made_progress import made_progress
 
-from pytest_loadtest.errors import NoData, TargetError, WorkerError
+from pytest_loadtest.changes import Change
+from pytest_loadtest.errors import NoData, TargetError, UsageError, WorkerError
 from pytest_loadtest.fleet.coordinator import MEETING_TIMEOUT, SILENCE_TIMEOUT, Coordinator, Run
 from pytest_loadtest.fleet.drain import Drain
 from pytest_loadtest.quantities import SECOND
@@ -39,7 +40,12 @@ class Answers:
         if self.gone is not None:
             raise self.gone
 
-    def show(self, run: Run) -> None: ...
+    def progressed(self, run: Run, workload: str) -> None: ...
+
+    def command(self, run: Run, kind: str, argument: Any) -> Any:
+        if kind == "wrong":
+            raise UsageError("cannot be")
+        return argument
 
     def gave_up(self, run: Run, error: Exception) -> None:
         self.broken.append(error)
@@ -208,24 +214,24 @@ def test_progress_ends_the_phase_for_all(fleet: Fleet) -> None:
     """The end of the drain is told to every member, once."""
     fleet.join("a", "b")
     run = fleet.start("a", "b")
-    run.drain = Drain("measure", 2, 1, 30 * SECOND)
+    run.drains[""] = Drain("measure", 2, 1, 30 * SECOND)
     for _ in range(3):
         for worker in ("a", "b"):
             fleet.say(worker, "progress", made_progress(acked=5, received=5))
         fleet.clock.advance(SECOND)
-    assert fleet.got("end") == [("a", "measure"), ("b", "measure")]
+    assert fleet.got("end") == [("a", ("", "measure")), ("b", ("", "measure"))]
 
 
 def test_silence_is_an_error(fleet: Fleet) -> None:
     """A worker that says nothing while load runs, or does not come to a meeting, is named."""
     fleet.join("a", "b")
     run = fleet.start("a", "b")
-    run.drain = Drain("measure", 2, 1, 30 * SECOND)
+    run.drains[""] = Drain("measure", 2, 1, 30 * SECOND)
     fleet.clock.advance((SILENCE_TIMEOUT + 1) * SECOND)
     fleet.say("a", "progress", made_progress(sending=True))
     with pytest.raises(WorkerError, match=r"^b said nothing for 60 s"):
         fleet.coordinator._check_silence(run)
-    run.drain = None
+    run.drains.clear()
     fleet.say("b", "meet", ("order", None))
     fleet.coordinator._check_silence(run)
     fleet.clock.advance((MEETING_TIMEOUT + 1) * SECOND)
@@ -241,3 +247,23 @@ def test_a_target_that_is_gone_aborts_the_run(fleet: Fleet) -> None:
     fleet.say("a", "meet", ("prepared", None))
     ((_, error),) = fleet.wait("abort", 1)
     assert str(error) == "exited with status 9"
+
+
+def test_a_change_is_told_to_all(fleet: Fleet) -> None:
+    """Every worker hears of it, with its workload and phase."""
+    fleet.join("a", "b")
+    run = fleet.start("a", "b")
+    change = Change(at=5, rate=10.0)
+    fleet.coordinator.change(run, "small", "measure", change)
+    assert fleet.got("change") == [(worker, (("small", "measure"), change)) for worker in ("a", "b")]
+
+
+def test_a_command_is_answered_to_who_asked(fleet: Fleet) -> None:
+    """What comes of it, or why it cannot be, goes back; the run goes on."""
+    fleet.join("a", "b")
+    run = fleet.start("a", "b")
+    fleet.say("a", "command", ("rate", 5))
+    fleet.say("a", "command", ("wrong", None))
+    (_, answer), (worker, error) = fleet.got("answer")
+    assert (answer, worker, str(error)) == (5, "a", "cannot be")
+    assert run.error is None

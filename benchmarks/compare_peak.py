@@ -1,0 +1,159 @@
+"""Our search and OpenMessaging Benchmark's rule on the same broker: ``python benchmarks/compare_peak.py``.
+
+The broker is a token bucket whose capacity wanders: every second it is drawn anew around its mean. All is arithmetic under a sum of
+nanoseconds, so an hour of load takes a moment. The question to both is one: the highest rate at which p99 of the latency stays within
+100 ms for a minute. *Truth* is the rate at which half of many such holds, each from an idle broker, are met; without noise it is the
+closed form.
+
+OMB names no found rate. *found* is what its result lets a reader take for it: the mean publish rate of the measured five minutes, in
+which the rule goes on adjusting; *swing* is the lowest and highest rate in that time, *meanwhile* the share of its seconds within the
+bound. For our search it is the peak, with its interval. *anew*, for both: of 100 holds of a minute at the rate found, each from an idle
+broker, how many are met. OMB's rule sees a queue before the broker by acknowledgements (``publish``), a queue behind it by what consumers
+got (``deliver``).
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pytest_loadtest.models.capacity import TokenBucket, messages
+from pytest_loadtest.models.omb_controller import LOWEST_RATE, PERIOD, OmbController
+from pytest_loadtest.quantities import MILLISECOND, MINUTE, SECOND
+from pytest_loadtest.search import Ask, Search, Spec, Step
+from pytest_loadtest.slo import Outcome
+
+BOUND, PERCENTILE, DEPTH = 100 * MILLISECOND, 99.0, 100
+HOLD, CONFIRM, WARMUP = 30 * SECOND, MINUTE, 5 * SECOND
+OMB_WARMUP, OMB_TEST = MINUTE, 5 * MINUTE  # warmupDurationMinutes by default, testDurationMinutes of its workloads/max-rate-*.yaml
+CAPACITIES, NOISES, SEEDS = (2_000, 20_000, 200_000), (0.0, 0.01, 0.05), range(10)
+
+
+class Broker:
+    """A token bucket with a capacity of its own every second."""
+
+    def __init__(self, capacity: float, noise: float, seed: int) -> None:
+        self.capacity, self.noise, self.level, self.clock = capacity, noise, 0.0, 0
+        self._random = random.Random(seed)
+
+    def load(self, rate: float, duration: int) -> Iterator[tuple[int, float]]:
+        """Second by second: messages over the bound, messages that passed."""
+        for _ in range(round(duration / SECOND)):
+            now = TokenBucket(max(self.capacity * self._random.gauss(1, self.noise), 1.0), DEPTH)
+            over, before = now.exceeding(rate, SECOND, BOUND, self.level), now.waiting(self.level)
+            self.level = now.after(rate, SECOND, self.level)
+            self.clock += SECOND
+            yield over, rate + before - now.waiting(self.level)
+
+    def met(self, rate: float, duration: int) -> bool:
+        """Ended as soon as the percentile can no longer hold."""
+        room = (1 - PERCENTILE / 100) * messages(rate, duration)
+        for over, _ in self.load(rate, duration):
+            room -= over
+            if room < 0:
+                return False
+        return True
+
+    def drain(self) -> None:
+        self.clock += TokenBucket(self.capacity, DEPTH).drain_time(self.level)
+        self.level = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Rates in msg/s, time in ns. ``meanwhile``: share of the seconds of the search itself, where it goes on until the end."""
+
+    found: float
+    time: int
+    lowest: float
+    highest: float
+    anew: float
+    meanwhile: float | None = None
+
+
+def ours(capacity: float, noise: float, seed: int) -> Answer:
+    broker = Broker(capacity, noise, seed)
+
+    def run(ask: Ask) -> Step:
+        for _ in broker.load(ask.rate, ask.warmup):
+            pass
+        broker.drain()
+        met = broker.met(ask.rate, ask.duration)
+        broker.drain()
+        return Step(ask=ask, outcome=Outcome.MET if met else Outcome.MISSED)
+
+    search = Search(Spec(start=1000, maximum=None, hold=HOLD, confirm=CONFIRM, warmup=WARMUP, precision=0.02, repeats=2))
+    while ask := search.next():
+        search.record(run(ask))
+    peak, time = search.peak(), broker.clock
+    found = peak.rate or 0.0
+    return Answer(found, time, peak.low or 0.0, peak.high or 0.0, share_met(Broker(capacity, noise, seed + 1000), found, 100))
+
+
+def share_met(broker: Broker, rate: float, times: int) -> float:
+    met = 0
+    for _ in range(times):
+        met += broker.met(rate, CONFIRM)
+        broker.drain()
+    return met / times
+
+
+def omb(capacity: float, noise: float, seed: int, behind: bool) -> Answer:
+    """The producers never wait: they queue whatever the rule asks for (``pendingQueueSize: 0``; memory has no limit here)."""
+    broker, rule = Broker(capacity, noise, seed), OmbController()
+    offered = passed = 0.0
+    measured: list[tuple[float, float, bool]] = []
+    while broker.clock < OMB_WARMUP + OMB_TEST:
+        rate = max(rule.rate, LOWEST_RATE)
+        for over, through in broker.load(rate, PERIOD):
+            offered, passed = offered + rate, passed + through
+            if broker.clock > OMB_WARMUP:
+                measured.append((rate, rate if behind else through, over <= (1 - PERCENTILE / 100) * messages(rate, SECOND)))
+        rule.next_rate(PERIOD, round(offered if behind else passed), round(passed))
+    rates, published, held = zip(*measured, strict=True)
+    found = statistics.mean(published)
+    return Answer(
+        found, broker.clock, min(rates), max(rates), share_met(Broker(capacity, noise, seed + 1000), found, 100), statistics.mean(held)
+    )
+
+
+def truth(capacity: float, noise: float) -> float:
+    closed = TokenBucket(capacity, DEPTH).highest_rate(CONFIRM, BOUND, PERCENTILE)
+    if not noise:
+        return closed
+    low, high = capacity / 2, closed * 1.5
+    while high / low > 1.001:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if share_met(Broker(capacity, noise, 7), middle, 200) >= 0.5 else (low, middle)
+    return low
+
+
+def row(name: str, answers: list[Answer], true: float) -> str:
+    errors = [answer.found / true - 1 for answer in answers]
+    middle = sorted(answers, key=lambda answer: answer.found)[len(answers) // 2]
+    seen = [answer.meanwhile for answer in answers if answer.meanwhile is not None]
+    swing = f"{middle.lowest:,.0f} to {middle.highest:,.0f}"
+    return (
+        f"  {name:<22}{middle.found:>10,.0f}{statistics.median(errors):>+9.1%}{min(errors):>+9.1%}{max(errors):>+9.1%}"
+        f"{statistics.median(answer.time for answer in answers) / MINUTE:>8.1f} min   {swing:<22}"
+        f"{statistics.median(answer.anew for answer in answers):>6.0%}" + (f"{statistics.median(seen):>11.0%}" if seen else "")
+    )
+
+
+def main() -> None:
+    print(f"p99 <= 100 ms for a minute; {len(SEEDS)} runs each; found, swing: of the run in the middle\n")
+    heads = f"{'interval or swing':<22}{'anew':>6}{'meanwhile':>11}"
+    print(f"  {'':<22}{'found':>10}{'error':>9}{'lowest':>9}{'highest':>9}{'time':>12}   {heads}")
+    for capacity in CAPACITIES:
+        for noise in NOISES:
+            true = truth(capacity, noise)
+            print(f"capacity {capacity:,} msg/s, wandering by {noise:.0%}; truth {true:,.0f} msg/s")
+            print(row("search", [ours(capacity, noise, seed) for seed in SEEDS], true))
+            for behind, name in ((False, "OMB's rule, publish"), (True, "OMB's rule, deliver")):
+                print(row(name, [omb(capacity, noise, seed, behind) for seed in SEEDS], true))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""What phases a workload's run has, one after another: those of its plan, or those that a search asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pytest_loadtest.errors import NoData
+from pytest_loadtest.fleet.watches import BacklogWatch, BrokenWatch
+from pytest_loadtest.phases import Phase, search_phases
+from pytest_loadtest.quantities import format_duration, format_rate
+from pytest_loadtest.search import Search, Step
+from pytest_loadtest.slo import Outcome as Says
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pytest_loadtest.fleet.lanes import Lane
+    from pytest_loadtest.fleet.orders import Outcome
+    from pytest_loadtest.fleet.watches import Watch
+    from pytest_loadtest.search import Ask, Peak
+
+    Judged = tuple[Outcome, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Next:
+    """A phase to run. :param folder: below the workload's; None where no samples are kept. :param watch: looks at its progress."""
+
+    phase: Phase
+    folder: str | None
+    watch: Watch | None = None
+
+
+class Script(Protocol):
+    """Says what comes next."""
+
+    def next(self) -> Next | None:
+        """The next phase, once the one before is over; None when there is no more."""
+
+
+class PlannedScript:
+    """The phases of the plan."""
+
+    def __init__(self, lane: Lane) -> None:
+        plan = lane.plan
+        self.lane = lane
+        watch = None if plan.backlog is None else BacklogWatch(plan.backlog, plan.mean_size)
+        self.backlog = watch
+        self._rest: list[Next | None] = [
+            Next(phase=phase, folder="measure" if phase.recorded else None, watch=watch if phase.recorded else None)
+            for phase in plan.phases
+        ]
+
+    @property
+    def length(self) -> int:
+        """Phases left."""
+        return len(self._rest)
+
+    def wait(self, turns: int) -> None:
+        """Have no phase in the next ``turns``."""
+        self._rest[:0] = [None] * turns
+
+    def next(self) -> Next | None:
+        return self._rest.pop(0) if self._rest else None
+
+
+def aligned(scripts: list[Script]) -> list[Script]:
+    """Workloads that run together begin to be measured together: those without a warm-up wait for the others'."""
+    longest = max((script.length for script in scripts if isinstance(script, PlannedScript)), default=0)
+    for script in scripts:
+        if isinstance(script, PlannedScript):
+            script.wait(longest - script.length)
+    return scripts
+
+
+class SearchScript:
+    """Step after step until the peak is found.
+
+    :param judge: aggregates and judges the samples of the phase that has just ended; gives the verdict's outcome and a results document.
+    """
+
+    def __init__(self, lane: Lane, judge: Callable[[], Judged], say: Callable[[str], None]) -> None:
+        assert lane.plan.search is not None
+        self._lane, self._judge, self._say = lane, judge, say
+        self._search = Search(lane.plan.search)
+        self._ask: Ask | None = None
+        self._rest: list[Next] = []
+        self._watch: BrokenWatch | None = None
+        self.best: Judged | None = None
+        self.last: Judged | None = None
+        self.best_folder: Path | None = None
+
+    def next(self) -> Next | None:
+        if self._rest:
+            return self._rest.pop(0)
+        if self._ask is not None:
+            self._record(self._ask)
+        self._ask = self._search.next()
+        if self._ask is None:
+            return None
+        self._rest = self._phases(self._ask)
+        return self._rest.pop(0)
+
+    def _phases(self, ask: Ask) -> list[Next]:
+        plan, streams = self._lane.plan, self._lane.plan.topology.streams
+        phases = search_phases(
+            ask.rate, in_bytes=plan.mean_size if plan.profile.in_bytes else None, warmup=ask.warmup, hold=ask.duration, number=ask.number,
+            first=(0,) * streams,
+        )  # fmt: skip
+        self._watch = BrokenWatch(self._lane.bounds, phases[-1], plan.topology.subscriptions)
+        return [
+            Next(phase=phase, folder=f"step-{ask.number:02d}" if phase.recorded else None, watch=self._watch if phase.recorded else None)
+            for phase in phases
+        ]
+
+    def _record(self, ask: Ask) -> None:
+        judged = self._judge()
+        load = judged[0].load
+        verdict = load.verdict
+        if verdict.outcome is Says.NO_DATA:
+            raise NoData(f"search step {ask.number} ({ask.rate:,.0f}/s): no data: {'; '.join(verdict.reasons)}")
+        missed = verdict.having(Says.MISSED)
+        early = self._watch.broke if self._watch is not None else None
+        names = tuple(dict.fromkeys([*([early] if early else []), *(finding.objective.name for finding in missed)]))
+        text = missed[0].text if missed else verdict.reasons[0] if verdict.reasons else ""
+        throughput = load.measurements.throughput if load.measurements.counts.received else None
+        step = Step(ask=ask, outcome=verdict.outcome, broke=names, text=text, early=early is not None, throughput=throughput)
+        self._search.record(step)
+        self.last = judged
+        if verdict.outcome is Says.MET and (self.best is None or load.measurements.rate >= self.best[0].load.measurements.rate):
+            self.best, self.best_folder = judged, self._lane.folder
+        self._say(_line(step))
+
+    def peak(self) -> Peak:
+        """The answer, once there are no more steps."""
+        return self._search.peak()
+
+
+def _line(step: Step) -> str:
+    """``search step 4 (bisect): 12 500 msg/s for 5.00 s: missed, endToEndLatency.p99 …``"""
+    ask = step.ask
+    ended = ", ended early" if step.early else ""
+    why = f": {step.text}" if step.text else ""
+    held = f"{format_rate(ask.rate)} for {format_duration(ask.duration)}"
+    return f"search step {ask.number} ({ask.purpose}): {held}: {step.outcome.value}{ended}{why}"

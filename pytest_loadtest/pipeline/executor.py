@@ -1,0 +1,117 @@
+"""The functions that Spark's workers run: whole sample files in, Arrow batches of small tables or of words out.
+
+They travel to the workers as code (see :mod:`pytest_loadtest.pipeline.transforms`), so a cluster needs numpy and pyarrow and not this
+package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pytest_loadtest.pipeline.kernel import (
+    RECEIVED_COLUMNS,
+    RECEIVED_WORD_COLUMNS,
+    SENT_COLUMNS,
+    SENT_WORD_COLUMNS,
+    Words,
+    received_tables,
+    sent_tables,
+)
+from pytest_loadtest.pipeline.tables import merge, pack, unpack
+
+if TYPE_CHECKING:
+    from pytest_loadtest.pipeline.kernel import Rows
+    from pytest_loadtest.pipeline.tables import Table
+    from pytest_loadtest.stats import Run
+
+BLOCK = 1 << 18  # rows at once
+CELLS = 1 << 21  # rows of tables that are kept before they are merged
+
+TABLE_SCHEMA = "part int, name string, content binary"
+WORD_KEYS = ("subscription", "stream", "word")
+WORD_SUMS = ("offered_rows", "copies")
+WORD_MASKS = ("offered", "acked", "got", "punctual", "in_time")
+
+
+class TablesOfFiles:
+    """The tables of a partition's files, one row each.
+
+    :param parts: the runs, or stages, that rows are counted for; each is a part of its own.
+    """
+
+    def __init__(self, parts: Sequence[Run]) -> None:
+        self._parts = tuple(parts)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """:param batches: ``path, content`` of files."""
+        found: dict[tuple[int, str], list[Table]] = {}
+        sizes: dict[tuple[int, str], int] = {}
+        how = {"sent": (SENT_COLUMNS, sent_tables), "received": (RECEIVED_COLUMNS, received_tables)}
+        for kind, rows in _blocks(batches, {kind: columns for kind, (columns, _) in how.items()}):
+            for number, part in enumerate(self._parts):
+                for name, table in how[kind][1](rows, part):
+                    key = number, name
+                    found.setdefault(key, []).append(table)
+                    sizes[key] = sizes.get(key, 0) + len(next(iter(table.values())))
+                    if sizes[key] > CELLS:
+                        found[key] = [merge(name, found[key])]
+                        sizes[key] = 0
+        yield _batch({key: merge(key[1], parts) for key, parts in found.items()})
+
+
+def merge_tables(rows: pa.Table) -> pa.Table:
+    """Merge the tables of one part and name."""
+    part, name = rows["part"][0].as_py(), rows["name"][0].as_py()
+    merged = merge(name, (unpack(name, content.as_buffer()) for content in rows["content"]))
+    return pa.Table.from_batches([_batch({(part, name): merged})])
+
+
+class WordsOfFiles:
+    """The words of a partition's files; words of one key may come several times.
+
+    :param parts: as for :class:`TablesOfFiles`. :param begins: when a copy is in time, from each part's begin on for its duration.
+    """
+
+    def __init__(self, parts: Sequence[Run], begins: Sequence[int]) -> None:
+        self._parts, self._begins = tuple(parts), tuple(begins)
+        self.columns = ("part", *WORD_KEYS, *WORD_SUMS, *WORD_MASKS, *planes(parts))
+        self.schema = ", ".join(f"{name} bigint" for name in self.columns)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """:param batches: ``path, content`` of files."""
+        words = [Words(part) for part in self._parts]
+        for kind, rows in _blocks(batches, {"sent": SENT_WORD_COLUMNS, "received": RECEIVED_WORD_COLUMNS}):
+            for number, (part, begin) in enumerate(zip(words, self._begins, strict=True)):
+                table = part.sent(rows) if kind == "sent" else part.copies(rows, begin, begin + part.run.duration)
+                n = len(table["word"])
+                nothing, own = pa.array([0] * n, pa.int64()), pa.array([number] * n, pa.int64())
+                columns = {name: pa.array(column) for name, column in table.items()} | {"part": own}
+                yield pa.record_batch([columns.get(name, nothing) for name in self.columns], names=list(self.columns))
+
+
+def planes(parts: Sequence[Run]) -> list[str]:
+    """The columns that hold the bits of a message's size bucket."""
+    return [f"plane_{i}" for i in range(max(Words(part).planes for part in parts))]
+
+
+def _blocks(batches: Iterator[pa.RecordBatch], columns: dict[str, Sequence[str]]) -> Iterator[tuple[str, Rows]]:
+    """The rows of the files, with their kind, which is the folder they lie in."""
+    for batch in batches:
+        for path, content in zip(batch["path"], batch["content"], strict=True):
+            kind, name = path.as_py().rsplit("/", 2)[-2:]
+            try:
+                with pq.ParquetFile(pa.BufferReader(content.as_buffer())) as file:
+                    for block in file.iter_batches(BLOCK, columns=list(columns[kind]), use_threads=False):
+                        yield kind, {column: block[column].to_numpy() for column in columns[kind]}
+            except (pa.ArrowException, OSError) as error:
+                raise ValueError(f"{kind}/{name} is damaged: {error}") from error
+
+
+def _batch(found: dict[tuple[int, str], Table]) -> pa.RecordBatch:
+    rows: list[Any] = [(part, name, pack(name, table)) for (part, name), table in found.items()]
+    types = (pa.int32(), pa.string(), pa.binary())
+    return pa.record_batch([pa.array([row[i] for row in rows], kind) for i, kind in enumerate(types)], names=["part", "name", "content"])

@@ -1,0 +1,219 @@
+"""What an executor makes of a block of rows: small tables, and words of 64 sequences. numpy only; no Spark, no files.
+
+Each row is read a few times while it is in the cache, and costs some hundred nanoseconds in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pytest_loadtest.hdr import HALF, hdr_index
+from pytest_loadtest.pipeline.tables import (
+    ACKED,
+    BUCKET,
+    COPY,
+    CORRUPT,
+    DELAY,
+    LATENCY,
+    MISPLACED,
+    OFFERED,
+    OWN,
+    PUBLISH,
+    RECEIVED,
+    SENT,
+    TOPIC,
+    WHOLE,
+    Groups,
+    Table,
+    take,
+)
+from pytest_loadtest.quantities import SECOND
+from pytest_loadtest.samples import Flag, Status
+from pytest_loadtest.stats import SERIES_BITS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.stats import Run
+
+    Rows = Mapping[str, NDArray[Any]]
+
+SENT_COLUMNS = ("stream", "topic", "bucket", "size", "status", "seq", "intended", "sent", "acked", "blocked")
+RECEIVED_COLUMNS = ("subscription", "stream", "topic", "bucket", "flags", "seq", "intended", "received")
+SENT_WORD_COLUMNS = ("stream", "bucket", "status", "seq")
+RECEIVED_WORD_COLUMNS = ("subscription", "stream", "topic", "flags", "seq", "received")
+WORD_BITS = 6
+
+
+def sent_tables(rows: Rows, run: Run) -> Iterator[tuple[str, Table]]:
+    """The tables of a block of sent rows, by name. :param rows: ``SENT_COLUMNS``."""
+    rows = measured(rows, run)
+    if not len(rows["seq"]):
+        return
+    out, acks = rows["sent"] > 0, rows["status"] == int(Status.ACKED)
+    groups = Groups({name: rows[name] for name in ("topic", "bucket", "status")})
+    in_time = out & (rows["sent"] < run.start + run.duration)
+    sums = {"bytes": rows["size"], "in_time": in_time, "blocked": rows["blocked"]}
+    yield "sent", groups.keys | {"n": groups.n} | {name: groups.sum(column) for name, column in sums.items()}
+    yield from _happened(OFFERED, rows["intended"], run)
+    went, acked = take(rows, out), take(rows, acks)
+    delay = went["sent"] - went["intended"]
+    yield from _happened(SENT, went["sent"], run)
+    yield from _happened(ACKED, acked["acked"], run)
+    yield from _times(DELAY, delay, {})
+    yield from _times(OWN, np.maximum(delay - went["blocked"], 0), {})
+    if run.publish_acks:
+        yield from _times(PUBLISH, acked["acked"] - acked["intended"], {TOPIC: acked["topic"], BUCKET: acked["bucket"]})
+
+
+def received_tables(rows: Rows, run: Run) -> Iterator[tuple[str, Table]]:
+    """The tables of a block of received rows, by name. :param rows: ``RECEIVED_COLUMNS``."""
+    rows = measured(rows, run)
+    if not len(rows["seq"]):
+        return
+    fate = fates(rows, run)
+    groups = Groups({"fate": fate})
+    yield "received", groups.keys | {"n": groups.n}
+    copies = take(rows, fate == COPY)
+    if not len(copies["seq"]):
+        return
+    latency = copies["received"] - copies["intended"]
+    yield from _happened(RECEIVED, copies["received"], run)
+    yield from _times(LATENCY, latency, {TOPIC: copies["topic"], BUCKET: copies["bucket"]})
+    due = Groups({"second": seconds(copies["intended"], run)})
+    yield "extremes", due.keys | {"minimum": due.minimum(latency), "maximum": due.maximum(latency)}
+    cells = Groups({"second": seconds(copies["intended"], run), "index": hdr_index(latency, SERIES_BITS)})
+    yield "due", cells.keys | {"n": cells.n}
+
+
+def measured(rows: Rows, run: Run) -> Rows:
+    """The rows whose sequence belongs to the run, or stage."""
+    stream = rows["stream"]
+    rows = take(rows, (stream >= 0) & (stream < len(run.first)))
+    stream, seq = rows["stream"], rows["seq"]
+    return take(rows, (seq >= run.first[stream]) & (seq < run.end[stream]))
+
+
+def fates(rows: Rows, run: Run) -> NDArray[np.int64]:
+    """What each measured received row counts as."""
+    subscription = rows["subscription"]
+    placed = (rows["topic"] == run.stream_topics[rows["stream"]]) & (subscription >= 0) & (subscription < run.subscriptions)
+    corrupt = rows["flags"] & int(Flag.CORRUPT) != 0
+    return np.where(placed, np.where(corrupt, CORRUPT, COPY), MISPLACED)
+
+
+def seconds(times: NDArray[np.int64], run: Run) -> NDArray[np.int64]:
+    """Whole seconds since the start, from 0."""
+    whole: NDArray[np.int64] = np.maximum((times - run.start) // SECOND, 0)
+    return whole
+
+
+def _happened(what: int, times: NDArray[np.int64], run: Run) -> Iterator[tuple[str, Table]]:
+    if len(times):
+        groups = Groups({"second": seconds(times, run)})
+        yield "seconds", {"what": np.full(len(groups.n), what), **groups.keys, "n": groups.n}
+
+
+def _times(what: int, values: NDArray[np.int64], by: Mapping[int, NDArray[Any]]) -> Iterator[tuple[str, Table]]:
+    """Histograms of values, as a whole or by each of the keys."""
+    if not len(values):
+        return
+    index = hdr_index(values)
+    for kind, group in (by or {WHOLE: np.zeros(len(values), np.int8)}).items():
+        groups = Groups({"group": group})
+        same = {"what": np.full(len(groups.n), what), "by": np.full(len(groups.n), kind)}
+        yield "histograms", same | groups.keys | {
+            "negative": groups.sum(values < 0), "high": groups.sum(values >> HALF), "low": groups.sum(values & ((1 << HALF) - 1)),
+            "minimum": groups.minimum(values), "maximum": groups.maximum(values),
+        }  # fmt: skip
+        cells = Groups({"group": group, "index": index})
+        yield "counts", {"what": np.full(len(cells.n), what), "by": np.full(len(cells.n), kind), **cells.keys, "n": cells.n}
+
+
+class Words:
+    """Words of 64 sequences, each of one stream and subscription: a message costs a bit.
+
+    Every message of the run has a number, its own over all streams and subscriptions, of which 64 in a row make a word; ``_base`` is the
+    number of the first word of each stream.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.planes = len(run.buckets).bit_length()
+        self._first = run.first >> WORD_BITS
+        lengths = np.where(run.end > run.first, (run.end - 1 >> WORD_BITS) - self._first + 1, 0)
+        self._base = np.cumsum(lengths) - lengths
+        self._words = int(lengths.sum())
+
+    def sent(self, rows: Rows) -> Table:
+        """What was offered, of every subscription: rows, the sequences, the acked ones, and the bits of the number of the size bucket.
+
+        A number that is no size bucket of the run is given as one more than the last. Without subscriptions nothing is expected,
+        and the words are those of a subscription that expects none.
+
+        :param rows: ``SENT_WORD_COLUMNS``.
+        """
+        rows = measured(rows, self.run)
+        many = len(self.run.buckets)
+        bucket = np.where((rows["bucket"] >= 0) & (rows["bucket"] < many), rows["bucket"], many)
+        planes = {f"plane_{i}": (bucket >> i & 1) != 0 for i in range(self.planes)}
+        expected = (rows["status"] == int(Status.ACKED)) & (self.run.subscriptions > 0)
+        once = words(self._number(rows), {"acked": expected} | planes, ("offered_rows", "offered"))
+        times = max(self.run.subscriptions, 1)
+        every = {name: np.tile(column, times) for name, column in once.items()}
+        every["word"] += np.repeat(np.arange(times) * self._words, len(once["word"]))
+        return self._named(every)
+
+    def copies(self, rows: Rows, begin: int, end: int) -> Table:
+        """What each subscription got: rows, all sequences, those not late, those from ``begin`` until ``end``.
+
+        :param rows: ``RECEIVED_WORD_COLUMNS``.
+        """
+        rows = measured(rows, self.run)
+        rows = take(rows, fates(rows, self.run) == COPY)
+        punctual = rows["flags"] & int(Flag.LATE) == 0
+        in_time = (rows["received"] >= begin) & (rows["received"] < end)
+        number = self._number(rows) + rows["subscription"] * (self._words << WORD_BITS)
+        return self._named(words(number, {"punctual": punctual, "in_time": in_time}, ("copies", "got")))
+
+    def _number(self, rows: Rows) -> NDArray[np.int64]:
+        number: NDArray[np.int64] = ((self._base - self._first) << WORD_BITS)[rows["stream"]] + rows["seq"]
+        return number
+
+    def _named(self, table: Table) -> Table:
+        """With subscription, stream and the stream's own number of the word."""
+        subscription, word = np.divmod(table["word"], max(self._words, 1))
+        stream = np.searchsorted(self._base, word, side="right") - 1
+        own = word + (self._first - self._base)[stream]
+        return {**table, "subscription": subscription, "stream": stream, "word": own}
+
+
+def words(number: NDArray[np.int64], marks: Mapping[str, NDArray[np.bool_]], names: tuple[str, str]) -> dict[str, NDArray[np.int64]]:
+    """Numbers as bitmaps: per ``word`` of 64 how many there are and which, and for every mark, which of them have it at least once.
+
+    :param names: of the columns of how many and which.
+    """
+    varied = {name: mark for name, mark in marks.items() if mark.any() and not mark.all()}
+    key = number << len(varied)
+    for place, mark in enumerate(varied.values()):
+        key |= mark.astype(np.int64) << place
+    key.sort()
+    number = key >> len(varied)
+    word = number >> WORD_BITS
+    starts = np.flatnonzero(np.concatenate([[True], word[1:] != word[:-1]])) if len(word) else np.zeros(0, np.int64)
+    bit = np.left_shift(1, number & 63)
+    which = _any(bit, starts)
+    table = {"word": word[starts], names[0]: np.diff(starts, append=len(word)), names[1]: which}
+    for name, mark in marks.items():
+        table[name] = which if mark.all() else np.zeros_like(which)
+    for place, name in enumerate(varied):
+        table[name] = _any(bit * (key >> place & 1), starts)
+    return table
+
+
+def _any(bits: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = np.bitwise_or.reduceat(bits, starts) if len(starts) else bits[:0]
+    return found

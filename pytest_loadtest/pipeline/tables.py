@@ -1,0 +1,139 @@
+"""Small tables of counts that merge: rows with equal keys become one. numpy only; executors and controller both work with them.
+
+A table is a mapping of int64 columns of one length. What its columns are, and how they merge, is in ``TABLES`` by its name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Table = Mapping[str, "NDArray[np.int64]"]
+Column = Literal["key", "sum", "minimum", "maximum"]
+
+COPY, CORRUPT, MISPLACED = 0, 1, 2  # the fate of a received row
+LATENCY, PUBLISH, DELAY, OWN = 0, 1, 2, 3  # which times: end-to-end, publish, send delay, own send delay
+WHOLE, TOPIC, BUCKET = 0, 1, 2  # what a histogram is of
+OFFERED, SENT, ACKED, RECEIVED = 0, 1, 2, 3  # what happened in a second
+
+TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
+    "sent": {
+        "topic": "key", "bucket": "key", "status": "key",
+        "n": "sum", "bytes": "sum", "in_time": "sum", "blocked": "sum",
+    },
+    "received": {"fate": "key", "n": "sum"},
+    "histograms": {
+        "what": "key", "by": "key", "group": "key",
+        "negative": "sum", "high": "sum", "low": "sum", "minimum": "minimum", "maximum": "maximum",
+    },
+    "counts": {"what": "key", "by": "key", "group": "key", "index": "key", "n": "sum"},
+    "seconds": {"what": "key", "second": "key", "n": "sum"},
+    "due": {"second": "key", "index": "key", "n": "sum"},
+    "extremes": {"second": "key", "minimum": "minimum", "maximum": "maximum"},
+}  # fmt: skip
+"""``sent``: measured sent rows. ``received``: measured received rows. ``histograms``: what completes a histogram, its sum in two halves.
+``counts``: values per HDR bucket. ``seconds``: messages by second. ``due``: latencies of copies by the second of their intended time and
+HDR bucket of seven bits. ``extremes``: the same seconds' least and greatest latency."""
+
+SPARSE = 4  # keys over more than so many times the rows are sorted instead of counted
+FEW = 1 << 16  # so many counters cost nothing
+
+
+class Groups:
+    """Rows by equal keys. The groups are in the order of the keys, the first one most significant.
+
+    :param keys: integer columns of one length, at least one row.
+    """
+
+    def __init__(self, keys: Mapping[str, NDArray[np.integer]]) -> None:
+        packed, lows, widths = _pack(list(keys.values()))
+        self._packed = packed
+        self._ids: NDArray[np.int64] | None = None
+        size = math.prod(widths)
+        if size > max(FEW, SPARSE * len(packed)):
+            self._found, self._ids, self.n = np.unique(packed, return_inverse=True, return_counts=True)
+        else:
+            counted = np.bincount(packed)
+            self._found = np.flatnonzero(counted)
+            self.n = counted[self._found]
+        self.keys = dict(zip(keys, _unpack(self._found, lows, widths), strict=True))
+
+    def _of_rows(self) -> NDArray[np.int64]:
+        """The number of each row's group."""
+        if self._ids is None:
+            place = np.zeros(int(self._found[-1]) + 1, np.int64)
+            place[self._found] = np.arange(len(self._found))
+            self._ids = place[self._packed]
+        return self._ids
+
+    def sum(self, values: NDArray[np.generic]) -> NDArray[np.int64]:
+        """The sum in each group; the caller sees to it that none overflows."""
+        total = np.zeros(len(self.n), np.int64)
+        np.add.at(total, self._of_rows(), values.astype(np.int64, copy=False))
+        return total
+
+    def minimum(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The least value in each group."""
+        least = np.full(len(self.n), np.iinfo(np.int64).max)
+        np.minimum.at(least, self._of_rows(), values)
+        return least
+
+    def maximum(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The greatest value in each group."""
+        greatest = np.full(len(self.n), np.iinfo(np.int64).min)
+        np.maximum.at(greatest, self._of_rows(), values)
+        return greatest
+
+
+def _pack(columns: list[NDArray[np.integer]]) -> tuple[NDArray[np.int64], list[int], list[int]]:
+    """One integer for all keys of a row; and of each key its lowest value and how many values it may have."""
+    lows = [int(column.min()) for column in columns]
+    widths = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
+    packed = np.zeros(len(columns[0]), np.int64)
+    for column, low, width in zip(columns, lows, widths, strict=True):
+        packed *= width
+        packed += column
+        packed -= low
+    return packed, lows, widths
+
+
+def _unpack(packed: NDArray[np.int64], lows: list[int], widths: list[int]) -> list[NDArray[np.int64]]:
+    columns = []
+    for low, width in zip(reversed(lows), reversed(widths), strict=True):
+        columns.append(packed % width + low)
+        packed = packed // width
+    return columns[::-1]
+
+
+def merge(name: str, parts: Iterable[Table]) -> Table:
+    """One table out of many of the same name, in the order of its keys."""
+    shape = TABLES[name]
+    parts = list(parts)
+    rows = {column: np.concatenate([part[column] for part in parts]) if parts else np.zeros(0, np.int64) for column in shape}
+    if not len(next(iter(rows.values()))):
+        return rows
+    groups = Groups({column: rows[column] for column, how in shape.items() if how == "key"})
+    ways = {"sum": groups.sum, "minimum": groups.minimum, "maximum": groups.maximum}
+    return {column: groups.keys[column] if how == "key" else ways[how](rows[column]) for column, how in shape.items()}
+
+
+def pack(name: str, table: Table) -> bytes:
+    """The table as bytes: its columns one after the other."""
+    return np.concatenate([table[column] for column in TABLES[name]]).astype("<i8").tobytes()
+
+
+def unpack(name: str, content: bytes) -> Table:
+    """What :func:`pack` made of it."""
+    columns = np.frombuffer(content, "<i8").astype(np.int64, copy=False).reshape(len(TABLES[name]), -1)
+    return dict(zip(TABLES[name], columns, strict=True))
+
+
+def take(table: Mapping[str, NDArray[np.generic]], pick: NDArray[np.bool_]) -> dict[str, NDArray[np.generic]]:
+    """The rows that are picked."""
+    return dict(table) if pick.all() else {name: column[pick] for name, column in table.items()}

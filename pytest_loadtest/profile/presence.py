@@ -1,0 +1,65 @@
+"""Keys that exclude each other, and keys of which one must be there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pytest_loadtest.profile.text import Path
+
+
+class Finding(NamedTuple):
+    """One thing wrong, at a path of the document, or at the path's key."""
+
+    path: Path
+    message: str
+    suggestion: str = ""
+    at_key: bool = False
+
+    @property
+    def told(self) -> str:
+        """Message and suggestion."""
+        return f"{self.message} ({self.suggestion})" if self.suggestion else self.message
+
+
+EXCLUSIVE = (
+    # of each pair one at most; the first is the one to keep
+    ("testDuration", "testDurationMinutes"),
+    ("warmupDuration", "warmupDurationMinutes"),
+    ("stages", "testDuration"),
+    ("stages", "testDurationMinutes"),
+    ("stages", "messages"),
+    ("messages", "testDuration"),
+    ("messages", "testDurationMinutes"),
+    ("messageSizeDistribution", "messageSize"),
+    ("messageSizeDistribution", "payloadFile"),
+    ("driver.maxPendingMessages", "driver.pendingQueueSize"),
+)
+DURATION = ("testDuration", "testDurationMinutes", "messages", "stages")
+SIZE = ("messageSize", "messageSizeDistribution")
+
+
+def presence(value: Mapping[str, Any]) -> Iterator[Finding]:
+    """:param value: one workload, as it is written."""
+    for keep, other in EXCLUSIVE:
+        if _has(value, keep) and _has(value, other):
+            yield Finding(tuple(other.split(".")), f"{keep} and {other} exclude each other", f"keep one, e.g. {keep}", at_key=True)
+    sends = value.get("producersPerTopic") != 0
+    searches = "search" in value or value.get("producerRate") == 0
+    if sends and not {"producerRate", "search"} & value.keys():
+        yield Finding((), "producerRate is missing", "write producerRate: 1000")
+    if not (sends and searches) and not any(name in value for name in DURATION):
+        yield Finding((), "testDuration is missing", "write testDuration: 30s, or OMB's testDurationMinutes: 1")
+    if sends and not any(name in value for name in SIZE):
+        remedy = 'write messageSize: 1KB, or messageSizeDistribution: {"0-256": 3, "256-1KB": 1}'
+        yield Finding((), "messageSize is missing", remedy)
+
+
+def _has(value: Any, dotted: str) -> bool:
+    for step in dotted.split("."):
+        if not isinstance(value, dict) or step not in value:
+            return False
+        value = value[step]
+    return True

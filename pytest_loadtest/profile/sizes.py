@@ -1,0 +1,206 @@
+"""A size distribution from a file or an address: what ``messageSizeDistribution: sizes.csv`` stands for."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pytest_loadtest.errors import UsageError
+from pytest_loadtest.payloads import MAX_BUCKETS
+from pytest_loadtest.profile import openmetrics
+from pytest_loadtest.quantities import parse_size
+from pytest_loadtest.sizing import Range, join_ranges, join_smallest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+MOST_WEIGHT: Final = 10**9  # weights are whole; shares that are no tidy fractions become parts of this
+_FORMS = {2: ("size", "count"), 3: ("low", "high", "weight")}
+_SAME = {"weight": "count", "count": "weight"}
+
+
+class Row(NamedTuple):
+    """One line of a source: sizes, weight, and where it stands."""
+
+    sizes: Range
+    place: str
+
+
+def read_sizes(reference: str, folder: Path) -> dict[str, int]:
+    """``{"low-high": weight}``, ascending, half open, in bytes; at most 256 ranges, neighbours joined where there are more.
+
+    :param reference: a file, relative to ``folder``, or a metric:
+
+        - ``.csv``: ``size,count`` or ``low,high,weight``, with or without the names; lines that begin with # are left out
+        - ``.json``: ``{"0-256": 234}``, or a list of ``{"size":, "count":}`` or ``{"low":, "high":, "weight":}``
+        - ``.hlog``: an HdrHistogram log whose values are sizes in bytes; all its intervals are added up
+        - ``http://host/metrics#name`` or ``#name{label="value"}``: a Prometheus or OpenMetrics histogram of sizes in bytes, all its
+          series added up, counted since the server's start. What is above its last bound is taken to be below twice that bound.
+
+    Sizes below 16 B, which cannot be sent, are joined with the next ones, and sent as the nearest size there is.
+    :raises UsageError: it cannot be read, or says something else; the message names file or address, line, value and remedy.
+    """
+    if reference.startswith(("http://", "https://")):
+        return _distribution((Row(sizes, reference) for sizes in openmetrics.read_histogram(reference)), reference)
+    readers = {".csv": _csv, ".json": _json, ".hlog": _hlog}
+    path = folder / reference
+    if path.suffix not in readers:
+        kinds = "a .csv, .json or .hlog file, or http://host/metrics#metric_name"
+        raise UsageError(f"messageSizeDistribution: {reference!r} is no source of sizes: name {kinds}")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}; the path is relative to the profile") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8: save the file as UTF-8") from error
+    return _distribution(readers[path.suffix](text, str(path)), str(path))
+
+
+def _distribution(rows: Iterable[Row], source: str) -> dict[str, int]:
+    ranges: list[Range] = []
+    before = None
+    for row in sorted((row for row in rows if row.sizes.weight), key=lambda row: (row.sizes.low, row.sizes.high)):
+        if before is None or row.sizes.low >= before.sizes.high:
+            ranges.append(row.sizes)
+            before = row
+        elif (row.sizes.low, row.sizes.high) == (before.sizes.low, before.sizes.high):  # the same size again: one log of it after another
+            ranges[-1] = ranges[-1].joined(row.sizes)
+        else:
+            overlap = f"{row.sizes.low}-{row.sizes.high} overlaps {before.sizes.low}-{before.sizes.high} ({before.place})"
+            raise UsageError(f"{row.place}: {overlap}: ranges may meet, not overlap, since the high end is outside")
+    if not ranges:
+        raise UsageError(f"{source}: no size with a weight above 0")
+    return distribution(ranges)
+
+
+def distribution(ranges: Sequence[Range], most: int = MAX_BUCKETS) -> dict[str, int]:
+    """Ascending ranges as a profile spells them, at most ``most`` and none too small to be sent."""
+    joined = join_ranges(join_smallest(ranges), most)
+    weights = whole([one.weight for one in joined])
+    return {f"{one.low}-{one.high}": weight for one, weight in zip(joined, weights, strict=True)}
+
+
+def whole(weights: Sequence[Fraction]) -> list[int]:
+    """The same proportions in integers of at least 1: exact where the denominators allow, else parts of 10**9."""
+    common = math.lcm(*(weight.denominator for weight in weights))
+    if common > MOST_WEIGHT:
+        scale = MOST_WEIGHT / sum(weights)
+        return [max(1, round(weight * scale)) for weight in weights]
+    return [int(weight * common) for weight in weights]
+
+
+# --- CSV
+
+
+def _csv(text: str, source: str) -> Iterator[Row]:
+    first = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
+    delimiter = next((mark for mark in (";", "\t") if mark in first), ",")
+    names: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        place = f"{source}:{number}"
+        if not line.strip() or line.startswith("#"):
+            continue
+        cells = [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter))]
+        if names:
+            yield _row(dict(zip(names, cells, strict=False)), place)
+        elif any(cell[:1].isdigit() for cell in cells):
+            names = _FORMS.get(len(cells), ())
+            if not names:
+                raise UsageError(f"{place}: {len(cells)} columns without names: write size,count or low,high,weight")
+            yield _row(dict(zip(names, cells, strict=True)), place)
+        else:
+            names = tuple(cell.lower() for cell in cells)
+            _form(names, place)
+
+
+# --- JSON
+
+
+def _json(text: str, source: str) -> Iterator[Row]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        line = getattr(error, "lineno", 1)
+        raise UsageError(f"{source}:{line}: not valid JSON: {getattr(error, 'msg', error)}") from error
+    if isinstance(value, dict):
+        for key, weight in value.items():
+            low, dash, high = key.partition("-")
+            sizes = {"low": low, "high": high} if dash else {"size": low}
+            yield _row(sizes | {"weight": weight}, f"{source}: {key!r}")
+    elif isinstance(value, list) and all(isinstance(entry, dict) for entry in value):
+        for number, entry in enumerate(value, 1):
+            yield _row(entry, f"{source}: entry {number}")
+    else:
+        raise UsageError(
+            f'{source}: write {{"0-256": 234}}, or a list of {{"size": 128, "count": 7}} or {{"low": 0, "high": 256, "weight": 1}}'
+        )
+
+
+# --- HdrHistogram log
+
+
+def _hlog(text: str, source: str) -> Iterator[Row]:
+    from hdrh.histogram import HdrHistogram
+
+    tags = set()
+    for number, line in enumerate(text.splitlines(), 1):
+        tag, *_, payload = ["", *line.split(",")] if not line.startswith("Tag=") else line.split(",")
+        if line.startswith(("#", '"')) or not line.strip():
+            continue
+        place = f"{source}:{number}"
+        tags.add(tag)
+        try:
+            histogram = HdrHistogram.decode(payload)
+        except Exception as error:  # the library raises whatever its decoding meets
+            raise UsageError(f"{place}: {payload[:20]!r} is no HDR histogram ({error}): write an HdrHistogram log, format 1.3") from error
+        for item in histogram.get_recorded_iterator():
+            last = item.value_iterated_to
+            size = (histogram.get_lowest_equivalent_value(last) + last) // 2
+            yield Row(Range(size, size + 1, Fraction(item.count_added_in_this_iter_step)), place)
+    if len(tags) > 1:
+        names = ", ".join(sorted(tag.removeprefix("Tag=") or "(none)" for tag in tags))
+        raise UsageError(f"{source}: histograms of several tags ({names}): keep the lines of the one that counts sizes in bytes")
+
+
+# --- what the rows have in common
+
+
+def _form(names: Iterable[str], place: str) -> tuple[str, ...]:
+    """Which of the two forms these names are."""
+    known = set(names)
+    for form in _FORMS.values():
+        if known >= set(form[:-1]) and known & {form[-1], _SAME[form[-1]]}:
+            return form
+    found = ", ".join(sorted(known)) or "nothing"
+    raise UsageError(f"{place}: columns {found}: write size,count or low,high,weight")
+
+
+def _row(cells: Mapping[str, Any], place: str) -> Row:
+    form = _form(cells, place)
+    weight = cells[form[-1]] if form[-1] in cells else cells[_SAME[form[-1]]]
+    low = _size(cells[form[0]], place)
+    high = _size(cells["high"], place) if len(form) == 3 else low + 1
+    if low >= high:
+        raise UsageError(f"{place}: {low}-{high} is empty: the high end is outside, so it must be the larger")
+    return Row(Range(low, high, _weight(weight, place)), place)
+
+
+def _size(value: object, place: str) -> int:
+    try:
+        return parse_size("" if isinstance(value, bool) else str(value))
+    except ValueError:
+        raise UsageError(f"{place}: size {value!r}: write bytes, or a number and B, KB, MB or GB (1KB is 1024 bytes)") from None
+
+
+def _weight(value: object, place: str) -> Fraction:
+    try:
+        weight = Fraction("" if isinstance(value, bool) else str(value))
+    except (ValueError, ZeroDivisionError):
+        raise UsageError(f"{place}: weight {value!r}: write a number") from None
+    if weight < 0:
+        raise UsageError(f"{place}: weight {value}: write 0 or more")
+    return weight

@@ -1,0 +1,142 @@
+"""Lines of the summary that only some runs have: stages, size buckets, the search for the peak, a backlog."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_loadtest.quantities import format_duration, format_rate, format_size
+from pytest_loadtest.wording import exact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_loadtest.report.document import Document
+
+MARKS = {"met": ("✓", "ok"), "missed": ("✗", "XX"), "no data": ("?", "??"), "generator-limited": ("!", "!!")}
+
+
+def mark(outcome: str, unicode: bool) -> str:
+    """One character for an outcome, or two of ASCII."""
+    return MARKS[outcome][0 if unicode else 1]
+
+
+def aligned(rows: Sequence[Sequence[str]], align: str) -> list[str]:
+    """Columns, each as wide as its widest cell; ``align`` has ``<`` or ``>`` for each."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True)).rstrip() for row in rows]
+
+
+def stages(document: Document, unicode: bool) -> Iterable[str]:
+    """A row for each stage, then what they missed."""
+    found = document["stages"]
+    if not found:
+        return
+    rows = [("", "stage", "for", "offered", "delivered", "end-to-end p50", "p99", "max", "lost")]
+    for stage in found:
+        m = stage["measurements"]
+        rows.append(
+            (
+                mark(stage["verdict"]["outcome"], unicode), stage["name"], format_duration(m["duration"]), format_rate(m["rate"]),
+                _rate(m["throughput"]), *_percentiles(m["latencies"]["endToEnd"], "p50", "p99"), _lost(m["counts"]["lost"], m),
+            )
+        )  # fmt: skip
+    yield from (f"  {row}" for row in aligned(rows, "<<>>>>>>>"))
+    for stage in found:
+        missed = (finding for finding in stage["verdict"]["findings"] if finding["outcome"] == "missed")
+        yield from (f"  {mark('missed', unicode)} stage {stage['name']}: {finding['text']}" for finding in missed)
+
+
+def buckets(document: Document) -> Iterable[str]:
+    """A row for each size bucket, where one has an objective or lost something."""
+    measured, parts = document["measurements"], document["measurements"]["buckets"]
+    if not any(finding["bucket"] for finding in document["verdict"]["findings"]) and not any(part["lost"] for part in parts):
+        return
+    rows = [("size bucket", "due", "sent", "received", "lost", "end-to-end p50", "p99", "max", "publish p99")]
+    for part in parts:
+        publish = _percentiles(part["publish"], "p99")[0]
+        counts = (exact(part["offered"]), exact(part["sent"]), exact(part["received"]), _lost(part["lost"], measured))
+        rows.append((part["name"], *counts, *_percentiles(part["endToEnd"], "p50", "p99"), publish))
+    yield from (f"  {row}" for row in aligned(rows, "<>>>>>>>>"))
+
+
+def peak(document: Document, unicode: bool) -> Iterable[str]:
+    """The answer with its interval and what limited it, then a row for each step."""
+    found = document["peak"]
+    if found is None:
+        return
+    yield f"  peak       {answer(found)}"
+    yield f"             {_limit(found)}"
+    rows = [("", "step", "rate", "for", "delivered", "", ""), *(_step(step, found["unit"], unicode) for step in found["steps"])]
+    yield from (f"  {row}" for row in aligned(rows, "<>>>><<"))
+
+
+def _step(step: Document, unit: str, unicode: bool) -> tuple[str, ...]:
+    purpose = step["purpose"] + (", ended early" if step["early"] else "")
+    delivered = "-" if step["throughput"] is None else precise(step["throughput"], "msg/s")
+    return (
+        mark(step["outcome"], unicode), str(step["number"]), precise(step["rate"], unit), format_duration(step["duration"]),
+        delivered, purpose, step["text"],
+    )  # fmt: skip
+
+
+def answer(found: Document) -> str:
+    """``19 843 msg/s, held for 60.0 s; the next rate missed was 20 240 msg/s``."""
+    if found["rate"] is None:
+        return "none: no rate held"
+    held = [step["duration"] for step in found["steps"] if step["rate"] == found["rate"] and step["outcome"] == "met"]
+    text = f"{'at least ' if found['atLeast'] else ''}{precise(found['rate'], found['unit'])}"
+    if held:
+        text += f", held for {format_duration(max(held))}"
+    text += "" if found["confirmed"] else ", not confirmed by a longer hold"
+    return text if found["high"] is None else f"{text}; {precise(found['high'], found['unit'])} was missed"
+
+
+def precise(rate: float, unit: str) -> str:
+    """A rate of a search, told apart from one a per mille beside it."""
+    if unit == "B/s":
+        return f"{format_size(rate)}/s"
+    return f"{exact(round(rate)) if rate >= 1000 else f'{rate:.5g}'} msg/s"
+
+
+def backlog(document: Document) -> Iterable[str]:
+    """How it was built and read, and what publishing was like meanwhile."""
+    found = document["backlog"]
+    if found is None:
+        return
+    drained = f"drained in {format_duration(found['drain'])}"
+    if not found["drained"]:
+        drained = f"NOT drained within {format_duration(found['drain'])} (backlogDrainTimeout)"
+    yield (
+        f"  backlog    {exact(found['messages'])} deliveries, {format_size(found['bytes'])}, built in {format_duration(found['build'])},"
+        f" {drained} at {format_rate(found['drainRate'])}"
+    )
+    p50, p99, _ = _percentiles(found["publishDuringDrain"], "p50", "p99")
+    yield f"             publish latency meanwhile: {'not measured' if p50 == '-' else f'p50 {p50}, p99 {p99}'}"
+
+
+def _limit(found: Document) -> str:
+    broke = found["brokeFirst"]
+    first = "" if broke is None else f"; {broke} broke first"
+    if found["limit"] == "generator":
+        return f"limit: the generator, not the target: add workers (-n) to see more{first}"
+    if found["limit"] == "maximum":
+        return f"limit: search.max, not the target: raise it to see more{first}"
+    if found["limit"] == "none":
+        return f"limit: unknown{first}" if found["rate"] is not None else f"limit: the objectives held at no rate tried{first}"
+    return f"limit: the target{first}"
+
+
+def _percentiles(latency: Document | None, *wanted: str) -> tuple[str, ...]:
+    """Those asked for, and the largest value."""
+    if latency is None:
+        return ("-",) * (len(wanted) + 1)
+    values = (latency["percentiles"][name] for name in wanted)
+    return (*("too few" if value is None else format_duration(value) for value in values), format_duration(latency["maximum"]))
+
+
+def _rate(rate: float | None) -> str:
+    return "-" if rate is None else format_rate(rate)
+
+
+def _lost(lost: int, measured: Document) -> str:
+    return exact(lost) if measured["subscriptions"] else "-"

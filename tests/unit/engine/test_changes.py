@@ -1,0 +1,90 @@
+"""What changes while a phase runs changes at the agreed instant, for every message, on every stream."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pytest_loadtest.changes import Change
+from pytest_loadtest.errors import WorkerError
+from pytest_loadtest.pacing import Pacer
+from pytest_loadtest.payloads import Bucket, build_pool
+from pytest_loadtest.quantities import MILLISECOND, SECOND
+
+from .rig import drive
+
+START = 0  # the clock begins there
+MIXED = {
+    "buckets": [Bucket(name="small", low=32, high=96, weight=9), Bucket(name="large", low=1024, high=3072, weight=1)],
+    "message_size": None, "randomized": False, "random_ratio": 0.0, "file_content": None, "seed": 0, "checksum": False, "max_size": None,
+}  # fmt: skip
+
+
+def test_a_new_rate_holds_from_its_instant_on(tmp_path: Path) -> None:
+    """1 000 msg/s for a second, then 250: exactly as many messages are due, each once, and none moves that was due before."""
+    told = [(START + 500 * MILLISECOND, Change(at=SECOND, rate=250.0))]
+    run = drive(tmp_path, rate=1000, seconds=2, told=told, streams=3, start=0)
+    intended = np.sort(run.sent["intended"]) - run.sent["intended"].min()
+    assert len(intended) == 1250
+    assert (intended < SECOND).sum() == 1000
+    assert set(np.diff(intended[:1000]).tolist()) == {MILLISECOND}
+    assert set(np.diff(intended[1000:]).tolist()) == {4 * MILLISECOND}
+    for stream in range(3):
+        mine = np.sort(run.sent["seq"][run.sent["stream"] == stream])
+        assert mine.tolist() == list(range(len(mine)))
+    assert len(run.received["seq"]) == 1250
+
+
+def test_an_end_cuts_the_phase_short(tmp_path: Path) -> None:
+    """What would be due at the instant or later is never sent and in no sample."""
+    run = drive(tmp_path, rate=1000, seconds=60, told=[(START, Change(at=1500 * MILLISECOND, end=True))], start=0)
+    assert len(run.sent["seq"]) == len(run.received["seq"]) == 1500
+    assert run.progress[-1].offered == 1500
+
+
+def test_a_change_that_is_heard_of_too_late_breaks_the_run(tmp_path: Path) -> None:
+    """Messages that were sent cannot be planned again: never quietly another schedule."""
+    with pytest.raises(WorkerError, match="heard of a change"):
+        drive(tmp_path, rate=1000, seconds=2, told=[(START + SECOND, Change(at=500 * MILLISECOND, rate=10.0))], start=0)
+
+
+def test_another_distribution_from_its_instant_on(tmp_path: Path) -> None:
+    """The payloads of messages that are due later come from the new weights; the earlier ones stay."""
+    pool = build_pool(**MIXED)  # type: ignore[arg-type]
+    told = [(START, Change(at=SECOND, distribution={"large": 1}))]
+    run = drive(tmp_path, rate=1000, seconds=2, told=told, pool=pool, start=0)
+    late = run.sent["intended"] >= run.sent["intended"].min() + SECOND
+    assert set(run.sent["bucket"][late].tolist()) == {1}
+    assert 0 < (run.sent["bucket"][~late] == 1).sum() < 300
+    assert np.array_equal(np.sort(run.sent["size"]), np.sort(run.received["size"]))
+
+
+def test_a_pause_holds_consumers_and_loses_nothing(tmp_path: Path) -> None:
+    """Nothing is received between the two instants; everything afterwards."""
+    told = [(START, Change(at=500 * MILLISECOND, paused=True)), (START, Change(at=1500 * MILLISECOND, paused=False))]
+    run = drive(tmp_path, rate=1000, seconds=2, told=told, start=0)
+    received = run.received["received"] - run.sent["intended"].min()
+    assert ((received < 520 * MILLISECOND) | (received >= 1500 * MILLISECOND)).all()
+    assert len(run.received["seq"]) == 2000
+
+
+def test_bytes_are_paced_by_bytes(tmp_path: Path) -> None:
+    """200 kB/s of a mixed distribution: in every tenth of a second what is due is what the rate says, give or take a message of each stream."""
+    pool = build_pool(**MIXED)  # type: ignore[arg-type]
+    rate, streams = 200_000, 2
+
+    def in_bytes(phase):  # type: ignore[no-untyped-def]
+        return replace(phase, pacer=Pacer.of(rate, streams), mean_size=pool.mean_size)
+
+    run = drive(tmp_path, rate=1, seconds=3, change=in_bytes, pool=pool, streams=streams, start=0, warm_up=0.5)
+    offset = run.sent["intended"] - run.sent["intended"].min()
+    per_tenth = np.bincount(offset // (100 * MILLISECOND), weights=run.sent["size"], minlength=30)
+    assert per_tenth.sum() == pytest.approx(rate * 3, abs=2 * streams * 3072)
+    assert np.abs(per_tenth - rate / 10).max() <= 2 * streams * 3072
+    for stream in range(streams):
+        mine = np.sort(run.sent["seq"][run.sent["stream"] == stream])
+        assert np.array_equal(mine, np.arange(mine[0], mine[0] + len(mine)))
+    assert len(run.received["seq"]) == len(run.sent["seq"])
