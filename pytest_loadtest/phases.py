@@ -171,15 +171,12 @@ def _staged(profile: Profile, pool: PayloadPool, factor: float, cap: int | None)
 
 
 def _different(changes: list[Change]) -> tuple[Change, ...]:
-    """Only what differs from the stage before: a phase begins with distribution 0."""
-    kept, distribution = [], 0
-    consumers = changes[0].consumers
-    for number, change in enumerate(changes):
-        new = None if change.distribution == distribution else change.distribution
-        count = None if change.consumers == consumers and number else change.consumers
-        if new is not None or count is not None:
-            kept.append(Change(at=change.at, distribution=new, consumers=count))
+    """What differs from the stage before. A stage where nothing does is marked all the same: so it is known which messages are its own."""
+    kept, distribution, consumers = [], 0, None
+    for change in changes:
         assert isinstance(change.distribution, int)
+        new = None if change.distribution == distribution else change.distribution
+        kept.append(Change(at=change.at, distribution=new, consumers=None if change.consumers == consumers else change.consumers))
         distribution, consumers = change.distribution, change.consumers
     return tuple(kept)
 

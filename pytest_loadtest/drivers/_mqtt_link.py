@@ -142,7 +142,7 @@ class Link:
         return 0 if self.socket is None else self.socket.unsent
 
     def misc(self) -> None:
-        """About once a second: keep-alive."""
+        """Once a second or more often: keep-alive."""
         if not self._dialling:
             if self._hanging:
                 self.client.pardon_ping()

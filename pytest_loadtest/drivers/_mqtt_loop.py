@@ -24,10 +24,14 @@ _FD_SETSIZE: Final = 1024
 
 
 class Loop:
-    """Dials, waits, and gives each connection its turn."""
+    """Dials, waits, and gives each connection its turn.
 
-    def __init__(self, clock: Clock) -> None:
+    :param keep_alive: ns; brokers hang up after one and a half of it (MQTT 5, 3.1.2.10), so that a short one is looked at more often.
+    """
+
+    def __init__(self, clock: Clock, keep_alive: int = 60 * SECOND) -> None:
         self.clock = clock
+        self._misc_every = min(SECOND, keep_alive // 4)
         self.down: dict[Link, None] = {}  # to be up and not up, in the order they went down
         self.failed: Link | None = None  # could not come up the first time
         self.gone: str | None = None  # why it makes no sense to go on
@@ -110,7 +114,7 @@ class Loop:
             self._opening[link] = now
             link.dial()
         if now >= self._misc_at:
-            self._misc_at = now + SECOND
+            self._misc_at = now + self._misc_every
             for link in [link for link, since in self._opening.items() if now - since > ANSWER]:
                 link.abandon(f"no answer in {ANSWER // SECOND} s")
             for link in list(self._links.values()):

@@ -131,7 +131,7 @@ class MqttDriver:
 
     def _running(self) -> Loop:
         if self._loop is None:
-            self._loop = Loop(self._context.clock)
+            self._loop = Loop(self._context.clock, self._context.settings.keep_alive or 60 * SECOND)
         return self._loop
 
     def _make(self, name: str, role: str, subscription: str | None = None, *, passing: bool = False) -> Link:

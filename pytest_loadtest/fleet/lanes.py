@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.drivers._base import TargetAddress
@@ -187,7 +188,7 @@ class Lane:
                 "name": span.name, "start": self.start + span.start, "duration": span.duration,
                 "rate": (sum(after) - sum(before)) / (span.duration / 1e9), "first": before, "end": after, "slo": dict(span.slo) or None,
             }
-            for span, before, after in zip(self.spans, edges, edges[1:], strict=True)
+            for span, (before, after) in zip(self.spans, pairwise(edges), strict=True)
         ]  # fmt: skip
 
     def _facts(self) -> dict[str, Any]:

@@ -22,9 +22,21 @@ if TYPE_CHECKING:
 
 _EXAMPLES = {
     "name": "name: my workload",
-    "producerRate": "producerRate: 1000",
     "driver.name": f"name: {' | '.join(DRIVERS)}",
     "target.url": "url: pulsar://host:6650",
+}
+_IN_STAGES = {
+    "duration": "duration: 30s",
+    "from": "from: 100",
+    "to": "to: 5000",
+    "mean": "mean: 1000",
+    "amplitude": "amplitude: 500",
+    "period": "period: 1min",
+    "base": "base: 100",
+    "peak": "peak: 5000",
+    "at": "at: 10s",
+    "for": "for: 5s",
+    "replay": "replay: [100, 200]",
 }
 _ELSEWHERE = {
     # keys of OMB's driver files that have no counterpart of the same name
@@ -71,7 +83,8 @@ def explain(error: ErrorDetails, document: Document) -> Problem:
         return document.problem(path, f"unknown key {str(path[-1])!r}", _nearest_key(path, document), at_key=True)
     if kind == "missing":
         name = ".".join(map(str, (*path, error["loc"][-1])))
-        return document.problem(path, f"{name} is missing", f"write {_EXAMPLES[name]}" if name in _EXAMPLES else "", at_key=True)
+        example = _EXAMPLES.get(name) or (_IN_STAGES.get(str(error["loc"][-1])) if name.startswith("stages.") else None)
+        return document.problem(path, f"{name} is missing", f"write {example}" if example else "", at_key=True)
     if kind.startswith("union_tag"):
         return _driver_name(path, document) if path[-1] == "driver" else _shape(path, document)
     message, suggestion = _describe(error, path, document.values[path].written)

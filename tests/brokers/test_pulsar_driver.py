@@ -41,6 +41,15 @@ WINDOW = 100
 EARLIEST = pulsar.InitialPosition.Earliest
 
 
+def push_keyed(r: Rig, count: int, first: int) -> None:
+    """Send so many with keys, as the window lets them go."""
+    burst, sent = keyed(r, count, keys=20, first=first), 0
+    while sent < count:
+        rest = Burst(**{name: getattr(burst, name)[sent:] for name in ("seq", "intended", "payload", "sent", "key")})
+        sent += r.producers[0].send(rest)
+        r.driver.poll(MILLISECOND)
+
+
 @contextmanager
 def started(mode: str, folder: Path) -> Iterator[brokers.Broker]:
     broker = brokers.start(brokers.BrokerRequest(kind="pulsar", mode=mode, folder=folder), lambda _: None)
@@ -220,13 +229,12 @@ class TestChanges:
         chosen = subject(broker, partitions, subscription_type=kind, receiver_queue_size=50, batching_max_messages=40)
         with rig(chosen, consumers=2) as r:
             for turn in range(4):
-                push = keyed(r, WINDOW, keys=20, first=3 * WINDOW * turn)
-                r.producers[0].send(push)
+                push_keyed(r, 150, first=300 * turn)
                 r.driver.attach([ConsumerSpec(index=2 + turn, topic=r.topic, subscription=0)])
                 r.driver.detach([r.consumers[turn]])
-                r.send(2 * WINDOW, first=3 * WINDOW * turn + WINDOW)
+                push_keyed(r, 150, first=300 * turn + 150)
                 r.until(lambda joined=turn + 3: r.join() == joined, "attached")
-            sent = 12 * WINDOW
+            sent = 1200
             r.until(lambda: r.acked >= sent and r.copies >= sent, "acked and received")
             seq = sorted(number for i in range(len(r.consumers)) for number in r.heads(i).seq.tolist())
             assert seq == list(range(sent))
