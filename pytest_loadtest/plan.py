@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_loadtest.costs import Cost, cost_key
 from pytest_loadtest.early import lowest_rate
+from pytest_loadtest.envelope import HEAD
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.payloads import PayloadPool, build_pool
 from pytest_loadtest.phases import BacklogPlan, Phase, Traffic, traffic, warmup_and_measure
@@ -118,8 +119,9 @@ def beyond(plans: Sequence[Plan], machine: Machine) -> tuple[str, ...]:
 
 def profile_pool(profile: Profile, file_content: bytes | None = None) -> PayloadPool:
     """The payloads that a profile asks for, those of its stages included."""
+    unused = HEAD if profile.consumer_only and not profile.buckets else None  # nothing is sent, and a pool is never empty
     return build_pool(
-        buckets=profile.buckets, message_size=profile.message_size, representative=profile.representative,
+        buckets=profile.buckets, message_size=profile.message_size or unused, representative=profile.representative,
         randomized=profile.use_randomized_payloads, random_ratio=profile.random_bytes_ratio, pool_size=profile.randomized_payload_pool_size,
         file_content=file_content, seed=profile.seed, checksum=profile.checksum, max_size=profile.max_message_size,
         per_bucket=profile.payloads_per_bucket, more=[stage.buckets for stage in profile.stages if stage.buckets],

@@ -138,6 +138,8 @@ def client_facts(context: DriverContext, options: ClientOptions, *, allowed: int
         applied["connectionsLost"] = f"{losses} in mid-run, dialled again"
     if settings.qos:
         applied["maxInflightMessages"] = window
+    elif "max_inflight_messages" in settings.model_fields_set:
+        not_applied["maxInflightMessages"] = "at QoS 0 nothing is answered; the window is what the system takes"
     if settings.username is not None:
         applied["username"] = settings.username
     if settings.tls is not None:

@@ -76,12 +76,13 @@ class Place:
             try:
                 found = client.get_topic_partitions(topic.name)
             except pulsar.TopicNotFound as error:
-                raise self._missing(topic.name) from error
+                raise self.missing(topic.name) from error
             except pulsar.PulsarException as error:
                 raise TargetError(f"cannot ask {self._target.url} for the topic {topic.name}: {error}") from error
             self._partitions[topic.name] = len(found)
 
-    def _missing(self, name: str) -> TargetError:
+    def missing(self, name: str) -> TargetError:
+        """What to say of an existing topic that does not exist."""
         remedy = "make it first, or leave topic out and the run makes one of its own"
         return TargetError(f"topic: {name} does not exist at {self._target.url}: {remedy}")
 
@@ -98,7 +99,7 @@ class Place:
         else:
             for topic in self._existing:
                 if admin.partitions(str(topic.name)) is None:
-                    raise self._missing(str(topic.name))
+                    raise self.missing(str(topic.name))
             self._make(admin)
         self._may_subscribe = bool(self._existing)
 

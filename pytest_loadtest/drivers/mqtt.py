@@ -74,26 +74,29 @@ class MqttDriver:
 
         :raises UsageError: several consumers of a subscription that does not share: each would get every message.
         """
-        consumers = [self._consumer(spec) for spec in specs]
-        self._keep([consumer.link for consumer in consumers])
+        consumers = self._make_consumers(specs)
         self._establish([consumer.link for consumer in consumers], PATIENCE)
         return list(consumers)
 
-    def _consumer(self, spec: ConsumerSpec) -> MqttConsumer:
-        place, shared = (spec.topic.index, spec.subscription), is_shared(self._context)
-        if not shared and place in self._taken.values():
+    def _make_consumers(self, specs: Sequence[ConsumerSpec]) -> list[MqttConsumer]:
+        places = [(spec.topic.index, spec.subscription) for spec in specs]
+        all_places = [*self._taken.values(), *places]
+        if not is_shared(self._context) and len(set(all_places)) < len(all_places):
             raise UsageError("consumerPerSubscription above 1 needs sharedSubscription: true, or each consumer gets every message")
+        links = [self._make_receiver(spec) for spec in specs]
+        self._taken |= zip(links, places, strict=True)
+        self._keep(links)
+        return [MqttConsumer(self._context, link) for link in links]
+
+    def _make_receiver(self, spec: ConsumerSpec) -> Link:
         # one that comes again may meet its predecessor, which is still leaving, and must not take its place
-        again = self._times[spec.index] = self._times.get(spec.index, 0) + 1
-        role = f"c{spec.index}" if again == 1 else f"c{spec.index}-{again}"
-        link = self._make(f"consumer {spec.index}", role, topic_filter(self._context, spec, shared=shared))
-        self._taken[link] = place
-        return MqttConsumer(self._context, link)
+        times = self._times[spec.index] = self._times.get(spec.index, 0) + 1
+        role = f"c{spec.index}" if times == 1 else f"c{spec.index}-{times}"
+        return self._make(f"consumer {spec.index}", role, topic_filter(self._context, spec, shared=is_shared(self._context)))
 
     def attach(self, specs: Sequence[ConsumerSpec]) -> None:
         """See :meth:`~pytest_loadtest.drivers._base.Driver.attach`; they connect in :meth:`poll`."""
-        consumers = [self._consumer(spec) for spec in specs]
-        self._keep([consumer.link for consumer in consumers])
+        consumers = self._make_consumers(specs)
         self._joining += zip(specs, consumers, strict=True)
         for consumer in consumers:
             self._running().start(consumer.link)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pulsar
 
 from pytest_loadtest.drivers import _pulsar_client as options
-from pytest_loadtest.drivers._base import Consumer, ConsumerSpec, DriverContext, DriverFacts, Producer, ProducerSpec
+from pytest_loadtest.drivers._base import Consumer, ConsumerSpec, DriverContext, DriverFacts, Producer, ProducerSpec, TopicSpec
 from pytest_loadtest.drivers._pulsar_changes import Changes
 from pytest_loadtest.drivers._pulsar_memory import Memory
 from pytest_loadtest.drivers._pulsar_messages import PulsarConsumer, PulsarProducer, key_of, partition_of
@@ -134,7 +134,7 @@ class PulsarDriver:
         name = f"consumer {spec.index} (topic {spec.topic.index}, subscription {spec.subscription})"
         topic, subscription = self._place.topic(spec.topic), self._place.subscription(spec.topic, spec.subscription)
         kwargs = options.consumer_options(self._settings, existing=spec.topic.name is not None)
-        made = self._patiently(name, lambda: client.subscribe(topic, subscription, **kwargs))
+        made = self._patiently(name, spec.topic, lambda: client.subscribe(topic, subscription, **kwargs))
         partitions, gone = self._place.partitions(spec.topic), self._failures.append
         return PulsarConsumer(made._consumer, name, self._context, self._order(partitions), gone, partitions)
 
@@ -142,7 +142,7 @@ class PulsarDriver:
         partitions = self._place.partitions(spec.topic)
         kwargs = options.producer_options(self._settings, partitions)
         topic = self._place.topic(spec.topic)
-        made = self._patiently(f"producer of stream {spec.stream}", lambda: client.create_producer(topic, **kwargs))
+        made = self._patiently(f"producer of stream {spec.stream}", spec.topic, lambda: client.create_producer(topic, **kwargs))
         return PulsarProducer(made._producer, spec, self._context, options.window(self._settings, partitions), self._memory)
 
     def _order(self, partitions: int) -> Callable[[Any], int] | None:
@@ -171,13 +171,15 @@ class PulsarDriver:
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _patiently(self, what: str, call: Callable[[], Any]) -> Any:
-        """A topic may be not found for a moment after it was made."""
+    def _patiently(self, what: str, topic: TopicSpec, call: Callable[[], Any]) -> Any:
+        """A topic may be not found for a moment after it was made; one that somebody else made should be there."""
         deadline = time.monotonic_ns() + self._settings.operation_timeout
         while True:
             try:
                 return call()
             except pulsar.PulsarException as error:
+                if isinstance(error, pulsar.TopicNotFound) and topic.name is not None:
+                    raise self._place.missing(topic.name) from error
                 if not isinstance(error, pulsar.TopicNotFound) or time.monotonic_ns() > deadline:
                     raise TargetError(f"{what} cannot connect to {self._context.target.url}: {error}") from error
             time.sleep(_RETRY)

@@ -5,12 +5,14 @@ Arrivals are stamped by the driver, so they may be looked at much later, many at
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from pytest_loadtest.envelope import CORRUPT, FOREIGN, OURS, decode_heads
+from pytest_loadtest.quantities import SECOND
 from pytest_loadtest.samples import Flag
 
 if TYPE_CHECKING:
@@ -82,6 +84,21 @@ class Rows(NamedTuple):
     n: int
 
 
+class Arrivals:
+    """What a run without producers of its own gets: other people's messages, counted by the second."""
+
+    def __init__(self) -> None:
+        self.messages: Counter[int] = Counter()
+        self.size = 0
+
+    def add(self, received: Received, start: int) -> None:
+        """Those that came after ``start``."""
+        later = received.time >= start
+        seconds, counts = np.unique((received.time[later] - start) // SECOND, return_counts=True)
+        self.messages.update(dict(zip(seconds.tolist(), counts.tolist(), strict=True)))
+        self.size += int(received.size[later].sum())
+
+
 class Inbox:
     """Everything that one worker's consumers get.
 
@@ -94,6 +111,7 @@ class Inbox:
         self._consumers: list[Consumer] = []
         self._orders: list[Order] = []
         self._nonce, self._ordered, self._bounds = nonce, ordered, bounds
+        self.arrivals = Arrivals()
 
     def add(self, spec: ConsumerSpec, consumer: Consumer) -> None:
         """One more consumer."""
@@ -106,6 +124,7 @@ class Inbox:
         self._first = np.array(phase.first, np.int64)
         self.repace(phase.pacer, start)
         self.counts.received, self.counts.over = 0, [0] * len(self._bounds)
+        self.arrivals = Arrivals()
         for order in self._orders:
             order.repeats = 0
 
@@ -133,6 +152,8 @@ class Inbox:
 
     def _rows(self, i: int, received: Received) -> Rows:
         heads = decode_heads(received.heads, received.size, self._nonce)
+        if not len(self._first):
+            return self._others(received)
         columns: dict[str, NDArray[Any]] = {
             "stream": heads.stream, "bucket": heads.bucket, "size": received.size, "flags": received.flags, "seq": heads.seq,
             "intended": heads.intended, "received": received.time,
@@ -146,6 +167,12 @@ class Inbox:
             self._complete(i, columns, order)
         spec = self._specs[i]
         return Rows({"consumer": spec.index, "subscription": spec.subscription, "topic": spec.topic.index}, columns, n)
+
+    def _others(self, received: Received) -> Rows:
+        """Nobody of this run sends: count, and record nothing."""
+        self.arrivals.add(received, self._start)
+        self.counts.received += len(received.size)
+        return Rows({}, {}, 0)
 
     def _current(self, heads: Heads) -> NDArray[np.bool_] | None:
         """Which rows are this run's and this phase's; None when all are. Counts the others by what they are."""

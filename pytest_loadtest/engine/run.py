@@ -179,6 +179,9 @@ class Engine:
             self._recorder.flush_if_due(now)
 
     def _sending(self) -> bool:
+        """Whether the phase still goes on here; where nobody in the run sends, others do until it ends."""
+        if not self._phase.first:
+            return self._clock() < self._end
         return any(not stream.finished for stream in self._streams)
 
     def _progress(self, elapsed: int) -> Progress:

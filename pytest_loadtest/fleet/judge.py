@@ -14,7 +14,8 @@ from pytest_loadtest.fleet.orders import Outcome
 from pytest_loadtest.fleet.scripts import PlannedScript, SearchScript
 from pytest_loadtest.measurements import Backlog
 from pytest_loadtest.objectives import parse as objectives_of
-from pytest_loadtest.pipeline.aggregate import aggregate
+from pytest_loadtest.pipeline import arrivals
+from pytest_loadtest.pipeline.aggregate import aggregate_with_stages
 from pytest_loadtest.report import document, hdr, junit
 from pytest_loadtest.result import Load
 from pytest_loadtest.result import together as combine
@@ -46,11 +47,15 @@ def judge(
     """
     run = read_run(folder)
     profile = profiles.from_document(run["profile"])
-    factor, measurements = run["scale"] or 1.0, aggregate(spark, folder)
+    factor = run["scale"] or 1.0
+    if run["streams"]["count"]:
+        measurements, stages = aggregate_with_stages(spark, folder)
+    else:
+        measurements, stages = arrivals.measure(folder), ()
     verdict = slo.evaluate(slo.scale(profile.objectives, factor), measurements, profile.generator)
-    named = _stages(spark, folder, run, factor, profile) if run.get("stages") else ()
+    named = [(name, measured, _stage_verdict(name, measured, run, factor, profile)) for name, measured in stages]
     built = None if backlog is None else _backlog(backlog, {name: measured for name, measured, _ in named})
-    shown = () if backlog is not None else named
+    shown = [] if backlog is not None else named
     results = document.build(
         _facts(run, folder),
         verdict,
@@ -69,19 +74,14 @@ def judge(
     return Outcome(load=load, properties=tuple(junit.properties(results))), results
 
 
-def _stages(
-    spark: SparkSession, folder: Path, run: dict[str, Any], factor: float, profile: Profile
-) -> tuple[tuple[str, Measurements, slo.Verdict], ...]:
-    """Each stage with its measurements, judged by what it says itself: the implicit objectives are the whole run's."""
-    from pytest_loadtest.pipeline.aggregate import aggregate_stages
-
-    asked = {stage["name"]: stage.get("slo") or {} for stage in run["stages"]}
-    found = []
-    for name, measured in aggregate_stages(spark, folder):
-        objectives = slo.explicit(slo.scale(objectives_of(asked[name]), factor))
-        verdict = slo.evaluate(objectives, measured, profile.generator) if objectives else slo.Verdict(outcome=slo.Outcome.MET, findings=())
-        found.append((name, measured, verdict))
-    return tuple(found)
+def _stage_verdict(name: str, measured: Measurements, run: dict[str, Any], factor: float, profile: Profile) -> slo.Verdict:
+    """A stage is judged by what it says itself: the implicit objectives are the whole run's."""
+    asked = next(stage.get("slo") or {} for stage in run["stages"] if stage["name"] == name)
+    known = next(stage.message_size_distribution for stage in profile.stages if stage.name == name) if profile.stages else None
+    objectives = slo.explicit(slo.scale(objectives_of(asked, known or profile.message_size_distribution or ()), factor))
+    if not objectives:
+        return slo.Verdict(outcome=slo.Outcome.MET, findings=())
+    return slo.evaluate(objectives, measured, profile.generator)
 
 
 def _backlog(watch: BacklogWatch, windows: dict[str, Measurements]) -> Backlog | None:

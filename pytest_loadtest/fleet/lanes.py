@@ -86,7 +86,9 @@ class Lane:
         if folder:
             self.started = time.time() + (start - time.monotonic_ns()) / 1e9
             self.write(ended=False)
-        return Drain(phase.name, len(self.workers), self.plan.topology.subscriptions, self.part.profile.drain_timeout)
+        # where nobody of the run sends, messages come for ever: nothing of them is to be waited for
+        timeout = self.part.profile.drain_timeout if streams else 0
+        return Drain(phase.name, len(self.workers), self.plan.topology.subscriptions, timeout)
 
     def change(self, change: Change) -> None:
         """All workers were told."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.engine.progress import Progress
     from pytest_loadtest.objectives import Objective
-    from pytest_loadtest.plan import BacklogPlan
+    from pytest_loadtest.phases import BacklogPlan
 
 
 class Watch(Protocol):

@@ -74,10 +74,11 @@ def _measure(spark: SparkSession, folder: read.RunFolder, parts: list[Run], reco
 
 def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Run]) -> list[Answers]:
     """Two scans: what is in time, in the second, depends on the median latency, which comes of the first."""
-    files = read.files(spark, folder)
-    found = _tables(T.file_tables(files, parts), len(parts))
+    tasks = read.tasks(folder)
+    numbers = spark.range(0, len(tasks), 1, len(tasks))
+    found = _tables(T.file_tables(numbers, tasks, parts), len(parts))
     begins = [_begin(part, of_part) for part, of_part in zip(parts, found, strict=True)]
-    words = T.deliveries(files, parts, begins).persist()
+    words = T.deliveries(numbers, tasks, parts, begins).persist()
     try:
         totals = _by_part(T.delivery_totals(words), range(len(parts)))
         lossy = [i for i, table in totals.items() if table["lost"].any()]

@@ -1,4 +1,7 @@
-"""The functions that Spark's workers run: whole sample files in, Arrow batches of small tables or of words out.
+"""The functions that Spark's workers run: sample files in, Arrow batches of small tables or of words out.
+
+Workers read the files themselves. Spark could read them too, but hands rows to Python one by one, which costs five times as much as all
+that is done with them here.
 
 They travel to the workers as code (see :mod:`pytest_loadtest.pipeline.transforms`), so a cluster needs numpy and pyarrow and not this
 package.
@@ -6,7 +9,7 @@ package.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -38,20 +41,21 @@ WORD_MASKS = ("offered", "acked", "got", "punctual", "in_time")
 
 
 class TablesOfFiles:
-    """The tables of a partition's files, one row each.
+    """The tables of a task's files, one row each.
 
+    :param tasks: paths by the number of the task.
     :param parts: the runs, or stages, that rows are counted for; each is a part of its own.
     """
 
-    def __init__(self, parts: Sequence[Run]) -> None:
-        self._parts = tuple(parts)
+    def __init__(self, tasks: Sequence[Sequence[str]], parts: Sequence[Run]) -> None:
+        self._tasks, self._parts = tasks, tuple(parts)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """:param batches: ``path, content`` of files."""
+        """:param batches: numbers of tasks."""
         found: dict[tuple[int, str], list[Table]] = {}
         sizes: dict[tuple[int, str], int] = {}
         how = {"sent": (SENT_COLUMNS, sent_tables), "received": (RECEIVED_COLUMNS, received_tables)}
-        for kind, rows in _blocks(batches, {kind: columns for kind, (columns, _) in how.items()}):
+        for kind, rows in _blocks(self._tasks, batches, {kind: columns for kind, (columns, _) in how.items()}):
             for number, part in enumerate(self._parts):
                 for name, table in how[kind][1](rows, part):
                     key = number, name
@@ -71,20 +75,21 @@ def merge_tables(rows: pa.Table) -> pa.Table:
 
 
 class WordsOfFiles:
-    """The words of a partition's files; words of one key may come several times.
+    """The words of a task's files; words of one key may come several times.
 
-    :param parts: as for :class:`TablesOfFiles`. :param begins: when a copy is in time, from each part's begin on for its duration.
+    :param tasks: and :param parts: as for :class:`TablesOfFiles`.
+    :param begins: when a copy is in time, from each part's begin on for its duration.
     """
 
-    def __init__(self, parts: Sequence[Run], begins: Sequence[int]) -> None:
-        self._parts, self._begins = tuple(parts), tuple(begins)
+    def __init__(self, tasks: Sequence[Sequence[str]], parts: Sequence[Run], begins: Sequence[int]) -> None:
+        self._tasks, self._parts, self._begins = tasks, tuple(parts), tuple(begins)
         self.columns = ("part", *WORD_KEYS, *WORD_SUMS, *WORD_MASKS, *planes(parts))
         self.schema = ", ".join(f"{name} bigint" for name in self.columns)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """:param batches: ``path, content`` of files."""
+        """:param batches: numbers of tasks."""
         words = [Words(part) for part in self._parts]
-        for kind, rows in _blocks(batches, {"sent": SENT_WORD_COLUMNS, "received": RECEIVED_WORD_COLUMNS}):
+        for kind, rows in _blocks(self._tasks, batches, {"sent": SENT_WORD_COLUMNS, "received": RECEIVED_WORD_COLUMNS}):
             for number, (part, begin) in enumerate(zip(words, self._begins, strict=True)):
                 table = part.sent(rows) if kind == "sent" else part.copies(rows, begin, begin + part.run.duration)
                 n = len(table["word"])
@@ -98,17 +103,18 @@ def planes(parts: Sequence[Run]) -> list[str]:
     return [f"plane_{i}" for i in range(max(Words(part).planes for part in parts))]
 
 
-def _blocks(batches: Iterator[pa.RecordBatch], columns: dict[str, Sequence[str]]) -> Iterator[tuple[str, Rows]]:
-    """The rows of the files, with their kind, which is the folder they lie in."""
-    for batch in batches:
-        for path, content in zip(batch["path"], batch["content"], strict=True):
-            kind, name = path.as_py().rsplit("/", 2)[-2:]
-            try:
-                with pq.ParquetFile(pa.BufferReader(content.as_buffer())) as file:
-                    for block in file.iter_batches(BLOCK, columns=list(columns[kind]), use_threads=False):
-                        yield kind, {column: block[column].to_numpy() for column in columns[kind]}
-            except (pa.ArrowException, OSError) as error:
-                raise ValueError(f"{kind}/{name} is damaged: {error}") from error
+def _blocks(
+    tasks: Sequence[Sequence[str]], batches: Iterator[pa.RecordBatch], columns: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, Rows]]:
+    """The rows of the tasks' files, with their kind, which is the folder they lie in."""
+    for path in (path for batch in batches for task in batch.column(0).to_pylist() for path in tasks[task]):
+        kind = path.rsplit("/", 2)[-2]
+        try:
+            with pq.ParquetFile(path) as file:
+                for block in file.iter_batches(BLOCK, columns=list(columns[kind]), use_threads=False):
+                    yield kind, {column: block[column].to_numpy() for column in columns[kind]}
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"{path} is damaged: {error}") from error
 
 
 def _batch(found: dict[tuple[int, str], Table]) -> pa.RecordBatch:

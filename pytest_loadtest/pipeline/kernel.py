@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_loadtest.hdr import HALF, hdr_index
+from pytest_loadtest.hdr import HALF, hdr_index, midpoint
 from pytest_loadtest.pipeline.tables import (
     ACKED,
     BUCKET,
@@ -60,13 +60,20 @@ def sent_tables(rows: Rows, run: Run) -> Iterator[tuple[str, Table]]:
     yield "sent", groups.keys | {"n": groups.n} | {name: groups.sum(column) for name, column in sums.items()}
     yield from _happened(OFFERED, rows["intended"], run)
     went, acked = take(rows, out), take(rows, acks)
-    delay = went["sent"] - went["intended"]
     yield from _happened(SENT, went["sent"], run)
     yield from _happened(ACKED, acked["acked"], run)
-    yield from _times(DELAY, delay, {})
-    yield from _times(OWN, np.maximum(delay - went["blocked"], 0), {})
+    yield from _delays(went)
     if run.publish_acks:
-        yield from _times(PUBLISH, acked["acked"] - acked["intended"], {TOPIC: acked["topic"], BUCKET: acked["bucket"]})
+        publish = acked["acked"] - acked["intended"]
+        yield from _times(PUBLISH, publish, hdr_index(publish), {TOPIC: acked["topic"], BUCKET: acked["bucket"]})
+
+
+def _delays(went: Rows) -> Iterator[tuple[str, Table]]:
+    delay, whole = went["sent"] - went["intended"], {WHOLE: np.zeros(len(went["sent"]), np.int8)}
+    own = np.maximum(delay - went["blocked"], 0)
+    index = hdr_index(delay)
+    yield from _times(DELAY, delay, index, whole)
+    yield from _times(OWN, own, index if (own == delay).all() else hdr_index(own), whole)
 
 
 def received_tables(rows: Rows, run: Run) -> Iterator[tuple[str, Table]]:
@@ -80,13 +87,20 @@ def received_tables(rows: Rows, run: Run) -> Iterator[tuple[str, Table]]:
     copies = take(rows, fate == COPY)
     if not len(copies["seq"]):
         return
-    latency = copies["received"] - copies["intended"]
+    latency, second = copies["received"] - copies["intended"], seconds(copies["intended"], run)
+    index = hdr_index(latency)
     yield from _happened(RECEIVED, copies["received"], run)
-    yield from _times(LATENCY, latency, {TOPIC: copies["topic"], BUCKET: copies["bucket"]})
-    due = Groups({"second": seconds(copies["intended"], run)})
+    yield from _times(LATENCY, latency, index, {TOPIC: copies["topic"], BUCKET: copies["bucket"]})
+    due = Groups({"second": second})
     yield "extremes", due.keys | {"minimum": due.minimum(latency), "maximum": due.maximum(latency)}
-    cells = Groups({"second": seconds(copies["intended"], run), "index": hdr_index(latency, SERIES_BITS)})
+    cells = Groups({"second": second, "index": _coarser(index)})
     yield "due", cells.keys | {"n": cells.n}
+
+
+def _coarser(index: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The buckets of ``SERIES_BITS`` that HDR buckets lie in, by a table of them."""
+    coarser: NDArray[np.int64] = hdr_index(midpoint(np.arange(index.max() + 1)), SERIES_BITS)[index]
+    return coarser
 
 
 def measured(rows: Rows, run: Run) -> Rows:
@@ -117,20 +131,27 @@ def _happened(what: int, times: NDArray[np.int64], run: Run) -> Iterator[tuple[s
         yield "seconds", {"what": np.full(len(groups.n), what), **groups.keys, "n": groups.n}
 
 
-def _times(what: int, values: NDArray[np.int64], by: Mapping[int, NDArray[Any]]) -> Iterator[tuple[str, Table]]:
-    """Histograms of values, as a whole or by each of the keys."""
+def _times(what: int, values: NDArray[np.int64], index: NDArray[np.int64], by: Mapping[int, NDArray[Any]]) -> Iterator[tuple[str, Table]]:
+    """Histograms of values by each of the keys. :param index: the HDR buckets of the values."""
     if not len(values):
         return
-    index = hdr_index(values)
-    for kind, group in (by or {WHOLE: np.zeros(len(values), np.int8)}).items():
-        groups = Groups({"group": group})
-        same = {"what": np.full(len(groups.n), what), "by": np.full(len(groups.n), kind)}
+    for kind, group in by.items():
+        groups, cells = Groups({"group": group}), Groups({"group": group, "index": index})
+        same, also = ({"what": np.full(len(each.n), what), "by": np.full(len(each.n), kind)} for each in (groups, cells))
+        high, low = _halves(groups, values)
         yield "histograms", same | groups.keys | {
-            "negative": groups.sum(values < 0), "high": groups.sum(values >> HALF), "low": groups.sum(values & ((1 << HALF) - 1)),
-            "minimum": groups.minimum(values), "maximum": groups.maximum(values),
+            "negative": groups.sum(values < 0), "high": high, "low": low, "minimum": groups.minimum(values), "maximum": groups.maximum(values),
         }  # fmt: skip
-        cells = Groups({"group": group, "index": index})
-        yield "counts", {"what": np.full(len(cells.n), what), "by": np.full(len(cells.n), kind), **cells.keys, "n": cells.n}
+        yield "counts", also | cells.keys | {"n": cells.n}
+
+
+def _halves(groups: Groups, values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The sum in each group as ``(high << HALF) + low``, in one step where it cannot overflow."""
+    lowest = (1 << HALF) - 1
+    if len(values) * max(abs(int(values.min())), abs(int(values.max()))) < 1 << 63:
+        total = groups.sum(values)
+        return total >> HALF, total & lowest
+    return groups.sum(values >> HALF), groups.sum(values & lowest)
 
 
 class Words:

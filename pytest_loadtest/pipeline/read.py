@@ -6,11 +6,12 @@ footer; so a file that is short, cut off, missing or left over is an error that 
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,19 +21,17 @@ from pytest_loadtest.pipeline.schema import arrow_schema
 from pytest_loadtest.samples import KINDS, MANIFEST_SUFFIX, MANIFEST_VERSION
 from pytest_loadtest.stats import Recorded, Run
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 RUN_FILE = "run.json"
 RUN_VERSION = 1
-ONE_PARTITION = 1_000_000  # rows of a kind
+TASK_ROWS = 2_000_000
+TASKS = 512
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunFolder:
     """A run folder whose files agree with each other.
 
-    :param stages: by name, what each stage is measured as. :param rows: sent and received rows, by kind.
+    :param stages: by name, what each stage is measured as. :param files: rows by sample file, as ``kind/name``.
     :param senders: which workers' manifests name a stream.
     """
 
@@ -40,7 +39,7 @@ class RunFolder:
     run: Run
     stages: Mapping[str, Run]
     recorded: Recorded
-    rows: Mapping[str, int]
+    files: Mapping[str, int]
     senders: Mapping[int, tuple[str, ...]]
 
     def check_offered(self, run: Run, offered: Mapping[int, tuple[int, int]]) -> None:
@@ -72,25 +71,23 @@ def load(path: Path) -> RunFolder:
     strangers = {file.name for file in path.glob(f"*{MANIFEST_SUFFIX}")} - {worker + MANIFEST_SUFFIX for worker in workers}
     if strangers:
         raise NoData(f"{path / min(strangers)}: its worker is not one of the run's ({', '.join(workers)})")
-    rows = {kind: _reconcile(path, kind, manifests) for kind in KINDS}
-    return RunFolder(path=path, run=run, stages=stages, recorded=_recorded(path, manifests), rows=rows, senders=_senders(manifests))
+    files = {f"{kind}/{name}": rows for kind in KINDS for name, rows in _reconcile(path, kind, manifests).items()}
+    return RunFolder(path=path, run=run, stages=stages, recorded=_recorded(path, manifests), files=files, senders=_senders(manifests))
 
 
-def files(spark: SparkSession, folder: RunFolder) -> DataFrame:
-    """``path, content`` of the run's sample files, sent and received. Files being written (``.x.parquet.tmp``) are not among them.
+def tasks(folder: RunFolder) -> tuple[tuple[str, ...], ...]:
+    """The sample files, sent and received, in groups of about as many rows: what one worker reads at a time.
 
-    Few rows come as one partition, so that nothing is shuffled: planning stages would take longer than the work.
+    Few rows are one group, so that nothing is shuffled: planning stages would take longer than the work.
     """
-    paths = [f"file://{_literal(str(folder.path.resolve() / kind))}" for kind, rows in folder.rows.items() if rows]
-    if not paths:
-        return spark.createDataFrame([], "path string, content binary").coalesce(1)
-    frame = spark.read.format("binaryFile").option("pathGlobFilter", "*.parquet").load(paths).select("path", "content")
-    return frame.coalesce(1) if max(folder.rows.values()) <= ONE_PARTITION else frame
-
-
-def _literal(path: str) -> str:
-    """A path that Spark does not read as a pattern."""
-    return "".join(f"\\{char}" if char in "\\{}[]*?" else char for char in path)
+    many = min(-(-sum(folder.files.values()) // TASK_ROWS), TASKS)
+    groups: list[list[str]] = [[] for _ in range(max(many, 1))]
+    loads = [(0, i) for i in range(len(groups))]
+    for file, rows in sorted(folder.files.items(), key=lambda item: -item[1]):
+        load, i = heapq.heappop(loads)  # the largest file to whoever has least
+        groups[i].append(str(folder.path.resolve() / file))
+        heapq.heappush(loads, (load + rows, i))
+    return tuple(map(tuple, groups))
 
 
 def _json(path: Path, absent: str) -> Any:
@@ -164,10 +161,9 @@ def _manifest(path: Path, worker: str, nonce: int) -> Any:
     return manifest
 
 
-def _reconcile(path: Path, kind: str, manifests: Mapping[str, Any]) -> int:
-    """Files against manifests, and rows in files against both; returns how many rows there are."""
-    listed: set[str] = set()
-    rows = 0
+def _reconcile(path: Path, kind: str, manifests: Mapping[str, Any]) -> dict[str, int]:
+    """Files against manifests, and rows in files against both; returns the rows of each file."""
+    listed: dict[str, int] = {}
     for worker, manifest in manifests.items():
         try:
             files = {str(file["name"]): int(file["rows"]) for file in manifest[kind]["files"]}
@@ -178,12 +174,11 @@ def _reconcile(path: Path, kind: str, manifests: Mapping[str, Any]) -> int:
             raise NoData(f"{path / (worker + MANIFEST_SUFFIX)}: {kind} has {total} rows, its files have {sum(files.values())}")
         for name, expected in files.items():
             _check_file(path / kind / name, kind, expected, worker)
-        listed |= files.keys()
-        rows += total
-    strays = {file.name for file in (path / kind).glob("*.parquet")} - listed
+        listed |= files
+    strays = {file.name for file in (path / kind).glob("*.parquet")} - listed.keys()
     if strays:
         raise NoData(f"{path / kind / min(strays)} is in no worker's manifest")
-    return rows
+    return listed
 
 
 def _check_file(file: Path, kind: str, expected: int, worker: str) -> None:

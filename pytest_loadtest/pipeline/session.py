@@ -46,7 +46,6 @@ def default_conf(folder: Path, cores: int) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.sql.adaptive.enabled": "false",
-        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),  # whole files go to a worker, a few at a time
     }
 
 

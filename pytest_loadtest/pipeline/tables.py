@@ -74,29 +74,35 @@ class Groups:
 
     def sum(self, values: NDArray[np.generic]) -> NDArray[np.int64]:
         """The sum in each group; the caller sees to it that none overflows."""
-        total = np.zeros(len(self.n), np.int64)
-        np.add.at(total, self._of_rows(), values.astype(np.int64, copy=False))
-        return total
+        least = int(values.min())
+        if least == values.max():  # as it is of what a good run has none of
+            return self.n * least
+        return self._reduce(np.add, 0, values.astype(np.int64, copy=False))
 
     def minimum(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """The least value in each group."""
-        least = np.full(len(self.n), np.iinfo(np.int64).max)
-        np.minimum.at(least, self._of_rows(), values)
-        return least
+        return self._reduce(np.minimum, np.iinfo(np.int64).max, values)
 
     def maximum(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """The greatest value in each group."""
-        greatest = np.full(len(self.n), np.iinfo(np.int64).min)
-        np.maximum.at(greatest, self._of_rows(), values)
-        return greatest
+        return self._reduce(np.maximum, np.iinfo(np.int64).min, values)
+
+    def _reduce(self, how: np.ufunc, first: int, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        found = np.full(len(self.n), first)
+        if len(found) == 1:
+            found[0] = how.reduce(values)
+        else:
+            how.at(found, self._of_rows(), values)
+        return found
 
 
 def _pack(columns: list[NDArray[np.integer]]) -> tuple[NDArray[np.int64], list[int], list[int]]:
     """One integer for all keys of a row; and of each key its lowest value and how many values it may have."""
     lows = [int(column.min()) for column in columns]
     widths = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
-    packed = np.zeros(len(columns[0]), np.int64)
-    for column, low, width in zip(columns, lows, widths, strict=True):
+    packed = columns[0].astype(np.int64)
+    packed -= lows[0]
+    for column, low, width in zip(columns[1:], lows[1:], widths[1:], strict=True):
         packed *= width
         packed += column
         packed -= low

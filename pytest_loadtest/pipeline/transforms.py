@@ -33,24 +33,26 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.stats import Run
 
+    Tasks = Sequence[Sequence[str]]
+
 cloudpickle.register_pickle_by_value(pytest_loadtest)  # type: ignore[no-untyped-call]  # a worker elsewhere need not have the package
 
 
-def file_tables(files: DataFrame, parts: Sequence[Run]) -> DataFrame:
-    """``part, name, content``: every table of every part, whole. :param files: ``path, content``."""
-    return files.mapInArrow(TablesOfFiles(parts), TABLE_SCHEMA).groupBy("part", "name").applyInArrow(merge_tables, TABLE_SCHEMA)
+def file_tables(numbers: DataFrame, tasks: Tasks, parts: Sequence[Run]) -> DataFrame:
+    """``part, name, content``: every table of every part, whole. :param numbers: of the tasks, each in a partition of its own."""
+    return numbers.mapInArrow(TablesOfFiles(tasks, parts), TABLE_SCHEMA).groupBy("part", "name").applyInArrow(merge_tables, TABLE_SCHEMA)
 
 
-def deliveries(files: DataFrame, parts: Sequence[Run], begins: Sequence[int]) -> DataFrame:
-    """Per part, subscription, stream and word of 64 sequences: rows sent (``offered_rows``) and got (``copies``), and as bitmaps the messages
-    ``offered, acked, got, punctual, in_time``, the bits of their size buckets, and ``missing``, those acked and not got.
+def deliveries(numbers: DataFrame, tasks: Tasks, parts: Sequence[Run], begins: Sequence[int]) -> DataFrame:
+    """Per part, subscription, stream and word of 64 sequences: rows sent (``offered_rows``) and got (``copies``), and as bitmaps the
+    messages ``offered, acked, got, punctual, in_time``, the bits of their size buckets, and ``missing``, those acked and not got.
 
     Bitmaps are combined by ``bit_or`` alone: bit 63 makes a word negative, so neither maximum nor sum would do.
     """
-    words = WordsOfFiles(parts, begins)
+    words = WordsOfFiles(tasks, parts, begins)
     sums = [F.sum(name).alias(name) for name in WORD_SUMS]
     masks = [F.bit_or(name).alias(name) for name in (*WORD_MASKS, *planes(parts))]
-    merged = files.mapInArrow(words, words.schema).groupBy("part", *WORD_KEYS).agg(*sums, *masks)
+    merged = numbers.mapInArrow(words, words.schema).groupBy("part", *WORD_KEYS).agg(*sums, *masks)
     return merged.withColumn("missing", F.col("acked").bitwiseAND(F.bitwise_not("got")))
 
 

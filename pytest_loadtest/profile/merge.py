@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from pytest_loadtest.profile.settings import PulsarSettings
 from pytest_loadtest.profile.text import Document, Path, Place
 
 _INSTEAD = (
@@ -35,9 +36,6 @@ class Unreachable(ValueError):
     def __init__(self, path: Path, message: str, suggestion: str) -> None:
         super().__init__(path, message, suggestion)
         self.path, self.message, self.suggestion = path, message, suggestion
-
-
-_DEFAULT_DRIVER = Document(value="pulsar", values={(): Place(OVERRIDE, 0, "pulsar")})
 
 
 def copied(document: Document) -> Document:
@@ -127,7 +125,8 @@ def merged(base: Document, changes: Mapping[Path, tuple[Document, Path]]) -> Doc
             _give_way(document, prefix, {path[-1] for path in found.values() if path[:-1] == prefix})
     for path, (other, at) in changes.items():
         if path[0] == "driver" and len(path) > 1 and "driver" not in document.value and ("driver", "name") not in changes:
-            put(document, ("driver", "name"), _DEFAULT_DRIVER, ())
+            place = other.keys.get(at, other.values[at])
+            put(document, ("driver", "name"), Document(value=PulsarSettings().name, values={(): place}), ())
         if _at(other.value, at) is None:
             remove(document, found[path])
         else:
@@ -142,11 +141,11 @@ def _reached(document: Document, path: Path) -> Path:
         return path
     names = [entry.get("name") if isinstance(entry, dict) else None for entry in entries]
     if path[0] != "workloads":
-        if all(isinstance(entry, dict) and path[0] in entry for entry in entries):
+        if entries and all(isinstance(entry, dict) and path[0] in entry for entry in entries):
             written = ".".join(map(str, path))
             raise Unreachable(path, f"every workload has its own {path[0]}", f"write workloads.{names[0]}.{written}")
         return path
-    if path[1] not in names or len(path) == 2:
+    if len(path) == 2 or path[1] not in names:
         known = ", ".join(str(name) for name in names)
         raise Unreachable(path, f"there is no workload {path[1]!r}", f"write workloads.NAME.key with one of {known}")
     return ("workloads", names.index(path[1]), *path[2:])

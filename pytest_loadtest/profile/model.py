@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from pytest_loadtest import objectives
 from pytest_loadtest.profile.fields import (
@@ -55,6 +55,10 @@ def _duration(data: dict[str, Any]) -> int:
 
 def _search(data: dict[str, Any]) -> SearchSection | None:
     return SearchSection() if data.get("producer_rate") == 0 and data.get("producers_per_topic") else None
+
+
+def _by_default(search: object) -> object:
+    return {} if search is True else search
 
 
 def _representative(data: dict[str, Any]) -> Literal["midpoint", "uniform"]:
@@ -116,8 +120,8 @@ class Profile(Section):
     """Producers of each topic; each is one stream of numbered messages. 0 for a consumer-only run of an existing topic."""
     producer_rate: Rate = 0.0
     """Messages per second (or bytes: 200MB/s), all producers together; 0 asks for a search of the highest rate, as in OMB."""
-    search: SearchSection | None = Field(default_factory=_search)
-    """How to look for the highest rate, where producerRate is 0."""
+    search: Annotated[SearchSection | None, BeforeValidator(_by_default)] = Field(default_factory=_search)
+    """How to look for the highest rate, where producerRate is 0; true for its defaults."""
 
     consumer_backlog_size_gb: float = Field(default=0, ge=0)
     """Build a backlog of this many GB before consumers read on, as in OMB."""

@@ -1,4 +1,4 @@
-"""Driver files of OpenMessaging Benchmark: their keys as keys of a profile's ``driver`` and ``target``.
+"""Driver files, OpenMessaging Benchmark's above all: their keys as keys of a profile's ``driver`` and ``target``.
 
 Each key does here what it does there, or is named as not applied with the reason; a key that OMB does not have is an error. What a
 file leaves out is as OMB's driver has it, where that bears on the load. Keys and defaults: the classes ``Pulsar*Config`` of
@@ -61,14 +61,17 @@ class OmbDriver(NamedTuple):
 
 
 def read_driver(text: str, source: str) -> OmbDriver:
-    """Read a driver file.
+    """Read a driver file of OMB, or one that holds a profile's ``driver`` section, with or without that word above it.
 
     :param text: YAML. :param source: the file as the user named it.
     :raises ProfileError: with every problem.
     """
     document = read(text, empty=True)
     out = _Out(document)
-    if document.value is not None and (kind := _kind(document)):
+    if document.value is not None and _own(document):
+        out.take_own()
+        out.validate()
+    elif document.value is not None and (kind := _kind(document)):
         out.take(kind)
         out.validate()
     if document.problems:
@@ -76,11 +79,15 @@ def read_driver(text: str, source: str) -> OmbDriver:
     return OmbDriver(out.keys["driver"], out.keys["target"], out.not_applied)
 
 
+def _own(document: Document) -> bool:
+    return "driverClass" not in document.value and ("driver" in document.value or document.value.get("name") in DRIVERS)
+
+
 def _kind(document: Document) -> str | None:
     given = document.value.get("driverClass")
     kind = _CLASSES.get(given.rpartition(".")[2]) if isinstance(given, str) else None
     if given is None:
-        document.problems.append(document.problem((), "driverClass is missing: this is no driver file of OMB", f"write {_EXAMPLES}"))
+        document.problems.append(document.problem((), "driverClass is missing: this is no driver file", f"write {_EXAMPLES}"))
     elif kind is None:
         message = f"driverClass: {given} is no driver that can be run here"
         document.problems.append(document.problem(("driverClass",), message, f"write {_EXAMPLES}"))
@@ -122,6 +129,22 @@ class _Out:
             self.set("driver", "strictTuning", self.document.value["strictTuning"], ("strictTuning",))
         self.keys["driver"] |= {key: value for key, value in _DEFAULTS[kind].items() if key not in self.keys["driver"]}
 
+    def take_own(self) -> None:
+        """A profile's own section, and its target where the file has both."""
+        flat = "driver" not in self.document.value
+        sections = {"driver": ((), self.document.value)} if flat else {key: ((key,), keys) for key, keys in self.document.value.items()}
+        for section, (at, keys) in sections.items():
+            if section not in self.keys:
+                self.refuse(at, f"unknown key {section!r}", did_you_mean(section, self.keys), at_key=True)
+            elif not isinstance(keys, dict):
+                self.refuse(at, f"{section} is no mapping")
+            else:
+                for key, value in keys.items():
+                    if value is not None:
+                        self.set(section, key, value, (*at, key))
+        if self.keys["driver"].get("name") not in DRIVERS:
+            self.refuse(("driver",), "driver.name is missing or unknown", f"known: {', '.join(DRIVERS)}")
+
     def _key(self, kind: str, section: str, key: str, value: Any, known: list[str]) -> None:
         at: Path = (section, key)
         if key not in known:
@@ -135,6 +158,8 @@ class _Out:
 
     def validate(self) -> None:
         """What the profile would refuse, at its place in the file."""
+        if self.keys["driver"].get("name") not in DRIVERS:
+            return
         models = {"driver": DRIVERS[self.keys["driver"]["name"]]} | ({"target": TargetSection} if self.keys["target"] else {})
         for section, model in models.items():
             try:

@@ -122,7 +122,7 @@ def _entries(document: Document) -> list[Problem]:
             continue
         if "name" not in keys:
             problems.append(document.problem(path, f"workloads.{index}.name is missing", "write name: and what reports may call it"))
-        elif keys["name"] in names:
+        elif str(keys["name"]) in names:
             problems.append(document.problem((*path, "name"), f"a second workload {keys['name']!r}", "give each its own name"))
         names.add(str(keys.get("name")))
         misplaced = [(*path, key) for key in ("workloads", "matrix") if key in keys]

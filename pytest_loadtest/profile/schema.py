@@ -70,6 +70,8 @@ def _keys(properties: dict[str, Any]) -> dict[str, Any]:
     for name in ("messageSizeDistribution", "driver"):
         description = properties[name].pop("description")
         properties[name] = {"anyOf": [properties[name], text], "description": f"{description} {_FROM_FILE[name]}"}
+    section = {key: value for key, value in properties["search"].items() if key != "description"}
+    properties["search"] = {"anyOf": [section, {"const": True}], "description": properties["search"]["description"]}
     properties["workloads"] |= {"items": {"$ref": "#/$defs/Workload"}, "minItems": 1}
     properties["matrix"] = {
         "type": "object",
@@ -117,12 +119,18 @@ def _readable_default(key: dict[str, Any]) -> dict[str, Any]:
 
 def _slo() -> dict[str, dict[str, Any]]:
     """Definitions of an ``slo`` section and of its parts."""
-    shapes = {"Throughput": {"anyOf": [_PERCENT, *_RATE]}, "Share": _PERCENT, "Messages": {"anyOf": [_MESSAGES, _PERCENT]}}
+    shapes: dict[str, dict[str, Any]] = {
+        "Throughput": {"anyOf": [_PERCENT, *_RATE]},
+        "Share": _PERCENT,
+        "Messages": {"anyOf": [_MESSAGES, _PERCENT]},
+    }
     kinds = {"throughput": "Throughput", "sent": "Share"} | dict.fromkeys(LATENCIES, "Latency") | dict.fromkeys(COUNTS, "Messages")
-    metrics = {name: {"$ref": f"#/$defs/{kinds[name]}", "description": _MEANINGS[name]} for name in (*FLOORS, *LATENCIES, *COUNTS)}
+    metrics: dict[str, dict[str, Any]] = {
+        name: {"$ref": f"#/$defs/{kinds[name]}", "description": _MEANINGS[name]} for name in (*FLOORS, *LATENCIES, *COUNTS)
+    }
     by_bucket = {"$ref": "#/$defs/BucketSlo"}
     metrics["buckets"] = {"type": "object", "minProperties": 1, "additionalProperties": by_bucket, "description": _MEANINGS["buckets"]}
-    section = {"type": "object", "additionalProperties": False}
+    section: dict[str, Any] = {"type": "object", "additionalProperties": False}
     return {
         **{name: _bound(shape) for name, shape in shapes.items()},
         "Moment": _bound(_DURATION),

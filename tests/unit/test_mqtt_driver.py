@@ -7,7 +7,7 @@ import socket
 import ssl
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from pytest_loadtest import envelope
 from pytest_loadtest.drivers import driver_class
 from pytest_loadtest.drivers._base import Burst, ConsumerSpec, DriverContext, ProducerSpec, TargetAddress, TopicSpec
 from pytest_loadtest.drivers._mqtt_clients import CHUNK, UNSENT, MqttConsumer, MqttProducer
-from pytest_loadtest.drivers._mqtt_setup import find_endpoint, is_shared
+from pytest_loadtest.drivers._mqtt_setup import find_endpoint, is_shared, topic_filter
 from pytest_loadtest.drivers._mqtt_socket import Endpoint, PacketSocket
 from pytest_loadtest.drivers.mqtt import MqttDriver
 from pytest_loadtest.errors import TargetError, UsageError
@@ -95,6 +95,32 @@ class TestSettings:
         specs = [ConsumerSpec(index=i, topic=TOPIC, subscription=0) for i in range(2)]
         with pytest.raises(UsageError, match="sharedSubscription"):
             MqttDriver(context(sharedSubscription=False)).open_consumers(specs)
+
+    def test_an_attached_consumer_must_be_alone_too(self) -> None:
+        """With one that is there already, and before anything connects."""
+        driver = MqttDriver(context(sharedSubscription=False))
+        driver._taken[object()] = (0, 0)  # type: ignore[index]
+        with pytest.raises(UsageError, match="sharedSubscription"):
+            driver.attach([ConsumerSpec(index=1, topic=TOPIC, subscription=0)])
+
+    def test_an_existing_topic_is_taken_as_it_is(self) -> None:
+        """Its name is the filter; the group of a shared subscription is the run's own, as in a topic of ours the topic is."""
+        theirs = ConsumerSpec(index=0, topic=TopicSpec(index=0, name="plant/1/t"), subscription=3)
+        ours = ConsumerSpec(index=0, topic=TOPIC, subscription=3)
+        found = [topic_filter(context(), spec, shared=shared) for spec in (theirs, ours) for shared in (False, True)]
+        assert found == ["plant/1/t", "$share/r1-00000007-sub-3/plant/1/t", "loadtest/r1/0", "$share/sub-3/loadtest/r1/0"]
+        facts = MqttDriver(replace(context(topicPrefix="x"), topics=(theirs.topic,))).facts()
+        assert (facts.applied["topic"], facts.not_applied) == ("plant/1/t", {"topicPrefix": "the topic exists already"})
+
+    def test_retain_is_refused_on_an_existing_topic(self) -> None:
+        """It would replace what the topic keeps, and nothing could bring that back."""
+        with pytest.raises(UsageError, match=r"retain: true would replace .*'plant/1/t' keeps: leave out retain, or topic"):
+            MqttDriver(replace(context(retain=True), topics=(TopicSpec(index=0, name="plant/1/t"),)))
+
+    def test_a_window_has_no_meaning_at_qos_0(self) -> None:
+        """It is listed when asked for, and only then."""
+        assert set(MqttDriver(context(qos=0, maxInflightMessages=9)).facts().not_applied) == {"maxInflightMessages"}
+        assert MqttDriver(context(qos=0)).facts().not_applied == {}
 
     @pytest.mark.parametrize(
         ("url", "given", "named"),
@@ -329,7 +355,7 @@ class TestProducers:
 class TestConsumers:
     def test_columns(self) -> None:
         """Payloads become padded heads, sizes, instants and flags."""
-        link, clock = SimpleNamespace(client=SimpleNamespace()), FakeClock(1000)
+        link, clock = SimpleNamespace(client=SimpleNamespace(), arrived=0), FakeClock(1000)
         consumer = MqttConsumer(context(clock=clock), link)  # type: ignore[arg-type]
         assert consumer.take() is None
         for payload, dup in ((b"short", False), (b"x" * 100, True), (b"", False)):
@@ -347,7 +373,7 @@ class TestConsumers:
         whole = bytes(32) + body
         damaged = whole[:40] + bytes([whole[40] ^ 1]) + whole[41:]
         for checksum, expected in ((True, [0, Flag.CORRUPT]), (False, [0, 0])):
-            link = SimpleNamespace(client=SimpleNamespace())
+            link = SimpleNamespace(client=SimpleNamespace(), arrived=0)
             consumer = MqttConsumer(context(checksum=checksum), link)  # type: ignore[arg-type]
             for payload in (whole, damaged):
                 link.client.on_message(None, None, SimpleNamespace(payload=payload, dup=False))

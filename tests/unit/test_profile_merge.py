@@ -116,6 +116,7 @@ def test_overrides(tmp_path: Path) -> None:
         (LEAST.replace("testDuration: 1s", "stages: [{duration: 7s}]"), {"testDuration": "2s"}, {"stages": ()}),
         (LEAST.replace("testDuration: 1s", "testDurationMinutes: 1"), {"testDuration": "2s"}, {"test_duration": 2 * SECOND}),
         (LEAST + "slo: {loss: 0}", {"search": {"hold": "1s"}}, {"peak_search": True}),
+        (LEAST + "slo: {loss: 0}", {"search": True}, {"search": profile.SearchSection()}),
         (LEAST + "slo: {loss: 0}\ntarget: {url: pulsar://x:1}", {"target": None}, {"target": None}),
         (LEAST, {"driver.ioThreads": 3}, {"driver": profile.PulsarSettings(io_threads=3)}),
     ],

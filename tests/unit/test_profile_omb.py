@@ -142,8 +142,19 @@ def test_other_spellings() -> None:
     assert list(found.not_applied) == ["client.namespacePrefix"]
 
 
+@pytest.mark.parametrize("text", ["name: mqtt\nqos: 0\nusername:\n", "driver: {name: mqtt, qos: 0}\n"])
+def test_a_section_of_a_profile_in_a_file(text: str) -> None:
+    """Our own spelling does as well, and then nothing is added."""
+    assert read_driver(text, "d.yaml") == OmbDriver({"name": "mqtt", "qos": 0}, {}, {})
+    assert read_driver("driver: {name: mqtt}\ntarget: {url: mqtt://h:1}\n", "d.yaml").target == {"url": "mqtt://h:1"}
+
+
 WRONG = [
-    ("name: x\n", "d.yaml:1:1: driverClass is missing: this is no driver file of OMB"),
+    ("name: x\n", "d.yaml:1:1: driverClass is missing: this is no driver file"),
+    ("driver: {name: kafka}\n", "d.yaml:1:9: driver.name is missing or unknown (known: pulsar, mqtt, loopback)"),
+    ("driver: {name: mqtt, qs: 1}\n", "d.yaml:1:22: unknown key 'qs' (did you mean qos?)"),
+    ("name: mqtt\nqs: 1\n", "d.yaml:2:1: unknown key 'qs' (did you mean qos?)"),
+    ("driver: {name: mqtt}\nproducerRate: 5\n", "d.yaml:2:1: unknown key 'producerRate' (known: driver, target)"),
     ("driverClass: a.KafkaBenchmarkDriver\n", "d.yaml:1:14: driverClass: a.KafkaBenchmarkDriver is no driver that can be run here"),
     ("driverClass: a.PulsarBenchmarkDriver\nclient: {ioThread: 8}\n", "d.yaml:2:10: unknown key 'ioThread' (did you mean ioThreads?)"),
     ("driverClass: a.PulsarBenchmarkDriver\nclients: {}\n", "d.yaml:2:1: unknown key 'clients' (did you mean client?)"),

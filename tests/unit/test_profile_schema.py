@@ -93,7 +93,7 @@ def named(change: dict[str, object]) -> str:
     return ", ".join(f"{key}: {'nothing' if value is NOTHING else value}" for key, value in change.items())
 
 
-GOOD = [
+GOOD: list[dict[str, object]] = [
     {},
     {"slo": {"throughput": "99%", "sent": "99.5%", "loss": 0, "duplicates": "0.01%"}},
     {"slo": {"throughput": 5000, "endToEndLatency": {"p99.9": "100ms", "p42": {"min": "1ms", "max": "2s"}, "max": "2s"}}},
@@ -105,6 +105,7 @@ GOOD = [
     {"producerRate": "200MB/s"},
     {"producerRate": "5000 msg/s"},
     {"producerRate": 0, "search": {"start": 100, "precision": "5%"}, "slo": {"loss": 0}},
+    {"producerRate": 0, "search": True, "slo": {"loss": 0}},
     {"subscriptionsPerTopic": 0},
     {"topic": "persistent://public/default/a"},
     {
@@ -139,7 +140,7 @@ def test_schema_accepts(change: dict[str, object], validator: Draft202012Validat
     profile.loads(json.dumps(changed(change)), "p.yaml")
 
 
-BAD = [
+BAD: list[dict[str, object]] = [
     {"prodcerRate": 1},
     {"slo": {"los": 0}},
     {"slo": {"endToEndLatency": {"p999": "1s"}}},

@@ -96,6 +96,9 @@ class _Broken(NullDriver):
         made = super().open_consumers(specs)
         return [self.consumer(inner) if self.consumer else inner for inner in made]
 
+    def detach(self, consumers):
+        super().detach([consumer.inner if self.consumer else consumer for consumer in consumers])
+
 
 class _Wrapped:
     def __init__(self, inner):
@@ -155,6 +158,48 @@ class _Fails(_Wrapped):
         return got and Acks(got.seq, got.time, got.status + np.int8(Status.FAILED))
 
 
+class _NeverPauses(_Wrapped):
+    def pause(self):
+        pass
+
+
+class _StampsAsIfSeen(_Wrapped):
+    resumed = False
+
+    def resume(self):
+        self.resumed = True
+        self.inner.resume()
+
+    def take(self):
+        got = self.inner.take()
+        return got and Received(got.heads, got.size, got.time - 1_000_000_000 * self.resumed, got.order, got.flags)
+
+
+class _ForgetsWhatItHeld(_Wrapped):
+    def resume(self):
+        self.inner.take()
+        self.inner.resume()
+        self.inner.take()
+
+
+class _NeverLeaves(NullDriver):
+    def detach(self, consumers):
+        pass
+
+
+class _LeavesWithWhatItHolds(NullDriver):
+    def detach(self, consumers):
+        for consumer in consumers:
+            consumer.resume()
+            consumer.take()
+        super().detach(consumers)
+
+
+class _NeverAttaches(NullDriver):
+    def attached(self):
+        return []
+
+
 class _NeverIdle(_Wrapped):
     @property
     def in_flight(self):
@@ -173,6 +218,9 @@ class _NeverIdle(_Wrapped):
         ("producer", _AcksBefore, "acked before it was sent"),
         ("producer", _Fails, "not every message was acked"),
         ("producer", _NeverIdle, "1 in flight"),
+        ("consumer", _NeverPauses, "a paused consumer took 100 messages"),
+        ("consumer", _StampsAsIfSeen, "stamped when it is handed over"),
+        ("consumer", _ForgetsWhatItHeld, "not received after resume in time"),
     ],
 )
 def test_kit_sees_a_broken_driver(role, wrapper, complaint):
@@ -180,6 +228,36 @@ def test_kit_sees_a_broken_driver(role, wrapper, complaint):
     broken = type("Broken", (_Broken,), {role: wrapper})
     with pytest.raises(AssertionError, match=complaint):
         check_driver(subject(broken))
+
+
+@pytest.mark.parametrize(
+    ("driver", "complaint"),
+    [
+        (_NeverLeaves, "took [0-9]+ messages after it had left"),
+        (_LeavesWithWhatItHolds, "received after one has left in time"),
+        (_NeverAttaches, "not attached consumer 1 in time"),
+    ],
+)
+def test_kit_sees_consumers_that_come_and_go_wrongly(driver, complaint):
+    """A driver whose consumers do not come, do not go, or take messages with them fails."""
+    with pytest.raises(AssertionError, match=complaint):
+        check_driver(subject(driver))
+
+
+def test_null_driver_gives_others_what_a_paused_consumer_held():
+    """Stamped when it is handed over: at the leave, or when its latency has passed."""
+    clock = FakeClock(1000)
+    driver = null_driver(clock, latency=lambda seq: 10 * seq)
+    first, second = driver.open_consumers([ConsumerSpec(index=i, topic=TOPIC, subscription=0) for i in range(2)])
+    (producer,) = driver.open_producers([ProducerSpec(stream=0, topic=TOPIC)])
+    first.pause()
+    producer.send(burst(4))
+    driver.poll(15)
+    driver.detach([first])
+    driver.poll(15)
+    assert (first.take(), second.take().time.tolist()) == (None, [1015, 1015, 1020, 1030])
+    producer.send(burst(1))
+    assert second.take().time.tolist() == [1030]
 
 
 def test_kit_sees_a_window_that_is_not_kept():

@@ -1,0 +1,47 @@
+"""A run without producers of its own: what the workers counted of other people's messages, which have no samples."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pytest_loadtest.errors import NoData
+from pytest_loadtest.measurements import Counts, Measurements, Series
+from pytest_loadtest.pipeline import read
+from pytest_loadtest.quantities import SECOND
+from pytest_loadtest.samples import MANIFEST_SUFFIX
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def measure(run_dir: Path) -> Measurements:
+    """What arrived, by the second; of latency, loss and order nothing is known.
+
+    :raises NoData: the folder is incomplete; names worker or file.
+    """
+    folder = read.load(run_dir)
+    run, seconds = folder.run, -(-folder.run.duration // SECOND)
+    received, size = np.zeros(seconds, np.int64), 0
+    for path in sorted(run_dir.glob(f"*{MANIFEST_SUFFIX}")):
+        try:
+            arrivals = json.loads(path.read_text(encoding="utf-8"))["arrivals"]
+            for second, count in arrivals["seconds"].items():
+                if int(second) < seconds:
+                    received[int(second)] += count
+            size += arrivals["size"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise NoData(f"{path} does not say what arrived: {error}") from error
+    none, unknown, total = np.zeros(seconds, np.int64), np.full(seconds, np.nan), int(received.sum())
+    counts = dict.fromkeys(("offered", "sent", "sent_in_time", "acked", "failed", "dropped", "unknown", "lost", "duplicates", "corrupt"), 0)
+    return Measurements(
+        duration=run.duration, rate=0.0, subscriptions=run.subscriptions,
+        counts=Counts(**counts, received=total, received_in_time=total, out_of_order=None, foreign=folder.recorded.foreign),
+        bytes_sent=0, publish=None, end_to_end=None, send_delay=None, own_send_delay=None, blocked=0,
+        series=Series(
+            offered=none, sent=none, acked=none, received=received, end_to_end_p50=unknown, end_to_end_p99=unknown, end_to_end_max=unknown,
+        ),
+        workers=folder.recorded.workers,
+    )  # fmt: skip

@@ -1,0 +1,145 @@
+"""What a workload may be besides one rate: stages, changes from the body, a backlog, a search, several at once, overrides, a matrix."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from .projects import Finished, Project
+
+TESTS = """\
+import pytest
+
+@pytest.mark.load("staged")
+def test_stages(load):
+    load.assert_slo()
+    assert [stage.name for stage in load.stages] == ["ramp", "large", "quiet"]
+    assert [stage.measurements.counts.offered for stage in load.stages] == [300, 400, 50]
+    assert sum(stage.measurements.counts.received for stage in load.stages) == load.measurements.counts.received == 750
+    assert load.stage("large").bucket("1KB-2KB").sent == 400
+    assert load.stage("ramp").bucket("1KB-2KB").sent == 0
+
+@pytest.mark.load("plain", live=True, testDuration="20s")
+def test_changes(load):
+    load.begin()
+    load.pause_consumers()
+    load.set_rate(1000)
+    load.resume_consumers()
+    result = load.stop()
+    assert result.lost == 0
+    assert result.measurements.end_to_end.maximum >= 10**9
+    assert result.measurements.counts.offered > 500
+
+@pytest.mark.load("plain", live=True, testDuration="20s")
+def test_forgotten(load):
+    load.begin()
+
+@pytest.mark.load("plain", consumerBacklogSizeGB=0.00002, testDuration="500ms")
+def test_backlog(load):
+    load.assert_slo()
+    assert load.backlog.drained
+    assert load.backlog.size_messages >= 300
+
+@pytest.mark.load("plain", messages=321)
+def test_messages(load):
+    assert load.measurements.counts.offered == 321
+
+@pytest.mark.load("plain", producerRate="100KB/s", messageSize=1024)
+def test_bytes(load):
+    assert load.measurements.bytes_sent == pytest.approx(100 * 1024, abs=5 * 1024)
+
+@pytest.mark.load("slow", search={"start": 100, "hold": "1s", "warmup": "0s", "precision": "50%", "repeats": 1})
+def test_search(load):
+    assert load.peak.confirmed and load.peak.limit == "target"
+    assert 100 <= load.peak.rate <= 600
+    load.assert_slo()
+
+@pytest.mark.load("slow", live=True)
+def test_live_search(load):
+    peak = load.find_peak(start=50, max=100, hold="1s", warmup="0s")
+    assert peak.at_least and peak.limit == "maximum"
+
+@pytest.mark.load("both")
+def test_several(load):
+    load.assert_slo()
+    assert load.workload("small").measurements.counts.offered == 200
+    assert load.workload("large").measurements.counts.offered == 20
+
+@pytest.mark.load("plain", subscriptionsPerTopic=0, slo={"sent": "50%"})
+def test_producers_only(load):
+    load.assert_slo()
+    assert load.measurements.counts.received == 0
+
+@pytest.mark.load("many")
+def test_matrix(load, load_matrix):
+    assert load.measurements.counts.offered == load_matrix["producerRate"]
+"""
+STAGED = """\
+stages:
+  - {name: ramp, duration: 1s, rate: {from: 100, to: 500}, slo: {endToEndLatency: {p50: 20s}}}
+  - {name: large, duration: 1s, rate: 400, messageSizeDistribution: {"1KB-2KB": 1}, consumerPerSubscription: 2}
+  - {name: quiet, duration: 1s, rate: 50, consumerPerSubscription: 1}
+"""
+ASSERTED = (
+    "test_stages", "test_changes", "test_backlog", "test_messages", "test_bytes", "test_search", "test_live_search", "test_several",
+    "test_producers_only", "test_matrix[producerRate=100-messageSize=64]", "test_matrix[producerRate=200-messageSize=64]",
+)  # fmt: skip
+
+
+@pytest.fixture
+def workloads(project: Project) -> Project:
+    """A project with one test of each."""
+    project.profile("plain")
+    project.profile("slow", slo="{endToEndLatency: {p50: 200ms}, throughput: 1%, sent: 1%, dropped: 100%}")
+    project.profile("many", more="matrix: {producerRate: [100, 200], messageSize: [64]}")
+    project.profile("both", rate=200, more="workloads: [{name: small}, {name: large, messageSize: 16KB, producerRate: 20}]")
+    project.profile("staged", size='messageSizeDistribution: {"64-128": 1}', more=STAGED)
+    for name, old, new in (
+        ("staged", "testDuration: 1s\n", ""), ("staged", "consumerPerSubscription: 1\n", "consumerPerSubscription: 2\n"),
+        ("slow", "{name: loopback}", "{name: loopback, capacity: 300}"),
+    ):  # fmt: skip
+        text = (project.path / f"profiles/{name}.yaml").read_text(encoding="utf-8")
+        project.write(f"profiles/{name}.yaml", text.replace(old, new, 1))
+    project.write("test_it.py", TESTS)
+    return project
+
+
+def test_every_kind_of_workload(workloads: Project) -> None:
+    """Each does what it says, on two workers; what the body forgets to end is an error; results in OMB's form lie where asked."""
+    run = workloads.run("-n2", "-p", "no:cacheprovider", "--load-omb-json", "omb", "--maxfail", "20")
+    for name in ASSERTED:
+        ends = [(child.tag, child.get("message")) for child in run.case(name) if child.tag in ("failure", "error")]
+        assert ends == [], name
+    assert "load.finish()" in str([child.get("message") or child.text for child in run.case("test_forgotten")])
+    assert len(list((workloads.path / "omb").glob("plain-*.json"))) == 5
+    told(run)
+
+
+def told(run: Finished) -> None:
+    """What people see of it."""
+    assert "search step 1 (bracket): 100 msg/s" in run.out
+    assert "backlog" in run.out
+    assert run.documents["test_stages"]["stages"][1]["name"] == "large"
+    assert run.documents["test_search"]["peak"]["confirmed"] is True
+
+
+@pytest.mark.parametrize(
+    ("mark", "said"),
+    [
+        ('"bare", search=True', "search"),
+        ('"plain", search={"begin": 5}', "begin"),
+        ('"plain", mesageSize=5', "messageSize"),
+        ('"plain", stages=[{"duration": "1s", "rate": {"sine": {"mean": 500, "amplitude": 700, "period": "1s"}}}]', "-200"),
+        ('"plain", messages=5, testDuration="3s"', "messages"),
+    ],
+)
+def test_wrong_uses(project: Project, mark: str, said: str) -> None:
+    """Each is a usage error that names the value, before anything starts."""
+    project.profile("plain")
+    project.profile("bare", slo="{}")
+    project.write("test_it.py", f"import pytest\n@pytest.mark.load({mark})\ndef test_it(load): ...\n")
+    run = project.run("-n0")
+    assert run.ret == pytest.ExitCode.USAGE_ERROR
+    assert said in run.out
