@@ -267,10 +267,12 @@ def _needs(
 ) -> Needs:  # fmt: skip
     copies, driver, partitions = topology.subscriptions, profile.driver, topology.partitions
     consumers = topology.topics * topology.subscriptions * topology.consumers
-    windows = topology.streams * driver.window(partitions) + consumers * driver.receive_window(partitions)
+    bounds = [topology.streams * driver.window(partitions) * size, (driver.memory_limit or 0) * workers]
+    pending = min((bound for bound in bounds if bound), default=0)
+    fetched = consumers * driver.receive_window(partitions) * size
     return Needs(
         bytes_per_second=rate * size, connections=driver.connections(topology.streams, consumers, workers),
-        memory=int(windows * size) + pool.memory * workers,
+        memory=int(pending + fetched) + pool.memory * workers,
         cores=cost.cores(rate, copies, size, broker_here=broker_here), busiest_worker=cost.busiest_worker(rate, copies, size, workers),
         broker_here=broker_here, disk=int(rate * (1 + copies) * duration / SECOND * SAMPLE_BYTES),
     )  # fmt: skip

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.profile.settings import PulsarSettings
 
 VERSION: Final[str] = pulsar.__version__
-OMB_MEMORY_MB: Final = 256
 CLOSE_TIMEOUT: Final = 5.0  # seconds until a broker that does not answer is not waited for any more
 _INT32 = 2**31 - 1
 _COMPRESSIONS = {"NONE": "NONE", "LZ4": "LZ4", "ZLIB": "ZLib", "ZSTD": "ZSTD", "SNAPPY": "SNAPPY"}
@@ -95,14 +94,6 @@ def window(settings: PulsarSettings, partitions: int) -> int | None:
     return min(settings.max_pending_messages * partitions, settings.max_pending_messages_across_partitions)
 
 
-def memory_limit(settings: PulsarSettings) -> int | None:
-    """Bytes in flight over all producers of a worker; OMB's default where nothing else bounds them; None: maxPendingMessages does."""
-    asked = settings.client_memory_limit_mb
-    if asked is None and not settings.max_pending_messages:
-        asked = OMB_MEMORY_MB
-    return None if asked is None else asked * 1024**2
-
-
 def producer_options(settings: PulsarSettings, partitions: int) -> dict[str, Any]:
     """Keyword arguments of ``create_producer``.
 
@@ -141,7 +132,7 @@ def consumer_options(settings: PulsarSettings, *, existing: bool = False) -> dic
 
 def applied(settings: PulsarSettings, place: Mapping[str, str], partitions: int, admin: bool) -> dict[str, str]:
     """What client and namespace were told, by the profile's keys. :param place: the run's ``namespace``, or the existing ``topic``."""
-    most, memory = window(settings, partitions), memory_limit(settings)
+    most, memory = window(settings, partitions), settings.memory_limit
     pending = str(settings.max_pending_messages or "no own limit")
     if most is not None:
         pending = f"{most} per producer, over {partitions} partitions"

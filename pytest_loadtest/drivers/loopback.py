@@ -193,7 +193,7 @@ class _Producer:
 class _Consumer:
     def __init__(self, context: DriverContext, spec: ConsumerSpec, link: Link) -> None:
         self.link, self.subscribed = link, False
-        self._address = _place(context, spec.topic)._replace(subscription=spec.subscription, consumer=spec.index)
+        self._address = _place(context, spec.topic, spec.subscription)._replace(consumer=spec.index)
         self._clock, self._checksum = context.clock, context.checksum
         self._arrived: list[tuple[Frame, int]] = []
         self._early: list[Frame] = []  # on their way when the consumer paused
@@ -242,11 +242,13 @@ class _Consumer:
         )
 
 
-def _place(context: DriverContext, topic: TopicSpec) -> Address:
-    """Runs do not meet, for each has a number of its own, except in topics that they name: those are of the run 0."""
+def _place(context: DriverContext, topic: TopicSpec, subscription: int = 0) -> Address:
+    """Runs do not meet, for each has a number of its own, except in topics that they name: those are of the run 0, and in them each run
+    has subscriptions of its own."""
     if topic.name is None:
-        return Address(run=context.nonce, topic=topic.index)
-    return Address(run=0, topic=zlib.crc32(topic.name.encode()))
+        return Address(run=context.nonce, topic=topic.index, subscription=subscription)
+    own = zlib.crc32(f"{context.nonce}-{subscription}".encode())
+    return Address(run=0, topic=zlib.crc32(topic.name.encode()), subscription=own)
 
 
 def _numbers(numbers: Any) -> str:

@@ -59,7 +59,7 @@ class PulsarDriver:
         self._producers: list[PulsarProducer] = []
         self._consumers: list[PulsarConsumer] = []
         self._failures: list[str] = []
-        limit = options.memory_limit(self._settings)
+        limit = self._settings.memory_limit
         self._memory = None if limit is None else Memory(limit)
         self._closed = False
         self._changes = Changes(self._open_consumers)

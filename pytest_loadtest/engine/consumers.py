@@ -57,8 +57,10 @@ class Consumers:
     def welcome(self) -> None:
         """Take those that have connected meanwhile."""
         for spec, consumer in self._driver.attached():
+            wanted = spec.index in self._asked  # it may have been told to leave before it had come
             self._join(spec, consumer)
             if self._paused:
                 consumer.pause()
-            if spec.index not in self._asked:
+            if not wanted:
+                self._asked.discard(spec.index)
                 self._driver.detach([self._here.pop(spec.index)])

@@ -63,7 +63,7 @@ class Conductor:
             return self._order(run, payloads[0])
         if name == "prepared":
             for lane, facts in zip(run.facts.lanes, payloads[0], strict=True):
-                lane.facts = facts
+                lane.have(facts)
         elif name.startswith("next "):
             return [self._next(run, payloads)] * len(payloads)
         elif name == "closed":

@@ -203,6 +203,10 @@ class Lane:
             "versions": versions(), "machine": describe(), "source": self.source,
         }  # fmt: skip
 
+    def have(self, facts: DriverFacts) -> None:
+        """How the client is set up, and what of an OMB driver file does nothing here."""
+        self.facts = replace(facts, not_applied={**self.part.profile.not_applied, **facts.not_applied})
+
     def differ(self, facts: Mapping[str, DriverFacts | None]) -> None:
         """The lead's facts as they were before the load, and beside them what became different on a worker: connections lost, for one."""
         if self.facts is None:

@@ -46,6 +46,7 @@ RECEIVED_COLUMNS = ("subscription", "stream", "topic", "bucket", "flags", "seq",
 SENT_WORD_COLUMNS = ("stream", "bucket", "status", "seq")
 RECEIVED_WORD_COLUMNS = ("subscription", "stream", "topic", "flags", "seq", "received")
 WORD_BITS = 6
+MANY = np.iinfo(np.int64).max
 
 
 def sent_tables(rows: Rows, run: Run) -> Iterator[tuple[str, Table]]:
@@ -105,7 +106,9 @@ def _coarser(index: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def measured(rows: Rows, run: Run) -> Rows:
     """The rows whose sequence belongs to the run, or stage."""
-    stream = rows["stream"]
+    stream, seq = rows["stream"], rows["seq"]
+    if not len(seq) or seq.min() >= run.end.max(initial=0) or seq.max() < run.first.min(initial=MANY):  # a stage at some other time
+        return {name: column[:0] for name, column in rows.items()}
     rows = take(rows, (stream >= 0) & (stream < len(run.first)))
     stream, seq = rows["stream"], rows["seq"]
     return take(rows, (seq >= run.first[stream]) & (seq < run.end[stream]))
@@ -140,7 +143,8 @@ def _times(what: int, values: NDArray[np.int64], index: NDArray[np.int64], by: M
         same, also = ({"what": np.full(len(each.n), what), "by": np.full(len(each.n), kind)} for each in (groups, cells))
         high, low = _halves(groups, values)
         yield "histograms", same | groups.keys | {
-            "negative": groups.sum(values < 0), "high": high, "low": low, "minimum": groups.minimum(values), "maximum": groups.maximum(values),
+            "negative": groups.sum(values < 0), "high": high, "low": low,
+            "minimum": groups.minimum(values), "maximum": groups.maximum(values),
         }  # fmt: skip
         yield "counts", also | cells.keys | {"n": cells.n}
 

@@ -77,8 +77,11 @@ class SparkHost:
             return self._session
 
     def warm(self) -> None:
-        """Start the session and run one tiny job, with a worker in it, so that the first aggregation does not pay for it."""
-        self.session().range(8).mapInArrow(lambda batches: batches, "id bigint").groupBy("id").count().toArrow()
+        """Start the session and aggregate nothing, so that the first aggregation does not pay for it."""
+        session = self.session()
+        from pytest_loadtest.pipeline.transforms import file_tables
+
+        file_tables(session.range(1), [[]], []).toArrow()
 
     def stop(self) -> None:
         """End the session if it was made here, and its JVM with it. Safe to call twice, or when nothing was started."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
@@ -140,6 +140,6 @@ def unpack(name: str, content: bytes) -> Table:
     return dict(zip(TABLES[name], columns, strict=True))
 
 
-def take(table: Mapping[str, NDArray[np.generic]], pick: NDArray[np.bool_]) -> dict[str, NDArray[np.generic]]:
+def take(table: Mapping[str, NDArray[Any]], pick: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
     """The rows that are picked."""
     return dict(table) if pick.all() else {name: column[pick] for name, column in table.items()}

@@ -6,13 +6,15 @@ of its own; Spark spreads the files, and merges and joins what comes of them.
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import warnings
 from typing import TYPE_CHECKING
 
 from pyspark import cloudpickle
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-import pytest_loadtest
 from pytest_loadtest.pipeline.executor import (
     TABLE_SCHEMA,
     WORD_KEYS,
@@ -25,7 +27,7 @@ from pytest_loadtest.pipeline.executor import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -35,12 +37,22 @@ if TYPE_CHECKING:
 
     Tasks = Sequence[Sequence[str]]
 
-cloudpickle.register_pickle_by_value(pytest_loadtest)  # type: ignore[no-untyped-call]  # a worker elsewhere need not have the package
-
 
 def file_tables(numbers: DataFrame, tasks: Tasks, parts: Sequence[Run]) -> DataFrame:
     """``part, name, content``: every table of every part, whole. :param numbers: of the tasks, each in a partition of its own."""
-    return numbers.mapInArrow(TablesOfFiles(tasks, parts), TABLE_SCHEMA).groupBy("part", "name").applyInArrow(merge_tables, TABLE_SCHEMA)
+    with _for_workers():
+        parted = numbers.mapInArrow(TablesOfFiles(tasks, parts), TABLE_SCHEMA)
+        return parted.groupBy("part", "name").applyInArrow(merge_tables, TABLE_SCHEMA)
+
+
+@contextlib.contextmanager
+def _for_workers() -> Iterator[None]:
+    """Functions travel to the workers as code, not as the name of a module that these may not have. That pyspark warns of any pandas later
+    than 2 is not for the user's eyes: no row ever goes through pandas."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__.partition(".")[0]])  # type: ignore[no-untyped-call]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        yield
 
 
 def deliveries(numbers: DataFrame, tasks: Tasks, parts: Sequence[Run], begins: Sequence[int]) -> DataFrame:
@@ -52,7 +64,9 @@ def deliveries(numbers: DataFrame, tasks: Tasks, parts: Sequence[Run], begins: S
     words = WordsOfFiles(tasks, parts, begins)
     sums = [F.sum(name).alias(name) for name in WORD_SUMS]
     masks = [F.bit_or(name).alias(name) for name in (*WORD_MASKS, *planes(parts))]
-    merged = numbers.mapInArrow(words, words.schema).groupBy("part", *WORD_KEYS).agg(*sums, *masks)
+    with _for_workers():
+        found = numbers.mapInArrow(words, words.schema)
+    merged = found.groupBy("part", *WORD_KEYS).agg(*sums, *masks)
     return merged.withColumn("missing", F.col("acked").bitwiseAND(F.bitwise_not("got")))
 
 

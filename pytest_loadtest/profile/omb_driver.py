@@ -40,8 +40,7 @@ _SAME = {
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "pulsar": {
         "ioThreads": 8, "connectionsPerBroker": 8, "maxConcurrentLookupRequests": 1000, "batchingMaxBytes": 1024**2,
-        "batchingMaxMessages": 65_536,  # OMB sets no limit: as many as the smallest payloads in batchingMaxBytes
-        "receiverQueueSize": 10_000,
+        "batchingMaxMessages": 0, "maxPendingMessages": 0, "clientMemoryLimitMB": 256, "receiverQueueSize": 10_000,
     },
     "mqtt": {"receiveMaximum": 256, "topicPrefix": "benchmark"},
 }  # fmt: skip
@@ -196,16 +195,6 @@ def _namespace(out: _Out, value: Any, at: Path) -> None:
     out.set("driver", "namespacePrefix", value, at)
 
 
-def _pending(out: _Out, value: Any, at: Path) -> None:
-    if value == 0:
-        reason = (
-            "0 asks for no limit, which would hide a stalled broker in this process's memory: 1000 messages of a producer are in flight"
-        )
-        out.not_applied["producer.pendingQueueSize"] = reason
-    else:
-        out.set("driver", "maxPendingMessages", value, at)
-
-
 def _nothing(reason: str) -> Callable[[_Out, Any, Path], None]:
     def note(out: _Out, value: Any, at: Path) -> None:
         out.not_applied[".".join(map(str, at))] = f"{shown(value)}: {reason}"
@@ -275,7 +264,7 @@ _RULES: dict[str, Callable[[_Out, Any, Path], None]] = {
     "pulsar.client.namespacePrefix": _namespace,
     "pulsar.client.clusterName": _nothing("a tenant that is missing is made for every cluster of the broker"),
     "pulsar.client.authentication": _authentication,
-    "pulsar.producer.pendingQueueSize": _pending,
+    "pulsar.producer.pendingQueueSize": lambda out, value, at: out.set("driver", "maxPendingMessages", value, at),
     "pulsar.consumer.subscriptionMode": _nothing("subscriptions are durable"),
     "mqtt.client.serverUri": _server_uri,
     "mqtt.consumer.cleanSession": _clean_session,

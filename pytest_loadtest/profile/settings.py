@@ -54,6 +54,18 @@ class ClientSettings(Section):
     strict_tuning: bool = False
     """A key that the client cannot apply is an error instead of a note in plan and report."""
 
+    @property
+    def memory_limit(self) -> int | None:
+        """Bytes in flight over all producers of a worker; None: only the number of messages bounds them."""
+        return None
+
+
+OMB_MEMORY_MB = 256
+
+
+def _pending(omb: int | None) -> int:
+    return 1000 if omb is None else omb
+
 
 class PulsarSettings(ClientSettings):
     """A Pulsar client: connection, producer and consumer keys side by side."""
@@ -61,7 +73,7 @@ class PulsarSettings(ClientSettings):
     name: Literal["pulsar"] = "pulsar"
 
     io_threads: Count = 1
-    """Network threads of one client."""
+    """Network threads, over all connections of a worker."""
     connections_per_broker: Count = 1
     """Connections to each broker; this client opens as many clients."""
     operation_timeout: Duration = 30 * SECOND
@@ -69,7 +81,7 @@ class PulsarSettings(ClientSettings):
     max_concurrent_lookup_requests: Count | None = None
     """Lookups in flight on one connection."""
     client_memory_limit_mb: Count | None = Field(default=None)
-    """Memory for pending messages; the Python client has no such limit."""
+    """Bytes in flight over all producers of a worker, MB."""
     topic_type: Literal["persistent", "non-persistent"] = "persistent"
     """non-persistent: stored nowhere, and publish latency is not applicable."""
     namespace_prefix: str = Field(default="public/loadtest", pattern=r"^[\w.=:-]+/[\w.=:-]+$")
@@ -79,18 +91,18 @@ class PulsarSettings(ClientSettings):
 
     batching_enabled: bool = True
     """Several messages travel and are stored as one entry."""
-    batching_max_messages: Count = 1000
-    """Messages in a batch at most."""
+    batching_max_messages: int = Field(default=1000, ge=0)
+    """Messages in a batch at most; 0: no limit."""
     batching_max_bytes: Size = 128 * 1024
     """Bytes in a batch at most."""
     batching_max_publish_delay_ms: Count = 1
     """How long a batch waits to fill, ms."""
     block_if_queue_full: bool = True
     """Wait when maxPendingMessages are in flight; otherwise such messages fail."""
-    pending_queue_size: Count | None = None
+    pending_queue_size: int | None = Field(default=None, ge=0)
     """OMB's word for maxPendingMessages."""
-    max_pending_messages: Count = Field(default_factory=lambda data: data.get("pending_queue_size") or 1000)
-    """Messages of one producer (and partition) in flight."""
+    max_pending_messages: int = Field(ge=0, default_factory=lambda data: _pending(data.get("pending_queue_size")))
+    """Messages of one producer (and partition) in flight; 0: no limit of its own, memory bounds them (clientMemoryLimitMB)."""
     max_pending_messages_across_partitions: Count = 50_000
     """Messages of one producer in flight, over all partitions."""
     compression: Literal["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"] = "NONE"
@@ -115,8 +127,16 @@ class PulsarSettings(ClientSettings):
     """The certificate must name the host."""
 
     def window(self, partitions: int) -> int:
-        """Messages of one producer in flight at most."""
+        """Messages of one producer in flight at most; 0: memory alone bounds them."""
         return min(self.max_pending_messages * partitions, self.max_pending_messages_across_partitions)
+
+    @property
+    def memory_limit(self) -> int | None:
+        """Bytes in flight over all producers of a worker; OMB's default where nothing else bounds them."""
+        asked = self.client_memory_limit_mb
+        if asked is None and not self.max_pending_messages:
+            asked = OMB_MEMORY_MB
+        return None if asked is None else asked * 1024**2
 
     def receive_window(self, partitions: int) -> int:
         """Messages prefetched by one consumer at most."""

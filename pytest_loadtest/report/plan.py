@@ -22,7 +22,7 @@ def lines(plan: Plan, driver: DriverFacts, machine: Machine) -> list[str]:
         *_phases(plan),
         *_parties(plan),
         ("driver", f"{driver.client} {driver.version}"),
-        *((f"  {key}", f"not applied: {why}") for key, why in driver.not_applied.items()),
+        *((f"  {key}", f"not applied: {why}") for key, why in {**plan.profile.not_applied, **driver.not_applied}.items()),
         *_needs(plan, machine),
     ]
     if plan.scale is not None:

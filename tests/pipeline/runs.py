@@ -32,6 +32,17 @@ def make_run(*, streams: int = 4, topics: int = 2, subscriptions: int = 1, messa
     return dataclasses.replace(run, **changes)
 
 
+def make_stages(run: Run, seed: int) -> dict[str, Run]:
+    """Two stages with a gap between them, which every stream passes at messages of its own, and one without messages."""
+    cuts = run.first + np.sort(np.random.default_rng(seed).integers(0, run.end - run.first + 1, (3, len(run.first))), axis=0)
+
+    def stage(first: Any, end: Any, begin: int) -> Run:
+        changes = {"start": run.start + begin * SECOND // 2, "duration": SECOND // 2, "rate": run.rate / (begin + 1)}
+        return dataclasses.replace(run, first=first, end=end, **changes)
+
+    return {"up": stage(run.first, cuts[0], 0), "down": stage(cuts[1], cuts[2], 1), "none": stage(cuts[2], cuts[2], 3)}
+
+
 def generate(run: Run, seed: int) -> tuple[Rows, Rows]:
     """Sent and received rows of the run with every fault there is, and some rows that are not measured."""
     rng = np.random.default_rng(seed)
@@ -54,7 +65,7 @@ def generate(run: Run, seed: int) -> tuple[Rows, Rows]:
 
 
 def _copies(run: Run, sent: Rows, rng: np.random.Generator) -> Rows:
-    parts: list[Rows] = []
+    parts: list[Rows] = [empty("received")]
     for subscription in range(run.subscriptions):
         reached = np.isin(sent["status"], [Status.ACKED, Status.UNKNOWN]) & (rng.random(len(sent["seq"])) > 0.1)
         reached[: len(reached) // 5] &= rng.random() < 0.5  # sometimes a long range is lost
@@ -91,11 +102,13 @@ def make_recorded(workers: int) -> Recorded:
     return Recorded(foreign=2 * workers, corrupt=workers, workers=evidence)
 
 
-def write_run(folder: Path, run: Run, sent: Rows, received: Rows, *, workers: int = 2, chunk: int = 150) -> Path:
+def write_run(
+    folder: Path, run: Run, sent: Rows, received: Rows, *, workers: int = 2, chunk: int = 150, stages: dict[str, Run] | None = None
+) -> Path:
     """Write a whole run folder: sent rows to workers by stream, received rows by turns, ``chunk`` rows a file."""
     recorded = make_recorded(workers)
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps(_document(run, workers)))
+    (folder / "run.json").write_text(json.dumps(_document(run, workers) | {"stages": _stages(stages or {})}))
     for i, evidence in enumerate(recorded.workers):
         mine = {"sent": np.flatnonzero(sent["stream"] % workers == i), "received": np.arange(i, len(received["seq"]), workers)}
         manifest: dict[str, Any] = {
@@ -119,6 +132,21 @@ def _document(run: Run, workers: int) -> dict[str, Any]:
     streams = {"count": len(run.first), "topics": run.stream_topics.tolist(), "first": run.first.tolist(), "end": run.end.tolist()}
     known = {"version": 1, "run": "r1", "nonce": NONCE, "workers": [f"gw{i}" for i in range(workers)], "buckets": list(run.buckets)}
     return known | plain | {"streams": streams, "profile": {}, "seed": 0, "scale": 1.0}
+
+
+def _stages(stages: dict[str, Run]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "start": stage.start,
+            "duration": stage.duration,
+            "rate": stage.rate,
+            "first": stage.first.tolist(),
+            "end": stage.end.tolist(),
+            "slo": None,
+        }
+        for name, stage in stages.items()
+    ]
 
 
 def _write_kind(folder: Path, kind: str, rows: Rows, worker: str, chunk: int) -> dict[str, Any]:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from runs import differences, empty, generate, make_recorded, make_run, write_run
+from runs import differences, empty, generate, make_recorded, make_run, make_stages, write_run
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.measurements import Lost
 from pytest_loadtest.pipeline import read
-from pytest_loadtest.pipeline.aggregate import aggregate
+from pytest_loadtest.pipeline.aggregate import aggregate, aggregate_stages, aggregate_with_stages
 from pytest_loadtest.samples import Flag, Status
-from pytest_loadtest.stats import Run, measure
+from pytest_loadtest.stats import Recorded, Run, measure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +27,8 @@ RUNS = {
     "no acknowledgements, no order": {"publish_acks": False, "ordered": False},
     "more topics than columns": {"streams": 80, "topics": 40, "messages": 20},
     "more messages than lost ranges": {"streams": 1, "topics": 1, "messages": 120_000},
+    "no subscriptions": {"subscriptions": 0},
+    "a stream without messages, and one bucket": {"streams": 3, "end": np.array([40, 0, 70]), "buckets": ("all",)},
 }
 
 
@@ -43,10 +45,41 @@ def test_spark_equals_the_definitions(spark: SparkSession, tmp_path: Path, shape
 
 
 def test_spark_equals_the_definitions_when_it_shuffles(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many rows are read in many partitions."""
-    monkeypatch.setattr(read, "ONE_PARTITION", 0)
+    """Many rows are read by many tasks."""
+    monkeypatch.setattr(read, "TASK_ROWS", 100)
     run = make_run(subscriptions=2, first=7, messages=300)
     assert_spark_agrees(spark, tmp_path / "run", run, *generate(run, seed=5), workers=3)
+
+
+def test_stages_are_runs_of_some_of_the_messages(spark: SparkSession, tmp_path: Path) -> None:
+    """Whole and stages, from the same scans: each as the definitions have it. Foreign and damaged heads are of no known stage."""
+    run = make_run(subscriptions=2, messages=200, first=30)
+    sent, received = generate(run, 4)
+    stages = make_stages(run, 4)
+    folder = write_run(tmp_path / "run", run, sent, received, stages=stages)
+    whole, parts = aggregate_with_stages(spark, folder)
+    assert differences(whole, measure(sent, received, run, make_recorded(2))) == []
+    workers = Recorded(workers=make_recorded(2).workers)
+    expected = tuple(measure(sent, received, stage, workers) for stage in stages.values())
+    assert differences(tuple(measured for _, measured in parts), expected) == []
+    again = aggregate_stages(spark, folder)
+    assert [name for name, _ in again] == [name for name, _ in parts] == ["up", "down", "none"]
+    assert differences(tuple(measured for _, measured in again), expected) == []
+
+
+def test_a_run_without_stages_has_none(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing is aggregated for that."""
+    run = make_run(messages=5)
+    assert aggregate_stages(spark, write_run(tmp_path / "run", run, *generate(run, 0))) == ()
+
+
+def test_a_producer_only_run_has_no_deliveries(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing is received, nothing lost, nothing late; what was acked is still known."""
+    run = make_run(streams=2, subscriptions=0)
+    sent = generate(run, 3)[0]
+    assert_spark_agrees(spark, tmp_path / "run", run, sent, empty("received"))
+    counts = aggregate(spark, tmp_path / "run").counts
+    assert (counts.received, counts.lost, counts.duplicates, counts.acked > 0) == (0, 0, 0, True)
 
 
 @pytest.mark.parametrize("messages", [0, 5])
@@ -82,6 +115,8 @@ def test_known_faults_are_counted_and_named(spark: SparkSession, tmp_path: Path)
     ranges = [(0, 0), (63, 64), (100, 191), (200, 200)]
     assert found.lost == tuple(Lost(topic=1, subscription=0, stream=1, first=first, last=last) for first, last in ranges)
     assert (found.counts.lost, found.counts.duplicates, found.counts.received) == (96, 6, 305)
+    assert [(part.offered, part.lost) for part in found.topics] == [(200, 0), (201, 96)]
+    assert (sum(part.offered for part in found.buckets), sum(part.lost for part in found.buckets)) == (401, 96)
     assert found.counts.out_of_order == 5 + 3  # 7 47 87 127 167, of stream 1 without 127 and 167
 
 

@@ -115,6 +115,37 @@ def test_a_plan_whose_streams_do_not_match(folder: Path) -> None:
     assert_no_data(folder, "run.json", "count")
 
 
+def edit_stage(folder: Path, **changes: object) -> None:
+    edit(folder / "run.json", lambda run: run["stages"].append({**run["stages"][0], "name": "later", **changes}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"name": "up"}, "stage 'up' is there twice"),
+        ({"first": [0]}, "stage 'later': first and end must have one entry per stream, 4"),
+        ({"end": [100, 102, 100, 101]}, "stage 'later' has messages that are not the run's"),
+    ],
+)
+def test_stages_that_are_not_the_runs(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    """Each has a name of its own, and some of the run's messages."""
+    run = make_run()
+    folder = write_run(tmp_path / "run", run, *generate(run, 1), stages={"up": run})
+    edit_stage(folder, **changes)
+    assert_no_data(folder, "run.json", words)
+
+
+def test_files_are_shared_out_evenly(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file goes to one task, and no task has much more than another; few rows are one task."""
+    whole = read.load(folder)
+    assert len(read.tasks(whole)) == 1
+    monkeypatch.setattr(read, "TASK_ROWS", 200)
+    tasks = read.tasks(whole)
+    assert sorted(path for task in tasks for path in task) == sorted(str(folder.resolve() / file) for file in whole.files)
+    loads = [sum(whole.files[str(Path(path).relative_to(folder.resolve()))] for path in task) for task in tasks]
+    assert max(loads) - min(loads) <= 150 and len(tasks) == -(-sum(loads) // 200)
+
+
 @pytest.mark.parametrize("kind", ["sent", "received"])
 def test_a_truncated_file(folder: Path, kind: str) -> None:
     """A Parquet file ends in its table of contents."""
@@ -169,11 +200,12 @@ def test_a_manifest_that_disagrees_with_itself(folder: Path) -> None:
 def test_sent_rows_that_are_not_the_plan(folder: Path, offered: dict[int, tuple[int, int]], words: str) -> None:
     """Every planned message has exactly one row."""
     with pytest.raises(NoData, match=words):
-        read.load(folder).check_offered(offered)
+        read.load(folder).check_offered(make_run(), offered)
 
 
 def test_a_stream_that_nobody_sent(folder: Path) -> None:
     """No worker can be named, and that is said."""
     edit(folder / "run.json", lambda run: run["streams"].update(count=5, topics=[0] * 5, first=[0] * 5, end=[0] * 4 + [9]))
+    whole = read.load(folder)
     with pytest.raises(NoData, match=re.escape("stream 4 (no worker's manifest names it) has 0 sent rows")):
-        read.load(folder).check_offered({})
+        whole.check_offered(whole.run, {})

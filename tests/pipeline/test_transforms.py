@@ -7,55 +7,53 @@ import re
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pytest
 from pyspark.sql import functions as F
-from runs import START, make_run
+from runs import make_run
 
-from pytest_loadtest import hdr
-from pytest_loadtest.pipeline import aggregate, read
+from pytest_loadtest.pipeline import aggregate, executor, read
 from pytest_loadtest.pipeline import transforms as T
-from pytest_loadtest.pipeline.assemble import COPY
-from pytest_loadtest.quantities import SECOND
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    import pytest
+    from pyspark.sql import DataFrame, SparkSession
 
 
-def column(spark: SparkSession, values: list[int], step: Column) -> list[int | None]:
-    """What ``step``, on a column ``v``, makes of the values."""
-    frame = spark.createDataFrame([(value,) for value in values], "v bigint").coalesce(1)
-    return [row[0] for row in frame.select(step).collect()]
+def words(spark: SparkSession, *rows: dict[str, int]) -> DataFrame:
+    """Words of deliveries; what is not given is 0."""
+    columns = ("part", *executor.WORD_KEYS, *executor.WORD_SUMS, *executor.WORD_MASKS, "plane_0", "plane_1", "missing")
+    schema = ", ".join(f"{name} bigint" for name in columns)
+    return spark.createDataFrame([tuple(row.get(name, 0) for name in columns) for row in rows], schema).coalesce(1)
 
 
-@pytest.mark.parametrize("bits", [7, 10])
-def test_hdr_index_is_its_numpy_twin(spark: SparkSession, bits: int) -> None:
-    """At every power of two and beside it, and at random; below zero it is told apart."""
-    edges = [(1 << k) + near for k in range(1, 62) for near in (-2, -1, 0, 1, 2)]
-    some = np.random.default_rng(bits).integers(0, 1 << 40, 2000).tolist()
-    values = [-7, 0, 1, *edges, *some]
-    assert column(spark, values, T.hdr_index("v", bits)) == [-1, *hdr.hdr_index(np.array(values[1:]), bits).tolist()]
+def test_a_value_per_stream(spark: SparkSession) -> None:
+    """As the run has them."""
+    frame = spark.createDataFrame([(stream,) for stream in (2, 0, 1)], "stream bigint").coalesce(1)
+    assert [row[0] for row in frame.select(T.per_stream(np.array([5, 6, 7]))).collect()] == [7, 5, 6]
 
 
-def test_seconds_begin_at_the_start_and_never_before(spark: SparkSession) -> None:
-    """What a clock error puts before the start belongs to second 0."""
-    times = [START - SECOND - 1, START - 1, START, START + SECOND - 1, START + SECOND]
-    assert column(spark, times, T.second(F.col("v"), make_run())) == [0, 0, 0, 0, 1]
+def test_deliveries_are_counted_by_their_bits(spark: SparkSession) -> None:
+    """Late are those got and not punctual; sequence 63 makes a word negative and is a message like any."""
+    high = -(1 << 63)
+    one = {"offered_rows": 3, "offered": high | 3, "acked": high | 1, "copies": 3, "got": 3, "punctual": 1, "in_time": 2, "missing": high}
+    (found,) = T.delivery_totals(words(spark, one, {**one, "word": 1})).collect()
+    assert found.asDict() == {
+        "part": 0, "subscription": 0, "stream": 0, "offered": 6, "copies": 6, "distinct": 6, "received": 4, "received_in_time": 2,
+        "lost": 2, "late": 2,
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"), [([5, 6, 7], [None, 5, 6, 7, None]), ([5, 5, 5], [None, 5, 5, 5, None]), ([], [None, 0, None, None, None])]
-)
-def test_a_value_per_stream_is_null_for_strangers(spark: SparkSession, values: list[int], expected: list[int | None]) -> None:
-    """Streams -1 … 3 of a run that has three, or none."""
-    frame = spark.createDataFrame([(stream,) for stream in range(-1, 4)], "stream int").coalesce(1)
-    assert [row[0] for row in frame.select(T.per_stream(np.array(values, np.int64))).collect()] == expected
+def test_deliveries_are_shared_out_to_buckets_by_the_bits_of_their_numbers(spark: SparkSession) -> None:
+    """Messages 0 to 3 are of the buckets 0 to 3, of which the run has three."""
+    (found,) = T.bucket_totals(words(spark, {"got": 0b1101, "missing": 0b0010, "plane_0": 0b1010, "plane_1": 0b1100}), 3).collect()
+    assert [(found[f"received_{i}"], found[f"lost_{i}"]) for i in range(3)] == [(1, 0), (0, 1), (1, 0)]
 
 
-def test_words_hold_every_bit_with_its_sign(spark: SparkSession) -> None:
-    """Sequence 63 makes a word negative; 64 begins the next one."""
-    frame = spark.createDataFrame([(0, 0), (0, 63), (0, 63), (0, 64)], "stream int, seq bigint").coalesce(1)
-    found = T.words(frame, ["stream"], {"all": None, "high": F.col("seq") > 63}).orderBy("word").collect()
-    assert [(row["word"], row["rows"], row["all"], row["high"]) for row in found] == [(0, 3, -(1 << 63) + 1, 0), (1, 1, 1, 1)]
+def test_the_first_ranges_of_every_part_are_found(spark: SparkSession) -> None:
+    """In the order of topic, subscription, stream, word; a range may go over words."""
+    rows = [{"part": part, "stream": stream, "word": word, "missing": -1} for part in (0, 1) for stream in (1, 0) for word in (4, 5, 9)]
+    found = T.lost_edges(words(spark, *rows), np.array([1, 0]), 1).orderBy("part", "word").collect()
+    edges = [(row["part"], row["topic"], row["stream"], row["word"], row["first"], row["last"]) for row in found]
+    assert edges == [(part, 0, 1, *edge) for part in (0, 1) for edge in ((4, 1, 0), (5, 0, -(1 << 63)))]
 
 
 def test_nothing_is_used_that_spark_connect_lacks() -> None:
@@ -64,13 +62,24 @@ def test_nothing_is_used_that_spark_connect_lacks() -> None:
     assert re.findall(r"\.rdd\b|_jvm|_jdf|sparkContext|SparkContext|toPandas|percentile_approx", source) == []
 
 
-def test_the_frequent_steps_never_sort(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    """Rows go into hash tables; sorting them would cost more than everything else."""
-    run = make_run()
-    schema = "stream int, subscription int, topic int, bucket smallint, flags tinyint, seq bigint, intended bigint, received bigint"
-    copies = T.with_latency(spark.createDataFrame([], schema)).where(T.fate(run) == COPY)
-    T.histogram(copies, "latency", {"a": "topic = 0"}).explain()
-    T.copy_words(copies, 0, 1).explain()
-    T.received_totals(copies, run).explain()
-    plans = capsys.readouterr().out
-    assert plans.count("HashAggregate") >= 6 and "Sort" not in plans
+def test_words_are_merged_without_sorting(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """They go into hash tables; and their totals are read from what is kept of them."""
+    merged = T.deliveries(spark.range(1), [[]], [make_run()], [0])
+    T.delivery_totals(merged).explain()
+    plan = capsys.readouterr().out
+    assert plan.count("HashAggregate") >= 4 and "Sort" not in plan
+    assert [name for name in merged.columns if name.startswith("plane_")] == ["plane_0", "plane_1"]
+
+
+def test_functions_reach_workers_as_code(spark: SparkSession) -> None:
+    """A cluster's workers need not have the package installed: here its name leads nowhere."""
+
+    def hidden(batches: object) -> object:
+        import sys
+
+        assert not [name for name in sys.modules if name.startswith("pytest_loadtest")], "the package was imported"
+        return batches
+
+    with T._for_workers():
+        frame = T.file_tables(spark.range(1), [[]], [make_run()]).select(F.lit(1).cast("bigint").alias("one"))
+        assert frame.mapInArrow(hidden, "one bigint").collect() == []  # type: ignore[arg-type]

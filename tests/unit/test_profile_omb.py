@@ -99,9 +99,10 @@ def test_pulsar_driver_file() -> None:
         "name": "pulsar", "ioThreads": 4, "connectionsPerBroker": 2, "namespacePrefix": "benchmark/ns", "topicType": "persistent",
         "persistence": {"ensembleSize": 3, "writeQuorum": 3, "ackQuorum": 2, "deduplicationEnabled": False}, "batchingEnabled": True,
         "batchingMaxPublishDelayMs": 1, "blockIfQueueFull": True, "receiverQueueSize": 5000, "subscriptionType": "Failover",
-        "maxConcurrentLookupRequests": 1000, "batchingMaxBytes": 1024**2, "batchingMaxMessages": 65_536,
+        "maxConcurrentLookupRequests": 1000, "batchingMaxBytes": 1024**2, "batchingMaxMessages": 0, "maxPendingMessages": 0,
+        "clientMemoryLimitMB": 256,
     }  # fmt: skip
-    assert list(found.not_applied) == ["client.clusterName", "producer.pendingQueueSize"]
+    assert list(found.not_applied) == ["client.clusterName"]
 
 
 def test_mqtt_driver_file() -> None:

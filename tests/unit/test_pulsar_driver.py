@@ -176,9 +176,9 @@ def test_no_limits_as_in_omb() -> None:
     made = options.producer_options(unlimited, 16)
     assert (options.window(unlimited, 16), made["max_pending_messages"]) == (None, 0)
     assert (made["batching_enabled"], made["batching_max_messages"]) == (True, 2**31 - 1)
-    assert options.memory_limit(unlimited) == 256 * 1024**2
-    assert options.memory_limit(unlimited.model_copy(update={"client_memory_limit_mb": 3})) == 3 * 1024**2
-    assert options.memory_limit(PulsarSettings()) is None
+    assert unlimited.memory_limit == 256 * 1024**2
+    assert unlimited.model_copy(update={"client_memory_limit_mb": 3}).memory_limit == 3 * 1024**2
+    assert PulsarSettings().memory_limit is None
     applied = options.applied(unlimited, {}, 1, admin=False)
     assert (applied["maxPendingMessages"], applied["batchingMaxMessages"]) == ("no own limit", "no limit")
     assert applied["clientMemoryLimitMB"].startswith("256 per worker")

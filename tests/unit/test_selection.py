@@ -46,7 +46,7 @@ def test_marks(rooted: pytest.Pytester, arguments: str, mark: LoadMark) -> None:
         ("@pytest.mark.load()\ndef test_it(load): ...", "wants one profile"),
         ("@pytest.mark.load('a', 'b')\ndef test_it(load): ...", "wants one profile"),
         ("@pytest.mark.load('a', profile='a')\ndef test_it(load): ...", "wants one profile"),
-        ("@pytest.mark.load('a', rate=3)\ndef test_it(load): ...", "does not take rate; it takes admin, broker, live, profile, target"),
+        ("@pytest.mark.load('a', search=3)\ndef test_it(load): ...", "search=True"),
         ("@pytest.mark.load('small', broker='docker')\ndef test_it(load): ...", "broker"),
         ("@pytest.mark.load(3)\ndef test_it(load): ...", "profile"),
         ("@pytest.mark.load('small', live='yes')\ndef test_it(load): ...", "live"),
