@@ -1,7 +1,7 @@
 """CPU time of the engine per message, each way, recording included: ``python benchmarks/bench_engine.py``.
 
-Out: the engine's loop over a null driver that takes and answers everything, on a clock that stands still. In: what a null consumer hands
-over, decoded, checked for order and recorded. Process CPU time, the recorder's writer thread included; three runs, the median.
+Out: the engine's loop over a driver that takes and answers everything and does no more, on a clock that stands still. In: what a consumer
+hands over, decoded, checked for order and recorded. Process CPU time, the recorder's writer thread included; three runs, the median.
 """
 
 from __future__ import annotations
@@ -15,19 +15,46 @@ from pathlib import Path
 import numpy as np
 
 from pytest_loadtest import envelope
-from pytest_loadtest.drivers._base import DriverContext, Received, TargetAddress
-from pytest_loadtest.engine.consume import CompactIntended, Inbox
+from pytest_loadtest.drivers._base import Acks, Burst, Received
+from pytest_loadtest.engine.consume import Inbox
 from pytest_loadtest.engine.recorder import Recorder
-from pytest_loadtest.engine.run import TICK, Engine
+from pytest_loadtest.engine.run import TICK, Engine, drive
 from pytest_loadtest.fleet.drain import Drain
 from pytest_loadtest.pacing import Pacer
 from pytest_loadtest.payloads import PayloadPool, build_pool
-from pytest_loadtest.plan import Phase
+from pytest_loadtest.phases import Phase
 from pytest_loadtest.quantities import SECOND
-from pytest_loadtest.testing import FakeClock, NullDriver
+from pytest_loadtest.samples import Status
+from pytest_loadtest.testing import FakeClock
 from pytest_loadtest.topology import ConsumerSpec, TopicSpec, Topology
 
 MESSAGES = 1_000_000
+
+
+class Swallowing:
+    """A driver and its producer that take everything and answer it at the next look: what is left is the engine."""
+
+    in_flight = idle_since = 0
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock, self._taken = clock, list[np.ndarray]()
+
+    def send(self, burst: Burst) -> int:
+        burst.sent[:] = self._clock()
+        self._taken.append(burst.seq)
+        return len(burst.seq)
+
+    def acks(self) -> Acks | None:
+        if not self._taken:
+            return None
+        seq, self._taken = np.concatenate(self._taken), []
+        return Acks(seq, np.full(len(seq), self._clock()), np.full(len(seq), Status.ACKED, np.int8))
+
+    def poll(self, timeout_ns: int) -> None:
+        self._clock.advance(timeout_ns)
+
+    def attached(self) -> tuple[()]:
+        return ()
 
 
 class UntilOver:
@@ -38,6 +65,9 @@ class UntilOver:
 
     def ended(self) -> bool:
         return self._over
+
+    def changes(self) -> tuple[()]:
+        return ()
 
     def report(self, progress: object) -> None:
         self._over = self._drain.over({"main": progress}, self._clock())  # type: ignore[dict-item]
@@ -54,21 +84,18 @@ def out(burst: int, folder: Path) -> float:
     """ns per message sent, answered and recorded."""
     clock, pool = FakeClock(), pool_of()
     topology = Topology(topics=1, partitions=1, producers=1, subscriptions=1, consumers=1)
-    context = DriverContext(
-        target=TargetAddress(url="null://"), settings=None, clock=clock, run="b", nonce=1, worker="main", topics=topology.topic_specs(),
-        pool=pool,
-    )  # fmt: skip
-    driver = NullDriver(context, deliver=False)
+    driver = Swallowing(clock)
     recorder = Recorder(folder, "main", pool)
     engine = Engine(
-        driver, list(zip(topology.producer_specs(), driver.open_producers(topology.producer_specs()), strict=True)), [], pool=pool,
-        clock=clock, recorder=recorder, nonce=1, seed=0, key_distributor="NO_KEY", max_send_delay=10 * SECOND, ordered=True,
+        driver, [(topology.producer_specs()[0], driver)], [], pool=pool, clock=clock,  # type: ignore[arg-type, list-item]
+        nonce=1, seed=0, key_distributor="NO_KEY", max_send_delay=10 * SECOND, ordered=True,
     )  # fmt: skip
     rate = burst * SECOND // TICK
     pacer, duration = Pacer.of(rate, 1), MESSAGES * SECOND // rate
-    phase = Phase(name="measure", duration=duration, pacer=pacer, first=(0,), count=(MESSAGES,), recorded=True)
+    phase = Phase(name="measure", duration=duration, pacer=pacer, first=(0,), recorded=True)
     begun = time.process_time_ns()
-    engine.run(phase, clock() + SECOND, UntilOver(clock))
+    engine.begin(phase, clock() + SECOND, UntilOver(clock), recorder)
+    drive([engine], clock)
     recorder.close({})
     return (time.process_time_ns() - begun) / MESSAGES
 
@@ -94,9 +121,9 @@ def into(burst: int, folder: Path) -> float:
         zeros = np.zeros(burst, np.int64)
         received.append(Received(heads, np.full(burst, 128, np.int32), seq * 1000 + 500, zeros, zeros.astype(np.int8)))
     spec = ConsumerSpec(index=0, topic=TopicSpec(index=0), subscription=0)
-    inbox = Inbox([spec], [Handed(received)], nonce=1, ordered=True)
-    first_seq = np.zeros(1, np.int64)
-    inbox.begin(first_seq, first_seq + MESSAGES, CompactIntended(0, 1, 1, 1, first_seq))
+    inbox = Inbox(nonce=1, ordered=True)
+    inbox.add(spec, Handed(received))  # type: ignore[arg-type]
+    inbox.begin(Phase(name="measure", duration=SECOND, pacer=Pacer.of(MESSAGES, 1), first=(0,), recorded=True), 0)
     begun = time.process_time_ns()
     for now in range(0, MESSAGES, burst):
         for rows in inbox.collect():

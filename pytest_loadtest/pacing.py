@@ -165,8 +165,9 @@ class Pacer:
 
 def _train(numbers: NDArray[np.int64], numerator: NDArray[np.int64] | int, denominator: NDArray[np.int64] | int) -> NDArray[np.int64]:
     """Whole seconds and the rest apart, so that 64 bits hold a day at any rate below 9e9 msg/s."""
-    seconds, rest = np.divmod(numbers * denominator, numerator)
-    times: NDArray[np.int64] = seconds * NS + rest * NS // numerator
+    scaled: NDArray[np.int64] = numbers * denominator
+    seconds = scaled // numerator
+    times: NDArray[np.int64] = seconds * NS + (scaled - seconds * numerator) * NS // numerator
     return times
 
 

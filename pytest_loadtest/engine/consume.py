@@ -53,7 +53,7 @@ class Order:
 
         Counts in ``repeats`` the rows that are not above it: only these can be second copies.
         """
-        if bool((stream == stream[0]).all()) and bool((order == order[0]).all()):
+        if not np.count_nonzero(stream != stream[0]) and not np.count_nonzero(order != order[0]):
             return self._group((int(stream[0]), int(order[0])), seq)
         late = np.zeros(len(seq), np.bool_)
         rank = np.lexsort((order, stream))  # stable: arrival order is kept within a group
@@ -66,7 +66,7 @@ class Order:
 
     def _group(self, group: tuple[int, int], seq: NDArray[np.int64]) -> NDArray[np.bool_] | None:
         before = self._highest.get(group, -1)
-        if int(seq[0]) > before and bool((seq[1:] > seq[:-1]).all()):
+        if int(seq[0]) > before and not np.count_nonzero(seq[1:] <= seq[:-1]):
             self._highest[group] = int(seq[-1])
             return None
         highest = np.maximum.accumulate(np.concatenate([[before], seq]))
@@ -176,8 +176,8 @@ class Inbox:
 
     def _current(self, heads: Heads) -> NDArray[np.bool_] | None:
         """Which rows are this run's and this phase's; None when all are. Counts the others by what they are."""
-        strange = bool(heads.kind.any())
-        if not strange and int(heads.stream.max()) < len(self._first) and bool((heads.seq >= self._first[heads.stream]).all()):
+        strange = np.count_nonzero(heads.kind) or np.count_nonzero(heads.stream >= len(self._first))
+        if not strange and not np.count_nonzero(heads.seq < self._first[heads.stream]):
             return None
         known = (heads.kind == OURS) & (heads.stream < len(self._first))
         stream = np.where(known, heads.stream, 0)
@@ -196,8 +196,8 @@ class Inbox:
         late = self._orders[i].late(stream, order, seq)
         if late is not None and self._ordered:
             columns["flags"] = columns["flags"] | np.where(late, _LATE, _NONE)
-        if int(columns["intended"].min()) < 0:
-            compact = columns["intended"] < 0
+        compact = columns["intended"] < 0
+        if np.count_nonzero(compact):
             columns["intended"] = np.where(compact, self._compact_intended(stream.astype(np.int64), seq), columns["intended"])
         if self._bounds:
             latency = columns["received"] - columns["intended"]

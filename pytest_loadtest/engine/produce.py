@@ -89,7 +89,7 @@ class Stream:
 
     def next_offset(self) -> int:
         """ns after the phase's start at which there is something to do next."""
-        offset = self._train.offset(self._next)
+        self._next_at = offset = self._train.offset(self._next)
         return min(offset, self._last) if self._end == NEVER else offset
 
     def offered(self, elapsed: int) -> int:
@@ -130,7 +130,7 @@ class Stream:
     def tick(self, now: int, elapsed: int) -> None:
         """Hand over everything that is due, as far as the target takes it."""
         due = self._due(elapsed)
-        if self._next < due and elapsed - self._train.offset(self._next) > self._max_delay:
+        if self._next < due and elapsed - self._next_at > self._max_delay:
             self._drop(self._due(elapsed - self._max_delay - 1))
         if due > self._next:
             idle = self.producer.idle_since if self.producer.in_flight == 0 else None

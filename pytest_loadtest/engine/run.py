@@ -7,6 +7,7 @@ that the phase has ended. Several workloads are several engines, driven together
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -89,7 +90,7 @@ class Engine:
         self.consumers.pause(paused=phase.paused)
         self._watching, self._end = False, start + phase.duration
         self._collect_at = self._report_at = start
-        self._due = np.array([start + stream.next_offset() for stream in self._streams], np.int64)
+        self._line_up()
 
     def step(self, wanted: int, now: int) -> int | None:
         """Do what is due. :param wanted: when it should have been called. :returns: when to call it next; None when the phase is over.
@@ -101,9 +102,13 @@ class Engine:
             return None
         self._watch_over(wanted, now)
         self._take_changes(now)
-        for i in np.flatnonzero(self._due <= now).tolist():
-            self._streams[i].tick(now, now - self._start)
-            self._due[i] = self._next(i)
+        due, streams = self._due, self._streams
+        ready = []
+        while due[0][0] <= now:
+            ready.append(heappop(due)[1])
+        for i in ready:  # once each: one whose target takes nothing is due again at once
+            streams[i].tick(now, now - self._start)
+            heappush(due, (self._next(i), i))
         if now >= self._collect_at:
             self._collect(now)
             self._collect_at = now + COLLECT
@@ -112,7 +117,12 @@ class Engine:
             # what ends a drain is waited for by all: say it soon
             self._report_at = now + (PROGRESS if self._sending() else COLLECT)
         changes = self._start + self._changes[0].at if self._changes else NEVER
-        return min(int(self._due.min(initial=NEVER)), self._collect_at, changes)
+        return min(due[0][0], self._collect_at, changes)
+
+    def _line_up(self) -> None:
+        """Streams by when there is something to do next; behind them one that never has."""
+        self._due = [(self._next(i), i) for i in range(len(self._streams))] + [(NEVER, len(self._streams))]
+        heapify(self._due)
 
     def _next(self, i: int) -> int:
         stream = self._streams[i]
@@ -134,7 +144,7 @@ class Engine:
         for change in self._control.changes():
             self._reschedule(change)
             self._changes = sorted([*self._changes, change], key=lambda one: one.at)
-            self._due[:] = [self._next(i) for i in range(len(self._streams))]
+            self._line_up()
         while self._changes and self._changes[0].at <= now - self._start:
             change = self._changes.pop(0)
             if change.paused is not None:

@@ -172,3 +172,19 @@ def test_breakdowns_name_every_topic_and_bucket() -> None:
         ("large", 1, 1, 1, 100),
     ]
     assert found.topics[1].end_to_end is None
+
+
+def test_breakdowns_say_what_was_offered_and_what_was_lost() -> None:
+    """Dropped messages were offered; each delivery that is lost counts, by the bucket of its message."""
+    plan = run(4, subscriptions=2)
+    out = sent(4, bucket=[0, 0, 1, 1], status=[Status.ACKED, Status.DROPPED, Status.ACKED, Status.ACKED])
+    found = measured(out, received(0, 2, 2, bucket=[0, 1, 1], subscription=[0, 0, 1]), plan)
+    assert [(part.offered, part.sent, part.lost) for part in found.buckets] == [(2, 1, 1), (2, 2, 2)]
+    assert [(part.offered, part.lost) for part in found.topics] == [(4, found.counts.lost)] == [(4, 3)]
+
+
+def test_without_subscriptions_nothing_is_delivered_and_nothing_lost() -> None:
+    """A producer-only run; a copy that comes all the same is nobody's."""
+    found = measured(sent(3), received(1), run(3, subscriptions=0))
+    assert (found.counts.acked, found.counts.received, found.counts.lost, found.counts.foreign, found.lost) == (3, 0, 0, 1, ())
+    assert (found.end_to_end, found.buckets[0].received, found.topics[0].lost) == (None, 0, 0)
