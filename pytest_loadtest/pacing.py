@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -163,8 +163,8 @@ class Pacer:
         return self.due(duration - 1)
 
 
-def _train(numbers: NDArray[np.int64], numerator: NDArray[np.int64] | int, denominator: NDArray[np.int64] | int) -> NDArray[np.int64]:
-    """Whole seconds and the rest apart, so that 64 bits hold a day at any rate below 9e9 msg/s."""
+def _train(numbers: NDArray[np.int64], numerator: Any, denominator: Any) -> NDArray[np.int64]:
+    """Whole seconds and the rest apart, so that 64 bits hold a day at any rate below 9e9 msg/s. Numbers, or columns of them."""
     scaled: NDArray[np.int64] = numbers * denominator
     seconds = scaled // numerator
     times: NDArray[np.int64] = seconds * NS + (scaled - seconds * numerator) * NS // numerator
