@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-CHANGE_IN: Final = 1_000_000_000
+CHANGE_IN: Final = 2_000_000_000
 """ns from a decision to its instant: every worker must have heard of it, one that stalls too."""
 
 

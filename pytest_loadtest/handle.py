@@ -94,7 +94,7 @@ class LiveLoad:
     def set_rate(self, rate: float | str) -> None:
         """A new rate, all producers together: messages per second, or ``"200MB/s"`` where the profile paces by bytes.
 
-        All workers take it at one agreed instant, a second from now; returns then.
+        All workers take it at one agreed instant, two seconds from now; returns then.
 
         :raises UsageError: no rate, or too late.
         """

@@ -130,13 +130,17 @@ def check(config: pytest.Config, items: list[pytest.Item]) -> None:
 
     :raises pytest.UsageError: there is one.
     """
+    from pytest_loadtest.profile import payload
+
     problems = []
     for item in items:
         try:
             load_mark(item)
             if "load" not in getattr(item, "fixturenames", ()):
                 raise UsageError(f"{item.nodeid} is marked load and does not ask for the fixture `load`: no load would run")
-            load_profile(config, item)
+            found, path = load_profile(config, item)
+            for part in found.workloads or (found,):
+                payload(part, path)
         except UsageError as error:
             problems.append(str(error))
     if problems:

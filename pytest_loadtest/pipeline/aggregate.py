@@ -16,7 +16,8 @@ from pytest_loadtest.errors import NoData
 from pytest_loadtest.pipeline import read
 from pytest_loadtest.pipeline import transforms as T
 from pytest_loadtest.pipeline.assemble import Answers, assemble, histogram
-from pytest_loadtest.pipeline.tables import BUCKET, LATENCY, TABLES, Table, merge, take, unpack
+from pytest_loadtest.pipeline.executor import unpack
+from pytest_loadtest.pipeline.tables import BUCKET, LATENCY, TABLES, Table, merge, take
 from pytest_loadtest.stats import LOST_RANGES, Recorded
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def _begin(part: Run, found: Mapping[str, Table]) -> int:
 def _tables(frame: DataFrame, parts: int) -> list[Mapping[str, Table]]:
     """Every table of every part, those that nothing is in, too."""
     rows = frame.toArrow().to_pylist()
-    found = {(row["part"], row["name"]): unpack(row["name"], row["content"]) for row in rows}
+    found = {(row["part"], row["name"]): unpack(row["content"]) for row in rows}
     return [{name: found.get((part, name)) or merge(name, ()) for name in TABLES} for part in range(parts)]
 
 

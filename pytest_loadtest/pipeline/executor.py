@@ -24,7 +24,7 @@ from pytest_loadtest.pipeline.kernel import (
     received_tables,
     sent_tables,
 )
-from pytest_loadtest.pipeline.tables import merge, pack, unpack
+from pytest_loadtest.pipeline.tables import merge
 
 if TYPE_CHECKING:
     from pytest_loadtest.pipeline.kernel import Rows
@@ -70,7 +70,7 @@ class TablesOfFiles:
 def merge_tables(rows: pa.Table) -> pa.Table:
     """Merge the tables of one part and name."""
     part, name = rows["part"][0].as_py(), rows["name"][0].as_py()
-    merged = merge(name, (unpack(name, content.as_buffer()) for content in rows["content"]))
+    merged = merge(name, (unpack(content.as_buffer()) for content in rows["content"]))
     return pa.Table.from_batches([_batch({(part, name): merged})])
 
 
@@ -117,7 +117,23 @@ def _blocks(
             raise ValueError(f"{path} is damaged: {error}") from error
 
 
+def pack(table: Table) -> bytes:
+    """A table as a compressed Arrow stream."""
+    batch = pa.record_batch([pa.array(column) for column in table.values()], names=list(table))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1))) as stream:
+        stream.write_batch(batch)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def unpack(content: bytes) -> Table:
+    """What :func:`pack` made of it."""
+    table = pa.ipc.open_stream(content).read_all()
+    return {name: table[name].to_numpy() for name in table.column_names}
+
+
 def _batch(found: dict[tuple[int, str], Table]) -> pa.RecordBatch:
-    rows: list[Any] = [(part, name, pack(name, table)) for (part, name), table in found.items()]
+    rows: list[Any] = [(part, name, pack(table)) for (part, name), table in found.items()]
     types = (pa.int32(), pa.string(), pa.binary())
     return pa.record_batch([pa.array([row[i] for row in rows], kind) for i, kind in enumerate(types)], names=["part", "name", "content"])

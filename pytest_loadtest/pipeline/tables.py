@@ -129,17 +129,6 @@ def merge(name: str, parts: Iterable[Table]) -> Table:
     return {column: groups.keys[column] if how == "key" else ways[how](rows[column]) for column, how in shape.items()}
 
 
-def pack(name: str, table: Table) -> bytes:
-    """The table as bytes: its columns one after the other."""
-    return np.concatenate([table[column] for column in TABLES[name]]).astype("<i8").tobytes()
-
-
-def unpack(name: str, content: bytes) -> Table:
-    """What :func:`pack` made of it."""
-    columns = np.frombuffer(content, "<i8").astype(np.int64, copy=False).reshape(len(TABLES[name]), -1)
-    return dict(zip(TABLES[name], columns, strict=True))
-
-
 def take(table: Mapping[str, NDArray[Any]], pick: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
     """The rows that are picked."""
     return dict(table) if pick.all() else {name: column[pick] for name, column in table.items()}

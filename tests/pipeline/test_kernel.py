@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from runs import generate, make_run, make_stages
 
 from pytest_loadtest.hdr import hdr_index, join_total
-from pytest_loadtest.pipeline import kernel, tables
+from pytest_loadtest.pipeline import executor, kernel, tables
 from pytest_loadtest.samples import Status
 
 INT = st.integers(-(1 << 40), 1 << 40)
@@ -88,7 +88,7 @@ def merged(rows: dict[str, Any], kind: str, runs: list[Any], block: int) -> dict
     for low in range(0, len(rows["seq"]), block):
         for run in runs:
             for name, table in how({column: values[low : low + block] for column, values in rows.items()}, run):
-                found[name].append(tables.unpack(name, tables.pack(name, table)))
+                found[name].append(executor.unpack(executor.pack(table)))
     whole = {name: {column: values.tolist() for column, values in tables.merge(name, parts).items()} for name, parts in found.items()}
     halves = [whole["histograms"].pop(half) for half in ("high", "low")]  # two of many ways to write the same sum
     whole["histograms"]["total"] = [join_total(high, low) for high, low in zip(*halves, strict=True)]

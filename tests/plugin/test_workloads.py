@@ -133,12 +133,14 @@ def told(run: Finished) -> None:
         ('"plain", mesageSize=5', "messageSize"),
         ('"plain", stages=[{"duration": "1s", "rate": {"sine": {"mean": 500, "amplitude": 700, "period": "1s"}}}]', "-200"),
         ('"plain", messages=5, testDuration="3s"', "messages"),
+        ('"plain", payloadFile="conftest.py"', "messageSize says 64 B"),
     ],
 )
 def test_wrong_uses(project: Project, mark: str, said: str) -> None:
     """Each is a usage error that names the value, before anything starts."""
     project.profile("plain")
     project.profile("bare", slo="{}")
+    project.write("profiles/conftest.py", "")
     project.write("test_it.py", f"import pytest\n@pytest.mark.load({mark})\ndef test_it(load): ...\n")
     run = project.run("-n0")
     assert run.ret == pytest.ExitCode.USAGE_ERROR

@@ -41,8 +41,8 @@ def test_a_backlog_that_does_not_shrink_is_given_up() -> None:
     """After its time-out the phase goes on to its end and says that it was not drained."""
     watch = BacklogWatch(PLAN, 100.0)
     watch.look([made_progress(acked=2500)], SECOND)
-    assert watch.look([made_progress(acked=9000, received=100)], 11 * SECOND) is None
-    assert watch.look([made_progress(acked=9000, received=200)], 12 * SECOND) is not None
+    assert watch.look([made_progress(acked=9000, received=100)], SECOND + CHANGE_IN + 9 * SECOND) is None
+    assert watch.look([made_progress(acked=9000, received=200)], SECOND + CHANGE_IN + 10 * SECOND) is not None
     assert not watch.drained
 
 
