@@ -117,6 +117,15 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """Latencies of the messages due in one stretch of the measured phase."""
+
+    publish: Histogram | None
+    end_to_end: Histogram | None
+    send_delay: Histogram | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerEvidence:
     """How one worker's own process fared while it measured: the evidence for *generator-limited*.
 
@@ -172,7 +181,8 @@ class Measurements:
     :param publish: acked − intended; None where acknowledgement is not applicable or nothing was acked.
     :param end_to_end: received − intended, first copies and duplicates alike; None when nothing was received.
     :param send_delay: sent − intended. :param own_send_delay: the same less the time blocked before the target's full window.
-    :param blocked: ns, summed over messages. :param lost: ranges, at most 10 000 of them; ``counts.lost`` is exact.
+    :param blocked: ns, summed over messages. :param intervals: of ten seconds each, where there is more than one.
+    :param lost: ranges, at most 10 000 of them; ``counts.lost`` is exact.
     """
 
     duration: int
@@ -186,6 +196,7 @@ class Measurements:
     own_send_delay: Histogram | None
     blocked: int
     series: Series
+    intervals: tuple[Interval, ...] = ()
     topics: tuple[Breakdown, ...] = ()
     buckets: tuple[Breakdown, ...] = ()
     workers: tuple[WorkerEvidence, ...] = ()

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pytest_loadtest.hdr import hdr_index, histogram, midpoint
-from pytest_loadtest.measurements import Breakdown, Counts, Histogram, Lost, Measurements, Series, WorkerEvidence
+from pytest_loadtest.measurements import Breakdown, Counts, Histogram, Interval, Lost, Measurements, Series, WorkerEvidence
 from pytest_loadtest.quantities import SECOND
 from pytest_loadtest.samples import Flag, Status
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 SERIES_BITS: Final = 7
 LOST_RANGES: Final = 10_000
 SERIES_PERCENTILES: Final = (50, 99)
+INTERVAL: Final = 10 * SECOND
 
 Columns = Mapping[str, "NDArray[np.int64]"]
 
@@ -66,6 +67,16 @@ class Run:
     stream_topics: NDArray[np.int64]
     first: NDArray[np.int64]
     end: NDArray[np.int64]
+
+    @property
+    def intervals(self) -> int:
+        """Stretches of ten seconds in the measured phase; a single one is the whole and not told apart, so it counts as none."""
+        number = -(-self.duration // INTERVAL)
+        return number if number > 1 else 0
+
+    def interval(self, intended: NDArray[np.int64]) -> NDArray[np.int64]:
+        """In which of them messages were due."""
+        return np.clip((intended - self.start) // INTERVAL, 0, max(self.intervals - 1, 0))
 
     def topic_names(self) -> tuple[str, ...]:
         """How topics are called in a breakdown: by index."""
@@ -118,11 +129,26 @@ def measure(sent: Columns, received: Columns, run: Run, recorded: Recorded) -> M
         own_send_delay=histogram(np.maximum(delay - out["blocked"], 0)),
         blocked=int(sent["blocked"].sum()),
         series=_series(sent, out, acked, copies, run),
+        intervals=_intervals(out, acked, copies, run),
         topics=_breakdown("topic", run.topic_names(), sent, acked, copies, deliveries, run),
         buckets=_breakdown("bucket", run.buckets, sent, acked, copies, deliveries, run),
         workers=recorded.workers,
         lost=_lost(deliveries.lost, run),
     )
+
+
+def _intervals(out: Columns, acked: Columns, copies: Columns, run: Run) -> tuple[Interval, ...]:
+    def of(number: int, rows: Columns, until: str) -> Histogram | None:
+        mine = _take(rows, run.interval(rows["intended"]) == number)
+        return histogram(mine[until] - mine["intended"])
+
+    return tuple(
+        Interval(
+            publish=of(number, acked, "acked") if run.publish_acks else None, end_to_end=of(number, copies, "received"),
+            send_delay=of(number, out, "sent"),
+        )
+        for number in range(run.intervals)
+    )  # fmt: skip
 
 
 def _take(rows: Columns, pick: NDArray[np.bool_]) -> Columns:

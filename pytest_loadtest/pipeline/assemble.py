@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_loadtest.hdr import join_total, midpoint
-from pytest_loadtest.measurements import Breakdown, Counts, Histogram, Lost, Measurements, Series
+from pytest_loadtest.measurements import Breakdown, Counts, Histogram, Interval, Lost, Measurements, Series
 from pytest_loadtest.pipeline import tables as t
 from pytest_loadtest.samples import Status
 from pytest_loadtest.stats import LOST_RANGES, SERIES_BITS, SERIES_PERCENTILES, Recorded, Run, series
@@ -48,6 +48,7 @@ def assemble(run: Run, recorded: Recorded, answers: Answers) -> Measurements:
         own_send_delay=histogram(answers.tables, t.OWN, t.WHOLE),
         blocked=_sum(sent["blocked"]),
         series=_series(run, answers.tables),
+        intervals=_intervals(run, answers.tables),
         topics=_topics(run, answers),
         buckets=_buckets(run, answers),
         workers=recorded.workers,
@@ -118,6 +119,13 @@ def _counts(run: Run, recorded: Recorded, answers: Answers) -> Counts:
         out_of_order=_sum(deliveries["late"]) if run.ordered else None,
         foreign=recorded.foreign + fate[t.MISPLACED],
         corrupt=recorded.corrupt + fate[t.CORRUPT],
+    )
+
+
+def _intervals(run: Run, tables: Mapping[str, t.Table]) -> tuple[Interval, ...]:
+    kinds = [_histograms(tables, what, t.SPAN, run.intervals) for what in (t.PUBLISH, t.LATENCY, t.DELAY)]
+    return tuple(
+        Interval(publish=publish, end_to_end=end_to_end, send_delay=delay) for publish, end_to_end, delay in zip(*kinds, strict=True)
     )
 
 

@@ -24,6 +24,7 @@ from pytest_loadtest.pipeline.tables import (
     PUBLISH,
     RECEIVED,
     SENT,
+    SPAN,
     TOPIC,
     WHOLE,
     Groups,
@@ -63,17 +64,23 @@ def sent_tables(rows: Rows, run: Run) -> Iterator[tuple[str, Table]]:
     went, acked = take(rows, out), take(rows, acks)
     yield from _happened(SENT, went["sent"], run)
     yield from _happened(ACKED, acked["acked"], run)
-    yield from _delays(went)
+    yield from _delays(went, run)
     if run.publish_acks:
         publish = acked["acked"] - acked["intended"]
-        yield from _times(PUBLISH, publish, hdr_index(publish), {TOPIC: acked["topic"], BUCKET: acked["bucket"]})
+        groups = {TOPIC: acked["topic"], BUCKET: acked["bucket"], **_span(acked, run)}
+        yield from _times(PUBLISH, publish, hdr_index(publish), groups)
 
 
-def _delays(went: Rows) -> Iterator[tuple[str, Table]]:
+def _span(rows: Rows, run: Run) -> dict[int, NDArray[np.int64]]:
+    """The interval of each row, where the run has several."""
+    return {SPAN: run.interval(rows["intended"])} if run.intervals else {}
+
+
+def _delays(went: Rows, run: Run) -> Iterator[tuple[str, Table]]:
     delay, whole = went["sent"] - went["intended"], {WHOLE: np.zeros(len(went["sent"]), np.int8)}
     own = np.maximum(delay - went["blocked"], 0)
     index = hdr_index(delay)
-    yield from _times(DELAY, delay, index, whole)
+    yield from _times(DELAY, delay, index, whole | _span(went, run))
     yield from _times(OWN, own, index if (own == delay).all() else hdr_index(own), whole)
 
 
@@ -91,7 +98,7 @@ def received_tables(rows: Rows, run: Run) -> Iterator[tuple[str, Table]]:
     latency, second = copies["received"] - copies["intended"], seconds(copies["intended"], run)
     index = hdr_index(latency)
     yield from _happened(RECEIVED, copies["received"], run)
-    yield from _times(LATENCY, latency, index, {TOPIC: copies["topic"], BUCKET: copies["bucket"]})
+    yield from _times(LATENCY, latency, index, {TOPIC: copies["topic"], BUCKET: copies["bucket"], **_span(copies, run)})
     due = Groups({"second": second})
     yield "extremes", due.keys | {"minimum": due.minimum(latency), "maximum": due.maximum(latency)}
     cells = Groups({"second": second, "index": _coarser(index)})

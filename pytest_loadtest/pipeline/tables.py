@@ -19,7 +19,7 @@ Column = Literal["key", "sum", "minimum", "maximum"]
 
 COPY, CORRUPT, MISPLACED = 0, 1, 2  # the fate of a received row
 LATENCY, PUBLISH, DELAY, OWN = 0, 1, 2, 3  # which times: end-to-end, publish, send delay, own send delay
-WHOLE, TOPIC, BUCKET = 0, 1, 2  # what a histogram is of
+WHOLE, TOPIC, BUCKET, SPAN = 0, 1, 2, 3  # what a histogram is of
 OFFERED, SENT, ACKED, RECEIVED = 0, 1, 2, 3  # what happened in a second
 
 TABLES: Final[Mapping[str, Mapping[str, Column]]] = {

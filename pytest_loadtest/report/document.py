@@ -162,6 +162,13 @@ def _measurements(measurements: Measurements) -> Document:
             "ownSendDelay": _latency(m.own_send_delay),
         },
         "series": _series(m.series),
+        "intervals": [
+            {
+                "publish": _latency(part.publish, whole=False), "endToEnd": _latency(part.end_to_end, whole=False),
+                "sendDelay": _latency(part.send_delay, whole=False),
+            }
+            for part in m.intervals
+        ],
         "topics": [_breakdown(topic) for topic in m.topics],
         "buckets": [_breakdown(bucket) for bucket in m.buckets],
         "workers": [
@@ -190,11 +197,11 @@ def _counts(counts: Counts) -> Document:
     }
 
 
-def _latency(histogram: Histogram | None) -> Document | None:
-    """Percentiles that rest on too few samples are null."""
+def _latency(histogram: Histogram | None, *, whole: bool = True) -> Document | None:
+    """Percentiles that rest on too few samples are null. :param whole: with the histogram itself."""
     if histogram is None or not histogram.n:
         return None
-    return {
+    found = {
         "samples": histogram.n,
         "minimum": histogram.minimum,
         "maximum": histogram.maximum,
@@ -202,8 +209,8 @@ def _latency(histogram: Histogram | None) -> Document | None:
         "total": histogram.total,
         "negative": histogram.negative,
         "percentiles": {f"p{p:g}": None if unfit(histogram, p) else histogram.percentile(p) for p in PERCENTILES},
-        "histogram": {"index": histogram.index.tolist(), "count": histogram.count.tolist()},
     }
+    return found | ({"histogram": {"index": histogram.index.tolist(), "count": histogram.count.tolist()}} if whole else {})
 
 
 def _series(series: Series) -> Document:

@@ -122,7 +122,7 @@ def _latencies(measured: Document) -> dict[str, Any]:
             latency = None  # the clocks of sender and receiver disagree
         whole = _statistics(latency, unit)
         aggregated = f"aggregated{name[0].upper()}{name[1:]}"
-        found |= {f"{name}{statistic}": values for statistic, values in _lists(whole, kind, measured).items()}
+        found |= {f"{name}{statistic}": values for statistic, values in _lists(whole, kind, unit, measured).items()}
         found |= {f"{aggregated}{statistic}": value for statistic, value in whole.items()}
         found[f"{aggregated}Quantiles"] = {} if latency is None else dict(_quantiles(latency, unit))
     return found
@@ -137,17 +137,14 @@ def _statistics(latency: Document | None, unit: float) -> dict[str, float | None
     return {"Avg": latency["mean"] / unit, **converted, "Max": _convert(latency["maximum"], unit)}
 
 
-def _lists(whole: dict[str, float | None], kind: str, measured: Document) -> dict[str, list[float | None]]:
-    """Statistics of each sample. A single one is the whole run; of several only the highest end-to-end latency is known."""
+def _lists(whole: dict[str, float | None], kind: str, unit: float, measured: Document) -> dict[str, list[float | None]]:
+    """Statistics of each sample. A single one is the whole run."""
     samples = list(_samples(measured))
     if len(samples) == 1:
         return {statistic: [value] for statistic, value in whole.items()}
-    lists: dict[str, list[float | None]] = {statistic: [None] * len(samples) for statistic in whole}
-    if kind == "endToEnd" and whole["Max"] is not None:
-        parts = (measured["series"]["endToEndMax"][start:end] for start, end in samples)
-        highest = (max((ns for ns in part if ns is not None), default=None) for part in parts)
-        lists["Max"] = [None if ns is None else ns / MILLISECONDS for ns in highest]
-    return lists
+    known = whole["Avg"] is not None
+    parts = [_statistics(part[kind] if known else None, unit) for part, _ in zip(measured["intervals"], samples, strict=False)]
+    return {statistic: [part[statistic] for part in parts] for statistic in whole}
 
 
 def _quantiles(latency: Document, unit: float) -> Iterator[tuple[str, float]]:

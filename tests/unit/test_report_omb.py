@@ -16,6 +16,7 @@ from made_documents import FACTS, document
 from made_measurements import MS, histogram, made_series, spread
 
 from pytest_loadtest.errors import NoData
+from pytest_loadtest.measurements import Interval
 from pytest_loadtest.report import omb
 from pytest_loadtest.report.document import build
 from pytest_loadtest.slo import Outcome, Verdict
@@ -34,7 +35,10 @@ def result(**changed: Any) -> dict[str, Any]:
 
 
 def long(seconds: int = 25, **changed: Any) -> dict[str, Any]:
-    return result(duration=seconds * 1000 * MS, series=made_series(seconds), **changed)
+    kinds = {"publish": spread(0.5, 12), "end_to_end": spread(1, 20), "send_delay": spread(0.001, 1)}
+    kinds |= {kind: changed[kind] for kind in kinds if kind in changed}
+    intervals = tuple(Interval(**kinds) for _ in range(-(-seconds // 10)))
+    return result(duration=seconds * 1000 * MS, series=made_series(seconds), intervals=intervals, **changed)
 
 
 def test_the_names_are_those_of_omb_and_no_others() -> None:
@@ -72,7 +76,9 @@ def test_a_list_has_an_entry_for_every_ten_seconds() -> None:
     assert found["publishRate"] == [10_000.0, 10_000.0, 10_000.0]
     assert found["consumeRate"] == [9_000.0, 10_000.0, 10_000.0]
     assert found["publishErrorRate"] == [0.0, 0.0, 0.0]
-    assert found["endToEndLatencyMax"] == [166.0, 4.0, 4.0]
+    assert found["endToEndLatencyMax"] == [20.0, 20.0, 20.0]
+    assert found["publishLatency99pct"] == [pytest.approx(11.9, rel=0.01)] * 3
+    assert found["publishDelayLatencyAvg"] == [pytest.approx(500, rel=0.01)] * 3
     assert {len(values) for name, values in found.items() if isinstance(values, list)} == {3}
 
 
@@ -96,9 +102,9 @@ def test_backlog_counts_over_all_subscriptions() -> None:
 
 
 def test_what_is_not_known_by_sample_is_null() -> None:
-    """Percentiles of ten seconds; errors and copies by the second."""
-    found = long(25, counts={"failed": 1, "duplicates": 1})
-    assert found["publishErrorRate"] == found["backlog"] == found["publishLatency99pct"] == found["endToEndLatencyAvg"] == [None] * 3
+    """Errors and copies by the second; what is not applicable in none."""
+    found = long(25, counts={"failed": 1, "duplicates": 1}, publish=None)
+    assert found["publishErrorRate"] == found["backlog"] == found["publishLatency99pct"] == [None] * 3
 
 
 def test_a_single_sample_is_the_whole_run() -> None:
