@@ -256,7 +256,7 @@ class Chooser:
         self._table, self._key = pool.choices[0], draws.subkey(seed, stream)
 
     def draw(self, first: int, count: int, table: draws.WeightedChoice | None = None) -> NDArray[np.uint16]:
-        """The payloads of messages ``first … first+count-1``. :param table: of their distribution; the pool's first where it is left out."""
+        """The payloads of messages ``first … first+count-1``. :param table: of their distribution; by default the pool's first."""
         return (table or self._table).choose(draws.words(self._key, first, count))
 
 

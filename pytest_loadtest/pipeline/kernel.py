@@ -67,8 +67,8 @@ def sent_tables(rows: Rows, run: Run) -> Iterator[tuple[str, Table]]:
     yield from _delays(went, run)
     if run.publish_acks:
         publish = acked["acked"] - acked["intended"]
-        groups = {TOPIC: acked["topic"], BUCKET: acked["bucket"], **_span(acked, run)}
-        yield from _times(PUBLISH, publish, hdr_index(publish), groups)
+        by = {TOPIC: acked["topic"], BUCKET: acked["bucket"], **_span(acked, run)}
+        yield from _times(PUBLISH, publish, hdr_index(publish), by)
 
 
 def _span(rows: Rows, run: Run) -> dict[int, NDArray[np.int64]]:

@@ -164,7 +164,8 @@ def _measurements(measurements: Measurements) -> Document:
         "series": _series(m.series),
         "intervals": [
             {
-                "publish": _latency(part.publish, whole=False), "endToEnd": _latency(part.end_to_end, whole=False),
+                "publish": _latency(part.publish, whole=False),
+                "endToEnd": _latency(part.end_to_end, whole=False),
                 "sendDelay": _latency(part.send_delay, whole=False),
             }
             for part in m.intervals

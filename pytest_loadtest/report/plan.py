@@ -9,6 +9,7 @@ from pytest_loadtest.quantities import format_count, format_duration, format_rat
 if TYPE_CHECKING:
     from pytest_loadtest.drivers._base import DriverFacts
     from pytest_loadtest.plan import Machine, Plan
+    from pytest_loadtest.search import Spec
 
 _SHOWN_WORKERS = 16
 
@@ -33,31 +34,24 @@ def lines(plan: Plan, driver: DriverFacts, machine: Machine) -> list[str]:
 
 def _phases(plan: Plan) -> list[tuple[str, str]]:
     if plan.search is not None:
-        spec = plan.search
-        top = "" if spec.maximum is None else f" up to {format_rate(spec.maximum)}"
-        return [
-            ("search", f"from {format_rate(spec.first)}{top}, to within {spec.precision:.2%}"),
-            ("", f"each step {format_duration(spec.warmup)} warm-up and {format_duration(spec.hold)} hold, the best {format_duration(spec.confirm)}"),
-        ]  # fmt: skip
-    rows = [
-        (
-            "phases",
-            " → ".join(f"{p.name} {format_duration(p.duration)} ({format_count(p.total)} messages)" for p in plan.phases) + " → drain",
-        )
-    ]
+        return _search(plan.search)
+    phases = (f"{p.name} {format_duration(p.duration)} ({format_count(p.total)} messages)" for p in plan.phases)
+    rows = [("phases", " → ".join(phases) + " → drain")]
     for number, stage in enumerate(plan.phases[-1].stages):
-        rows.append(
-            ("" if number else "stages", f"{stage.name}: {format_duration(stage.duration)} at {format_rate(stage.rate)} on the average")
-        )
+        text = f"{stage.name}: {format_duration(stage.duration)} at {format_rate(stage.rate)} on the average"
+        rows.append(("" if number else "stages", text))
     if plan.backlog is not None:
         backlog = plan.backlog
-        rows.append(
-            (
-                "backlog",
-                f"{format_count(backlog.messages)} messages, {format_size(backlog.size)}, then drained within {format_duration(backlog.drain_timeout)}, then {format_duration(backlog.after)} more",
-            )
-        )
+        built = f"{format_count(backlog.messages)} messages, {format_size(backlog.size)}"
+        drained = f"drained within {format_duration(backlog.drain_timeout)}, then {format_duration(backlog.after)} more"
+        rows.append(("backlog", f"{built}, {drained}"))
     return rows
+
+
+def _search(spec: Spec) -> list[tuple[str, str]]:
+    top = "" if spec.maximum is None else f" up to {format_rate(spec.maximum)}"
+    step = f"each step {format_duration(spec.warmup)} warm-up and {format_duration(spec.hold)} hold, the best one {format_duration(spec.confirm)}"
+    return [("search", f"from {format_rate(spec.first)}{top}, to within {spec.precision:.2%}"), ("", step)]
 
 
 def _bytes(plan: Plan) -> str:

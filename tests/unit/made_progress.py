@@ -11,4 +11,6 @@ from pytest_loadtest.engine.progress import Progress
 def made_progress(**said: Any) -> Progress:
     """A worker in the measured phase."""
     zeros: dict[str, Any] = {field.name: 0 for field in fields(Progress)}
-    return Progress(**zeros | {"phase": "measure", "sending": False, "blocked": False, "send_delay_p99": None, "over": (), "workload": ""} | said)
+    return Progress(
+        **zeros | {"phase": "measure", "sending": False, "blocked": False, "send_delay_p99": None, "over": (), "workload": ""} | said
+    )

@@ -75,7 +75,9 @@ def test_due_and_times_agree_where_the_rate_changes(steps: list[tuple[int, float
         due = pacer.due_in_stream(moment, stream)
         assert due == 0 or pacer.offset(stream, due - 1) <= moment
         assert pacer.offset(stream, due) > moment
-        assert pacer.offsets(stream, max(due - 1, 0), 3).tolist() == [pacer.offset(stream, k) for k in range(max(due - 1, 0), max(due - 1, 0) + 3)]
+        assert pacer.offsets(stream, max(due - 1, 0), 3).tolist() == [
+            pacer.offset(stream, k) for k in range(max(due - 1, 0), max(due - 1, 0) + 3)
+        ]
 
 
 @given(steps=STEPS)

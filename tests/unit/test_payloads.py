@@ -347,7 +347,6 @@ def test_a_distribution_draws_the_same_in_any_pool(weights: list[int], count: in
     assert chosen == [alone.bucket_names[alone.buckets[payload]] for payload in Chooser(alone, seed, 1).draw(0, count)]
 
 
-
 @given(first=st.integers(0, 10**6), count=st.integers(0, 300), distribution=st.integers(0, 1))
 def test_any_message_can_be_drawn_by_any_table(first: int, count: int, distribution: int) -> None:
     """Messages from the middle of a stream, by a distribution's number or by the same weights."""

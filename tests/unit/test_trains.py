@@ -16,7 +16,9 @@ def train(rate: float, streams: int, stream: int, sizes: list[int]) -> tuple[Byt
     """A train whose messages have these sizes over and over, and the sizes of its first 20 000."""
     column = np.array(sizes, np.int32)
     drawn = column[np.arange(20_000) % len(column)]
-    return ByteTrain(Pacer.of(rate, streams), stream, float(column.mean()), lambda first, count: column[np.arange(first, first + count) % len(column)]), drawn
+    return ByteTrain(
+        Pacer.of(rate, streams), stream, float(column.mean()), lambda first, count: column[np.arange(first, first + count) % len(column)]
+    ), drawn
 
 
 @given(sizes=SIZES, rate=st.integers(10_000, 10**9), streams=st.integers(1, 20), elapsed=st.integers(0, 3 * NS), data=st.data())

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pytest_loadtest.changes import Change
 from pytest_loadtest.drivers._base import DriverContext, TargetAddress
 from pytest_loadtest.engine.recorder import Recorder
 from pytest_loadtest.engine.run import Engine
@@ -25,6 +24,7 @@ from pytest_loadtest.testing import FakeClock, NullDriver
 from pytest_loadtest.topology import Topology
 
 if TYPE_CHECKING:
+    from pytest_loadtest.changes import Change
     from pytest_loadtest.engine.progress import Progress
 
 Columns = dict[str, NDArray[Any]]
