@@ -50,7 +50,8 @@ def _phases(plan: Plan) -> list[tuple[str, str]]:
 
 def _search(spec: Spec) -> list[tuple[str, str]]:
     top = "" if spec.maximum is None else f" up to {format_rate(spec.maximum)}"
-    step = f"each step {format_duration(spec.warmup)} warm-up and {format_duration(spec.hold)} hold, the best one {format_duration(spec.confirm)}"
+    warmup, hold, confirm = map(format_duration, (spec.warmup, spec.hold, spec.confirm))
+    step = f"each step {warmup} warm-up and {hold} hold, the best one {confirm}"
     return [("search", f"from {format_rate(spec.first)}{top}, to within {spec.precision:.2%}"), ("", step)]
 
 
