@@ -46,7 +46,7 @@ def test_spark_equals_the_definitions(spark: SparkSession, tmp_path: Path, shape
 
 def test_spark_equals_the_definitions_when_it_shuffles(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many rows are read by many tasks."""
-    monkeypatch.setattr(read, "TASK_ROWS", 100)
+    monkeypatch.setattr(read, "TASK_ROWS", 500)
     run = make_run(subscriptions=2, first=7, messages=300)
     assert_spark_agrees(spark, tmp_path / "run", run, *generate(run, seed=5), workers=3)
 

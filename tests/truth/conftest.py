@@ -19,10 +19,11 @@ import pytest
 from pytest_loadtest import brokers, slo
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.brokers import mosquitto
-from pytest_loadtest.fleet.conductor import Conductor, Options
+from pytest_loadtest.fleet.conductor import Conductor
 from pytest_loadtest.fleet.judge import read_run
 from pytest_loadtest.fleet.local import LocalFleet
-from pytest_loadtest.fleet.orders import Outcome, Request
+from pytest_loadtest.fleet.options import Options
+from pytest_loadtest.fleet.orders import Outcome, Part, Request
 from pytest_loadtest.pipeline import read
 from pytest_loadtest.result import Load
 from pytest_loadtest.samples import KINDS
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.engine.progress import Progress
     from pytest_loadtest.fleet.coordinator import Run
     from pytest_loadtest.measurements import Measurements
-    from pytest_loadtest.plan import Plan
+    from pytest_loadtest.phases import Phase
 
 Act = Callable[["Progress"], None]
 
@@ -60,7 +61,7 @@ def measured(folder: Path) -> Measurements:
     for stream in np.unique(sent["stream"]).tolist():
         seq = sent["seq"][sent["stream"] == stream]
         offered[stream] = (len(seq), len(np.unique(seq)))
-    run.check_offered(offered)
+    run.check_offered(run.run, offered)
     return measure(sent, received, run.run, run.recorded)
 
 
@@ -101,7 +102,7 @@ class Watcher:
 
     act: Act | None = None
 
-    def show(self, nodeid: str, plan: Plan, progress: Sequence[Progress]) -> None:
+    def show(self, profile: str, phase: Phase, progress: Sequence[Progress]) -> None:
         if self.act is not None:
             self.act(progress[0])
 
@@ -126,7 +127,7 @@ class NumpyConductor(Conductor):
         return NoSpark()
 
     def _judge(self, run: Run) -> Outcome:
-        folder = run.facts.folder
+        folder = run.facts.lanes[0].folder
         document = read_run(folder)
         profile, measurements = profiles.from_document(document["profile"]), measured(folder)
         verdict = slo.evaluate(profile.objectives, measurements, profile.generator)
@@ -140,7 +141,7 @@ class Bench:
     def __init__(self, results: Path, *, force: bool = True) -> None:
         self._watcher = Watcher()
         options = Options(
-            results=results, scale=None, duration=None, force=force, broker="auto", target=None, admin=None,
+            results=results, scale=None, duration=None, force=force, driver=None, omb_json=None, broker="auto", target=None, admin=None,
             spark_master=None, spark_remote=None, spark_conf={},
         )  # fmt: skip
         self._conductor = NumpyConductor(options, self._watcher)  # type: ignore[arg-type]
@@ -157,7 +158,16 @@ class Bench:
         self._runs += 1
         self._watcher.act = act
         try:
-            outcome = self._fleet.run(Request(nodeid=f"run-{self._runs}", attempt=1, profile=profile, source="truth.yaml", target=target))
+            outcome = self._fleet.run(
+                Request(
+                    nodeid=f"run-{self._runs}",
+                    attempt=1,
+                    profile=profile,
+                    parts=(Part(profile=profile),),
+                    source="truth.yaml",
+                    target=target,
+                )
+            )
         finally:
             self._watcher.act = None
         return Judged(load=outcome.load, folder=Path(dict(outcome.properties)["folder"]))
