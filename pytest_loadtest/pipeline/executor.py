@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.stats import Run
 
 BLOCK = 1 << 18  # rows at once
-CELLS = 1 << 21  # rows of tables that are kept before they are merged
+CELLS = 1 << 20  # rows of tables that are kept before they are merged
 
 TABLE_SCHEMA = "part int, name string, content binary"
 WORD_KEYS = ("subscription", "stream", "word")
@@ -52,26 +52,41 @@ class TablesOfFiles:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """:param batches: numbers of tasks."""
-        found: dict[tuple[int, str], list[Table]] = {}
-        sizes: dict[tuple[int, str], int] = {}
+        found: dict[tuple[int, str], Gathered] = {}
         how = {"sent": (SENT_COLUMNS, sent_tables), "received": (RECEIVED_COLUMNS, received_tables)}
         for kind, rows in _blocks(self._tasks, batches, {kind: columns for kind, (columns, _) in how.items()}):
             for number, part in enumerate(self._parts):
                 for name, table in how[kind][1](rows, part):
-                    key = number, name
-                    found.setdefault(key, []).append(table)
-                    sizes[key] = sizes.get(key, 0) + len(next(iter(table.values())))
-                    if sizes[key] > CELLS:
-                        found[key] = [merge(name, found[key])]
-                        sizes[key] = 0
-        yield _batch({key: merge(key[1], parts) for key, parts in found.items()})
+                    found.setdefault((number, name), Gathered(name)).add(table)
+        yield _batch({key: gathered.merged() for key, gathered in found.items()})
 
 
 def merge_tables(rows: pa.Table) -> pa.Table:
     """Merge the tables of one part and name."""
     part, name = rows["part"][0].as_py(), rows["name"][0].as_py()
-    merged = merge(name, (unpack(content.as_buffer()) for content in rows["content"]))
-    return pa.Table.from_batches([_batch({(part, name): merged})])
+    gathered = Gathered(name)
+    for content in rows["content"]:
+        gathered.add(unpack(content.as_buffer()))
+    return pa.Table.from_batches([_batch({(part, name): gathered.merged()})])
+
+
+class Gathered:
+    """Tables of one name, merged now and then, so that they never take much memory."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._size = name, 0
+        self._tables: list[Table] = []
+
+    def add(self, table: Table) -> None:
+        """One more."""
+        self._tables.append(table)
+        self._size += len(next(iter(table.values())))
+        if self._size > CELLS:
+            self._tables, self._size = [self.merged()], 0
+
+    def merged(self) -> Table:
+        """All of them as one."""
+        return merge(self._name, self._tables)
 
 
 class WordsOfFiles:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import signal
 import threading
@@ -505,8 +506,11 @@ class TestLearn:
         found = profile.load(output)
         assert set(found.message_size_distribution or ()) == {"200-201", "5000-5001"}
         assert (found.topics, found.partitions_per_topic, found.key_distributor) == (1, 3, "RANDOM_NANO")
-        assert "one of 2 keys; the most frequent has 50 % of them" in output.read_text()
-        assert ask(broker, f"persistent/{topic}/partitioned-stats?perPartition=false")["subscriptions"] == {}
+        assert re.search(r"one of 2 keys; the most frequent has \d\d % of them", output.read_text())  # of which more came first is chance
+        end = time.monotonic() + 30  # the broker forgets a reader a moment after it is closed
+        while left := ask(broker, f"persistent/{topic}/partitioned-stats?perPartition=false")["subscriptions"]:
+            assert time.monotonic() < end, left
+            time.sleep(0.1)
 
     def test_a_topic_that_does_not_exist(self, broker: brokers.Broker, capsys: pytest.CaptureFixture[str]) -> None:
         """It is refused, and still does not exist."""
