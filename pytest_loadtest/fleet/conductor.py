@@ -182,8 +182,7 @@ class Conductor:
         from pytest_loadtest.fleet.judge import broken
 
         if isinstance(run.facts, RunState) and isinstance(error, BrokenRun):
-            for lane in run.facts.lanes:
-                self.documents.append(broken(lane.document(), lane.folder or lane.root / "measure", error))
+            self.documents += [broken(lane.document(), lane.folder or lane.root / "measure", error) for lane in run.facts.lanes]
 
     # --- while load runs
 
@@ -236,6 +235,10 @@ class Conductor:
         self._say(f"{state.request.nodeid}: aggregating samples")
         session = self._spark.session()
         judged = [judge.finish(session, lane, script) for lane, script in zip(state.lanes, state.scripts, strict=True)]
+        if isinstance(run.error, BrokenRun):  # given up meanwhile, by a test's timeout for one: what was just written is not its result
+            for lane in state.lanes:
+                judge.broken(lane.document(), lane.folder or lane.root, run.error)
+            raise run.error
         self.documents += [document for _, document in judged]
         self._export([document for _, document in judged])
         if len(judged) == 1:

@@ -84,7 +84,9 @@ def outcomes(project: Project) -> Project:
     project.profile("missed", duration="500ms", slo="{endToEndLatency: {p50: 1us}, throughput: 200000}")
     project.profile("rare", duration="500ms", slo="{endToEndLatency: {p99.9: 10s}}")
     project.profile("bare", duration="500ms", slo="{}")
-    project.profile("long", duration="5min", slo="{throughput: 1%}")
+    project.profile("long", slo="{throughput: 1%}", more="drainTimeout: 5min")  # and what it waits for is lost
+    long = (project.path / "profiles/long.yaml").read_text(encoding="utf-8")
+    project.write("profiles/long.yaml", long.replace("{name: loopback}", "{name: loopback, loseEvery: 2}"))
     project.write("test_it.py", TESTS)
     return project
 

@@ -46,7 +46,7 @@ def test_every_problem_is_a_usage_error_at_once(project: Project, workers: str) 
     assert run.ret == pytest.ExitCode.USAGE_ERROR
     for text in ("profiles/wrong.yaml:2:", "profiles/wrong.yaml:4:", "profiles/wrong.yaml:5:1: ", "testDuration", "no profile 'nowhere'",
                  "test_without_mark asks for the fixture `load` and has no mark", "test_without_fixture is marked load and does not ask",
-                 "does not take scale"):  # fmt: skip
+                 "@pytest.mark.load(scale=3): unknown key 'scale'"):  # fmt: skip
         assert text in run.out
     assert "Traceback" not in run.out
     assert not project.runs()
