@@ -143,7 +143,7 @@ class WorkerEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """A backlog built while consumers stood still, then read while producers went on.
+    """A backlog built while consumers stood still, then read while producers went on, as the workers' reports showed it twice a second.
 
     :param size_messages: deliveries that were waiting when consumers resumed, summed over subscriptions. :param size_bytes: the same in
         payload bytes. :param build: ns from the pause until the size was reached.

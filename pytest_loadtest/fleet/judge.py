@@ -86,11 +86,11 @@ def _stage_verdict(name: str, measured: Measurements, run: dict[str, Any], facto
 
 def _backlog(watch: BacklogWatch, windows: dict[str, Measurements]) -> Backlog | None:
     """What was seen of a backlog; the publish latency is that of the messages due while it was drained."""
-    if watch.built is None or watch.over is None:
+    if watch.reached is None or watch.resumed is None or watch.emptied is None:
         return None
-    drain, during = watch.over - watch.built, windows.get("drain")
+    drain, during = watch.emptied - watch.resumed, windows.get("drain")
     return Backlog(
-        size_messages=watch.messages, size_bytes=round(watch.messages * watch.mean_size), build=watch.built, drain=drain,
+        size_messages=watch.messages, size_bytes=round(watch.messages * watch.mean_size), build=watch.reached, drain=drain,
         drained=watch.drained, drain_rate=watch.received / (drain / 1e9), publish_during_drain=None if during is None else during.publish,
     )  # fmt: skip
 

@@ -114,18 +114,29 @@ class Lane:
 
     def _check(self, ends: Mapping[int, int]) -> None:
         """Where messages are paced, the plan's own arithmetic must come to the same ends."""
-        phase = self.phase
-        if phase is None or phase.mean_size is not None:
+        if self.phase is None or self.phase.mean_size is not None:
             return
-        pacer = phase.pacer
+        for stream, planned in enumerate(self._planned(self.duration)):
+            if ends[stream] != planned:
+                raise NoData(f"stream {stream} of {self.target} ended at sequence {ends[stream]}, the plan says {planned}")
+
+    def _planned(self, at: int) -> list[int]:
+        """By stream, the first sequence that is due ``at`` ns after the phase's start or later; the changes that were told are in it."""
+        assert self.phase is not None
+        pacer = self.phase.pacer
         for change in self.changes:
             if change.rate is not None:
                 pacer = pacer.changed(change.at, change.rate)
-        total = pacer.total(self.duration)
-        for stream, first in enumerate(phase.first):
-            planned = first + pacer.share(total, stream)
-            if ends[stream] != planned:
-                raise NoData(f"stream {stream} of {self.target} ended at sequence {ends[stream]}, the plan says {planned}")
+        total = pacer.total(at)
+        return [first + pacer.share(total, stream) for stream, first in enumerate(self.phase.first)]
+
+    def _boundary(self, at: int) -> list[int]:
+        """The same, also where bytes are paced: there only the workers know, and of the instants that they marked."""
+        assert self.phase is not None
+        if self.phase.mean_size is None:
+            return self._planned(at)
+        marks = (self._marks[stream] for stream in range(len(self.phase.first)))
+        return [next(seq for when, seq in sorted(mine.items()) if when >= at) for mine in marks]
 
     @property
     def duration(self) -> int:
@@ -180,11 +191,10 @@ class Lane:
         return (sum(end) - sum(first)) / (duration / 1e9) if duration else self.plan.rate
 
     def _stages(self, first: Sequence[int], end: Sequence[int]) -> list[dict[str, Any]]:
-        """Where each stage begins and ends, by stream, as the workers marked it."""
+        """Where each stage begins and ends, by stream."""
         if not self.spans:
             return []
-        streams = range(len(first))
-        edges = [list(first), *([self._marks[stream][span.start] for stream in streams] for span in self.spans[1:]), list(end)]
+        edges = [list(first), *(self._boundary(span.start) for span in self.spans[1:]), list(end)]
         return [
             {
                 "name": span.name, "start": self.start + span.start, "duration": span.duration,

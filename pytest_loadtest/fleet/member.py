@@ -100,7 +100,7 @@ class Lane:
             told, self._told = self._told, (counts.foreign, counts.corrupt, counts.stragglers)
             foreign, corrupt, stragglers = (now - before for now, before in zip(self._told, told, strict=True))
             recorder.close({
-                "arrivals": {"seconds": dict(self.engine.inbox.arrivals.messages), "size": self.engine.inbox.arrivals.size},
+                "arrivals": dict(self.engine.inbox.arrivals.seconds),
                 "nonce": self.order.nonce, "foreign": foreign, "corrupt": corrupt, "stragglers": stragglers,
                 "evidence": {
                     "cpu": evidence.cpu, "stalled": evidence.stalled, "longest_stall": evidence.longest_stall, "gc": evidence.gc,

@@ -28,49 +28,57 @@ class Watch(Protocol):
 
 
 class BacklogWatch:
-    """Lets consumers go on when the backlog is built, ends the phase when load has gone on long enough after it was drained."""
+    """Lets consumers go on when the backlog is built, ends the phase when load has gone on long enough after it was drained.
+
+    What it does about either has its instant later than what it saw, so both are kept; all times are ns after the phase's start.
+    """
 
     def __init__(self, plan: BacklogPlan, mean_size: float) -> None:
         self._plan, self.mean_size = plan, mean_size
-        self.built: int | None = None
-        self.over: int | None = None
+        self.reached: int | None = None
+        """When the size asked for was seen."""
+        self.resumed: int | None = None
+        self.emptied: int | None = None
+        """When what may be left was seen, or the drain was given up."""
         self.drained = False
         self.messages = self.received = self._before = 0
+        self._over = 0
         self._end: int | None = None
 
     def look(self, progress: Sequence[Progress], elapsed: int) -> Change | None:
         received = sum(p.received for p in progress)
         waiting = sum(p.acked for p in progress) * self._plan.subscriptions - received
-        if self.built is None or elapsed < self.built:  # it goes on growing until all consumers go on at once
+        if self.resumed is None or elapsed < self.resumed:  # it goes on growing until all consumers go on at once
             self.messages, self._before = waiting, received
             return self._build(waiting, elapsed)
-        if self.over is None:
+        if self.emptied is None:
             self.received = received - self._before
             return self._drain(waiting, elapsed)
-        if self._end is None and elapsed >= self.over:
-            self._end = max(self.over + self._plan.after, elapsed + CHANGE_IN)
+        if self._end is None and elapsed >= self._over:
+            self._end = max(self._over + self._plan.after, elapsed + CHANGE_IN)
             return Change(at=self._end, end=True)
         return None
 
     def _build(self, waiting: int, elapsed: int) -> Change | None:
-        if self.built is not None or waiting < self._plan.messages:
+        if self.resumed is not None or waiting < self._plan.messages:
             return None
-        self.built = elapsed + CHANGE_IN
-        return Change(at=self.built, paused=False)
+        self.reached, self.resumed = elapsed, elapsed + CHANGE_IN
+        return Change(at=self.resumed, paused=False)
 
     def _drain(self, waiting: int, elapsed: int) -> Change | None:
-        assert self.built is not None
+        assert self.resumed is not None
         self.drained = waiting <= self._plan.drained
-        if not self.drained and elapsed - self.built < self._plan.drain_timeout:
+        took = elapsed - self.resumed
+        if not took or (not self.drained and took < self._plan.drain_timeout):
             return None
-        self.over = elapsed + CHANGE_IN
-        return Change(at=self.over)
+        self.emptied, self._over = elapsed, elapsed + CHANGE_IN
+        return Change(at=self._over)
 
     @property
     def spans(self) -> tuple[StageSpan, ...]:
-        if self.built is None or self.over is None or self._end is None:
+        if self.resumed is None or self.emptied is None or self._end is None:
             return ()
-        edges = {"build": (0, self.built), "drain": (self.built, self.over), "after": (self.over, self._end)}
+        edges = {"build": (0, self.resumed), "drain": (self.resumed, self.emptied), "after": (self.emptied, self._end)}
         return tuple(StageSpan(name=name, start=start, duration=end - start, rate=0.0, slo={}) for name, (start, end) in edges.items())
 
 

@@ -32,8 +32,9 @@ def test_a_backlog_is_built_drained_and_followed() -> None:
     assert end.end
     assert end.at == mark.at + 3 * SECOND
     assert [(span.name, span.start, span.duration) for span in watch.spans] == [
-        ("build", 0, resume.at), ("drain", resume.at, mark.at - resume.at), ("after", mark.at, 3 * SECOND),
+        ("build", 0, resume.at), ("drain", resume.at, 5 * SECOND - resume.at), ("after", 5 * SECOND, mark.at - 2 * SECOND),
     ]  # fmt: skip
+    assert (watch.reached, watch.resumed, watch.emptied) == (2 * SECOND, 4 * SECOND, 5 * SECOND)  # seen, not the instants agreed later
     assert (watch.messages, watch.received) == (8000, 11_500)
 
 
