@@ -85,18 +85,20 @@ class Rows(NamedTuple):
 
 
 class Arrivals:
-    """What a run without producers of its own gets: other people's messages, counted by the second."""
+    """What a run without producers of its own gets in a phase: other people's messages, counted by the second.
 
-    def __init__(self) -> None:
-        self.messages: Counter[int] = Counter()
-        self.size = 0
+    :param start: of the phase, ns. :param duration: ns; what comes later, even in the same second, is not counted.
+    """
 
-    def add(self, received: Received, start: int) -> None:
-        """Those that came after ``start``."""
-        later = received.time >= start
-        seconds, counts = np.unique((received.time[later] - start) // SECOND, return_counts=True)
-        self.messages.update(dict(zip(seconds.tolist(), counts.tolist(), strict=True)))
-        self.size += int(received.size[later].sum())
+    def __init__(self, start: int, duration: int) -> None:
+        self.seconds: Counter[int] = Counter()
+        self.start, self.duration = start, duration
+
+    def add(self, received: Received) -> None:
+        """Those of them that came within the phase."""
+        passed = received.time - self.start
+        seconds, counts = np.unique(passed[(passed >= 0) & (passed < self.duration)] // SECOND, return_counts=True)
+        self.seconds.update(dict(zip(seconds.tolist(), counts.tolist(), strict=True)))
 
 
 class Inbox:
@@ -111,7 +113,6 @@ class Inbox:
         self._consumers: list[Consumer] = []
         self._orders: list[Order] = []
         self._nonce, self._ordered, self._bounds = nonce, ordered, bounds
-        self.arrivals = Arrivals()
 
     def add(self, spec: ConsumerSpec, consumer: Consumer) -> None:
         """One more consumer."""
@@ -124,7 +125,7 @@ class Inbox:
         self._first = np.array(phase.first, np.int64)
         self.repace(phase.pacer, start)
         self.counts.received, self.counts.over = 0, [0] * len(self._bounds)
-        self.arrivals = Arrivals()
+        self.arrivals = Arrivals(start, phase.duration)
         for order in self._orders:
             order.repeats = 0
 
@@ -170,7 +171,7 @@ class Inbox:
 
     def _others(self, received: Received) -> Rows:
         """Nobody of this run sends: count, and record nothing."""
-        self.arrivals.add(received, self._start)
+        self.arrivals.add(received)
         self.counts.received += len(received.size)
         return Rows({}, {}, 0)
 

@@ -162,6 +162,7 @@ class Engine:
             table = self._pool.table(change.distribution)
         if change.end:
             self._end = self._start + change.at
+            self.inbox.arrivals.duration = change.at
         for stream in self._streams:
             stream.change(change, pacer, table)
 

@@ -24,15 +24,12 @@ def measure(run_dir: Path) -> Measurements:
     """
     folder = read.load(run_dir)
     run, seconds = folder.run, -(-folder.run.duration // SECOND)
-    received, size = np.zeros(seconds, np.int64), 0
+    received = np.zeros(seconds, np.int64)
     for path in sorted(run_dir.glob(f"*{MANIFEST_SUFFIX}")):
         try:
-            arrivals = json.loads(path.read_text(encoding="utf-8"))["arrivals"]
-            for second, count in arrivals["seconds"].items():
-                if int(second) < seconds:
-                    received[int(second)] += count
-            size += arrivals["size"]
-        except (KeyError, TypeError, ValueError) as error:
+            for second, count in json.loads(path.read_text(encoding="utf-8"))["arrivals"].items():
+                received[int(second)] += count
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
             raise NoData(f"{path} does not say what arrived: {error}") from error
     none, unknown, total = np.zeros(seconds, np.int64), np.full(seconds, np.nan), int(received.sum())
     counts = dict.fromkeys(("offered", "sent", "sent_in_time", "acked", "failed", "dropped", "unknown", "lost", "duplicates", "corrupt"), 0)

@@ -43,6 +43,7 @@ def test_an_end_cuts_the_phase_short(tmp_path: Path) -> None:
     run = drive(tmp_path, rate=1000, seconds=60, told=[(START, Change(at=1500 * MILLISECOND, end=True))], start=0)
     assert len(run.sent["seq"]) == len(run.received["seq"]) == 1500
     assert run.progress[-1].offered == 1500
+    assert run.engine.inbox.arrivals.duration == 1500 * MILLISECOND
 
 
 def test_a_change_that_is_heard_of_too_late_breaks_the_run(tmp_path: Path) -> None:

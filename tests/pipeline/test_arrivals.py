@@ -1,0 +1,39 @@
+"""A consumer-only run: rates are what its workers counted, and the rest is unknown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from runs import empty, make_run, write_run
+
+from pytest_loadtest.errors import NoData
+from pytest_loadtest.pipeline import arrivals
+
+
+def make_folder(tmp_path: Path, *counts: Any) -> Path:
+    """A run of two seconds in which each worker counted what is given."""
+    folder = write_run(tmp_path / "run", make_run(streams=0), empty("sent"), empty("received"), workers=len(counts))
+    for i, counted in enumerate(counts):
+        manifest = folder / f"gw{i}.manifest.json"
+        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | ({} if counted is None else {"arrivals": counted})))
+    return folder
+
+
+def test_the_workers_counts_add_up(tmp_path: Path) -> None:
+    """By the second; nothing that was not measured has a number."""
+    measured = arrivals.measure(make_folder(tmp_path, {"0": 300, "1": 20}, {"1": 5}))
+    assert measured.series.received.tolist() == [300, 25]
+    assert measured.counts.received == measured.counts.received_in_time == 325
+    assert measured.end_to_end is None and measured.publish is None and measured.counts.out_of_order is None
+    assert np.isnan(measured.series.end_to_end_p50).all()
+
+
+@pytest.mark.parametrize("counted", [None, [1, 2], {"two": 3}, {"2": 3}, {"0": "many"}], ids=["missing", "list", "name", "beyond", "text"])
+def test_a_worker_that_does_not_say(tmp_path: Path, counted: Any) -> None:
+    """Its file is named; a count is never guessed."""
+    with pytest.raises(NoData, match=r"gw1\.manifest\.json does not say what arrived"):
+        arrivals.measure(make_folder(tmp_path, {"0": 1}, counted))
