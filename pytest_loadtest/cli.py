@@ -192,13 +192,13 @@ def runs_in(folder: Path) -> list[Path]:
 
 
 def _judge(session: SparkSession, folder: Path) -> int:
-    from pytest_loadtest.fleet.judge import judge, read_run
+    from pytest_loadtest.fleet.judge import aggregate, judge, read_results, read_run
     from pytest_loadtest.report.terminal import lines
 
     try:
         if not read_run(folder).get("ended"):
             raise NoData("the load of this run did not come to its end; results.json, where there is one, says why")
-        _, document = judge(session, folder)
+        _, document = judge(aggregate(session, folder), before=read_results(folder))
     except BrokenRun as error:
         outcome = "generator-limited" if isinstance(error, GeneratorLimited) else "no data"
         _say(f"{folder}: {outcome.upper()}\n  {error}")

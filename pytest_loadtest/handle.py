@@ -102,7 +102,7 @@ class LiveLoad:
         value = parse_rate(rate) if isinstance(rate, str) else rate
         if not 0 <= value < 9e9:
             raise UsageError(f"load.set_rate({rate!r}): a rate is 0 or more, and below 9e9 per second")
-        self._command("rate", value)
+        self._command("set_rate", "rate", value)
 
     def set_distribution(self, weights: Mapping[str, int]) -> None:
         """New weights for the size buckets of the profile, by their keys; one that is not named gets none.
@@ -110,22 +110,22 @@ class LiveLoad:
         :raises UsageError: an unknown bucket, or no weight.
         """
         __tracebackhide__ = True
-        self._command("distribution", dict(weights))
+        self._command("set_distribution", "distribution", dict(weights))
 
     def pause_consumers(self) -> None:
         """No consumer takes messages until :meth:`resume_consumers`."""
         __tracebackhide__ = True
-        self._command("paused", True)
+        self._command("pause_consumers", "paused", True)
 
     def resume_consumers(self) -> None:
         """They go on."""
         __tracebackhide__ = True
-        self._command("paused", False)
+        self._command("resume_consumers", "paused", False)
 
     def stop(self) -> Load:
         """End the measured phase early, drain, and return the result."""
         __tracebackhide__ = True
-        self._command("end", None)
+        self._command("stop", "end", None)
         return self.finish()
 
     def finish(self) -> Load:
@@ -180,8 +180,8 @@ class LiveLoad:
         if self._thread is not None and not self._thread.is_alive():
             raise self._error or UsageError("the load is over: make testDuration longer, or do less in the test's body")
 
-    def _command(self, kind: str, argument: Any) -> None:
-        link = self._running(f"set {kind}")
+    def _command(self, method: str, kind: str, argument: Any) -> None:
+        link = self._running(method)
         link.command(kind, argument)
         while True:
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import Counter
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import numpy as np
 
 from pytest_loadtest import draws, envelope
 from pytest_loadtest.envelope import COMPACT_HEAD, HEAD
+from pytest_loadtest.errors import UsageError
 from pytest_loadtest.quantities import parse_size
 from pytest_loadtest.sizing import Limits, check_number
 
@@ -122,17 +124,25 @@ class PayloadPool:
     def table(self, distribution: int | Mapping[str, int]) -> draws.WeightedChoice:
         """What draws by a distribution: one of the pool's own by number, or its payloads by other weights of their size buckets.
 
-        :raises ValueError: a bucket that the pool does not have, or no weight at all.
+        :raises UsageError: a bucket that the pool does not have, or no weight at all.
         """
         if isinstance(distribution, int):
             return self.choices[distribution]
-        if unknown := set(distribution) - set(self.bucket_names):
-            raise ValueError(f"no size bucket {', '.join(sorted(unknown))}: the payloads were made for {', '.join(self.bucket_names)}")
-        if min(distribution.values(), default=0) < 0 or sum(distribution.values()) <= 0:
-            raise ValueError(f"weights {dict(distribution)}: none may be below 0, and one must be above")
+        check_weights(distribution, self.bucket_names)
         weights = np.array([distribution.get(name, 0) for name in self.bucket_names], np.float64)[self.buckets]
         shares = np.bincount(self.buckets, minlength=len(self.bucket_names))[self.buckets]
         return draws.sparse_choice(weights / shares / (weights / shares).sum())
+
+
+def check_weights(weights: Mapping[str, float], names: Sequence[str]) -> None:
+    """Other weights for payloads that are made already.
+
+    :raises UsageError: a bucket that is not among ``names``, or no weight at all.
+    """
+    if unknown := [str(name) for name in weights if name not in names]:
+        raise UsageError(f"no size bucket {', '.join(unknown)}: the payloads were made for {', '.join(names)}")
+    if not all(isinstance(weight, (int, float)) and 0 <= weight < math.inf for weight in weights.values()) or not any(weights.values()):
+        raise UsageError(f"weights {dict(weights)}: none may be below 0, and one must be above")
 
 
 def build_pool(

@@ -16,8 +16,7 @@ from pytest_loadtest.quantities import SECOND
 if TYPE_CHECKING:
     from pytest_loadtest.payloads import PayloadPool
     from pytest_loadtest.profile import Profile
-
-Steps = tuple[tuple[int, float], ...]
+    from pytest_loadtest.profile.stages import Steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +148,6 @@ def _staged(profile: Profile, pool: PayloadPool, factor: float, cap: int | None)
     share = Fraction(min(cap or whole, whole), whole)
     steps: list[tuple[int, float]] = []
     spans, changes, own, start, weights = [], [], 0, 0, 0.0
-    mean = pool.mean_sizes[0]
     for stage in profile.stages:
         pieces = _shrunk(stage.steps(float(profile.producer_rate)), share, factor)
         length = sum(piece for piece, _ in pieces)
@@ -197,7 +195,7 @@ def warmup_and_measure(profile: Profile, made: Traffic, streams: int, warmup: in
         pacer = Pacer.through([(warmup, next((rate for _, rate in made.steps if rate), 0.0))], streams)
         phases.append(Phase(name="warm-up", duration=warmup, pacer=pacer, first=first, recorded=False, mean_size=size, consumers=consumers))
         first = phases[0].ends
-    pacer = Pacer.through(made.steps, max(streams, 1)) if streams else Pacer.through([(made.duration, 0.0)], 1)
+    pacer = Pacer.through(made.steps, streams) if streams else Pacer.through([(made.duration, 0.0)], 1)
     phases.append(
         Phase(
             name="measure", duration=made.duration, pacer=pacer, first=first, recorded=True, mean_size=size, changes=made.changes,

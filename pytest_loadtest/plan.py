@@ -144,7 +144,7 @@ def make_plan(
     factor, topology = 1.0, wanted
     whole = traffic(profile, pool, 1.0, None)
     if scale == "auto":
-        factor = _auto_factor(profile, whole, cost, machine, workers, broker_here)
+        factor = _auto_factor(wanted.subscriptions, whole, cost, machine, workers, broker_here)
         topology = _auto_topology(profile, wanted, machine)
     elif scale is not None:
         factor = float(scale)
@@ -208,8 +208,8 @@ def _assign(topology: Topology, workers: int) -> tuple[Assignment, ...]:
     )
 
 
-def _auto_factor(profile: Profile, whole: Traffic, cost: Cost, machine: Machine, workers: int, broker_here: bool) -> float:
-    copies, rate = profile.subscriptions_per_topic, whole.highest
+def _auto_factor(copies: int, whole: Traffic, cost: Cost, machine: Machine, workers: int, broker_here: bool) -> float:
+    rate = whole.highest
     if not rate:
         return 1.0
     cores = cost.cores(rate, copies, whole.mean_size, broker_here=broker_here)

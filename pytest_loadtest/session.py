@@ -187,18 +187,18 @@ def remember_workers(config: pytest.Config) -> None:
 
 def print_plans(session: pytest.Session) -> None:
     """The plan of every load test that was collected."""
-    from pytest_loadtest.fleet.conductor import Conductor
     from pytest_loadtest.fleet.options import Options
+    from pytest_loadtest.fleet.planning import plan_lines
 
     config = session.config
     reporter: Any = config.pluginmanager.getplugin("terminalreporter")
-    workers, conductor = config.stash.get(_WORKERS, 1), Conductor(Options.of(config), None)
+    workers, options = config.stash.get(_WORKERS, 1), Options.of(config)
     for item in session.items:
         if item.get_closest_marker("load"):
             reporter.write_line("")
             reporter.write_line(item.nodeid, bold=True)
             try:
-                lines = conductor.plan_lines(request_of(config, item, attempt=1), workers)
+                lines = plan_lines(request_of(config, item, attempt=1), workers, options)
             except LoadtestError as error:
                 lines = [str(error)]
             for line in lines:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.changes import CHANGE_IN, Change
-from pytest_loadtest.errors import BrokenRun, GeneratorLimited, UsageError
+from pytest_loadtest.errors import BrokenRun, UsageError
 from pytest_loadtest.fleet.folders import run_folder, session_folder
 from pytest_loadtest.fleet.orders import PhaseOrder
 
@@ -16,15 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_loadtest.fleet.coordinator import Coordinator, Run
+    from pytest_loadtest.fleet.judge import Aggregated
     from pytest_loadtest.fleet.lanes import Lane
     from pytest_loadtest.fleet.options import Options
-    from pytest_loadtest.fleet.orders import Done, Order, Outcome, Part, Request
+    from pytest_loadtest.fleet.orders import Done, Order, Outcome, Request
     from pytest_loadtest.fleet.scripts import Next, Script
     from pytest_loadtest.fleet.targets import Targets
     from pytest_loadtest.fleet.watches import Watch
     from pytest_loadtest.live import LiveLine
     from pytest_loadtest.pipeline.session import SparkHost
     from pytest_loadtest.plan import Plan
+    from pytest_loadtest.result import Load
 
 START_IN = 200_000_000  # ns from the decision to start until the first message is due: all workers must have heard of it
 
@@ -34,7 +36,6 @@ class RunState:
     """What the conductor knows of one run."""
 
     request: Request
-    name: str
     lanes: list[Lane]
     scripts: list[Script]
     watches: dict[str, Watch] = field(default_factory=dict)
@@ -73,14 +74,14 @@ class Conductor:
         return [None] * len(payloads)
 
     def _order(self, run: Run, request: Request) -> Sequence[Sequence[Order]]:
+        from pytest_loadtest.fleet import planning
         from pytest_loadtest.fleet.scripts import aligned
 
         self._say(f"{request.nodeid}: planning, having a target, warming Spark")
-        plans = [self._plan(request, part, len(run.members)) for part in request.parts]
-        name = secrets.token_hex(4)
-        lanes = [self._lane(run, request, part, plan, name) for part, plan in zip(request.parts, plans, strict=True)]
-        run.facts = RunState(request=request, name=name, lanes=lanes, scripts=[])
-        self._gate(request, plans)
+        plans = planning.plans(request, len(run.members), self._options)
+        lanes = self._lanes(run, request, plans)
+        run.facts = RunState(request=request, lanes=lanes, scripts=[])
+        planning.gate(request, plans, self._options)
         if self._spark is None:
             self._spark = self._make_spark()
         self._spark.warm()
@@ -89,53 +90,33 @@ class Conductor:
         run.facts.scripts = aligned([self._script(lane) for lane in lanes])
         return [[lane.order(worker, rank) for lane in lanes] for rank, worker in enumerate(run.members)]
 
-    def _lane(self, run: Run, request: Request, part: Part, plan: Plan, name: str) -> Lane:
+    def _lanes(self, run: Run, request: Request, plans: Sequence[Plan]) -> list[Lane]:
         from pytest_loadtest.fleet.lanes import Lane
 
-        workload = part.profile.name if len(request.parts) > 1 else ""
-        return Lane(
-            name=workload, part=part, plan=plan, root=run_folder(self._session, request.nodeid, request.attempt, part.profile.name).parent,
-            nonce=secrets.randbits(32), test=request.nodeid, source=request.source,
-            run=f"{name}-{len(workload) and request.parts.index(part)}" if workload else name, workers=tuple(run.members),
-        )  # fmt: skip
+        name, several = secrets.token_hex(4), len(plans) > 1
+        return [
+            Lane(
+                name=part.profile.name if several else "", part=part, plan=plan,
+                root=run_folder(self._session, request.nodeid, request.attempt, part.profile.name).parent, nonce=secrets.randbits(32),
+                test=request.nodeid, source=request.source, run=f"{name}-{i}" if several else name, workers=tuple(run.members),
+            )
+            for i, (part, plan) in enumerate(zip(request.parts, plans, strict=True))
+        ]  # fmt: skip
 
     def _script(self, lane: Lane) -> Script:
         from pytest_loadtest.fleet.scripts import PlannedScript, SearchScript
 
         if lane.plan.search is None:
             return PlannedScript(lane)
-        return SearchScript(lane, lambda: self._judge_folder(lane), self._say)
+        return SearchScript(lane, lambda: self._judge_step(lane), self._say)
 
-    def _judge_folder(self, lane: Lane) -> tuple[Outcome, dict[str, Any]]:
-        from pytest_loadtest.fleet.judge import judge
+    def _judge_step(self, lane: Lane) -> tuple[Aggregated, Load]:
+        from pytest_loadtest.fleet.judge import aggregate, judge
 
         assert self._spark is not None
         assert lane.folder is not None
-        return judge(self._spark.session(), lane.folder)
-
-    def _plan(self, request: Request, part: Part, workers: int) -> Plan:
-        from pytest_loadtest.fleet.machine import costs, machine
-        from pytest_loadtest.fleet.targets import here
-        from pytest_loadtest.plan import make_plan, profile_cost_key, profile_pool
-
-        profile = part.profile
-        return make_plan(
-            profile, profile_pool(profile, part.payload_file), workers=workers, cost=costs()[profile_cost_key(profile)], machine=machine(),
-            broker_here=here(request, profile, self._options), scale=self._options.scale, duration_cap=self._options.duration,
-        )  # fmt: skip
-
-    def _gate(self, request: Request, plans: Sequence[Plan]) -> None:
-        from pytest_loadtest.fleet.machine import machine
-        from pytest_loadtest.plan import beyond
-
-        reasons = beyond(plans, machine())
-        if reasons and not self._options.force:
-            text = "\n".join(f"  {reason}" for reason in reasons)
-            raise GeneratorLimited(
-                f"load run of profile {request.profile.name}: generator-limited before any load: this machine cannot carry the plan\n"
-                f"{text}\n"
-                "  use --load-scale auto (--load-plan shows the whole plan), more workers or machines, or --load-force to try it anyway"
-            )
+        samples = aggregate(self._spark.session(), lane.folder)
+        return samples, judge(samples)[0].load
 
     def _next(self, run: Run, said: Sequence[Any]) -> Sequence[PhaseOrder | None] | None:
         state: RunState = run.facts
@@ -179,10 +160,8 @@ class Conductor:
 
     def gave_up(self, run: Run, error: Exception) -> None:
         """A broken run has results too: what it was, and why it says nothing."""
-        from pytest_loadtest.fleet.judge import broken
-
         if isinstance(run.facts, RunState) and isinstance(error, BrokenRun):
-            self.documents += [broken(lane.document(), lane.folder or lane.root / "measure", error) for lane in run.facts.lanes]
+            self.documents += _write_broken(run.facts.lanes, error)
 
     # --- while load runs
 
@@ -207,6 +186,8 @@ class Conductor:
 
     def command(self, run: Run, kind: str, argument: Any) -> Any:
         """What the test's body wants: a change, at an instant that it is told (ns after the phase's start)."""
+        from pytest_loadtest.payloads import check_weights
+
         state: RunState = run.facts
         lane = state.lanes[0]
         if len(state.lanes) > 1:
@@ -215,6 +196,8 @@ class Conductor:
             raise UsageError("nothing is measured just now: begin the load first, and change it before its end")
         if lane.phase.stages and kind in ("rate", "distribution"):
             raise UsageError("the profile's stages say what changes when: leave them out to change things from the test's body")
+        if kind == "distribution":
+            check_weights(argument, lane.plan.bucket_names)
         at = max(time.monotonic_ns() - lane.start, 0) + CHANGE_IN
         if kind != "end" and at >= lane.duration:
             raise UsageError("the measured phase ends before the change could be agreed: make testDuration longer")
@@ -236,8 +219,7 @@ class Conductor:
         session = self._spark.session()
         judged = [judge.finish(session, lane, script) for lane, script in zip(state.lanes, state.scripts, strict=True)]
         if isinstance(run.error, BrokenRun):  # given up meanwhile, by a test's timeout for one: what was just written is not its result
-            for lane in state.lanes:
-                judge.broken(lane.document(), lane.folder or lane.root, run.error)
+            _write_broken(state.lanes, run.error)
             raise run.error
         self.documents += [document for _, document in judged]
         self._export([document for _, document in judged])
@@ -279,16 +261,8 @@ class Conductor:
         for close in closing:
             close()
 
-    def plan_lines(self, request: Request, workers: int) -> list[str]:
-        """The plan of one test as lines, workload by workload.
 
-        :raises UsageError: it cannot be planned.
-        """
-        from pytest_loadtest.drivers import planned_facts
-        from pytest_loadtest.fleet.machine import machine
-        from pytest_loadtest.plan import beyond
-        from pytest_loadtest.report.plan import lines
+def _write_broken(lanes: Sequence[Lane], error: BrokenRun) -> list[dict[str, Any]]:
+    from pytest_loadtest.fleet.judge import broken
 
-        plans = [self._plan(request, part, workers) for part in request.parts]
-        found = [line for plan in plans for line in lines(plan, planned_facts(plan.profile.driver), machine())]
-        return found + [f"{'BEYOND':<12} {reason}" for reason in beyond(plans, machine())]
+    return [broken(lane.document(), lane.folder or lane.root / "measure", error) for lane in lanes]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from pytest_loadtest.result import Load
 from pytest_loadtest.result import together as combine
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -36,26 +36,46 @@ if TYPE_CHECKING:
     from pytest_loadtest.search import Peak
 
 
-def judge(
-    spark: SparkSession, folder: Path, *, backlog: BacklogWatch | None = None, peak: Peak | None = None
-) -> tuple[Outcome, dict[str, Any]]:
-    """Aggregate the samples in ``folder``, judge them by the profile kept in its ``run.json``, write results beside them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregated:
+    """What the samples of a run folder come to. :param run: its ``run.json``. :param stages: by name; windows of a backlog too."""
 
-    :param backlog: what was seen while one was built and drained. :param peak: what the search of which this is the best step found.
-    :returns: what the test gets, and the results document.
+    folder: Path
+    run: dict[str, Any]
+    measurements: Measurements
+    stages: tuple[tuple[str, Measurements], ...]
+
+
+def aggregate(spark: SparkSession, folder: Path) -> Aggregated:
+    """Measure the samples in ``folder``.
+
     :raises NoData: samples are missing or do not agree with what the workers say they wrote.
     """
     run = read_run(folder)
-    profile = profiles.from_document(run["profile"])
-    factor = run["scale"] or 1.0
     if run["streams"]["count"]:
         measurements, stages = aggregate_with_stages(spark, folder)
     else:
         measurements, stages = arrivals.measure(folder), ()
+    return Aggregated(folder=folder, run=run, measurements=measurements, stages=stages)
+
+
+def judge(
+    samples: Aggregated, *, backlog: BacklogWatch | None = None, peak: Peak | None = None, before: Mapping[str, Any] | None = None
+) -> tuple[Outcome, dict[str, Any]]:
+    """Judge samples by the profile kept in their ``run.json``, write results beside them.
+
+    :param backlog: what was seen while one was built and drained. :param peak: what the search of which this is the best step found.
+    :param before: both as an earlier results document has them, where samples are judged again: they are not in the samples.
+    :returns: what the test gets, and the results document.
+    """
+    folder, run, measurements = samples.folder, samples.run, samples.measurements
+    profile = profiles.from_document(run["profile"])
+    factor = run["scale"] or 1.0
     verdict = slo.evaluate(slo.scale(profile.objectives, factor), measurements, profile.generator)
-    named = [(name, measured, _stage_verdict(name, measured, run, factor, profile)) for name, measured in stages]
+    named = [(name, measured, _stage_verdict(name, measured, run, factor, profile)) for name, measured in samples.stages]
     built = None if backlog is None else _backlog(backlog, {name: measured for name, measured, _ in named})
-    shown = [] if backlog is not None else named
+    seen = {key: value for key, value in (before or {}).items() if key in ("peak", "backlog") and value is not None}
+    shown = [] if backlog is not None or "backlog" in seen else named
     results = document.build(
         _facts(run, folder),
         verdict,
@@ -64,6 +84,7 @@ def judge(
         peak=peak,
         backlog=built,
     )
+    results |= seen
     (folder / "results.json").write_text(document.dumps(results), encoding="utf-8")
     hdr.write_log(folder / "latency.hlog", measurements, run["started"])
     parts = tuple(Load(profile_name=profile.name, measurements=m, verdict=v, scale=run["scale"], name=name) for name, m, v in shown)
@@ -101,12 +122,10 @@ def finish(spark: SparkSession, lane: Lane, script: Script) -> tuple[Outcome, di
     :raises NoData: there is none.
     """
     if isinstance(script, SearchScript):
-        best, folder = script.best or script.last, script.best_folder or lane.folder
-        if best is None or folder is None:
-            raise NoData("the search had no step that could be judged")
-        return judge(spark, folder, peak=script.peak())
+        peak = script.peak()
+        return judge(script.shows(peak), peak=peak)
     assert lane.folder is not None
-    return judge(spark, lane.folder, backlog=script.backlog if isinstance(script, PlannedScript) else None)
+    return judge(aggregate(spark, lane.folder), backlog=script.backlog if isinstance(script, PlannedScript) else None)
 
 
 def together(name: str, outcomes: Sequence[Outcome]) -> Outcome:
@@ -118,12 +137,24 @@ def together(name: str, outcomes: Sequence[Outcome]) -> Outcome:
 
 
 def broken(run: dict[str, Any], folder: Path, error: BrokenRun) -> dict[str, Any]:
-    """The results document of a run that was given up, written beside whatever samples there are."""
+    """The results document of a run that was given up, written beside whatever samples there are.
+
+    :param folder: of the phase that was measured last; made where there is none.
+    """
     outcome = slo.Outcome.GENERATOR_LIMITED if isinstance(error, GeneratorLimited) else slo.Outcome.NO_DATA
     verdict = slo.Verdict(outcome=outcome, findings=(), reasons=tuple(str(error).splitlines()))
     results = document.build(_facts(run, folder), verdict, None)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(document.dumps(results), encoding="utf-8")
+    return results
+
+
+def read_results(folder: Path) -> dict[str, Any]:
+    """What was written when the samples were judged before; empty when they never were."""
+    try:
+        results: dict[str, Any] = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
     return results
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet.watches import BacklogWatch, BrokenWatch
@@ -14,14 +14,14 @@ from pytest_loadtest.slo import Outcome as Says
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
+    from pytest_loadtest.fleet.judge import Aggregated
     from pytest_loadtest.fleet.lanes import Lane
-    from pytest_loadtest.fleet.orders import Outcome
     from pytest_loadtest.fleet.watches import Watch
+    from pytest_loadtest.result import Load
     from pytest_loadtest.search import Ask, Peak
 
-    Judged = tuple[Outcome, dict[str, Any]]
+    Judged = tuple[Aggregated, Load]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,6 @@ class PlannedScript:
 
     def __init__(self, lane: Lane) -> None:
         plan = lane.plan
-        self.lane = lane
         watch = None if plan.backlog is None else BacklogWatch(plan.backlog, plan.mean_size)
         self.backlog = watch
         self._rest: list[Next | None] = [
@@ -78,7 +77,7 @@ def aligned(scripts: list[Script]) -> list[Script]:
 class SearchScript:
     """Step after step until the peak is found.
 
-    :param judge: aggregates and judges the samples of the phase that has just ended; gives the verdict's outcome and a results document.
+    :param judge: aggregates and judges the samples of the phase that has just ended.
     """
 
     def __init__(self, lane: Lane, judge: Callable[[], Judged], say: Callable[[str], None]) -> None:
@@ -88,9 +87,8 @@ class SearchScript:
         self._ask: Ask | None = None
         self._rest: list[Next] = []
         self._watch: BrokenWatch | None = None
-        self.best: Judged | None = None
-        self.last: Judged | None = None
-        self.best_folder: Path | None = None
+        self._met: dict[float, Aggregated] = {}  # by rate, the last step at it that was met
+        self._last: Aggregated | None = None
 
     def next(self) -> Next | None:
         if self._rest:
@@ -116,8 +114,7 @@ class SearchScript:
         ]
 
     def _record(self, ask: Ask) -> None:
-        judged = self._judge()
-        load = judged[0].load
+        samples, load = self._judge()
         verdict = load.verdict
         if verdict.outcome is Says.NO_DATA:
             raise NoData(f"search step {ask.number} ({ask.rate:,.0f}/s): no data: {'; '.join(verdict.reasons)}")
@@ -128,14 +125,24 @@ class SearchScript:
         throughput = load.measurements.throughput if load.measurements.counts.received else None
         step = Step(ask=ask, outcome=verdict.outcome, broke=names, text=text, early=early is not None, throughput=throughput)
         self._search.record(step)
-        self.last = judged
-        if verdict.outcome is Says.MET and (self.best is None or load.measurements.rate >= self.best[0].load.measurements.rate):
-            self.best, self.best_folder = judged, self._lane.folder
+        self._last = samples
+        if verdict.outcome is Says.MET:
+            self._met[ask.rate] = samples
         self._say(_line(step))
 
     def peak(self) -> Peak:
         """The answer, once there are no more steps."""
         return self._search.peak()
+
+    def shows(self, peak: Peak) -> Aggregated:
+        """The step that stands for the answer: the last one met at the peak, or without a peak the last of all.
+
+        A met step above the peak was overturned later, so it does not.
+        """
+        found = self._last if peak.rate is None else self._met[peak.rate]
+        if found is None:
+            raise NoData("the search had no step that could be judged")
+        return found
 
 
 def _line(step: Step) -> str:

@@ -105,8 +105,17 @@ def _several(document: Document, readers: Readers) -> Found:
             profile, more = _single(entry(document, index), readers)
             workloads.append(profile)
             problems += more
+            problems += _searching(document, index, profile)
     made = [profile for profile in workloads if profile is not None]
     return whole and whole.model_copy(update={"workloads": tuple(made), "search": None}), problems
+
+
+def _searching(document: Document, index: int, profile: Profile | None) -> list[Problem]:
+    """A search ends nobody knows when; its steps would be measured partly with the neighbours, partly without."""
+    if profile is None or not profile.peak_search or len(document.value["workloads"]) == 1:
+        return []
+    message = f"workloads.{index} {profile.name!r} searches its peak (producerRate 0) beside workloads that end before it"
+    return [document.problem(("workloads", index), message, "write a producerRate, or search in a profile of its own")]
 
 
 def _entries(document: Document) -> list[Problem]:

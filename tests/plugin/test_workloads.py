@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 TESTS = """\
 import pytest
+import pytest_loadtest
 
 @pytest.mark.load("staged")
 def test_stages(load):
@@ -24,6 +25,8 @@ def test_stages(load):
 @pytest.mark.load("plain", live=True, testDuration="20s")
 def test_changes(load):
     load.begin()
+    with pytest.raises(pytest_loadtest.UsageError, match="no size bucket 1KB-2KB: the payloads were made for"):
+        load.set_distribution({"1KB-2KB": 1})
     load.pause_consumers()
     load.set_rate(1000)
     load.resume_consumers()

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare  # type: ignore[import-untyped]
 
 from pytest_loadtest.envelope import HEAD, encode_heads
-from pytest_loadtest.payloads import Bucket, Chooser, PayloadPool, body_ok, build_pool, messages, parse_range
+from pytest_loadtest.errors import UsageError
+from pytest_loadtest.payloads import Bucket, Chooser, PayloadPool, body_ok, build_pool, check_weights, messages, parse_range
 
 PRODUCTION = {
     "0-256": 234, "256-1024": 456, "1024-4096": 678, "4096-16384": 312,
@@ -364,9 +365,12 @@ def test_any_message_can_be_drawn_by_any_table(first: int, count: int, distribut
         ({"32-64": 0}, "one must be above"),
         ({}, "one must be above"),
         ({"32-64": -1}, "below 0"),
+        ({"32-64": "much"}, "one must be above"),
     ],
 )
 def test_no_table(weights: dict[str, int], reason: str) -> None:
-    """Payloads are made once: another size cannot be asked for later."""
-    with pytest.raises(ValueError, match=reason):
+    """Payloads are made once: another size cannot be asked for later. Whoever asks is told before any worker hears of it."""
+    with pytest.raises(UsageError, match=reason):
         made_pool({"32-64": 1, "64-128": 3}).table(weights)
+    with pytest.raises(UsageError, match=reason):
+        check_weights(weights, ("32-64", "64-128"))

@@ -94,6 +94,17 @@ workloads:
     ]
 
 
+def test_a_search_has_no_neighbours() -> None:
+    """When it ends nobody knows; the others would have stopped before. Alone in the list it may search."""
+    searched = "{name: b, producerRate: 0, slo: {endToEndLatency: {p99: 1s}}}"
+    told = (
+        "p.yaml:7:4: workloads.1 'b' searches its peak (producerRate 0) beside workloads that end before it"
+        " (write a producerRate, or search in a profile of its own)"
+    )
+    assert problems(LEAST + f"workloads:\n - {{name: a, producerRate: 100}}\n - {searched}\n") == [told]
+    assert profile.loads(LEAST + f"workloads: [{searched}]\n", "p.yaml").workloads[0].peak_search
+
+
 def test_overrides(tmp_path: Path) -> None:
     """Keys as YAML has them, with dots into sections; the rest stays."""
     path = written(tmp_path, LEAST + "driver: {name: mqtt, retain: true}\nslo: {endToEndLatency: {p99.9: 5s}}\n")

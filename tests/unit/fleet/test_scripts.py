@@ -1,0 +1,89 @@
+"""The phases of a run, one after another: a search shows the step that stands for its answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from made_measurements import made
+
+from pytest_loadtest import profile as profiles
+from pytest_loadtest.costs import SHIPPED
+from pytest_loadtest.errors import NoData
+from pytest_loadtest.fleet.judge import Aggregated
+from pytest_loadtest.fleet.lanes import Lane
+from pytest_loadtest.fleet.orders import Part
+from pytest_loadtest.fleet.scripts import SearchScript
+from pytest_loadtest.plan import Machine, make_plan, profile_cost_key, profile_pool
+from pytest_loadtest.result import Load
+from pytest_loadtest.slo import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from pytest_loadtest.search import Peak
+
+SEARCH = """\
+name: p
+producerRate: 0
+messageSize: 64
+driver: {name: loopback}
+slo: {endToEndLatency: {p99: 100ms}}
+search: {start: 2000, hold: 1s, confirm: 1s, warmup: 0s, precision: 5%, repeats: 2}
+"""
+
+
+class Target:
+    """Meets every step up to ``holds``; what it says of the first step at another rate may be told beforehand."""
+
+    def __init__(self, holds: float, first: dict[float, Outcome] | None = None) -> None:
+        profile = profiles.loads(SEARCH, "p.yaml")
+        plan = make_plan(
+            profile, profile_pool(profile), workers=1, cost=SHIPPED[profile_cost_key(profile)], machine=Machine(cores=2, memory=1 << 34),
+            broker_here=True,
+        )  # fmt: skip
+        lane = Lane(
+            name="", part=Part(profile=profile), plan=plan, root=Path("run"), nonce=1, test="t", source="p.yaml", run="r", workers=("main",)
+        )
+        self.script, self.said = SearchScript(lane, self._judge, lambda line: None), Counter[float]()
+        self._holds, self._first = holds, first or {}
+        self._rate = 0.0
+
+    def _judge(self) -> tuple[Aggregated, Load]:
+        self.said[self._rate] += 1
+        outcome = Outcome.MET if self._rate <= self._holds else Outcome.MISSED
+        if self.said[self._rate] == 1:
+            outcome = self._first.get(self._rate, outcome)
+        measurements, verdict = made(), Verdict(outcome=outcome, findings=(), reasons=("why",))
+        folder = Path(f"{self._rate:g}-{self.said[self._rate]}-{outcome.value}")
+        samples = Aggregated(folder=folder, run={}, measurements=measurements, stages=())
+        return samples, Load(profile_name="p", measurements=measurements, verdict=verdict)
+
+    def search(self) -> Peak:
+        """Every step to the end."""
+        while (following := self.script.next()) is not None:
+            self._rate = following.phase.pacer.highest
+        return self.script.peak()
+
+
+def test_the_step_that_stands_for_the_peak() -> None:
+    """A rate that was met by luck, and missed when it was confirmed, lies above the answer: its numbers are not shown."""
+    lucky = Target(3000, {4000.0: Outcome.MET})
+    peak = lucky.search()
+    assert lucky.said[4000.0] > 1
+    assert peak.rate is not None and 2800 < peak.rate <= 3000
+    assert lucky.script.shows(peak).folder.name == f"{peak.rate:g}-{lucky.said[peak.rate]}-met"
+
+
+def test_no_rate_holds() -> None:
+    """The last step shows why."""
+    target = Target(0)
+    peak = target.search()
+    assert peak.rate is None
+    assert target.script.shows(peak).folder.name.endswith("missed")
+
+
+def test_a_step_without_data_is_an_error() -> None:
+    """Nothing is known of the rate, so nothing of the peak."""
+    with pytest.raises(NoData, match="search step 1"):
+        Target(0, {2000.0: Outcome.NO_DATA}).search()
