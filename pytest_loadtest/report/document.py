@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_loadtest.measurements import Interval
 from pytest_loadtest.slo import Finding, Verdict, blocked_share, overall, unfit
 from pytest_loadtest.wording import bounds, show
 
@@ -168,7 +169,7 @@ def _measurements(measurements: Measurements) -> Document:
                 "endToEnd": _latency(part.end_to_end, whole=False),
                 "sendDelay": _latency(part.send_delay, whole=False),
             }
-            for part in m.intervals
+            for part in m.intervals or [Interval(publish=m.publish, end_to_end=m.end_to_end, send_delay=m.send_delay)]
         ],
         "topics": [_breakdown(topic) for topic in m.topics],
         "buckets": [_breakdown(bucket) for bucket in m.buckets],
@@ -199,7 +200,10 @@ def _counts(counts: Counts) -> Document:
 
 
 def _latency(histogram: Histogram | None, *, whole: bool = True) -> Document | None:
-    """Percentiles that rest on too few samples are null. :param whole: with the histogram itself."""
+    """Percentiles that rest on too few samples are null.
+
+    :param whole: with the histogram itself. A part draws a line over time and proves nothing: all its percentiles are given.
+    """
     if histogram is None or not histogram.n:
         return None
     found = {
@@ -209,7 +213,7 @@ def _latency(histogram: Histogram | None, *, whole: bool = True) -> Document | N
         "mean": histogram.mean,
         "total": histogram.total,
         "negative": histogram.negative,
-        "percentiles": {f"p{p:g}": None if unfit(histogram, p) else histogram.percentile(p) for p in PERCENTILES},
+        "percentiles": {f"p{p:g}": None if whole and unfit(histogram, p) else histogram.percentile(p) for p in PERCENTILES},
     }
     return found | ({"histogram": {"index": histogram.index.tolist(), "count": histogram.count.tolist()}} if whole else {})
 

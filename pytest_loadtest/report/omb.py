@@ -138,12 +138,9 @@ def _statistics(latency: Document | None, unit: float) -> dict[str, float | None
 
 
 def _lists(whole: dict[str, float | None], kind: str, unit: float, measured: Document) -> dict[str, list[float | None]]:
-    """Statistics of each sample. A single one is the whole run."""
-    samples = list(_samples(measured))
-    if len(samples) == 1:
-        return {statistic: [value] for statistic, value in whole.items()}
+    """Statistics of each sample, for a line over time: percentiles however few messages they rest on."""
     known = whole["Avg"] is not None
-    parts = [_statistics(part[kind] if known else None, unit) for part, _ in zip(measured["intervals"], samples, strict=False)]
+    parts = [_statistics(part[kind] if known else None, unit) for part, _ in zip(measured["intervals"], _samples(measured), strict=False)]
     return {statistic: [part[statistic] for part in parts] for statistic in whole}
 
 

@@ -108,10 +108,17 @@ def test_what_is_not_known_by_sample_is_null() -> None:
 
 
 def test_a_single_sample_is_the_whole_run() -> None:
-    """Then its percentiles are known."""
+    """Its percentiles are the run's."""
     found = result()
     assert found["publishLatency99pct"] == [found["aggregatedPublishLatency99pct"]]
     assert found["endToEndLatencyMax"] == [20.0]
+
+
+def test_a_line_over_time_has_no_gaps() -> None:
+    """Charts take the largest of a list: a sample of few messages has its percentiles, the whole run, which proves something, none."""
+    found = result(end_to_end=spread(1, 20, 50))
+    assert found["endToEndLatency99pct"] == [pytest.approx(20, rel=0.05)]
+    assert found["aggregatedEndToEndLatency99pct"] is None
 
 
 def test_latencies_have_the_units_of_omb() -> None:
