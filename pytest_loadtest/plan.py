@@ -72,6 +72,7 @@ class Plan:
     """A compiled profile.
 
     :param rate: msg/s offered, all streams together, on the average. :param scale: None when the profile runs as written.
+    :param clamped: payloads whose size was moved to the envelope's or the target's limit.
     :param phases: empty where a search makes them as it goes. :param search: how the peak is searched, None where a rate is given.
     """
 
@@ -85,6 +86,7 @@ class Plan:
     scale: Scale | None
     mean_size: float
     bucket_names: tuple[str, ...]
+    clamped: int
     needs: Needs
 
     @property
@@ -161,7 +163,7 @@ def make_plan(
     return Plan(
         profile=profile, topology=topology, rate=rate, phases=phases, search=search, backlog=backlog,
         assignments=_assign(topology, workers), scale=_scale(profile, wanted, topology, factor, whole, made, duration_cap),
-        mean_size=made.mean_size, bucket_names=pool.bucket_names,
+        mean_size=made.mean_size, bucket_names=pool.bucket_names, clamped=pool.clamped,
         needs=_needs(profile, topology, pool, max(rate, made.highest), made.mean_size, longest, workers, cost, broker_here),
     )  # fmt: skip
 

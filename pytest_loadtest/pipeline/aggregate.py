@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.pipeline import read
 from pytest_loadtest.pipeline import transforms as T
 from pytest_loadtest.pipeline.assemble import Answers, assemble, histogram
 from pytest_loadtest.pipeline.executor import unpack
-from pytest_loadtest.pipeline.tables import BUCKET, LATENCY, TABLES, Table, merge, take
+from pytest_loadtest.pipeline.tables import BUCKET, LATENCY, TABLES, Table, first_edges, merge
 from pytest_loadtest.stats import LOST_RANGES, Recorded
 
 if TYPE_CHECKING:
@@ -79,16 +77,20 @@ def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Run]) -> list[
     numbers = spark.range(0, len(tasks), 1, len(tasks))
     found = _tables(T.file_tables(numbers, tasks, parts), len(parts))
     begins = [_begin(part, of_part) for part, of_part in zip(parts, found, strict=True)]
-    words = T.deliveries(numbers, tasks, parts, begins).persist()
-    try:
-        totals = _by_part(T.delivery_totals(words), range(len(parts)))
-        lossy = [i for i, table in totals.items() if table["lost"].any()]
-        doubled = [i for i, table in totals.items() if (table["copies"] > table["received"]).any()]
-        buckets = _by_part(T.bucket_totals(words, len(folder.run.buckets)), {*lossy, *doubled})
-        edges = _by_part(T.lost_edges(words, folder.run.stream_topics, LOST_RANGES), lossy)
-    finally:
-        words.unpersist()
-    return [Answers(tables=found[i], deliveries=totals[i], buckets=buckets.get(i), edges=edges.get(i)) for i in range(len(parts))]
+    slots = _found(T.deliveries(numbers, tasks, parts, begins, LOST_RANGES))
+    return [_answers(found[i], {name: tables for (part, name), tables in slots.items() if part == i}) for i in range(len(parts))]
+
+
+def _answers(tables: Mapping[str, Table], slots: Mapping[str, list[Table]]) -> Answers:
+    """:param slots: of every slot what its words told, by name of the table."""
+    deliveries, buckets = (merge(name, slots.get(name, ())) for name in ("deliveries", "buckets"))
+    by_bucket = {f"{what}_{i}": buckets[what][i : i + 1] for what in ("received", "lost") for i in range(len(buckets["bucket"]))}
+    return Answers(
+        tables=tables,
+        deliveries=deliveries,
+        buckets=by_bucket if (deliveries["copies"] > deliveries["received"]).any() or deliveries["lost"].any() else None,
+        edges=first_edges(slots["edges"], LOST_RANGES) if deliveries["lost"].any() else None,
+    )
 
 
 def _begin(part: Run, found: Mapping[str, Table]) -> int:
@@ -99,18 +101,16 @@ def _begin(part: Run, found: Mapping[str, Table]) -> int:
 
 def _tables(frame: DataFrame, parts: int) -> list[Mapping[str, Table]]:
     """Every table of every part, those that nothing is in, too."""
-    rows = frame.toArrow().to_pylist()
-    found = {(row["part"], row["name"]): unpack(row["content"]) for row in rows}
-    return [{name: found.get((part, name)) or merge(name, ()) for name in TABLES} for part in range(parts)]
+    found = _found(frame)
+    return [{name: found[part, name][0] if (part, name) in found else merge(name, ()) for name in TABLES} for part in range(parts)]
 
 
-def _by_part(frame: DataFrame, parts: Collection[int]) -> dict[int, Table]:
-    """The rows of these parts; nothing is computed for none."""
-    if not parts:
-        return {}
-    table = frame.where(F.col("part").isin(*parts)).toArrow()
-    columns = {name: table[name].cast(pa.int64()).to_numpy() for name in table.column_names}
-    return {part: take(columns, columns["part"] == part) for part in parts}
+def _found(frame: DataFrame) -> dict[tuple[int, str], list[Table]]:
+    """The tables of a frame by part and name."""
+    found: dict[tuple[int, str], list[Table]] = {}
+    for row in frame.toArrow().to_pylist():
+        found.setdefault((row["part"], row["name"]), []).append(unpack(row["content"]))
+    return found
 
 
 def _cause(error: Exception) -> str:

@@ -24,7 +24,7 @@ from pytest_loadtest.pipeline.kernel import (
     received_tables,
     sent_tables,
 )
-from pytest_loadtest.pipeline.tables import merge
+from pytest_loadtest.pipeline.tables import bucket_totals, delivery_totals, lost_edges, merge
 
 if TYPE_CHECKING:
     from pytest_loadtest.pipeline.kernel import Rows
@@ -35,9 +35,7 @@ BLOCK = 1 << 18  # rows at once
 CELLS = 1 << 20  # rows of tables that are kept before they are merged
 
 TABLE_SCHEMA = "part int, name string, content binary"
-WORD_KEYS = ("subscription", "stream", "word")
-WORD_SUMS = ("offered_rows", "copies")
-WORD_MASKS = ("offered", "acked", "got", "punctual", "in_time")
+WORDS_SCHEMA = "part int, slot bigint, content binary"
 
 
 class TablesOfFiles:
@@ -90,7 +88,7 @@ class Gathered:
 
 
 class WordsOfFiles:
-    """The words of a task's files; words of one key may come several times.
+    """The words of a task's files by part and slot; those of a slot may come several times.
 
     :param tasks: and :param parts: as for :class:`TablesOfFiles`.
     :param begins: when a copy is in time, from each part's begin on for its duration.
@@ -98,24 +96,54 @@ class WordsOfFiles:
 
     def __init__(self, tasks: Sequence[Sequence[str]], parts: Sequence[Run], begins: Sequence[int]) -> None:
         self._tasks, self._parts, self._begins = tasks, tuple(parts), tuple(begins)
-        self.columns = ("part", *WORD_KEYS, *WORD_SUMS, *WORD_MASKS, *planes(parts))
-        self.schema = ", ".join(f"{name} bigint" for name in self.columns)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """:param batches: numbers of tasks."""
-        words = [Words(part) for part in self._parts]
+        words, size = [Words(part) for part in self._parts], 0
+        found: list[list[Table]] = [[] for _ in words]
         for kind, rows in _blocks(self._tasks, batches, {"sent": SENT_WORD_COLUMNS, "received": RECEIVED_WORD_COLUMNS}):
-            for number, (part, begin) in enumerate(zip(words, self._begins, strict=True)):
-                table = part.sent(rows) if kind == "sent" else part.copies(rows, begin, begin + part.run.duration)
-                n = len(table["word"])
-                nothing, own = pa.array([0] * n, pa.int64()), pa.array([number] * n, pa.int64())
-                columns = {name: pa.array(column) for name, column in table.items()} | {"part": own}
-                yield pa.record_batch([columns.get(name, nothing) for name in self.columns], names=list(self.columns))
+            for part, begin, tables in zip(words, self._begins, found, strict=True):
+                tables.append(part.sent(rows) if kind == "sent" else part.copies(rows, begin, begin + part.run.duration))
+                size += len(tables[-1]["word"])
+            if size > CELLS:
+                yield _slots(words, found)
+                found, size = [[] for _ in words], 0
+        yield _slots(words, found)
 
 
-def planes(parts: Sequence[Run]) -> list[str]:
-    """The columns that hold the bits of a message's size bucket."""
-    return [f"plane_{i}" for i in range(max(Words(part).planes for part in parts))]
+def _slots(words: Sequence[Words], found: Sequence[Sequence[Table]]) -> pa.RecordBatch:
+    """:param found: the tables of each part."""
+    merged = [part.merge(tables) if tables else None for part, tables in zip(words, found, strict=True)]
+    rows = [
+        (number, slot, pack(content))
+        for number, table in enumerate(merged)
+        if table is not None
+        for slot, content in words[number].slots(table)
+    ]
+    return _record_batch(rows, WORDS_SCHEMA)
+
+
+class DeliveriesOfWords:
+    """What the words of one slot of a part tell: tables ``deliveries``, ``buckets`` and ``edges``.
+
+    :param parts: as for :class:`TablesOfFiles`. :param ranges: how many ranges of lost messages are wanted.
+    """
+
+    def __init__(self, parts: Sequence[Run], ranges: int) -> None:
+        self._parts, self._ranges = tuple(parts), ranges
+
+    def __call__(self, rows: pa.Table) -> pa.Table:
+        """:param rows: all words of the slot."""
+        number = rows["part"][0].as_py()
+        run = self._parts[number]
+        words = Words(run)
+        named = words.named(words.merge([unpack(content.as_buffer()) for content in rows["content"]]))
+        tables = {
+            "deliveries": delivery_totals(named),
+            "buckets": bucket_totals(named, len(run.buckets)),
+            "edges": lost_edges(named, run.stream_topics, self._ranges),
+        }
+        return pa.Table.from_batches([_batch({(number, name): table for name, table in tables.items()})])
 
 
 def _blocks(
@@ -148,7 +176,13 @@ def unpack(content: bytes) -> Table:
     return {name: table[name].to_numpy() for name in table.column_names}
 
 
-def _batch(found: dict[tuple[int, str], Table]) -> pa.RecordBatch:
-    rows: list[Any] = [(part, name, pack(table)) for (part, name), table in found.items()]
-    types = (pa.int32(), pa.string(), pa.binary())
-    return pa.record_batch([pa.array([row[i] for row in rows], kind) for i, kind in enumerate(types)], names=["part", "name", "content"])
+def _batch(found: Mapping[tuple[int, str], Table]) -> pa.RecordBatch:
+    return _record_batch([(*key, pack(table)) for key, table in found.items()], TABLE_SCHEMA)
+
+
+def _record_batch(rows: Sequence[tuple[Any, ...]], schema: str) -> pa.RecordBatch:
+    """:param schema: as Spark has it."""
+    types = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string(), "binary": pa.binary()}
+    columns = [column.split() for column in schema.split(", ")]
+    arrays = [pa.array([row[i] for row in rows], types[kind]) for i, (_, kind) in enumerate(columns)]
+    return pa.record_batch(arrays, names=[name for name, _ in columns])

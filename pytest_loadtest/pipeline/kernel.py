@@ -5,7 +5,7 @@ Each row is read a few times while it is in the cache, and costs some hundred na
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,6 +47,9 @@ RECEIVED_COLUMNS = ("subscription", "stream", "topic", "bucket", "flags", "seq",
 SENT_WORD_COLUMNS = ("stream", "bucket", "status", "seq")
 RECEIVED_WORD_COLUMNS = ("subscription", "stream", "topic", "flags", "seq", "received")
 WORD_BITS = 6
+WORD_SUMS = ("offered_rows", "copies")
+WORD_MASKS = ("offered", "acked", "got", "punctual", "in_time")
+SLOT_BITS = 17  # so many words are merged at once: 8 million messages, some 13 MB
 MANY = np.iinfo(np.int64).max
 
 
@@ -169,7 +172,7 @@ class Words:
     """Words of 64 sequences, each of one stream and subscription: a message costs a bit.
 
     Every message of the run has a number, its own over all streams and subscriptions, of which 64 in a row make a word; ``_base`` is the
-    number of the first word of each stream.
+    number of the first word of each stream. Words in a row make a slot.
     """
 
     def __init__(self, run: Run) -> None:
@@ -197,7 +200,7 @@ class Words:
         times = max(self.run.subscriptions, 1)
         every = {name: np.tile(column, times) for name, column in once.items()}
         every["word"] += np.repeat(np.arange(times) * self._words, len(once["word"]))
-        return self._named(every)
+        return every
 
     def copies(self, rows: Rows, begin: int, end: int) -> Table:
         """What each subscription got: rows, all sequences, those not late, those from ``begin`` until ``end``.
@@ -209,13 +212,31 @@ class Words:
         punctual = rows["flags"] & int(Flag.LATE) == 0
         in_time = (rows["received"] >= begin) & (rows["received"] < end)
         number = self._number(rows) + rows["subscription"] * (self._words << WORD_BITS)
-        return self._named(words(number, {"punctual": punctual, "in_time": in_time}, ("copies", "got")))
+        return words(number, {"punctual": punctual, "in_time": in_time}, ("copies", "got"))
 
     def _number(self, rows: Rows) -> NDArray[np.int64]:
         number: NDArray[np.int64] = ((self._base - self._first) << WORD_BITS)[rows["stream"]] + rows["seq"]
         return number
 
-    def _named(self, table: Table) -> Table:
+    def merge(self, parts: Sequence[Table]) -> Table:
+        """All words of many tables, each once. What a table does not have is none."""
+        word = np.concatenate([part["word"] for part in parts])
+        order = np.argsort(word, kind="stable")
+        starts = _starts(word[order])
+        found = {"word": word[order][starts]}
+        for name in (*WORD_SUMS, *WORD_MASKS, *(f"plane_{i}" for i in range(self.planes))):
+            column = np.concatenate([part[name] if name in part else np.zeros_like(part["word"]) for part in parts])[order]
+            found[name] = (np.add if name in WORD_SUMS else np.bitwise_or).reduceat(column, starts) if len(starts) else column
+        return found
+
+    def slots(self, table: Table) -> Iterator[tuple[int, Table]]:
+        """The words of each slot, by its number. :param table: in the order of its words."""
+        slot = table["word"] >> SLOT_BITS
+        starts = _starts(slot)
+        for number, low, high in zip(slot[starts].tolist(), starts, np.append(starts[1:], len(slot)), strict=True):
+            yield number, {name: column[low:high] for name, column in table.items()}
+
+    def named(self, table: Table) -> Table:
         """With subscription, stream and the stream's own number of the word."""
         subscription, word = np.divmod(table["word"], max(self._words, 1))
         stream = np.searchsorted(self._base, word, side="right") - 1
@@ -235,7 +256,7 @@ def words(number: NDArray[np.int64], marks: Mapping[str, NDArray[np.bool_]], nam
     key.sort()
     number = key >> len(varied)
     word = number >> WORD_BITS
-    starts = np.flatnonzero(np.concatenate([[True], word[1:] != word[:-1]])) if len(word) else np.zeros(0, np.int64)
+    starts = _starts(word)
     bit = np.left_shift(1, number & 63)
     which = _any(bit, starts)
     table = {"word": word[starts], names[0]: np.diff(starts, append=len(word)), names[1]: which}
@@ -244,6 +265,11 @@ def words(number: NDArray[np.int64], marks: Mapping[str, NDArray[np.bool_]], nam
     for place, name in enumerate(varied):
         table[name] = _any(bit * (key >> place & 1), starts)
     return table
+
+
+def _starts(ordered: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each of the values begins."""
+    return np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(ordered) else np.zeros(0, np.int64)
 
 
 def _any(bits: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:

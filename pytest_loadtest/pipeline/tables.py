@@ -36,10 +36,19 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
     "seconds": {"what": "key", "second": "key", "n": "sum"},
     "due": {"second": "key", "index": "key", "n": "sum"},
     "extremes": {"second": "key", "minimum": "minimum", "maximum": "maximum"},
+    "deliveries": {
+        "subscription": "key", "stream": "key",
+        "offered": "sum", "copies": "sum", "distinct": "sum", "received": "sum", "received_in_time": "sum", "lost": "sum", "late": "sum",
+    },
+    "buckets": {"bucket": "key", "received": "sum", "lost": "sum"},
 }  # fmt: skip
 """``sent``: measured sent rows. ``received``: measured received rows. ``histograms``: what completes a histogram, its sum in two halves.
 ``counts``: values per HDR bucket. ``seconds``: messages by second. ``due``: latencies of copies by the second of their intended time and
-HDR bucket of seven bits. ``extremes``: the same seconds' least and greatest latency."""
+HDR bucket of seven bits. ``extremes``: the same seconds' least and greatest latency. ``deliveries``: messages with each property. ``buckets``: deliveries by size
+bucket. The table of :func:`lost_edges` is none of these, for it merges in another way."""
+
+EDGES = ("topic", "subscription", "stream", "word", "first", "last")
+_LOW = np.iinfo(np.int64).max  # all bits of a word but the last, which is its sign
 
 SPARSE = 4  # keys over more than so many times the rows are sorted instead of counted
 FEW = 1 << 16  # so many counters cost nothing
@@ -132,3 +141,62 @@ def merge(name: str, parts: Iterable[Table]) -> Table:
 def take(table: Mapping[str, NDArray[Any]], pick: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
     """The rows that are picked."""
     return dict(table) if pick.all() else {name: column[pick] for name, column in table.items()}
+
+
+def delivery_totals(words: Table) -> Table:
+    """Per subscription and stream: messages with each property. :param words: of one slot, named."""
+    groups = Groups({name: words[name] for name in ("subscription", "stream")})
+    masks = {
+        "distinct": words["offered"], "received": words["got"], "received_in_time": words["in_time"], "lost": _missing(words),
+        "late": words["got"] & ~words["punctual"],
+    }  # fmt: skip
+    rows = {"offered": groups.sum(words["offered_rows"]), "copies": groups.sum(words["copies"])}
+    return {**groups.keys, **rows, **{name: groups.sum(_bits(mask)) for name, mask in masks.items()}}
+
+
+def bucket_totals(words: Table, buckets: int) -> Table:
+    """Per size bucket: deliveries received and lost. :param words: of one slot, named."""
+    planes = [words[name] for name in words if name.startswith("plane_")]
+    received, lost = np.zeros(buckets, np.int64), np.zeros(buckets, np.int64)
+    for bucket in range(buckets):
+        own = np.full(len(words["word"]), -1)
+        for place, plane in enumerate(planes):
+            own &= plane if bucket >> place & 1 else ~plane
+        received[bucket], lost[bucket] = _bits(words["got"] & own).sum(), _bits(_missing(words) & own).sum()
+    return {"bucket": np.arange(buckets), "received": received, "lost": lost}
+
+
+def _missing(words: Table) -> NDArray[np.int64]:
+    """Those acked and not got."""
+    return words["acked"] & ~words["got"]
+
+
+def _bits(masks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many bits of each are set; of a negative one itself, not of its absolute value."""
+    return np.bitwise_count(masks.view(np.uint64)).astype(np.int64)
+
+
+def lost_edges(words: Table, stream_topics: NDArray[np.int64], ranges: int) -> Table:
+    """Where ranges of missing messages begin and end, as bits of their words. :param words: of one slot, named."""
+    mask = _missing(words)
+    edges = {name: words[name] for name in ("subscription", "stream", "word")}
+    edges |= {"topic": stream_topics[words["stream"]], "first": mask & ~(mask << 1), "last": mask & ~(mask >> 1 & _LOW)}
+    return first_edges([edges], ranges)
+
+
+def first_edges(parts: Iterable[Table], ranges: int) -> Table:
+    """The edges of the first ranges out of those of many slots, in the order of topic, subscription, stream, word.
+
+    A range that ends with its word and another that begins with the next one are one. Every row holds an edge, and beginnings and ends
+    alternate, so twice ``ranges`` rows hold the first ``ranges`` ranges.
+    """
+    parts = list(parts)
+    edges = {name: np.concatenate([part[name] for part in parts]) for name in EDGES}
+    edges = take(edges, (edges["first"] | edges["last"]) != 0)
+    order = np.lexsort([edges[name] for name in EDGES[3::-1]])
+    edges = {name: column[order] for name, column in edges.items()}
+    next_word = (np.diff(edges["word"]) == 1) & (np.diff(edges["stream"]) == 0) & (np.diff(edges["subscription"]) == 0)
+    goes_on = np.flatnonzero(next_word & (edges["last"][:-1] < 0) & (edges["first"][1:] & 1 == 1))
+    edges["last"][goes_on] &= _LOW
+    edges["first"][goes_on + 1] &= ~1
+    return {name: column[: 2 * ranges] for name, column in take(edges, (edges["first"] | edges["last"]) != 0).items()}

@@ -19,6 +19,7 @@ def lines(plan: Plan, driver: DriverFacts, machine: Machine) -> list[str]:
     rows = [
         ("profile", plan.profile.name),
         ("rate", f"{format_rate(plan.rate)} of {int(plan.mean_size):,} B mean".replace(",", " ")),
+        *([("", f"{plan.clamped} of the payloads have the nearest size that the envelope and the target allow")] if plan.clamped else []),
         ("bytes", _bytes(plan)),
         *_phases(plan),
         *_parties(plan),

@@ -173,3 +173,10 @@ def test_workers_line(workers: int, shown: str) -> None:
     profile = loopback(producers=3, consumers=2)
     text = "\n".join(lines(made(profile, workers=workers), planned_facts(profile.driver), HERE))
     assert shown in text
+
+
+def test_sizes_that_cannot_be_sent_are_shown() -> None:
+    """The middle of 0-20 is smaller than any envelope: the plan says that another size is sent."""
+    text = "name: p\nproducerRate: 10\nmessageSizeDistribution: {'0-20': 1, '64-128': 1}\ntestDuration: 1s\ndriver: {name: loopback}\n"
+    plan = made(profiles.loads(text, "p.yaml"))
+    assert "1 of the payloads have the nearest size" in "\n".join(lines(plan, planned_facts(plan.profile.driver), HERE))
