@@ -62,6 +62,7 @@ DECISIVE = (
     "backlogQuotaDefaultLimitGB",
     "brokerDeduplicationEnabled",
     "acknowledgmentAtBatchIndexLevelEnabled",
+    "activeConsumerFailoverDelayTimeMillis",
     "numIOThreads",
 )
 

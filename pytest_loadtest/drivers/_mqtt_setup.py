@@ -130,10 +130,9 @@ def client_facts(context: DriverContext, options: ClientOptions, *, allowed: int
     }
     not_applied = {}
     names = [topic.name for topic in context.topics if topic.name is not None]
-    if names:
-        applied["topic"] = ", ".join(names)
-        if "topic_prefix" in settings.model_fields_set:
-            not_applied["topicPrefix"] = "the topic exists already"
+    applied |= {"topic": ", ".join(names)} if names else {"topicPrefix": settings.topic_prefix}
+    if names and "topic_prefix" in settings.model_fields_set:
+        not_applied["topicPrefix"] = "the topic exists already"
     if losses:
         applied["connectionsLost"] = f"{losses} in mid-run, dialled again"
     if settings.qos:

@@ -189,10 +189,12 @@ def _security(settings: PulsarSettings) -> dict[str, str]:
         facts["authentication"] = settings.authentication.plugin
     if settings.tls_trust_certs_file_path is not None:
         facts["tlsTrustCertsFilePath"] = settings.tls_trust_certs_file_path
-    if settings.tls_allow_insecure_connection:
-        facts["tlsAllowInsecureConnection"] = "true"
-    if settings.tls_enable_hostname_verification:
-        facts["tlsEnableHostnameVerification"] = "true"
+    for name, key in (
+        ("tls_allow_insecure_connection", "tlsAllowInsecureConnection"),
+        ("tls_enable_hostname_verification", "tlsEnableHostnameVerification"),
+    ):
+        if name in settings.model_fields_set:
+            facts[key] = _word(getattr(settings, name))
     return facts
 
 

@@ -146,9 +146,8 @@ class PulsarDriver:
         return PulsarProducer(made._producer, spec, self._context, options.window(self._settings, partitions), self._memory)
 
     def _order(self, partitions: int) -> Callable[[Any], int] | None:
-        if not self._context.ordered:
-            return None
-        if self._settings.subscription_type == "Key_Shared":
+        """Where order is not judged a partition still tells first copies from possible second ones, by which a drain knows its end."""
+        if self._context.ordered and self._settings.subscription_type == "Key_Shared":
             return key_of
         return partition_of if partitions > 1 else None
 

@@ -37,15 +37,6 @@ def aggregate(spark: SparkSession, run_dir: Path) -> Measurements:
     return _measure(spark, folder, [folder.run], [folder.recorded])[0]
 
 
-def aggregate_stages(spark: SparkSession, run_dir: Path) -> tuple[tuple[str, Measurements], ...]:
-    """Measure every stage of one run, by name; none where it has none. Raises as :func:`aggregate` does."""
-    folder = read.load(run_dir)
-    if not folder.stages:
-        return ()
-    found = _measure(spark, folder, list(folder.stages.values()), _of_stages(folder))
-    return tuple(zip(folder.stages, found, strict=True))
-
-
 def aggregate_with_stages(spark: SparkSession, run_dir: Path) -> tuple[Measurements, tuple[tuple[str, Measurements], ...]]:
     """Measure one run and every stage of it, all from the same scans. Raises as :func:`aggregate` does."""
     folder = read.load(run_dir)

@@ -9,7 +9,7 @@ package.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -123,27 +123,27 @@ def _slots(words: Sequence[Words], found: Sequence[Sequence[Table]]) -> pa.Recor
     return _record_batch(rows, WORDS_SCHEMA)
 
 
-class DeliveriesOfWords:
-    """What the words of one slot of a part tell: tables ``deliveries``, ``buckets`` and ``edges``.
+def deliveries_of_words(parts: Sequence[Run], ranges: int) -> Callable[[pa.Table], pa.Table]:
+    """What all words of one slot of a part tell: tables ``deliveries``, ``buckets`` and ``edges``.
+
+    A function within one, because of anything else Spark misreads how many arguments it takes.
 
     :param parts: as for :class:`TablesOfFiles`. :param ranges: how many ranges of lost messages are wanted.
     """
 
-    def __init__(self, parts: Sequence[Run], ranges: int) -> None:
-        self._parts, self._ranges = tuple(parts), ranges
-
-    def __call__(self, rows: pa.Table) -> pa.Table:
-        """:param rows: all words of the slot."""
+    def tell(rows: pa.Table) -> pa.Table:
         number = rows["part"][0].as_py()
-        run = self._parts[number]
+        run = parts[number]
         words = Words(run)
         named = words.named(words.merge([unpack(content.as_buffer()) for content in rows["content"]]))
         tables = {
             "deliveries": delivery_totals(named),
             "buckets": bucket_totals(named, len(run.buckets)),
-            "edges": lost_edges(named, run.stream_topics, self._ranges),
+            "edges": lost_edges(named, run.stream_topics, ranges),
         }
         return pa.Table.from_batches([_batch({(number, name): table for name, table in tables.items()})])
+
+    return tell
 
 
 def _blocks(

@@ -119,6 +119,9 @@ def measured(rows: Rows, run: Run) -> Rows:
     stream, seq = rows["stream"], rows["seq"]
     if not len(seq) or seq.min() >= run.end.max(initial=0) or seq.max() < run.first.min(initial=MANY):  # a stage at some other time
         return {name: column[:0] for name, column in rows.items()}
+    known = stream.min() >= 0 and stream.max() < len(run.first)
+    if known and seq.min() >= run.first.max() and seq.max() < run.end.min():  # in the midst of it for all streams, as most blocks are
+        return rows
     rows = take(rows, (stream >= 0) & (stream < len(run.first)))
     stream, seq = rows["stream"], rows["seq"]
     return take(rows, (seq >= run.first[stream]) & (seq < run.end[stream]))
@@ -148,15 +151,22 @@ def _times(what: int, values: NDArray[np.int64], index: NDArray[np.int64], by: M
     """Histograms of values by each of the keys. :param index: the HDR buckets of the values."""
     if not len(values):
         return
+    whole: Groups | None = None  # counted once, for all keys of which there is one
     for kind, group in by.items():
-        groups, cells = Groups({"group": group}), Groups({"group": group, "index": index})
+        groups = Groups({"group": group})
+        if len(groups.n) == 1:
+            cells = whole = whole or Groups({"index": index})
+            keys = {"group": np.full(len(cells.n), groups.keys["group"][0]), **cells.keys}
+        else:
+            cells = Groups({"group": group, "index": index})
+            keys = cells.keys
         same, also = ({"what": np.full(len(each.n), what), "by": np.full(len(each.n), kind)} for each in (groups, cells))
         high, low = _halves(groups, values)
         yield "histograms", same | groups.keys | {
             "negative": groups.sum(values < 0), "high": high, "low": low,
             "minimum": groups.minimum(values), "maximum": groups.maximum(values),
         }  # fmt: skip
-        yield "counts", also | cells.keys | {"n": cells.n}
+        yield "counts", also | keys | {"n": cells.n}
 
 
 def _halves(groups: Groups, values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -233,7 +243,7 @@ class Words:
         """The words of each slot, by its number. :param table: in the order of its words."""
         slot = table["word"] >> SLOT_BITS
         starts = _starts(slot)
-        for number, low, high in zip(slot[starts].tolist(), starts, np.append(starts[1:], len(slot)), strict=True):
+        for number, low, high in zip(slot[starts].tolist(), starts, np.append(starts, len(slot))[1:], strict=True):
             yield number, {name: column[low:high] for name, column in table.items()}
 
     def named(self, table: Table) -> Table:

@@ -44,8 +44,9 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
 }  # fmt: skip
 """``sent``: measured sent rows. ``received``: measured received rows. ``histograms``: what completes a histogram, its sum in two halves.
 ``counts``: values per HDR bucket. ``seconds``: messages by second. ``due``: latencies of copies by the second of their intended time and
-HDR bucket of seven bits. ``extremes``: the same seconds' least and greatest latency. ``deliveries``: messages with each property. ``buckets``: deliveries by size
-bucket. The table of :func:`lost_edges` is none of these, for it merges in another way."""
+HDR bucket of seven bits. ``extremes``: the same seconds' least and greatest latency.
+``deliveries``: messages with each property. ``buckets``: deliveries by size bucket.
+The table of :func:`lost_edges` is none of these, for it merges in another way."""
 
 EDGES = ("topic", "subscription", "stream", "word", "first", "last")
 _LOW = np.iinfo(np.int64).max  # all bits of a word but the last, which is its sign
@@ -110,11 +111,15 @@ def _pack(columns: list[NDArray[np.integer]]) -> tuple[NDArray[np.int64], list[i
     lows = [int(column.min()) for column in columns]
     widths = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
     packed = columns[0].astype(np.int64)
-    packed -= lows[0]
+    if lows[0]:
+        packed -= lows[0]
     for column, low, width in zip(columns[1:], lows[1:], widths[1:], strict=True):
+        if width == 1:  # as the status of messages is in a good run
+            continue
         packed *= width
         packed += column
-        packed -= low
+        if low:
+            packed -= low
     return packed, lows, widths
 
 

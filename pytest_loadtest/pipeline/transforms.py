@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark import cloudpickle
 
-from pytest_loadtest.pipeline.executor import TABLE_SCHEMA, WORDS_SCHEMA, DeliveriesOfWords, TablesOfFiles, WordsOfFiles, merge_tables
+from pytest_loadtest.pipeline.executor import TABLE_SCHEMA, WORDS_SCHEMA, TablesOfFiles, WordsOfFiles, deliveries_of_words, merge_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,11 +43,10 @@ def _for_workers() -> Iterator[None]:
 
 
 def deliveries(numbers: DataFrame, tasks: Tasks, parts: Sequence[Run], begins: Sequence[int], ranges: int) -> DataFrame:
-    """``part, name, content``: of every slot of every part the tables ``deliveries`` and ``buckets``, and the ``edges`` of the first ranges of
-    lost messages.
+    """``part, name, content``: of every slot of every part the tables ``deliveries`` and ``buckets``, and the ``edges`` of lost messages.
 
     Words travel in columns and not as rows: Spark takes longer for a row of them than reading its 64 messages takes.
     """
     with _for_workers():
         words = numbers.mapInArrow(WordsOfFiles(tasks, parts, begins), WORDS_SCHEMA)
-        return words.groupBy("part", "slot").applyInArrow(DeliveriesOfWords(parts, ranges), TABLE_SCHEMA)
+        return words.groupBy("part", "slot").applyInArrow(deliveries_of_words(parts, ranges), TABLE_SCHEMA)

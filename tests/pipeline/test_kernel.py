@@ -75,7 +75,8 @@ def test_words_are_named_by_subscription_stream_and_place() -> None:
     run = replace(make_run(streams=4, subscriptions=2), first=np.array([70, 0, 5, 64]), end=np.array([130, 0, 5, 65]))
     columns = dict.fromkeys(kernel.SENT_WORD_COLUMNS, np.zeros(3, np.int64))
     rows = columns | {"stream": np.array([0, 3, 0]), "seq": np.array([129, 64, 70]), "bucket": np.array([9, 2, 0])}
-    found = kernel.Words(run).sent(rows)
+    words = kernel.Words(run)
+    found = words.named(words.sent(rows))
     keys = list(zip(*(found[name].tolist() for name in ("subscription", "stream", "word", "offered", "plane_0", "plane_1")), strict=True))
     once = [(0, 1, 1 << 6, 0, 0), (0, 2, 1 << 1, 1 << 1, 1 << 1), (3, 1, 1, 0, 1)]
     assert keys == [(subscription, *word) for subscription in (0, 1) for word in once]

@@ -1,0 +1,95 @@
+"""The pytest sessions of the tests of OpenMessaging Benchmark's files: side by side, on one Pulsar and one mosquitto."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_loadtest import brokers
+from pytest_loadtest.brokers import java, mosquitto
+
+SESSION_SECONDS = 280
+INI = """\
+[pytest]
+addopts = --strict-markers -p no:randomly -p no:rerunfailures -p no:cov -p no:cacheprovider
+    --load-spark-conf spark.master=local[1] --load-spark-conf spark.sql.shuffle.partitions=1
+    --load-spark-conf spark.driver.memory=512m --load-spark-conf spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1
+"""
+
+
+class OmbSession:
+    """A project, and one pytest session in it, which has begun.
+
+    :param files: its files by path. :param options: of its command line. :param facts: of the broker; tests find its REST in OMB_ADMIN.
+    """
+
+    def __init__(self, folder: Path, files: Mapping[str, str], options: list[str], facts: brokers.BrokerFacts) -> None:
+        self._folder, self.facts = folder, facts
+        for name, text in {"pytest.ini": INI, **files}.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="latin-1")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_"))}
+        self._log = (folder / "out.txt").open("w+", encoding="utf-8")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", "-n0", "--durations=12", *options], cwd=folder, stdin=subprocess.DEVNULL,
+            env=environment | {"OMB_ADMIN": str(facts.admin_url), "OMB_URL": facts.url}, stdout=self._log, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    @cached_property
+    def _documents(self) -> dict[str, dict[str, Any]]:
+        status = self._process.wait(SESSION_SECONDS)
+        self._log.seek(0)
+        out = self._log.read()
+        print(out)
+        assert status == 0, out
+        found = [json.loads(path.read_text(encoding="utf-8")) for path in self._folder.glob(".loadtest/**/results.json")]
+        found.sort(key=lambda document: bool(document["peak"]))  # of the steps of a search that which found the peak
+        return {document["profile"]["name"]: document for document in found}
+
+    def document(self, name: str) -> dict[str, Any]:
+        """The results of a workload by its name, once the session is over; every test passed."""
+        return self._documents[name]
+
+    def counts(self, name: str) -> dict[str, int]:
+        """What the results count."""
+        found: dict[str, int] = self.document(name)["measurements"]["counts"]
+        return found
+
+    def seen(self, name: str) -> Any:
+        """What the body of a live test wrote down of the broker, once all is over."""
+        assert self._documents
+        return json.loads((self._folder / f"{name}.json").read_text(encoding="utf-8"))
+
+    def end(self) -> None:
+        """Whether it is over or not."""
+        self._process.terminate()
+        self._process.wait(60)
+        self._log.close()
+
+
+@pytest.fixture(scope="session")
+def omb_sessions(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, OmbSession]]:
+    """By name, those of all modules that are to be run: each says in ``omb_sessions(kind, facts)`` which files and options they have."""
+    folder, sessions = tmp_path_factory.mktemp("omb"), dict[str, OmbSession]()
+    modules = {item.module.__name__: item.module for item in request.session.items if isinstance(item, pytest.Function)}
+    with ExitStack() as stack:
+        for kind, there in (("mqtt", mosquitto.find()), ("pulsar", java.find())):  # the one session gets warm while Pulsar starts
+            if there is None:
+                continue
+            broker = brokers.start(brokers.BrokerRequest(kind=kind, mode="process", folder=folder / kind), lambda _: None)
+            stack.callback(broker.stop)
+            for module in modules.values():
+                describe = getattr(module, "omb_sessions", None)
+                for name, (files, options) in (describe(kind, broker.facts) if describe else {}).items():
+                    sessions[name] = OmbSession(folder / name, files, options, broker.facts)
+                    stack.callback(sessions[name].end)
+        yield sessions

@@ -1,0 +1,98 @@
+"""What words tell of deliveries, without Spark."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from runs import generate, make_run
+
+from pytest_loadtest.pipeline import kernel, tables
+
+HIGH = -(1 << 63)
+
+
+def words(*rows: dict[str, int]) -> tables.Table:
+    """Words of deliveries; what is not given is 0."""
+    columns = ("subscription", "stream", "word", *kernel.WORD_SUMS, *kernel.WORD_MASKS, "plane_0", "plane_1")
+    return {name: np.array([row.get(name, 0) for row in rows], np.int64) for name in columns}
+
+
+def plain(table: tables.Table) -> list[dict[str, int]]:
+    return [dict(zip(table, row, strict=True)) for row in zip(*(column.tolist() for column in table.values()), strict=True)]
+
+
+def test_deliveries_are_counted_by_their_bits() -> None:
+    """Late are those got and not punctual; sequence 63 makes a word negative and is a message like any."""
+    one = {"offered_rows": 3, "offered": HIGH | 3, "acked": HIGH | 1, "copies": 3, "got": 3, "punctual": 1, "in_time": 2}
+    (found,) = plain(tables.delivery_totals(words(one, {**one, "word": 1})))
+    assert found == {
+        "subscription": 0, "stream": 0, "offered": 6, "copies": 6, "distinct": 6, "received": 4, "received_in_time": 2, "lost": 2, "late": 2,
+    }  # fmt: skip
+
+
+def test_deliveries_are_shared_out_to_buckets_by_the_bits_of_their_numbers() -> None:
+    """Messages 0 to 3 are of the buckets 0 to 3, of which the run has three."""
+    found = tables.bucket_totals(words({"acked": 0b1111, "got": 0b1101, "plane_0": 0b1010, "plane_1": 0b1100}), 3)
+    assert plain(found) == [
+        {"bucket": i, "received": received, "lost": lost} for i, (received, lost) in enumerate([(1, 0), (0, 1), (1, 0)])
+    ]
+
+
+def test_the_first_ranges_are_found() -> None:
+    """In the order of topic, subscription, stream, word; a range may go over words."""
+    rows = [{"stream": stream, "word": word, "acked": -1} for stream in (0, 1) for word in (4, 5, 9)]
+    found = plain(tables.lost_edges(words(*rows), np.array([1, 0]), 1))
+    edges = [(row["topic"], row["stream"], row["word"], row["first"], row["last"]) for row in found]
+    assert edges == [(0, 1, 4, 1, 0), (0, 1, 5, 0, HIGH)]
+
+
+@given(
+    lost=st.lists(st.integers(0, 63) | st.integers(0, 64 * 6 - 1), max_size=300), cuts=st.sets(st.integers(1, 11)), ranges=st.integers(1, 8)
+)
+def test_where_slots_end_makes_no_difference_to_lost_ranges(lost: list[int], cuts: set[int], ranges: int) -> None:
+    """Nor does how many there are: edges that pair up, of two streams that begin and end with a word."""
+    mask = np.zeros(2 * 6 * 64, np.bool_)
+    mask[[number + 384 * stream for number in lost for stream in (0, 1)]] = True
+    acked = np.packbits(mask, bitorder="little").view(np.int64)
+    rows = words(*({"stream": i // 6, "word": i % 6, "acked": int(word)} for i, word in enumerate(acked)))
+    slots = [{name: column[part] for name, column in rows.items()} for part in np.split(np.arange(12), sorted(cuts))]
+    topics = np.array([1, 0])
+    found = tables.first_edges([tables.lost_edges(slot, topics, ranges) for slot in slots], ranges)
+    whole = tables.lost_edges(rows, topics, ranges)
+    assert plain(found) == plain(whole)
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], mask[384:].astype(int), [0]])))[: 2 * ranges]
+    pairs = [
+        (row["stream"], 64 * row["word"] + bit)
+        for row in plain(whole)
+        for bit in range(64)
+        for edge in ("first", "last")
+        if row[edge] >> bit & 1
+    ]
+    assert [at for stream, at in pairs if stream == 1][: len(edges)] == [int(edge) - i % 2 for i, edge in enumerate(edges)]
+
+
+@pytest.mark.parametrize("slot_bits", [0, 2, 17])
+def test_words_are_the_same_whatever_the_slots(monkeypatch: pytest.MonkeyPatch, slot_bits: int) -> None:
+    """Cut into blocks and slots and merged again, twice: as of all rows at once."""
+    run = make_run(messages=300, subscriptions=2, first=7)
+    sent, received = generate(run, 3)
+    found = kernel.Words(run)
+    tables_of = [found.sent(sent), found.copies(received, run.start, run.start + run.duration)]
+    whole = found.merge(tables_of)
+    monkeypatch.setattr(kernel, "SLOT_BITS", slot_bits)
+    blocks = [
+        found.merge([table])
+        for low in range(0, 4000, 170)
+        for rows, how in ((sent, found.sent), (received, lambda part: found.copies(part, run.start, run.start + run.duration)))
+        if len((table := how({name: column[low : low + 170] for name, column in rows.items()}))["word"])
+    ]
+    slots: dict[int, list[tables.Table]] = {}
+    for block in blocks:
+        for number, part in found.slots(block):
+            slots.setdefault(number, []).append(part)
+    merged = [found.merge(slots[number]) for number in sorted(slots)]
+    assert {name: np.concatenate([part[name] for part in merged]).tolist() for name in whole} == {
+        name: whole[name].tolist() for name in whole
+    }
