@@ -59,8 +59,6 @@ BASE = {
     "exposeTopicLevelMetricsInPrometheus": "true",
     "exposePreciseBacklogInPrometheus": "true",
     "acknowledgmentAtBatchIndexLevelEnabled": "true",
-    # with the default of 1000 a new Failover subscription has its first message a second late; without warm-up that would be latency
-    "activeConsumerFailoverDelayTimeMillis": "0",
     "supportedNamespaceBundleSplitAlgorithms": (
         "range_equally_divide,topic_count_equally_divide,specified_positions_divide,flow_or_qps_equally_divide"
     ),
