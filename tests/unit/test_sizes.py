@@ -112,7 +112,7 @@ def test_json_sizes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"0-256": 1,\n}', "sizes.json:2: not valid JSON"),
+        ('{"0-256": 1,\n"1KB-2KB"}', "sizes.json:2: not valid JSON"),
         ('{"0-2x": 1}', "sizes.json: '0-2x': size '2x'"),
         ('{"0-256": true}', "sizes.json: '0-256': weight True: write a number"),
         ('[{"size": 1}]', "sizes.json: entry 1: columns size: write size,count"),
