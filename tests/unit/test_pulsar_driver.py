@@ -26,7 +26,7 @@ from pytest_loadtest.drivers._base import Burst, DriverContext, ProducerSpec, Ta
 from pytest_loadtest.drivers._pulsar_admin import Admin
 from pytest_loadtest.drivers._pulsar_auth import client_authentication
 from pytest_loadtest.drivers._pulsar_memory import Memory, Share
-from pytest_loadtest.drivers._pulsar_messages import PulsarConsumer, PulsarProducer, key_of
+from pytest_loadtest.drivers._pulsar_messages import PulsarConsumer, PulsarProducer, key_of, partition_of
 from pytest_loadtest.drivers.pulsar import PulsarDriver
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.profile.settings import Authentication, Persistence, PulsarSettings
@@ -133,6 +133,19 @@ def test_facts_say_what_the_client_was_told() -> None:
     assert facts.applied["authentication"] == "token"
     assert "secret" not in str(facts)
     assert PulsarDriver(context()).facts().applied["namespace"] == "public/default"
+
+
+@pytest.mark.parametrize(
+    ("kind", "ordered", "partitions", "order"),
+    [
+        ("Shared", False, 3, partition_of), ("Key_Shared", False, 3, partition_of), ("Key_Shared", True, 3, key_of),
+        ("Failover", True, 3, partition_of), ("Shared", False, 1, None), ("Key_Shared", True, 1, key_of),
+    ],
+)  # fmt: skip
+def test_partitions_are_told_apart_where_order_is_not_judged(kind: Any, ordered: bool, partitions: int, order: object) -> None:
+    """Else what comes interleaved from several partitions looks like second copies, and every drain waits seconds for more of them."""
+    driver = PulsarDriver(context(PulsarSettings(subscription_type=kind), ordered=ordered))
+    assert driver._order(partitions) is order
 
 
 @pytest.mark.parametrize(
