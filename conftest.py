@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
+import signal
 
 pytest_plugins = ["pytester"]
 
-with contextlib.suppress(ImportError):  # load tests run without it
-    from hypothesis import HealthCheck, settings
 
-    # A slow machine is no failure, and the same tree gives the same answer twice.
-    settings.register_profile("project", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-    settings.load_profile("project")
+def pytest_configure() -> None:
+    """A shell starts what it puts in the background with Ctrl-C ignored, and so would be every process that tests interrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

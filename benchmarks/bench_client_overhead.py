@@ -1,7 +1,8 @@
 """CPU per message of ours around pulsar-client: ``python benchmarks/bench_client_overhead.py``.
 
-The driver's producer and consumer run on a null client that has pulsar-client's calls and does nothing; what the same calls cost in a
-bare loop is taken off. Best of several repeats (the least disturbed one), at bursts of 100 and 1 000.
+The driver's producers and consumers run on a null client that has pulsar-client's calls and does nothing; what the same calls cost in a
+bare loop is taken off. Best of several repeats (the least disturbed one), for bursts that are one stream's and for bursts that are
+many streams': one message of each of 200, and of 20 of them.
 """
 
 from __future__ import annotations
@@ -13,16 +14,21 @@ from typing import TYPE_CHECKING, Any
 import _pulsar
 import numpy as np
 
-from pytest_loadtest import payloads
-from pytest_loadtest.drivers._base import Burst, DriverContext, ProducerSpec, TargetAddress, TopicSpec
-from pytest_loadtest.drivers._pulsar_messages import PulsarConsumer, PulsarProducer, key_of, partition_of
+from pytest_loadtest.drivers.base import Burst, DriverContext, TargetAddress
+from pytest_loadtest.drivers.pulsar.consumer import PulsarConsumer, key_of, partition_of
+from pytest_loadtest.drivers.pulsar.consumers import PulsarConsumers
+from pytest_loadtest.drivers.pulsar.producers import PulsarProducers
+from pytest_loadtest.message import payloads
 from pytest_loadtest.profile.settings import PulsarSettings
+from pytest_loadtest.schedule.topology import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 MESSAGES = 50_000
 REPEATS = 7
+WINDOW = 1000
+BURSTS = ((1, 100), (1, 1000), (200, 20), (200, 200))  # streams (or consumers), messages of a burst
 
 
 class NullProducer:
@@ -54,7 +60,8 @@ def context(checksum: bool = False) -> DriverContext:
     )
     return DriverContext(
         target=TargetAddress(url="pulsar://nowhere"), settings=PulsarSettings(), clock=time.monotonic_ns, run="bench", nonce=1,
-        worker="gw0", topics=(TopicSpec(index=0),), pool=pool, checksum=checksum,
+        worker="gw0", topology=Topology(topics=1, partitions=1, producers=200, subscriptions=1, consumers=200), pool=pool,
+        checksum=checksum,
     )  # fmt: skip
 
 
@@ -68,41 +75,47 @@ def best(work: Callable[[], object]) -> float:
     return min(costs)
 
 
-def produce(burst_size: int, keyed: bool) -> tuple[float, float]:
-    """Whole and bare cost of sending."""
-    seq = np.arange(burst_size, dtype=np.int64)
-    burst = Burst(seq=seq, intended=seq, payload=(seq * 0).astype(np.uint16), sent=seq.copy(), key=seq.astype(np.int32) if keyed else None)
-    client = NullProducer()
-    producer = PulsarProducer(client, ProducerSpec(stream=0, topic=TopicSpec(index=0)), context(), burst_size)
-    data, key, build, answer = bytes(128), "key-1", _pulsar.MessageBuilder, _pulsar.Result.Ok
+def produce(streams: int, size: int, keyed: bool) -> tuple[float, float]:
+    """Whole and bare cost of sending bursts of this size, whose messages are of as many of the streams as possible."""
+    seq = np.arange(size, dtype=np.int64)
+    stream, payload = np.resize(np.arange(streams, dtype=np.int32), size), np.zeros(size, np.uint16)
+    key = seq.astype(np.int32) if keyed else None
+    burst = Burst(row=seq, stream=stream, seq=seq, intended=seq, payload=payload, sent=seq.copy(), idle=seq.copy(), key=key)
+    clients = [NullProducer() for _ in range(streams)]
+    producers = PulsarProducers(clients, range(streams), context(), window=WINDOW, memory=None)
+    data, text, build, answer = bytes(128), "key-1", _pulsar.MessageBuilder, _pulsar.Result.Ok
 
     def ours() -> None:
-        for _ in range(MESSAGES // burst_size):
-            producer.send(burst)
-            producer.acks()
+        for _ in range(MESSAGES // size):
+            producers.send(burst)
+            producers.acks()
 
     def bare() -> None:
         for _ in range(MESSAGES):
             message = build().content(data)
             if keyed:
-                message.partition_key(key)
-            client.send_async(message.build(), operator.is_)  # a callback that does nothing, in C
+                message.partition_key(text)
+            clients[0].send_async(message.build(), operator.is_)  # a callback that does nothing, in C
             _ = answer.value
 
     return best(ours), best(bare)
 
 
-def consume(burst_size: int, order: Callable[[Any], int] | None, checksum: bool = False) -> tuple[float, float]:
-    """Whole and bare cost of receiving."""
+def consume(consumers: int, size: int, order: Callable[[Any], int] | None, checksum: bool = False) -> tuple[float, float]:
+    """Whole and bare cost of receiving: the consumer's thread for all messages, then taking them in bursts of this size."""
     made = context(checksum)
     data = payloads.messages(made.pool, np.zeros((1, 32), np.uint8), np.zeros(1, np.uint16))[0]
     message = _pulsar.MessageBuilder().content(data).partition_key("key-1").build()
+    taking = PulsarConsumers(lambda _: [])
+    copies = taking._copies
 
     def ours() -> None:
-        for _ in range(MESSAGES // burst_size):
-            consumer = PulsarConsumer(NullConsumer(message, burst_size), "null", made, order, lambda why: None)
-            consumer.run()
-            consumer.take()
+        PulsarConsumer(NullConsumer(message, MESSAGES), "null", made, order, lambda why: None).run(0, copies)
+        came = [(place % consumers, *copies[place][1:]) for place in range(size)]
+        copies.clear()
+        for _ in range(MESSAGES // size):
+            copies.extend(came)
+            taking.take()
 
     def bare() -> None:
         client = NullConsumer(message, MESSAGES)
@@ -120,18 +133,19 @@ def consume(burst_size: int, order: Callable[[Any], int] | None, checksum: bool 
 
 
 def main() -> None:
-    print(f"{'':34}{'whole':>8}{'client':>8}{'ours':>8}   µs CPU per message")
-    for size in (100, 1000):
+    print(f"{'':52}{'whole':>8}{'client':>8}{'ours':>8}   µs CPU per message")
+    for streams, size in BURSTS:
         rows = {
-            "send": produce(size, keyed=False),
-            "send, keys": produce(size, keyed=True),
-            "receive": consume(size, None),
-            "receive, partitions": consume(size, partition_of),
-            "receive, keys": consume(size, key_of),
-            "receive, checksum": consume(size, None, checksum=True),
+            "send": produce(streams, size, keyed=False),
+            "send, keys": produce(streams, size, keyed=True),
+            "receive": consume(streams, size, None),
+            "receive, partitions": consume(streams, size, partition_of),
+            "receive, keys": consume(streams, size, key_of),
+            "receive, checksum": consume(streams, size, None, checksum=True),
         }
         for name, (whole, bare) in rows.items():
-            print(f"{name + f', bursts of {size}':34}{whole:8.2f}{bare:8.2f}{whole - bare:8.2f}")
+            where = f"{name}, bursts of {size}" + (f" on {streams} streams" if streams > 1 else "")
+            print(f"{where:52}{whole:8.2f}{bare:8.2f}{whole - bare:8.2f}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,11 @@
-"""CPU per message of the loopback driver and of its relay, flat out and at a rate.
+"""CPU per message of the loopback driver and of its relay, flat out and at a rate, for one stream and for many.
 
 ``python benchmarks/bench_loopback.py [--seconds 2]``. CPU time, not wall time: driver and relay may share a core with whatever else runs.
-The driver's figure is everything on its side: envelope, framing, both directions of the socket, acks, heads of what was received.
+The driver's figure is everything on its side: envelope, framing, both directions of the socket, acks, heads of what was received; without
+the making of the bursts.
+
+Each stream has a topic and a consumer of its own; a burst takes the streams in turn and goes on where the one before it ended. Flat out
+means as fast as a window of four bursts allows.
 """
 
 from __future__ import annotations
@@ -13,20 +17,46 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_loadtest import payloads
-from pytest_loadtest.drivers._base import Burst, ConsumerSpec, DriverContext, ProducerSpec, TargetAddress, TopicSpec
-from pytest_loadtest.drivers.loopback import LoopbackDriver
+from pytest_loadtest.drivers.base import Burst, DriverContext, TargetAddress
+from pytest_loadtest.drivers.loopback.driver import LoopbackDriver
+from pytest_loadtest.message import payloads
 from pytest_loadtest.profile.settings import LoopbackSettings
+from pytest_loadtest.schedule.topology import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
 TICKS = os.sysconf("SC_CLK_TCK")
+IN_FLIGHT = 4  # bursts
+COLLECT = 25_000_000  # ns between two looks at what came back at a rate, as the engine has it; flat out there is one after every burst
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Bytes of a message, messages of a burst, streams, and bursts a second; None: flat out, of one stream."""
+
+    size: int = 128
+    burst: int
+    streams: int = 1
+    rate: int | None = None
+
+
+CASES = (
+    Case(burst=1000),
+    Case(burst=100),
+    Case(burst=10),
+    Case(burst=1),
+    Case(size=25_614, burst=20),
+    *(Case(burst=burst, streams=streams, rate=1000) for streams in (1, 200, 1000, 20_000) for burst in (1000, 100, 10, 1)),
+)
 
 
 @contextmanager
@@ -45,64 +75,86 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def run(port: int, pid: int, *, size: int, burst: int, rate: float | None, seconds: float) -> str:
+def opened(port: int, case: Case) -> LoopbackDriver:
+    """A driver with all its streams and consumers."""
     pool = payloads.build_pool(
-        buckets=None, message_size=size, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=False, max_size=None
+        buckets=None, message_size=case.size, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=False, max_size=None
     )
-    topic = TopicSpec(index=0)
     driver = LoopbackDriver(
         DriverContext(
             target=TargetAddress(url=f"loopback://127.0.0.1:{port}"),
-            settings=LoopbackSettings(max_pending_messages=4 * burst),
+            settings=LoopbackSettings(max_pending_messages=IN_FLIGHT * case.burst),
             clock=time.monotonic_ns,
             run="bench",
             nonce=int(time.monotonic_ns() & 0xFFFF_FFFF),
             worker="gw0",
-            topics=(topic,),
+            topology=Topology(topics=case.streams, partitions=1, producers=1, subscriptions=1, consumers=1),
             pool=pool,
         )
     )
-    (consumer,) = driver.open_consumers([ConsumerSpec(index=0, topic=topic, subscription=0)])
-    (producer,) = driver.open_producers([ProducerSpec(stream=0, topic=topic)])
-    sent = got = 0
-    payload = np.zeros(burst, np.uint16)
+    driver.open_consumers(range(case.streams))
+    driver.open_producers(range(case.streams))
+    return driver
+
+
+def burst_from(first: int, case: Case) -> Burst:
+    """The next burst after ``first`` messages."""
+    row = np.arange(first, first + case.burst)
+    sent, idle = np.zeros((2, case.burst), np.int64)
+    payload = np.zeros(case.burst, np.uint16)
+    stream = (row % case.streams).astype(np.int32)
+    return Burst(row=row, stream=stream, seq=row // case.streams, intended=row, payload=payload, sent=sent, idle=idle)
+
+
+def rest_of(burst: Burst, refused: NDArray[np.int64]) -> Burst:
+    """What is to be offered again."""
+    columns = ("row", "stream", "seq", "intended", "payload", "sent", "idle")
+    return Burst(**{name: getattr(burst, name)[refused] for name in columns})
+
+
+def run(port: int, pid: int, case: Case, seconds: float) -> str:
+    """One row of the table."""
+    driver = opened(port, case)
+    sent = got = bursts = collect_at = 0
+    making = 0.0
+    left: Burst | None = None
     start, cpu, relay_cpu = time.monotonic_ns(), time.process_time(), cpu_of(pid)
-    end = start + int(seconds * 1e9)
+    due, end = start, start + int(seconds * 1e9)
     while (now := time.monotonic_ns()) < end or got < sent:
-        wait = 10_000_000
-        if now < end and (rate is None or sent < (now - start) * rate / 1e9):
-            seq = np.arange(sent, sent + burst)
-            taken = producer.send(Burst(seq=seq, intended=seq, payload=payload, sent=np.empty(burst, np.int64)))
-            sent += taken
-            wait = 0 if taken else wait
-        elif rate is not None and now < end:
-            wait = max(0, int(start + sent * 1e9 / rate) - now)
-        driver.poll(wait)
-        producer.acks()
-        received = consumer.take()
-        got += len(received.time) if received else 0
-    wall, cpu, relay_cpu = (time.monotonic_ns() - start) / 1e9, time.process_time() - cpu, cpu_of(pid) - relay_cpu
+        if left is None and due <= now < end:
+            before = time.thread_time()
+            left = burst_from(bursts * case.burst, case)
+            bursts += 1
+            due = start + bursts * 10**9 // case.rate if case.rate else due
+            making += time.thread_time() - before
+        if left is not None:
+            refused = driver.send(left)
+            sent += len(left) - (0 if refused is None else len(refused))
+            before = time.thread_time()
+            left = None if refused is None else rest_of(left, refused)
+            making += time.thread_time() - before
+        driver.poll(max(1_000_000, due - now) if case.rate else 10_000_000 if left else 0)
+        if case.rate is None or now >= collect_at:
+            driver.acks()
+            received = driver.take()
+            got += len(received.time) if received else 0
+            collect_at = now + COLLECT
+    wall, cpu, relay_cpu = (time.monotonic_ns() - start) / 1e9, time.process_time() - cpu - making, cpu_of(pid) - relay_cpu
     driver.close()
     return (
-        f"{size:6d} B  bursts of {burst:5d}  {sent / wall / 1e3:8.1f} k msg/s   driver {cpu / sent * 1e6:6.3f} µs/msg   "
-        f"relay {relay_cpu / sent * 1e6:6.3f} µs/msg ({relay_cpu / wall:6.1%} of a core)"
+        f"{case.streams:6d} streams  {case.size:6d} B  bursts of {case.burst:5d}  {sent / wall / 1e3:8.1f} k msg/s   "
+        f"driver {cpu / sent * 1e6:7.3f} µs/msg   relay {relay_cpu / sent * 1e6:7.3f} µs/msg ({relay_cpu / wall:6.1%} of a core)"
     )
 
 
 def main() -> None:
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=2.0)
     seconds = parser.parse_args().seconds
     with relay() as (pid, port):
-        for size, burst, rate in (
-            (128, 1000, None),
-            (128, 100, None),
-            (128, 10, None),
-            (25_614, 20, None),
-            (128, 50, 50_000.0),
-            (128, 1000, 1e6),
-        ):
-            print(run(port, pid, size=size, burst=burst, rate=rate, seconds=seconds), flush=True)
+        for case in CASES:
+            print(run(port, pid, case, seconds), flush=True)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_loadtest.envelope import decode_heads, encode_heads
-from pytest_loadtest.payloads import Bucket, Chooser, PayloadPool, build_pool, messages, parse_range
+from pytest_loadtest.message.envelope import decode_heads, encode_heads
+from pytest_loadtest.message.payloads import Bucket, PayloadChooser, PayloadPool, build_pool, messages, parse_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,13 +45,15 @@ def cost(work: Callable[[], object], burst: int) -> float:
 
 def steps(chosen: PayloadPool, burst: int) -> dict[str, Callable[[], object]]:
     """What is done for each burst, by name."""
-    chooser, payload, nonce = Chooser(chosen, 0, 3), Chooser(chosen, 0, 4).draw(0, burst), 0xC0FFEE
-    seq = np.arange(burst, dtype=np.int64)
+    chooser, nonce = PayloadChooser(chosen, 0, range(3, 5)), 0xC0FFEE
+    seq, stream = np.arange(burst, dtype=np.int64), np.full(burst, 3, np.int32)
+    index = np.zeros(burst, np.int64)
+    payload = chooser.draw(index + 1, seq)
     intended, size = seq * 1000, chosen.sizes[payload]
-    heads = encode_heads(chosen, nonce=nonce, stream=3, seq=seq, intended=intended, payload=payload)
+    heads = encode_heads(chosen, nonce=nonce, stream=stream, seq=seq, intended=intended, payload=payload)
     return {
-        "Chooser.draw": lambda: chooser.draw(0, burst),
-        "encode_heads": lambda: encode_heads(chosen, nonce=nonce, stream=3, seq=seq, intended=intended, payload=payload),
+        "chooser.draw": lambda: chooser.draw(index, seq),
+        "encode_heads": lambda: encode_heads(chosen, nonce=nonce, stream=stream, seq=seq, intended=intended, payload=payload),
         "messages": lambda: messages(chosen, heads, payload),
         "decode_heads": lambda: decode_heads(heads, size, nonce),
     }

@@ -4,6 +4,7 @@ Generates a run folder (sent and received rows as workers write them, lognormal 
 aggregates it several times in one session::
 
     python benchmarks/bench_spark.py --messages 10_000_000 --repeat 3
+    python benchmarks/bench_spark.py --messages 12_000_000 --rate 20_000 --streams 20_000 --topics 1000    # 10 min of many slow streams
 
 Read the CPU seconds first: the wall clock belongs to whatever else the machine does.
 """
@@ -16,70 +17,82 @@ import os
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pytest_loadtest.message.samples import EVIDENCE, KINDS, MANIFEST_VERSION, Flag
 from pytest_loadtest.pipeline.aggregate import aggregate
+from pytest_loadtest.pipeline.run_file import RUN_VERSION, STREAMS_FILE, write_columns, write_document
 from pytest_loadtest.pipeline.session import SparkHost
-from pytest_loadtest.quantities import SECOND
-from pytest_loadtest.samples import KINDS, Flag
+from pytest_loadtest.values.quantities import SECOND
 
-STREAMS, TOPICS, WORKERS, BUCKETS = 160, 10, 10, 8
-RATE = 500_000
+WORKERS, BUCKETS = 10, 8
 
 
-def generate(folder: Path, messages: int) -> None:
+class Shape(NamedTuple):
+    """Of the run: all streams share the rate, msg/s."""
+
+    streams: int
+    topics: int
+    rate: int
+
+
+def generate(folder: Path, messages: int, shape: Shape) -> None:
     """Every worker's part of the run, ten seconds a file."""
-    per_stream = messages // STREAMS
-    duration = messages * SECOND // RATE
-    own = np.arange(STREAMS)
-    manifest_streams = {int(stream): [0, per_stream - 1, per_stream] for stream in own}
+    per_stream = messages // shape.streams
+    duration = messages * SECOND // shape.rate
+    own = np.arange(shape.streams)
     for worker in range(WORKERS):
         rng = np.random.default_rng(worker)
         streams = own[own % WORKERS == worker]
         files: dict[str, list[dict[str, object]]] = {"sent": [], "received": []}
-        step = 10 * RATE // STREAMS
+        step = max(10 * shape.rate // shape.streams, 1)
         for number, low in enumerate(range(0, per_stream, step), start=1):
             seq = np.repeat(np.arange(low, min(low + step, per_stream)), len(streams))
             stream = np.tile(streams, len(seq) // len(streams))
-            for kind, rows in zip(files, _chunk(rng, stream, seq), strict=True):
+            for kind, rows in zip(files, _chunk(rng, stream, seq, shape), strict=True):
                 name = f"gw{worker}-{number:06d}.parquet"
                 _write(folder / kind / name, kind, rows)
                 files[kind].append({"name": name, "rows": len(rows["seq"])})
         manifest = {
-            "version": 1, "worker": f"gw{worker}", "nonce": 1, "clean": True, "foreign": 0, "corrupt": 0, "stragglers": 0,
-            "evidence": {"cpu": 0.5, "stalled": 0, "longest_stall": 0, "gc": 0},
+            "version": MANIFEST_VERSION, "worker": f"gw{worker}", "nonce": 1, "clean": True, "foreign": 0, "corrupt": 0, "stragglers": 0,
+            "evidence": {"cpu": 0.5, "stalled": 0, "longest_stall": 0, "gc": 0, "seconds": dict.fromkeys(EVIDENCE, ())},
             **{kind: {"rows": sum(int(str(f["rows"])) for f in parts), "files": parts} for kind, parts in files.items()},
         }  # fmt: skip
-        manifest["sent"]["streams"] = {str(s): manifest_streams[int(s)] for s in streams}  # type: ignore[index]
+        manifest["sent"]["streams"] = [worker, shape.streams, WORKERS]  # type: ignore[index]
         (folder / f"gw{worker}.manifest.json").write_text(json.dumps(manifest))
     plan = {
-        "version": 1, "run": "bench", "nonce": 1, "workers": [f"gw{i}" for i in range(WORKERS)], "start": SECOND, "duration": duration,
-        "rate": RATE, "topics": TOPICS, "subscriptions": 1, "ordered": True, "publish_acks": True,
+        "version": RUN_VERSION, "run": "bench", "nonce": 1, "workers": [f"gw{i}" for i in range(WORKERS)],
+        "start": SECOND, "duration": duration, "rate": shape.rate, "topics": shape.topics, "subscriptions": 1, "ordered": True,
+        "publish_acks": True,
         "buckets": [f"bucket {i}" for i in range(BUCKETS)],
-        "streams": {"count": STREAMS, "topics": (own % TOPICS).tolist(), "first": [0] * STREAMS, "end": [per_stream] * STREAMS},
+        "streams": {"count": shape.streams, "file": STREAMS_FILE},
     }  # fmt: skip
-    (folder / "run.json").write_text(json.dumps(plan))
+    write_document(folder, plan)
+    write_columns(folder, [("first", np.zeros(shape.streams, np.int64)), ("end", np.full(shape.streams, per_stream))])
 
 
-def _chunk(rng: np.random.Generator, stream: np.ndarray, seq: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+def _chunk(
+    rng: np.random.Generator, stream: np.ndarray, seq: np.ndarray, shape: Shape
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     n = len(seq)
     shared = {
         "stream": stream,
-        "topic": stream % TOPICS,
+        "topic": stream % shape.topics,
         "bucket": rng.integers(0, BUCKETS, n),
         "size": rng.integers(32, 4096, n),
         "seq": seq,
     }
-    shared["intended"] = SECOND + (seq * STREAMS + stream) * SECOND // RATE
+    shared["intended"] = SECOND + (seq * shape.streams + stream) * SECOND // shape.rate
     out = shared["intended"] + rng.lognormal(11, 0.7, n).astype(np.int64)
     latency = rng.lognormal(15, 0.6, n).astype(np.int64)
     stalled = (shared["intended"] // (SECOND // 5)) % 50 == 7
     latency[stalled] += rng.integers(0, SECOND // 5, int(stalled.sum()))
-    sent = shared | {"status": np.zeros(n), "sent": out, "acked": out + latency // 2, "blocked": np.zeros(n)}
+    sent = shared | {"status": np.zeros(n), "sent": out, "acked": out + latency // 2, "blocked": np.zeros(n), "resends": np.zeros(n)}
     keep = np.repeat(np.arange(n), rng.choice([0, 1, 2], n, p=[2e-4, 1 - 3e-4, 1e-4]))
     received = {name: column[keep] for name, column in shared.items()}
     m = len(keep)
@@ -115,6 +128,9 @@ def _peak_rss(pid: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--messages", type=int, default=5_000_000, help="sent messages; about as many are received")
+    parser.add_argument("--rate", type=int, default=500_000, help="msg/s, all streams together")
+    parser.add_argument("--streams", type=int, default=160)
+    parser.add_argument("--topics", type=int, default=10)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark setting")
     parser.add_argument("--run-dir", type=Path, help="keep the generated run here, and use it when it is there")
@@ -123,7 +139,7 @@ def main() -> None:
         folder = options.run_dir or Path(scratch) / "run"
         if not (folder / "run.json").exists():
             folder.mkdir(parents=True)
-            generate(folder, options.messages)
+            generate(folder, options.messages, Shape(options.streams, options.topics, options.rate))
         host = SparkHost(Path(scratch), dict(setting.split("=", 1) for setting in options.conf))
         try:
             started = time.perf_counter()

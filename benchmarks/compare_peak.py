@@ -21,9 +21,10 @@ from dataclasses import dataclass
 
 from pytest_loadtest.models.capacity import TokenBucket, messages
 from pytest_loadtest.models.omb_controller import LOWEST_RATE, PERIOD, OmbController
-from pytest_loadtest.quantities import MILLISECOND, MINUTE, SECOND
-from pytest_loadtest.search import Ask, Search, Spec, Step
-from pytest_loadtest.slo import Outcome
+from pytest_loadtest.values.quantities import MILLISECOND, MINUTE, SECOND
+from pytest_loadtest.verdict.peak import Ask, Spec, Step
+from pytest_loadtest.verdict.search import Search
+from pytest_loadtest.verdict.slo import Outcome
 
 BOUND, PERCENTILE, DEPTH = 100 * MILLISECOND, 99.0, 100
 HOLD, CONFIRM, WARMUP = 30 * SECOND, MINUTE, 5 * SECOND

@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_loadtest.errors import BrokenRun, GeneratorLimited, LoadtestError, NoData, ProfileError, UsageError
-    from pytest_loadtest.result import Load, SloMissed
-    from pytest_loadtest.units import ms, s, us
+    from pytest_loadtest.fixture.result import Load, SloMissed
+    from pytest_loadtest.values.units import Rate, ms, s, us
 
-__all__ = ["BrokenRun", "GeneratorLimited", "Load", "LoadtestError", "NoData", "ProfileError", "SloMissed", "UsageError", "ms", "s", "us"]
+__all__ = [
+    "BrokenRun", "GeneratorLimited", "Load", "LoadtestError", "NoData", "ProfileError", "Rate", "SloMissed", "UsageError", "ms", "s", "us",
+]  # fmt: skip
 
-_HOMES = {"Load": "result", "SloMissed": "result", "ms": "units", "s": "units", "us": "units"}
+_HOMES = {"Load": "fixture.result", "SloMissed": "fixture.result"} | dict.fromkeys(("Rate", "ms", "s", "us"), "values.units")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,8 @@
-"""``python -m pytest_loadtest``; see :mod:`pytest_loadtest.cli`."""
+"""``python -m pytest_loadtest``; see :mod:`pytest_loadtest.commands.cli`."""
 
 import sys
 
-from pytest_loadtest.cli import main
+from pytest_loadtest.commands.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pytest_loadtest.values.wording import shortened
+
 
 class LoadtestError(Exception):
     """Base of all errors of this package."""
@@ -29,12 +31,16 @@ class UsageError(LoadtestError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong in a text: where (1-based line and column), what, and what to write instead."""
+    """One thing wrong in a text: where (1-based line and column), what, and what to write instead. Long values in both are cut."""
 
     line: int
     column: int
     message: str
     suggestion: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("message", "suggestion"):
+            object.__setattr__(self, name, shortened(getattr(self, name)))
 
     def render(self, source: str) -> str:
         hint = f" ({self.suggestion})" if self.suggestion else ""

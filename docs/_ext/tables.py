@@ -101,10 +101,10 @@ class ResultKeys(Table):
 
 
 class SampleColumns(Table):
-    """Columns of the sample files: ``sent`` or ``received``."""
+    """Columns of the sample files: ``sent``, ``received`` or ``broadcast``."""
 
     def lines(self) -> list[str]:
-        from pytest_loadtest.samples import KINDS
+        from pytest_loadtest.message.samples import KINDS
 
         return table(("column", "type", "meaning"), [(f"`{c.name}`", f"`{c.type}`", c.meaning) for c in KINDS[self.arguments[0]]])
 
@@ -128,7 +128,7 @@ class Collector:
 
 
 def collected() -> Collector:
-    from pytest_loadtest.plugin import pytest_addoption
+    from pytest_loadtest.plugin.hooks import pytest_addoption
 
     collector: Any = Collector()
     pytest_addoption(collector)

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 
-from pytest_loadtest.brokers._base import MODES, Broker, BrokerFacts, BrokerRequest
-from pytest_loadtest.brokers._unavailable import UnavailableError
+from pytest_loadtest.brokers.base import MODES, Broker, BrokerFacts, BrokerRequest, UnavailableError
 from pytest_loadtest.errors import TargetError, UsageError
 
 __all__ = ["MODES", "Broker", "BrokerFacts", "BrokerRequest", "start"]
@@ -20,6 +19,7 @@ Progress = Callable[[str], None]
 WAYS: dict[str, dict[str, str]] = {
     "pulsar": {"url": "url", "container": "container", "process": "pulsar", "embedded": "embedded"},
     "mqtt": {"url": "url", "container": "container", "process": "mosquitto"},
+    "artemis": {"process": "artemis"},
     "loopback": {"url": "url", "process": "loopback"},
 }
 AUTO = ("container", "process", "embedded")
@@ -35,20 +35,18 @@ def start(request: BrokerRequest, progress: Progress) -> Broker:
     tried: list[str] = []
     for mode in modes(request):
         try:
-            broker = _starter(request.kind, mode)(request, progress)
+            return _starter(request.kind, mode)(request, progress)
         except UnavailableError as missing:
             tried.append(f"  {mode}: {missing}")
             progress(f"{request.kind} broker, {mode}: {missing.reason.splitlines()[0]}")
-            continue
-        progress(f"target: {broker.facts.describe()}")
-        return broker
     raise TargetError(f"no {request.kind} broker; tried\n" + "\n".join(tried))
 
 
 def modes(request: BrokerRequest) -> tuple[str, ...]:
     """The ways to try, in order.
 
-    ``auto``: the address if there is one, else container, process, embedded. Loopback always brings its own relay, unless given an address.
+    ``auto``: the address or the image's container where there is one, a process where there is to be security, else container, process,
+    embedded. Loopback always brings its own relay, unless given an address.
 
     :raises UsageError: unknown kind or mode, or one that this kind does not have.
     """
@@ -62,6 +60,10 @@ def modes(request: BrokerRequest) -> tuple[str, ...]:
     if request.url is not None and request.mode in ("auto", "url"):
         return ("url",)
     if request.kind == "loopback":
+        return ("process",)
+    if request.mode == "auto" and request.image is not None:
+        return ("container",)
+    if request.mode == "auto" and request.security is not None:
         return ("process",)
     if request.mode == "auto":
         return tuple(mode for mode in AUTO if mode in ways)

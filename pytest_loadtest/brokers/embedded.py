@@ -5,14 +5,14 @@ It speaks the client protocol; there is no admin REST, and it keeps no settings 
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import metadata, util
 from pathlib import Path
 
-from pytest_loadtest.brokers._base import BrokerFacts, BrokerRequest
-from pytest_loadtest.brokers._ports import listens
-from pytest_loadtest.brokers._process import Child
-from pytest_loadtest.brokers._starting import Progress, StartedBroker, on_free_ports, wait_ready
-from pytest_loadtest.brokers._unavailable import UnavailableError
+from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, UnavailableError
+from pytest_loadtest.brokers.ports import listens
+from pytest_loadtest.brokers.process import Child
+from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
 
 START_SECONDS = 20.0
 REMEDY = "pip install 'pytest-loadtest[embedded]'"
@@ -56,8 +56,9 @@ def _launch(binary: str, port: int, request: BrokerRequest, progress: Progress) 
     name = f"pulsar-lite {version}"
     progress(f"starting {name}: a stand-in, its figures say nothing about Pulsar")
     command = [binary, "--addr", f"127.0.0.1:{port}", "--db-path", str(folder / "data" / "db"), "--log-level", "warn"]
-    child = Child(command, folder=folder)
-    wait_ready(child, lambda: listens("127.0.0.1", port), name=name, seconds=START_SECONDS, progress=progress)
+    child = Child(command, folder=folder, ports=(port,))
+    wait = partial(wait_ready, child, lambda: listens("127.0.0.1", port), name=name, seconds=START_SECONDS, progress=progress)
+    wait()
     facts = BrokerFacts(
         name="pulsar-lite",
         version=version,
@@ -65,6 +66,5 @@ def _launch(binary: str, port: int, request: BrokerRequest, progress: Progress) 
         url=f"pulsar://127.0.0.1:{port}",
         settings=decisive(request),
         evidence=False,
-        pid=child.pid,
     )
-    return StartedBroker(facts, child)
+    return StartedBroker(facts, child, wait)

@@ -6,12 +6,10 @@ delivers it in one instant. During a stall the relay's clock stands still, for a
 *What*, by the message's sequence in its stream, counted from 0 (``every`` = N hits seq N−1, 2N−1, …):
 
 * ``corruptHeaderEvery``, ``corruptBodyEvery``: one byte of the envelope, or of what follows it, is changed; which one moves on from hit
-to hit. A
-  message of nothing but its envelope has no body to damage.
+  to hit. A message of nothing but its envelope has no body to damage.
 * ``loseEvery``: acknowledged, never delivered.
 * ``swapEvery``: of the pairs (0, 1), (2, 3), … every N-th is delivered in the other order (seq 2N−2 and 2N−1, …), when the two come one
-after the
-  other. The first of the two is held for the second, at most for one second.
+  after the other. The first of the two is held for the second, at most for one second.
 * ``duplicateEvery``: delivered twice, one copy behind the other.
 
 A message can be hit by several; a lost message is not delivered whatever else would become of it.
@@ -24,13 +22,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from pytest_loadtest.envelope import COMPACT_HEAD, HEAD
-from pytest_loadtest.quantities import MILLISECOND, SECOND, parse_duration
+from pytest_loadtest.brokers.batch import Batch, join
+from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
+
+    from pytest_loadtest.brokers.batch import Index
 
 HOLD: Final = SECOND  # how long the first of a pair waits for the second
 _GRAIN: Final = MILLISECOND  # messages that the capacity lets out within it go together, at its end
@@ -149,32 +150,6 @@ class Gate:
         return self._first + time + stalled
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Messages of one stream in order: ``seq`` int64, ``size`` int32, ``payload`` uint8 end to end."""
-
-    seq: NDArray[np.int64]
-    size: NDArray[np.int32]
-    payload: NDArray[np.uint8]
-
-    def __len__(self) -> int:
-        return len(self.seq)
-
-    def offsets(self) -> NDArray[np.int64]:
-        """Where each payload starts; int64 ``(n + 1,)``."""
-        return np.concatenate([[0], np.cumsum(self.size, dtype=np.int64)])
-
-    def split(self, count: int) -> tuple[Batch, Batch]:
-        """The first ``count`` messages, and the rest."""
-        at = int(self.size[:count].sum(dtype=np.int64))
-        return Batch(self.seq[:count], self.size[:count], self.payload[:at]), Batch(self.seq[count:], self.size[count:], self.payload[at:])
-
-    def join(self, other: Batch) -> Batch:
-        """Both, ``other`` behind."""
-        seq, size = np.concatenate((self.seq, other.seq)), np.concatenate((self.size, other.size))
-        return Batch(seq, size, np.concatenate((self.payload, other.payload)))
-
-
 def damage(faults: Faults, batch: Batch) -> None:
     """Change bytes in place, as ``corruptHeaderEvery`` and ``corruptBodyEvery`` say."""
     if faults.corrupt_header_every is None and faults.corrupt_body_every is None:
@@ -183,44 +158,67 @@ def damage(faults: Faults, batch: Batch) -> None:
     head = np.minimum(head, batch.size)
     start = batch.offsets()[:-1]
     for every, offset, room in ((faults.corrupt_header_every, start, head), (faults.corrupt_body_every, start + head, batch.size - head)):
-        hit = _hits(batch.seq, every) & (room > 0)
-        if every is not None and np.any(hit):
+        if every is not None:
+            hit = _hits(batch.seq, every) & (room > 0)
             batch.payload[offset[hit] + (batch.seq[hit] // every) % room[hit]] ^= _DAMAGE
 
 
-def hold_back(faults: Faults, batch: Batch) -> int:
-    """1 when the last message waits for the message after it, otherwise 0."""
-    every = faults.swap_every
-    return int(every is not None and len(batch) > 0 and int(batch.seq[-1]) % (2 * every) == 2 * every - 2)
-
-
-def delivered(faults: Faults, batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.int32], list[memoryview]]:
-    """``seq``, ``size`` and payloads end to end of what is delivered of a batch, in the order of delivery."""
+def delivered(faults: Faults, batch: Batch) -> Index:
+    """Which messages of a batch are delivered, in the order of delivery: swapped, lost and doubled as said above."""
     if faults.swap_every is None and faults.lose_every is None and faults.duplicate_every is None:
-        return batch.seq, batch.size, [batch.payload.data]
-    index = _order(faults, batch.seq)
-    return batch.seq[index], batch.size[index], _pieces(batch, index) if len(index) else []
-
-
-def _order(faults: Faults, seq: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Which messages are delivered, as indexes into ``seq``, in the order of delivery: swapped, lost and doubled as said above."""
-    index = np.arange(len(seq))
+        return None
+    index = np.arange(len(batch))
     if faults.swap_every is not None:
-        first = np.flatnonzero(_hits(seq[1:], 2 * faults.swap_every) & (seq[1:] == seq[:-1] + 1))
-        index[first], index[first + 1] = first + 1, first
-    index = index[~_hits(seq[index], faults.lose_every)]
-    return np.repeat(index, 1 + _hits(seq[index], faults.duplicate_every))
+        by = np.argsort(batch.producer, kind="stable")
+        seq, producer = batch.seq[by], batch.producer[by]
+        pair = _hits(seq[1:], 2 * faults.swap_every) & (seq[1:] == seq[:-1] + 1) & (producer[1:] == producer[:-1])
+        first, second = by[:-1][pair], by[1:][pair]
+        index[first], index[second] = second, first
+    if faults.lose_every is not None:
+        index = index[~_hits(batch.seq[index], faults.lose_every)]
+    if faults.duplicate_every is not None:
+        index = np.repeat(index, 1 + _hits(batch.seq[index], faults.duplicate_every))
+    return index
 
 
-def _pieces(batch: Batch, index: NDArray[np.intp]) -> list[memoryview]:
-    """The payloads of ``index``, one view for each run of neighbours."""
-    offsets = batch.offsets()
-    breaks = np.flatnonzero(np.diff(index) != 1) + 1
-    firsts = index[np.concatenate([[0], breaks])]
-    lasts = index[np.concatenate([breaks, [len(index)]]) - 1]
-    payload = batch.payload.data
-    return [payload[start:end] for start, end in zip(offsets[firsts].tolist(), offsets[lasts + 1].tolist(), strict=True)]
+class HalfPairs:
+    """Messages that wait for the one behind them, to be delivered after it: at most one of each stream."""
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+        none = self._until = np.empty(0, np.int64)  # ns, ascending
+        self._batch = Batch(none, none, none, np.empty(0, np.int32), np.empty(0, np.uint8))
+
+    def complete(self, batch: Batch, now: int) -> Batch:
+        """What goes now: the messages that waited for one of ``batch``, and ``batch`` without those that begin to wait."""
+        ended = np.isin(self._batch.producer, batch.producer)
+        whole = join([self._batch.where(ended), batch])
+        waits = self._wait(whole)
+        self._until = np.concatenate([self._until[~ended], np.full(np.count_nonzero(waits), now + HOLD)])
+        self._batch = join([self._batch.where(~ended), whole.where(waits)])
+        return whole.where(~waits)
+
+    def _wait(self, batch: Batch) -> NDArray[np.bool_]:
+        """Whether a message is the last of its stream in the batch, and the first of a pair."""
+        by = np.argsort(batch.producer, kind="stable")
+        producer = batch.producer[by]
+        last = by[np.concatenate([producer[1:] != producer[:-1], [True]])]
+        waits = np.zeros(len(batch), np.bool_)
+        waits[last] = batch.seq[last] % (2 * self._every) == 2 * self._every - 2
+        return waits
+
+    def next(self) -> int | None:
+        """When the first of them has waited long enough, ns; None: nothing waits."""
+        return int(self._until[0]) if len(self._until) else None
+
+    def expired(self, now: int) -> Batch:
+        """Those that have waited long enough go alone."""
+        count = int(np.searchsorted(self._until, now, side="right"))
+        gone, self._batch = self._batch.split(count)
+        self._until = self._until[count:]
+        return gone
 
 
-def _hits(seq: NDArray[np.int64], every: int | None) -> NDArray[np.bool_]:
-    return np.zeros(len(seq), np.bool_) if every is None else seq % every == every - 1
+def _hits(seq: NDArray[np.int64], every: int) -> NDArray[np.bool_]:
+    hits: NDArray[np.bool_] = seq % every == every - 1
+    return hits

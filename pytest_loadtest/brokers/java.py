@@ -1,4 +1,4 @@
-"""The Java that runs Pulsar."""
+"""The Java that runs Pulsar and Artemis."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_loadtest.brokers._unavailable import UnavailableError
+from pytest_loadtest.brokers.base import UnavailableError
 
 OLDEST = 17
 REMEDY = "apt-get install openjdk-17-jre-headless, or python -m pytest_loadtest doctor --fix"
@@ -44,14 +44,15 @@ def parse_major(text: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def require() -> Java:
+def require(broker: str) -> Java:
     """The Java of this machine.
 
-    :raises UnavailableError: none, or older than Pulsar needs.
+    :param broker: what is to run on it.
+    :raises UnavailableError: none, or older than both brokers need.
     """
     java = find()
     if java is None:
-        raise UnavailableError("no Java (JAVA_HOME, PATH)", REMEDY)
+        raise UnavailableError(f"{broker} needs Java, and there is none (JAVA_HOME, PATH)", REMEDY)
     if java.major < OLDEST:
-        raise UnavailableError(f"{java.path} is Java {java.major}, Pulsar needs {OLDEST} or later", REMEDY)
+        raise UnavailableError(f"{java.path} is Java {java.major}, {broker} needs {OLDEST} or later", REMEDY)
     return java

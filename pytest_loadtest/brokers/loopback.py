@@ -9,9 +9,9 @@ from importlib import metadata
 from pathlib import Path
 
 from pytest_loadtest.brokers import faults
-from pytest_loadtest.brokers._base import BrokerFacts, BrokerRequest
-from pytest_loadtest.brokers._process import Child
-from pytest_loadtest.brokers._starting import Progress, StartedBroker, on_free_ports, wait_ready
+from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest
+from pytest_loadtest.brokers.process import Child
+from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
 from pytest_loadtest.errors import UsageError
 
 START_SECONDS = 30.0
@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[2]  # where the package is importable from
 
 def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
     """Start the relay with the faults that ``request.settings`` orders.
+
+    It is not restarted: it keeps no message, and a client that loses it ends the run.
 
     :raises UsageError: a fault the relay does not know, or a value it cannot read.
     :raises TargetError: it did not start; with its own words.
@@ -44,9 +46,8 @@ def _launch(port: int, request: BrokerRequest, progress: Progress) -> StartedBro
         mode="process",
         url=f"loopback://127.0.0.1:{port}",
         settings=dict(request.settings),
-        pid=child.pid,
     )
-    return StartedBroker(facts, child)
+    return StartedBroker(facts, child, None)
 
 
 def _own_version() -> str:

@@ -2,6 +2,9 @@
 
 Facts: `mosquitto.conf(5) <https://mosquitto.org/man/mosquitto-conf-5.html>`_. Started as root it would drop to its own user and lose its
 folder, hence the ``user`` line. Without ``set_tcp_nodelay`` single messages show a tail of 40 ms.
+
+With ``persistence: true`` in the profile's ``broker.settings`` it writes sessions, subscriptions and messages to its data folder when it
+ends in order, and every ``autosave_interval`` seconds, by default 1800: what a restart by SIGKILL brings back is as old as that.
 """
 
 from __future__ import annotations
@@ -11,14 +14,18 @@ import pwd
 import re
 import shutil
 import subprocess
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.brokers._base import BrokerFacts, BrokerRequest
-from pytest_loadtest.brokers._ports import listens
-from pytest_loadtest.brokers._process import Child
-from pytest_loadtest.brokers._settings import refuse_managed
-from pytest_loadtest.brokers._starting import Progress, StartedBroker, on_free_ports, wait_ready
-from pytest_loadtest.brokers._unavailable import UnavailableError
+from pytest_loadtest.brokers import mosquitto_tls
+from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, UnavailableError, refuse_managed
+from pytest_loadtest.brokers.mosquitto_tls import TlsListener, tls_listener
+from pytest_loadtest.brokers.ports import listens
+from pytest_loadtest.brokers.process import Child
+from pytest_loadtest.brokers.secured import described
+from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +53,8 @@ def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
         raise UnavailableError("no mosquitto on the PATH or in /usr/sbin", REMEDY)
     version = installed_version(binary)
     check_version(version, request.version)
-    return on_free_ports(1, lambda ports: _launch(binary, version, ports[0], request, progress))
+    count = 2 if request.security is not None and request.security.tls == "subscribers" else 1
+    return on_free_ports(count, lambda ports: _launch(binary, version, ports, request, progress))
 
 
 def find() -> str | None:
@@ -75,13 +83,17 @@ def check_version(installed: str, wanted: str | None) -> None:
         raise UnavailableError(f"mosquitto {installed} is installed, {wanted} is wanted", "use --load-broker container for another version")
 
 
-def config(*, port: int, settings: Mapping[str, str], user: str | None, address: str = "127.0.0.1") -> str:
+def config(
+    *, port: int, settings: Mapping[str, str], user: str | None, data: str, address: str = "127.0.0.1",
+    tls: Mapping[str, str] = MappingProxyType({}), tls_port: int | None = None,
+) -> str:  # fmt: skip
     """The text of ``mosquitto.conf``: ours, then the profile's lines, which win over ours of the same key.
 
-    :param user: who mosquitto stays when root starts it; None leaves it its own choice.
+    :param user: who mosquitto stays when root starts it; None leaves it its own choice. :param data: folder that this user may write to.
+    :param tls: lines of the listener that speaks TLS. :param tls_port: of that one; None: it is the only one.
     :raises UsageError: the profile sets a key that the plugin has to set.
     """
-    refuse_managed("mosquitto", settings, MANAGED)
+    refuse_managed("mosquitto", settings, MANAGED | (mosquitto_tls.MANAGED if tls else frozenset()))
     lines = {"user": user} if user else {}
     lines |= {
         "listener": f"{port} {address}",
@@ -89,10 +101,17 @@ def config(*, port: int, settings: Mapping[str, str], user: str | None, address:
         "set_tcp_nodelay": "true",
         "sys_interval": "1",
         "persistence": "false",
+        "persistence_location": f"{data}/",
         "log_dest": "stderr",
         "log_type": "error",
     }
     lines |= settings
+    if tls_port is None:
+        return _text({**lines, **tls})
+    return _text(lines) + _text({"listener": f"{tls_port} {address}", **tls})  # lines of a listener stand below it
+
+
+def _text(lines: Mapping[str, str]) -> str:
     return "".join(f"{key} {value}\n" for key, value in lines.items())
 
 
@@ -114,21 +133,39 @@ def _user() -> str | None:
         return None
 
 
-def _launch(binary: str, version: str, port: int, request: BrokerRequest, progress: Progress) -> StartedBroker:
-    text = config(port=port, settings=request.settings, user=_user())
-    folder = request.folder.resolve()
-    (folder / "data").mkdir(parents=True, exist_ok=True)
+def _launch(binary: str, version: str, ports: tuple[int, ...], request: BrokerRequest, progress: Progress) -> StartedBroker:
+    folder, name = request.folder.resolve(), f"mosquitto {version}"
+    data = folder / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    secured = tls_listener(data / "security", request.security, request.tls) if request.security else None
+    text = config(
+        port=ports[0], settings=request.settings, user=_user(), data=str(data), tls=secured.lines if secured else {},
+        tls_port=ports[1] if len(ports) > 1 else None,
+    )  # fmt: skip
     path = folder / "mosquitto.conf"
     path.write_text(text)
-    progress(f"starting mosquitto {version}")
-    child = Child([binary, "-c", str(path)], folder=folder)
-    wait_ready(child, lambda: listens("127.0.0.1", port), name=f"mosquitto {version}", seconds=START_SECONDS, progress=progress)
+    progress(f"starting {name}")
+    child = Child([binary, "-c", str(path)], folder=folder, ports=ports)
+    wait = partial(wait_ready, child, partial(_listens, ports), name=name, seconds=START_SECONDS, progress=progress)
+    wait()
+    return StartedBroker(_facts(version, ports, request, secured), child, wait)
+
+
+def _listens(ports: tuple[int, ...]) -> bool:
+    return all(listens("127.0.0.1", port) for port in ports)
+
+
+def _facts(version: str, ports: tuple[int, ...], request: BrokerRequest, secured: TlsListener | None) -> BrokerFacts:
+    only_tls = secured is not None and len(ports) == 1
     facts = BrokerFacts(
         name="mosquitto",
         version=version,
         mode="process",
-        url=f"{scheme(request.settings)}://127.0.0.1:{port}",
+        url=f"{'mqtts' if only_tls else scheme(request.settings)}://127.0.0.1:{ports[0]}",
         settings=decisive(request.settings),
-        pid=child.pid,
     )
-    return StartedBroker(facts, child)
+    if secured is None or request.security is None:
+        return facts
+    settings = {**facts.settings, "security": described(request.security), **secured.told}
+    beside = None if only_tls else f"mqtts://127.0.0.1:{ports[1]}"
+    return replace(facts, subscriber_url=beside, settings=settings, client={"tls": secured.client})

@@ -5,17 +5,23 @@ The command is what ``bin/pulsar standalone`` of the distribution runs, with a h
 
 from __future__ import annotations
 
+import json
+import re
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.brokers import java, pulsar_admin, pulsar_jars
-from pytest_loadtest.brokers._base import BrokerFacts, BrokerRequest
-from pytest_loadtest.brokers._mounts import data_folder
-from pytest_loadtest.brokers._process import Child
-from pytest_loadtest.brokers._settings import refuse_managed
-from pytest_loadtest.brokers._starting import Progress, StartedBroker, on_free_ports, wait_ready
+from pytest_loadtest.brokers import java, maven, pulsar_admin
+from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, refuse_managed
+from pytest_loadtest.brokers.mounts import data_folder
+from pytest_loadtest.brokers.process import Child
+from pytest_loadtest.brokers.pulsar_admin import Access
+from pytest_loadtest.brokers.secured import Secured, described, secure
+from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
+from pytest_loadtest.brokers.watchdog import remove
+from pytest_loadtest.drivers.pulsar.auth import admin_headers, tls_context
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.profile.settings import PulsarSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.brokers.java import Java
 
 START_SECONDS = 90.0
+OPEN = Secured()
 HERE = "127.0.0.1"
 MEMORY = ("-Xms256m", "-Xmx1g", "-XX:MaxDirectMemorySize=1g")
 LOG4J = Path(__file__).with_name("pulsar-log4j2.xml")
@@ -39,8 +46,10 @@ MANAGED = frozenset(
         "nettyMaxFrameSizeBytes",
     }
 )
+PORTS = ("brokerServicePort", "webServicePort")
 BASE = {
     "clusterName": "standalone",
+    "allowEphemeralPorts": "true",  # otherwise the bookie takes any free port, and not the one that it is told
     "metadataStoreUrl": "",
     "configurationMetadataStoreUrl": "",
     # one bookie: the class defaults of 2 would wait for a second one
@@ -93,35 +102,42 @@ def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
     :raises UnavailableError: no Java 17, or the jars are neither cached nor to be had.
     :raises TargetError: it did not start; with the last lines of its log.
     """
-    version = request.version or pulsar_jars.DEFAULT_VERSION
-    runtime = java.require()
-    jars = pulsar_jars.resolve(version, progress)
-    return on_free_ports(2, lambda ports: _launch(partial(command, runtime, jars), ports, version, request, progress))
+    version = request.version or maven.PULSAR.version
+    runtime = java.require("Pulsar")
+    jars = maven.PULSAR.resolve(version, progress)
+    return on_free_ports(3, lambda ports: _launch(partial(command, runtime, jars), ports, version, request, progress))
 
 
-def standalone_conf(*, port: int, web_port: int, settings: Mapping[str, str], bind: str = HERE, advertised: str = HERE) -> str:
+def standalone_conf(
+    *, port: int, web_port: int, settings: Mapping[str, str], bind: str = HERE, advertised: str = HERE, secured: Secured = OPEN
+) -> str:
     """The text of ``standalone.conf``: the built-in base, then the profile's settings, then what is chosen per run.
 
-    The largest frame follows ``maxMessageSize``.
+    The largest frame follows ``maxMessageSize``. Under TLS the ports are TLS ports, and there are no others.
 
     :raises UsageError: the profile sets a key that is chosen per run, or ``maxMessageSize`` is not a number of bytes.
     """
-    refuse_managed("Pulsar", settings, MANAGED)
+    ports = dict(zip(PORTS, (str(port), str(web_port)), strict=True))
+    if secured.tls:
+        ports = {f"{key}Tls": number for key, number in ports.items()} | dict.fromkeys(PORTS, "")
+    refuse_managed("Pulsar", settings, MANAGED.union(ports, secured.lines))
     merged = BASE | dict(settings)
     if not merged["maxMessageSize"].isdecimal():
         raise UsageError(f"broker.settings: maxMessageSize: {merged['maxMessageSize']!r} is not a number of bytes, as Pulsar wants it")
     merged |= {
-        "brokerServicePort": str(port),
-        "webServicePort": str(web_port),
+        **secured.lines,
+        **ports,
         "bindAddress": bind,
         "advertisedAddress": advertised,
         "nettyMaxFrameSizeBytes": str(int(merged["maxMessageSize"]) + FRAME_OVERHEAD),
     }
-    return "".join(f"{key}={value}\n" for key, value in merged.items())
+    text = "".join(f"{key}={value}\n" for key, value in merged.items())
+    # java.util.Properties reads bytes as Latin-1, and other characters by their escapes, which are those of JSON: a path may hold some
+    return re.sub(r"[^\x00-\x7f]", lambda character: json.dumps(character[0])[1:-1], text)
 
 
-def command(runtime: Java, jars: Path, folder: Path) -> list[str]:
-    """The java line of a standalone whose configuration and data are in ``folder``."""
+def command(runtime: Java, jars: Path, folder: Path, bookie_port: int) -> list[str]:
+    """The java line of a standalone whose configuration and data are in ``folder``. It keeps the data that it finds there."""
     unsafe = ["--sun-misc-unsafe-memory-access=allow"] if runtime.major >= 23 else []
     properties = {
         "log4j.shutdownHookEnabled": "false",
@@ -142,41 +158,56 @@ def command(runtime: Java, jars: Path, folder: Path) -> list[str]:
     jvm += [word for package in OPENED for word in ("--add-opens", f"{package}=ALL-UNNAMED")]
     jvm += [f"-D{key}={value}" for key, value in properties.items()]
     data = folder / "data"
-    standalone = ["-c", str(folder / "standalone.conf"), "-nfw", "-nss", "--wipe-data", "-a", "127.0.0.1"]
-    folders = ["--metadata-dir", str(data / "metadata"), "--bookkeeper-dir", str(data / "bookkeeper")]
+    standalone = ["-c", str(folder / "standalone.conf"), "-nfw", "-nss", "-a", "127.0.0.1"]
+    bookie = ["--bookkeeper-dir", str(data / "bookkeeper"), "--bookkeeper-port", str(bookie_port)]
+    folders = ["--metadata-dir", str(data / "metadata"), *bookie]
     return [runtime.path, "-cp", f"{jars}/*", *jvm, "org.apache.pulsar.PulsarStandaloneStarter", *standalone, *folders]
 
 
 def _launch(
-    command_in: Callable[[Path], list[str]], ports: tuple[int, ...], version: str, request: BrokerRequest, progress: Progress
+    command_in: Callable[[Path, int], list[str]], ports: tuple[int, ...], version: str, request: BrokerRequest, progress: Progress
 ) -> StartedBroker:
-    port, web_port = ports
+    port, web_port, bookie_port = ports
     folder = request.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    remove(str(folder / "data"))  # of a broker that was killed together with its watchdog
     memory = data_folder(folder / "data", Path("/proc/self/mounts").read_text(encoding="utf-8"))
-    (folder / "data" / "tmp").mkdir(exist_ok=True)
-    conf = standalone_conf(port=port, web_port=web_port, settings=request.settings)
-    (folder / "standalone.conf").write_text(conf)
-    admin = f"http://127.0.0.1:{web_port}"
+    (folder / "data" / "tmp").mkdir()
+    secured = secure(folder / "data" / "security", request.security)
+    conf = folder / "standalone.conf"
+    conf.touch(mode=0o600)  # it may hold the password of the broker's own client
+    conf.write_text(standalone_conf(port=port, web_port=web_port, settings=request.settings, secured=secured))
+    admin, access = f"{'https' if secured.tls else 'http'}://{HERE}:{web_port}", access_of(secured.client)
     name = f"Pulsar {version}"
     progress(f"starting {name}")
-    child = Child(command_in(folder), folder=folder)
-    took = wait_ready(child, lambda: pulsar_admin.ready(admin), name=name, seconds=START_SECONDS, progress=progress)
-    progress(f"{name} ready in {took:.0f} s")
+    child = Child(command_in(folder, bookie_port), folder=folder, ports=ports)
+    ready = partial(pulsar_admin.ready, admin, access=access)
+    wait = partial(wait_ready, child, ready, name=name, seconds=START_SECONDS, progress=progress)
+    progress(f"{name} ready in {wait():.0f} s")
     facts = BrokerFacts(
         name="Pulsar",
-        version=pulsar_admin.version(admin),
+        version=pulsar_admin.version(admin, access),
         mode="process",
-        url=f"pulsar://127.0.0.1:{port}",
+        url=f"{'pulsar+ssl' if secured.tls else 'pulsar'}://{HERE}:{port}",
         admin_url=admin,
-        settings=decisive(admin, request.settings) | ({"data": f"in memory, {memory}"} if memory else {}),
-        pid=child.pid,
+        settings=decisive(admin, request.settings, access)
+        | ({"security": described(request.security)} if request.security else {})
+        | ({"data": f"in memory, {memory}"} if memory else {}),
+        client=secured.client,
     )
-    return StartedBroker(facts, child)
+    return StartedBroker(facts, child, wait)
 
 
-def decisive(admin: str, settings: Mapping[str, str]) -> dict[str, str]:
+def access_of(client: Mapping[str, Any]) -> Access:
+    """Access to the admin REST for who has these settings. :param client: see :class:`~pytest_loadtest.brokers.secured.Secured`."""
+    if not client:
+        return pulsar_admin.OPEN
+    settings = PulsarSettings(**client)
+    return Access(admin_headers(settings), tls_context(settings))
+
+
+def decisive(admin: str, settings: Mapping[str, str], access: Access = pulsar_admin.OPEN) -> dict[str, str]:
     """The settings that decide results: the broker's as it runs, the bookie's as it was told, the memory, and the profile's own."""
     told = BASE | dict(settings)
     bookie = {key: told[key] for key in BOOKIE}
-    return pulsar_admin.decisive_settings(admin) | bookie | {"memory": " ".join(MEMORY)} | dict(settings)
+    return pulsar_admin.decisive_settings(admin, access) | bookie | {"memory": " ".join(MEMORY)} | dict(settings)

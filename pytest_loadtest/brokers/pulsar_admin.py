@@ -2,50 +2,58 @@
 
 from __future__ import annotations
 
-import http.client
 import json
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 TIMEOUT = 5.0
 
 
-def get(admin_url: str, path: str, timeout: float = TIMEOUT) -> bytes | None:
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What the REST wants of whoever asks it. :param tls: None: the certificates that this machine trusts."""
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+    tls: ssl.SSLContext | None = None
+
+
+OPEN = Access()
+
+
+def get(admin_url: str, path: str, timeout: float = TIMEOUT, access: Access = OPEN) -> bytes | None:
     """The body of a 200 answer, None for anything else. Direct: no proxy of the environment stands between us and the broker."""
-    parts = urlsplit(admin_url)
-    connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    import httpx
+
+    # only where it is needed: reading certificates takes longer than asking
+    verify = (access.tls or ssl.create_default_context()) if admin_url.startswith("https:") else False
     try:
-        connection = connect(parts.hostname or "", parts.port, timeout=timeout)
-        try:
-            connection.request("GET", parts.path.rstrip("/") + path)
-            answer = connection.getresponse()
-            body = answer.read()
-        finally:
-            connection.close()
-    except (OSError, http.client.HTTPException, ValueError):
+        answer = httpx.get(admin_url.rstrip("/") + path, timeout=timeout, trust_env=False, verify=verify, headers=access.headers)
+    except (httpx.HTTPError, httpx.InvalidURL):
         return None
-    return body if answer.status == 200 else None
+    return answer.content if answer.status_code == 200 else None
 
 
-def get_json(admin_url: str, path: str, timeout: float = TIMEOUT) -> Any:
+def get_json(admin_url: str, path: str, timeout: float = TIMEOUT, access: Access = OPEN) -> Any:
     """The answer as JSON; None when there is none."""
-    body = get(admin_url, path, timeout)
+    body = get(admin_url, path, timeout, access)
     try:
         return None if body is None else json.loads(body)
     except ValueError:
         return None
 
 
-def ready(admin_url: str, timeout: float = TIMEOUT) -> bool:
+def ready(admin_url: str, timeout: float = TIMEOUT, access: Access = OPEN) -> bool:
     """Whether clients can work: ``brokers/ready`` answers half a second before ``public/default`` exists, so both are asked."""
-    if get(admin_url, "/admin/v2/brokers/ready", timeout) is None:
+    if get(admin_url, "/admin/v2/brokers/ready", timeout, access) is None:
         return False
-    return "public/default" in (get_json(admin_url, "/admin/v2/namespaces/public", timeout) or ())
+    return "public/default" in (get_json(admin_url, "/admin/v2/namespaces/public", timeout, access) or ())
 
 
-def version(admin_url: str) -> str:
+def version(admin_url: str, access: Access = OPEN) -> str:
     """What the broker says it is; ``unknown`` when it does not."""
-    body = get(admin_url, "/admin/v2/brokers/version")
+    body = get(admin_url, "/admin/v2/brokers/version", access=access)
     return body.decode(errors="replace").strip().strip('"') if body else "unknown"
 
 
@@ -67,9 +75,9 @@ DECISIVE = (
 )
 
 
-def decisive_settings(admin_url: str) -> dict[str, str]:
+def decisive_settings(admin_url: str, access: Access = OPEN) -> dict[str, str]:
     """The settings that decide results, as the running broker has them; empty when it does not tell (superusers only)."""
-    runtime = get_json(admin_url, "/admin/v2/brokers/configuration/runtime")
+    runtime = get_json(admin_url, "/admin/v2/brokers/configuration/runtime", access=access)
     if not isinstance(runtime, dict):
         return {}
     return {key: str(runtime[key]) for key in DECISIVE if key in runtime}

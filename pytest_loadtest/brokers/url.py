@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pytest_loadtest.brokers import pulsar_admin
-from pytest_loadtest.brokers._base import BrokerFacts, BrokerRequest
+from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest
 from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.values.addresses import check_address
 
 if TYPE_CHECKING:
-    from pytest_loadtest.brokers._starting import Progress
+    from pytest_loadtest.brokers.starting import Progress
 
 CONNECT_SECONDS = 5.0
 PROBE_EVERY = 5.0  # s between two looks: each is a connection that the target may log
@@ -40,8 +41,9 @@ class Endpoint:
 def parse(kind: str, url: str) -> tuple[Endpoint, ...]:
     """``pulsar://a:6650,b`` → its endpoints, with the scheme's own port where none is given.
 
-    :raises UsageError: another scheme, no host, or a port that is none.
+    :raises UsageError: another scheme, no host, a port that is none, or a user or password.
     """
+    check_address(url, "target")
     ports = SCHEMES[kind]
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in ports:
@@ -62,7 +64,7 @@ def _endpoint(url: str, scheme: str, text: str, default: int) -> Endpoint:
 
 
 class RemoteBroker:
-    """A target that somebody else runs; see :class:`~pytest_loadtest.brokers._base.Broker`."""
+    """A target that somebody else runs; see :class:`~pytest_loadtest.brokers.base.Broker`."""
 
     def __init__(self, facts: BrokerFacts, endpoints: tuple[Endpoint, ...]) -> None:
         self._facts = facts
@@ -82,6 +84,10 @@ class RemoteBroker:
                 self._answered = now
         silent = self._looked - self._answered
         return f"{self._facts.url} has refused connections for {silent:.0f} s" if silent >= GONE_AFTER else None
+
+    def restart(self, *, kill: bool = False) -> None:
+        """:raises UsageError: it is not ours."""
+        raise UsageError(f"{self._facts.url} was not started here and is not restarted: leave the address out, and the run starts a broker")
 
     def stop(self) -> None:
         """Nothing: it is not ours."""
@@ -106,8 +112,13 @@ def start(request: BrokerRequest, progress: Progress) -> RemoteBroker:
     """
     url = request.url or ""
     endpoints = parse(request.kind, url)
+    check_address(request.admin_url, "admin URL")
     progress(f"reaching {url}")
     reach(url, endpoints)
+    if request.subscriber_url is not None:
+        beside = parse(request.kind, request.subscriber_url)
+        reach(f"target.subscriberUrl {request.subscriber_url}", beside)
+        endpoints = (*endpoints, *beside)
     admin = request.admin_url
     return RemoteBroker(
         BrokerFacts(
@@ -115,6 +126,7 @@ def start(request: BrokerRequest, progress: Progress) -> RemoteBroker:
             version=pulsar_admin.version(admin) if admin else "unknown",
             mode="url",
             url=url,
+            subscriber_url=request.subscriber_url,
             admin_url=admin,
             settings=described(admin),
             local=all(is_local(endpoint.host) for endpoint in endpoints),

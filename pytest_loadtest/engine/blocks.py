@@ -1,60 +1,89 @@
-"""A stream's messages, a block at a time: the columns that are sent from, answered into and recorded are the same arrays."""
+"""A worker's messages, a block of rows at a time: the columns that are sent from, answered into and recorded are the same arrays."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pytest_loadtest.drivers._base import Acks, Burst
-from pytest_loadtest.samples import Status
+from pytest_loadtest.drivers.base import Acks, Burst
+from pytest_loadtest.message.samples import Status
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
+
+    Column = NDArray[np.int64]
+
+COLUMNS: Final = ("stream", "seq", "intended", "payload", "key", "sent", "idle", "acked", "blocked", "status", "resends")
 
 
 class Block:
-    """Consecutive messages of one stream.
+    """Consecutive rows, of any of the worker's streams.
 
-    :param first: number of its first message in the phase, from 0.
-    :param seq: int64, as the envelope carries it. :param intended: int64 ns. :param payload: uint16 pool index. :param key: int32 or None.
+    :param row: number of its first row. :param stream: int32. :param seq: int64, as the envelope carries it. :param intended: int64 ns.
+    :param payload: uint16 pool index. :param key: int32 or None.
     """
 
-    __slots__ = ("acked", "blocked", "first", "intended", "key", "open", "payload", "sent", "seq", "size", "status")
+    __slots__ = (*COLUMNS, "open", "row", "size")
 
     def __init__(
-        self, first: int, seq: NDArray[np.int64], intended: NDArray[np.int64], payload: NDArray[np.uint16], key: NDArray[np.int32] | None
+        self, row: int, stream: NDArray[np.int32], seq: Column, intended: Column, payload: NDArray[np.uint16], key: NDArray[np.int32] | None
     ) -> None:
-        self.first, self.seq, self.intended, self.payload, self.key = first, seq, intended, payload, key
+        self.row, self.stream, self.seq, self.intended, self.payload, self.key = row, stream, seq, intended, payload, key
         self.size = self.open = len(seq)
         self.sent = np.zeros(self.size, np.int64)
+        self.idle = np.zeros(self.size, np.int64)
         self.acked = np.zeros(self.size, np.int64)
         self.blocked = np.zeros(self.size, np.int64)
         self.status = np.full(self.size, Status.PENDING, np.int8)
+        self.resends = np.zeros(self.size, np.int16)
 
     def burst(self, start: int, stop: int) -> Burst:
-        """Messages ``start … stop-1`` of the block as views: what the driver writes into ``sent`` is recorded."""
-        key = None if self.key is None else self.key[start:stop]
-        return Burst(self.seq[start:stop], self.intended[start:stop], self.payload[start:stop], self.sent[start:stop], key)
+        """Rows ``start … stop-1`` of the block as views: what the driver writes into ``sent`` is recorded."""
+        span = slice(start, stop)
+        key = None if self.key is None else self.key[span]
+        row = np.arange(self.row + start, self.row + stop, dtype=np.int64)
+        return Burst(row, self.stream[span], self.seq[span], self.intended[span], self.payload[span], self.sent[span], self.idle[span], key)
 
-    def drop(self, start: int, stop: int) -> None:
+    def copy(self, index: Column) -> Burst:
+        """Some rows, as columns of their own."""
+        key = None if self.key is None else self.key[index]
+        zeros = np.zeros((2, len(index)), np.int64)
+        return Burst(
+            index + self.row, self.stream[index], self.seq[index], self.intended[index], self.payload[index], zeros[0], zeros[1], key
+        )
+
+    def drop(self, index: Column) -> None:
         """These are later than allowed and will never be sent."""
-        self.status[start:stop] = Status.DROPPED
-        self.open -= stop - start
+        self.status[index] = Status.DROPPED
+        self.blocked[index] = 0  # a message that waits keeps an interim value there
+        self.open -= len(index)
 
-    def answer(self, index: NDArray[np.int64], time: NDArray[np.int64], status: NDArray[np.int8]) -> None:
-        """The target's answers; ``acked`` stays 0 for refused messages. A second answer to one message changes nothing."""
+    def answer(self, index: Column, acks: Acks, pick: NDArray[np.bool_] | slice) -> NDArray[np.int8]:
+        """The target's answers; ``acked`` stays 0 for messages that failed. A second answer to one message changes nothing.
+
+        :param index: in the block, of the answers that ``pick`` picks. :returns: the status of those that were first answers.
+        """
+        time, status = acks.time[pick], acks.status[pick]
+        resends = None if acks.resends is None else acks.resends[pick]
         fresh = self.status[index] == Status.PENDING
         if not fresh.all():
             index, time, status = index[fresh], time[fresh], status[fresh]
-        self.acked[index] = np.where(status == Status.ACKED, time, 0)
+            resends = None if resends is None else resends[fresh]
+        self.acked[index] = time if not status.any() else np.where(status == Status.ACKED, time, 0)
         self.status[index] = status
+        if resends is not None:
+            self.resends[index] = resends
         self.open -= len(index)
+        return status
 
     def cut(self, size: int) -> None:
         """The phase ends inside the block."""
         if size < self.size:
-            for name in ("seq", "intended", "payload", "key", "sent", "acked", "blocked", "status"):
+            for name in COLUMNS:
                 column = getattr(self, name)
                 setattr(self, name, column if column is None else column[:size])
             self.open -= self.size - size
@@ -68,26 +97,53 @@ class Block:
 
 
 class Ledger:
-    """The blocks of one stream that are not fully answered yet, by number."""
+    """The blocks of one phase that are not fully answered yet, by number.
 
-    def __init__(self, first_seq: int, block_size: int) -> None:
-        self.first_seq, self.block_size = first_seq, block_size
+    :param row: of the phase's first message.
+    """
+
+    def __init__(self, row: int, block_size: int) -> None:
+        self.row, self.block_size = row, block_size
         self.blocks: dict[int, Block] = {}
 
-    def answer(self, acks: Acks) -> list[Block]:
-        """Note the answers; return the blocks that are complete now. Answers to an earlier phase are nobody's any more."""
-        relative = acks.seq - self.first_seq
+    def answer(self, acks: Acks) -> tuple[list[Block], list[NDArray[np.int8]]]:
+        """Note the answers. Answers to an earlier phase are nobody's any more.
+
+        :returns: the blocks that are complete now, and the status of all first answers.
+        """
+        complete, statuses = [], []
+        for block, index, pick in self._split(acks.row):
+            statuses.append(block.answer(index, acks, pick))
+            if block.open == 0:
+                complete.append(self.blocks.pop((block.row - self.row) // self.block_size))
+        return complete, statuses
+
+    def _split(self, row: Column) -> Iterator[tuple[Block, Column, NDArray[np.bool_] | slice]]:
+        """Rows, in any order, by block: their indexes in it, and which of them these are."""
+        relative = row - self.row
         low, high = int(relative.min()) // self.block_size, int(relative.max()) // self.block_size
-        complete = []
         for number in range(max(low, 0), high + 1):
             block = self.blocks.get(number)
             if block is None:
                 continue
-            index, time, status = relative - block.first, acks.time, acks.status
+            index, pick = row - block.row, slice(None)
             if low != high:
                 mine = (index >= 0) & (index < block.size)
-                index, time, status = index[mine], time[mine], status[mine]
-            block.answer(index, time, status)
-            if block.open == 0:
-                complete.append(self.blocks.pop(number))
-        return complete
+                yield block, index[mine], mine
+            else:
+                yield block, index, pick
+
+    def parts(self, rows: Column) -> Iterator[tuple[Block, Column]]:
+        """Ascending rows of blocks that are here, by block: their indexes in it."""
+        if not len(rows):
+            return
+        numbers = (rows - self.row) // self.block_size
+        edges = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(rows)]
+        for low, high in pairwise(edges):
+            block = self.blocks[int(numbers[low])]
+            yield block, rows[low:high] - block.row
+
+    def streams(self, rows: Column) -> NDArray[np.int32]:
+        """The streams of those rows, in any order, whose blocks are here."""
+        found = [block.stream[index] for block, index, _ in self._split(rows)] if len(rows) else []
+        return np.concatenate(found) if found else np.empty(0, np.int32)

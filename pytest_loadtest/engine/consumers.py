@@ -4,63 +4,71 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_loadtest.drivers._base import Consumer, Driver
-    from pytest_loadtest.engine.consume import Inbox
-    from pytest_loadtest.topology import ConsumerSpec
+    from pytest_loadtest.drivers.base import Driver, Joined
+    from pytest_loadtest.engine.receive import Inbox
+
+_AWAY = -1  # instead of a place, as long as the consumer has none
 
 
 class Consumers:
-    """Who takes messages just now.
+    """Who takes messages just now; a column entry a consumer of this worker, in the order of their indexes.
 
-    :param opened: those that take messages from the beginning. :param waiting: those that may join later.
+    :param opened: those that take messages from the beginning. :param later: indexes of those that may join.
     :param per_subscription: how many consumers one subscription has when all have joined: consumer ``i`` is its ``i mod n``-th.
     """
 
-    def __init__(
-        self, driver: Driver, inbox: Inbox, opened: Sequence[tuple[ConsumerSpec, Consumer]], waiting: Sequence[ConsumerSpec],
-        per_subscription: int,
-    ) -> None:  # fmt: skip
-        self._driver, self._inbox, self._per_subscription = driver, inbox, per_subscription
-        self._all = [*(spec for spec, _ in opened), *waiting]
-        self._here: dict[int, Consumer] = {}
-        self._asked: set[int] = set()
+    def __init__(self, driver: Driver, inbox: Inbox, opened: Joined, later: Sequence[int], per_subscription: int) -> None:
+        self._driver, self._inbox = driver, inbox
+        self._all = np.union1d(opened.consumer, np.array(later, np.int32)).astype(np.int32)
+        self._rank = self._all % per_subscription
+        self._place = np.full(len(self._all), _AWAY, np.int32)
+        self._wanted = np.zeros(len(self._all), np.bool_)
+        self._coming = np.zeros(len(self._all), np.bool_)  # asked for, and not connected yet
         self._paused = False
-        for spec, consumer in opened:
-            self._join(spec, consumer)
+        self._wanted[self._join(opened)] = True
 
-    def _join(self, spec: ConsumerSpec, consumer: Consumer) -> None:
-        self._here[spec.index] = consumer
-        self._asked.add(spec.index)
-        self._inbox.add(spec, consumer)
+    def _join(self, joined: Joined) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+        at = np.searchsorted(self._all, joined.consumer)
+        self._place[at] = joined.place
+        self._coming[at] = False
+        self._inbox.add(joined)
+        return at
 
     def pause(self, *, paused: bool) -> None:
         """All stop taking messages, or go on."""
         if paused != self._paused:
             self._paused = paused
-            for consumer in self._here.values():
-                consumer.pause() if paused else consumer.resume()
+            here = self._place[self._place != _AWAY].tolist()
+            self._driver.pause(here) if paused else self._driver.resume(here)
 
     def limit(self, number: int) -> None:
         """``number`` of each subscription take messages: the others leave, missing ones join as soon as they are connected."""
-        wanted = {spec.index: spec for spec in self._all if spec.index % self._per_subscription < number}
-        leaving = [index for index in self._here if index not in wanted]
-        joining = [spec for index, spec in wanted.items() if index not in self._asked]
-        if leaving:
-            self._driver.detach([self._here.pop(index) for index in leaving])
-        self._asked = set(wanted)
-        if joining:
-            self._driver.attach(joining)
+        self._wanted = self._rank < number
+        self._leave(~self._wanted)
+        joining = self._wanted & ~self._coming & (self._place == _AWAY)
+        if joining.any():
+            self._coming |= joining
+            self._driver.attach(self._all[joining].tolist())
+
+    def _leave(self, who: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
+        leaving = who & (self._place != _AWAY)
+        if leaving.any():
+            self._driver.detach(self._place[leaving].tolist())
+            self._place[leaving] = _AWAY
 
     def welcome(self) -> None:
         """Take those that have connected meanwhile."""
-        for spec, consumer in self._driver.attached():
-            wanted = spec.index in self._asked  # it may have been told to leave before it had come
-            self._join(spec, consumer)
-            if self._paused:
-                consumer.pause()
-            if not wanted:
-                self._asked.discard(spec.index)
-                self._driver.detach([self._here.pop(spec.index)])
+        joined = self._driver.attached()
+        if joined is None:
+            return
+        at = self._join(joined)
+        if self._paused:
+            self._driver.pause(joined.place.tolist())
+        told_to_leave = np.zeros(len(self._all), np.bool_)
+        told_to_leave[at] = ~self._wanted[at]  # it was to leave again before its connection was up
+        self._leave(told_to_leave)

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 class Progress:
     """One worker's counts in the current phase; ``sending`` until all its messages are handed over or dropped.
 
-    :param repeats: how many of the received copies may be second ones. :param over: how many took longer than each bound that is watched.
+    :param elapsed: when it was told, ns after the phase's start; what arrived up to
+        :data:`~pytest_loadtest.engine.run.COLLECT` before is counted.
+    :param repeats: how many of the received copies may be second ones.
+    :param beyond_bounds: for each latency bound that the controller watches, how many copies took longer.
     """
 
     phase: str
@@ -25,5 +28,5 @@ class Progress:
     in_flight: int
     send_delay_p99: int | None
     blocked: bool
-    over: tuple[int, ...] = ()
+    beyond_bounds: tuple[int, ...] = ()
     workload: str = ""

@@ -7,65 +7,67 @@ thread (Arrow releases the interpreter lock), so memory stays bounded and the lo
 from __future__ import annotations
 
 import json
-import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_loadtest.engine.consume import Rows
-from pytest_loadtest.errors import NoData
-from pytest_loadtest.samples import KINDS, MANIFEST_SUFFIX, MANIFEST_VERSION, Column
+from pytest_loadtest.engine.disk import replace, unwritten
+from pytest_loadtest.engine.sample_files import write_samples
+from pytest_loadtest.message import broadcast
+from pytest_loadtest.message.samples import KINDS, MANIFEST_SUFFIX, MANIFEST_VERSION
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.engine.blocks import Block
-    from pytest_loadtest.payloads import PayloadPool
-    from pytest_loadtest.topology import ProducerSpec
+    from pytest_loadtest.errors import NoData
+    from pytest_loadtest.message.payloads import PayloadPool
+    from pytest_loadtest.schedule.topology import Topology
 
 CHUNK_ROWS = 1_000_000
 CHUNK_NS = 10_000_000_000
+
+Columns = dict[str, "NDArray[Any]"]
 
 
 class Recorder:
     """Writes one worker's samples of one run folder.
 
-    :param folder: the run folder; ``sent/`` and ``received/`` are made in it.
-    :param clock: ns, for the age of a chunk.
+    :param folder: the run folder; a folder for each kind of the run's samples is made in it.
+    :param streams: the worker's.
+    :param needed: bytes that the plan needs for the samples of all workers; None where nobody planned.
     """
 
-    def __init__(self, folder: Path, worker: str, pool: PayloadPool) -> None:
-        self._folder, self._worker, self.pool = folder, worker, pool
-        self._rows: dict[str, list[Rows]] = {kind: [] for kind in KINDS}
+    def __init__(self, folder: Path, worker: str, pool: PayloadPool, topology: Topology, streams: range, needed: int | None = None) -> None:
+        self._needed = needed
+        self._folder, self._worker, self._pool, self._topology, self._streams = folder, worker, pool, topology, streams
+        self._columns: dict[str, list[Columns]] = {kind: [] for kind in KINDS}
         self._gathered = dict.fromkeys(KINDS, 0)
         self._files: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
-        self._streams: dict[int, list[int]] = {}
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="loadtest-recorder")
         self._writing: list[Future[None]] = []
         self._flushed_at: int | None = None  # unknown until the first look: the first chunk gathers as long as any
-        for kind in KINDS:
+        self._inbound = "broadcast" if topology.broadcasts else "received"
+        for kind in ("sent", self._inbound):
             (folder / kind).mkdir(parents=True, exist_ok=True)
 
-    def sent(self, spec: ProducerSpec, block: Block) -> None:
+    def sent(self, block: Block) -> None:
         """A block whose messages are all answered, dropped or given up."""
-        self._gather("sent", Rows({"stream": spec.stream, "topic": spec.topic.index}, {
-            "bucket": self.pool.buckets[block.payload], "size": self.pool.sizes[block.payload], "status": block.status, "seq": block.seq,
-            "intended": block.intended, "sent": block.sent, "acked": block.acked, "blocked": block.blocked,
-        }, block.size))  # fmt: skip
-        first, last = int(block.seq[0]), int(block.seq[-1])
-        entry = self._streams.setdefault(spec.stream, [first, last, 0])
-        entry[0], entry[1], entry[2] = min(entry[0], first), max(entry[1], last), entry[2] + block.size
+        self._gather("sent", {
+            "stream": block.stream, "payload": block.payload, "status": block.status, "seq": block.seq, "intended": block.intended,
+            "sent": block.sent, "acked": block.acked, "blocked": block.blocked, "resends": block.resends,
+        }, block.size)  # fmt: skip
 
-    def received(self, rows: Rows) -> None:
-        """Rows of one consumer."""
-        self._gather("received", rows)
+    def received(self, columns: Columns) -> None:
+        """Copies that consumers got: all columns of the sample but those that follow from the consumer."""
+        self._gather(self._inbound, columns, len(columns["seq"]))
 
-    def _gather(self, kind: str, rows: Rows) -> None:
-        if rows.n:
-            self._rows[kind].append(rows)
-            self._gathered[kind] += rows.n
+    def _gather(self, kind: str, columns: Columns, n: int) -> None:
+        if n:
+            self._columns[kind].append(columns)
+            self._gathered[kind] += n
 
     def flush_if_due(self, now: int) -> None:
         """Hand a chunk to the writer when it is old or large enough.
@@ -82,19 +84,23 @@ class Recorder:
             self._flush(kind)
 
     def _flush(self, kind: str) -> None:
-        rows, n = self._rows[kind], self._gathered[kind]
-        if n == 0:
+        columns = self._columns[kind]
+        if not columns:
             return
-        self._rows[kind], self._gathered[kind] = [], 0
+        self._columns[kind], self._gathered[kind] = [], 0
         name = f"{self._worker}-{len(self._files[kind]) + 1:06d}.parquet"
-        self._files[kind].append({"name": name, "rows": n})
-        self._writing.append(self._writer.submit(_write, self._folder / kind / name, kind, rows))
+        entry: dict[str, Any] = {"name": name, "rows": 0}
+        self._files[kind].append(entry)
+        self._writing.append(self._writer.submit(self._write, kind, columns, entry))
 
     def _check(self, *, wait: bool = False) -> None:
         for future in self._writing:
             if (wait or future.done()) and (error := future.exception()) is not None:
-                raise NoData(f"worker {self._worker} could not write samples below {self._folder}: {error}") from error
+                raise self._unwritten("samples", error) from error
         self._writing = [future for future in self._writing if not future.done()]
+
+    def _unwritten(self, what: str, error: BaseException) -> NoData:
+        return unwritten(f"worker {self._worker}", what, self._folder, error, self._needed)
 
     def close(self, facts: dict[str, Any]) -> None:
         """Write what is left and the manifest, which says that this worker's samples are complete.
@@ -109,11 +115,11 @@ class Recorder:
         manifest: dict[str, Any] = {"version": MANIFEST_VERSION, "worker": self._worker, "clean": True, **facts}
         for kind, files in self._files.items():
             manifest[kind] = {"rows": sum(file["rows"] for file in files), "files": files}
-        manifest["sent"]["streams"] = {str(stream): entry for stream, entry in sorted(self._streams.items())}
+        manifest["sent"]["streams"] = [self._streams.start, self._streams.stop, self._streams.step]
         try:
-            _replace(self._folder / f"{self._worker}{MANIFEST_SUFFIX}", json.dumps(manifest, indent=1).encode())
+            replace(self._folder / f"{self._worker}{MANIFEST_SUFFIX}", json.dumps(manifest, indent=1).encode())
         except OSError as error:
-            raise NoData(f"worker {self._worker} could not write its manifest below {self._folder}: {error}") from error
+            raise self._unwritten("its manifest", error) from error
 
     def abandon(self) -> None:
         """Keep the samples gathered so far; without a manifest nobody takes them for a complete run."""
@@ -121,32 +127,19 @@ class Recorder:
             self._flush(kind)
         self._writer.shutdown()
 
+    def _write(self, kind: str, gathered: list[Columns], entry: dict[str, Any]) -> None:
+        """:param entry: of the manifest; gets the number of rows."""
+        columns = {name: np.concatenate([part[name] for part in gathered]) for name in gathered[0]}
+        columns |= self._derived(kind, columns)
+        if kind == "broadcast":
+            columns = broadcast.pack(columns)
+        entry["rows"] = write_samples(self._folder / kind / entry["name"], kind, columns)
 
-def _write(path: Path, kind: str, rows: list[Rows]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    columns = KINDS[kind]
-    table = pa.Table.from_arrays([pa.array(_column(column, rows)) for column in columns], names=[column.name for column in columns])
-    aside = path.with_name(f".{path.name}.tmp")  # Spark skips names that begin with a dot
-    wide = [column.name for column in columns if column.type == "int64"]
-    pq.write_table(
-        table, aside, compression="zstd", compression_level=1, use_dictionary=[c.name for c in columns if c.type != "int64"],
-        column_encoding=dict.fromkeys(wide, "DELTA_BINARY_PACKED"), row_group_size=CHUNK_ROWS,
-    )  # fmt: skip
-    aside.replace(path)
-
-
-def _column(column: Column, rows: list[Rows]) -> NDArray[Any]:
-    if column.name in rows[0].constant:
-        return np.repeat(np.array([chunk.constant[column.name] for chunk in rows], column.type), [chunk.n for chunk in rows])
-    return np.concatenate([chunk.columns[column.name] for chunk in rows]).astype(column.type, copy=False)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    aside = path.with_name(f".{path.name}.tmp")
-    with aside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+    def _derived(self, kind: str, columns: Columns) -> Columns:
+        """What follows from the numbers of streams, consumers and payloads."""
+        if kind == "sent":
+            payload = columns["payload"]
+            topic = self._topology.topic_of_stream(columns["stream"])
+            return {"topic": topic, "bucket": self._pool.buckets[payload], "size": self._pool.sizes[payload]}
+        consumer = columns["consumer"]
+        return {"topic": self._topology.topic_of_consumer(consumer), "subscription": self._topology.subscription_of_consumer(consumer)}

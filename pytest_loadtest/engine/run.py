@@ -1,4 +1,4 @@
-"""One worker's loop: tick the streams that are due, let the driver move bytes, take what came back, say how it goes.
+"""One worker's loop: send what is due, let the driver move bytes, take what came back, say how it goes.
 
 A phase has its start from the controller and its messages from the plan. The loop sends what is due until all is handed over or
 dropped, then drains: it goes on taking answers and arrivals until the controller, which alone knows what all workers sent and got, says
@@ -7,28 +7,24 @@ that the phase has ended. Several workloads are several engines, driven together
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
-from pytest_loadtest.engine.consume import Inbox
 from pytest_loadtest.engine.consumers import Consumers
-from pytest_loadtest.engine.produce import Stream
+from pytest_loadtest.engine.generator import GeneratorWatch
 from pytest_loadtest.engine.progress import Progress
-from pytest_loadtest.observe.generator import GeneratorWatch
-from pytest_loadtest.pacing import NEVER
+from pytest_loadtest.engine.receive import Inbox
+from pytest_loadtest.engine.send import Sender
+from pytest_loadtest.schedule.pacing import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_loadtest.changes import Change
-    from pytest_loadtest.drivers._base import Clock, Consumer, Driver, Producer
+    from pytest_loadtest.drivers.base import Clock, Driver
     from pytest_loadtest.engine.blocks import Block
     from pytest_loadtest.engine.recorder import Recorder
-    from pytest_loadtest.payloads import PayloadPool
-    from pytest_loadtest.phases import Phase
-    from pytest_loadtest.topology import ConsumerSpec, ProducerSpec
+    from pytest_loadtest.engine.setup import Setup
+    from pytest_loadtest.schedule.changes import Change
+    from pytest_loadtest.schedule.phases import Phase
 
 TICK = 1_000_000  # ns between two looks at what is due: what a sleeping process gets from a scheduler, more or less
 COLLECT = 25_000_000  # ns between two looks at what came back; drivers stamp it, so this costs no precision
@@ -52,45 +48,32 @@ class Control(Protocol):
 
 
 class Engine:
-    """Drives one worker's producers and consumers of one workload through the phases of a run.
+    """Drives one worker's producers and consumers of one workload through the phases of a run."""
 
-    :param bounds: latencies in ns that the controller wants to know about while load runs: how many copies took longer.
-    """
-
-    def __init__(
-        self, driver: Driver, producers: Sequence[tuple[ProducerSpec, Producer]], consumers: Sequence[tuple[ConsumerSpec, Consumer]], *,
-        pool: PayloadPool, clock: Clock, nonce: int, seed: int, key_distributor: str, max_send_delay: int, ordered: bool,
-        bounds: Sequence[int] = (), more: Sequence[ConsumerSpec] = (), per_subscription: int = 1,
-    ) -> None:  # fmt: skip
-        self.watch = GeneratorWatch(clock)
-        self.inbox = Inbox(nonce=nonce, ordered=ordered, bounds=bounds)
-        self.consumers = Consumers(driver, self.inbox, consumers, more, per_subscription)
-        self.driver, self._clock, self._pool = driver, clock, pool
+    def __init__(self, setup: Setup) -> None:
+        self._clock, self._pool, self.driver = setup.clock, setup.pool, setup.driver
+        self.watch = GeneratorWatch(setup.clock)
+        self.inbox = Inbox(setup.driver, setup.pool, nonce=setup.nonce, ordered=setup.ordered, bounds=setup.bounds)
+        self.consumers = Consumers(setup.driver, self.inbox, setup.opened, setup.later, max(setup.topology.consumers, 1))
+        self.sender = Sender(setup, self._retire)
         self._recorder: Recorder | None = None
         self._watching = False
-        self._streams = [
-            Stream(spec, producer, pool, key_distributor=key_distributor, seed=seed, max_send_delay=max_send_delay, retire=self._retire)
-            for spec, producer in producers
-        ]  # fmt: skip
 
-    def _retire(self, stream: Stream, block: Block) -> None:
-        if self._recorder is not None and block.size:
-            self._recorder.sent(stream.spec, block)
+    def _retire(self, block: Block) -> None:
+        if self._recorder is not None:
+            self._recorder.sent(block)
 
     def begin(self, phase: Phase, start: int, control: Control, recorder: Recorder | None) -> None:
         """A phase begins, its messages due from ``start`` (ns of the clock) on. :param recorder: None where no samples are kept."""
         self._phase, self._start, self._control, self._recorder = phase, start, control, recorder
         self._changes: list[Change] = sorted(phase.changes, key=lambda change: change.at)
-        rate = phase.pacer.highest / (phase.mean_size or 1) / phase.pacer.streams
-        for stream in self._streams:
-            stream.begin(phase, start, _block_size(rate))
+        self.sender.begin(phase, start)
         self.inbox.begin(phase, start)
         for change in phase.changes:  # what the plan knows is worked into the schedule now; what consumers do has its moment
             self._reschedule(change)
         self.consumers.pause(paused=phase.paused)
         self._watching, self._end = False, start + phase.duration
-        self._collect_at = self._report_at = start
-        self._line_up()
+        self._send_at = self._collect_at = self._report_at = start
 
     def step(self, wanted: int, now: int) -> int | None:
         """Do what is due. :param wanted: when it should have been called. :returns: when to call it next; None when the phase is over.
@@ -102,13 +85,9 @@ class Engine:
             return None
         self._watch_over(wanted, now)
         self._take_changes(now)
-        due, streams = self._due, self._streams
-        ready = []
-        while due[0][0] <= now:
-            ready.append(heappop(due)[1])
-        for i in ready:  # once each: one whose target takes nothing is due again at once
-            streams[i].tick(now, now - self._start)
-            heappush(due, (self._next(i), i))
+        if now >= self._send_at:
+            self.sender.tick(now)
+            self._send_at = self.sender.next_at()
         if now >= self._collect_at:
             self._collect(now)
             self._collect_at = now + COLLECT
@@ -117,26 +96,7 @@ class Engine:
             # what ends a drain is waited for by all: say it soon
             self._report_at = now + (PROGRESS if self._sending() else COLLECT)
         changes = self._start + self._changes[0].at if self._changes else NEVER
-        return min(due[0][0], self._collect_at, changes)
-
-    def _line_up(self) -> None:
-        """Streams by when there is something to do next; behind them one that never has."""
-        self._due = [(self._next(i), i) for i in range(len(self._streams))] + [(NEVER, len(self._streams))]
-        heapify(self._due)
-
-    def _next(self, i: int) -> int:
-        stream = self._streams[i]
-        return NEVER if stream.finished else self._start + stream.next_offset()
-
-    @property
-    def ends(self) -> dict[int, int]:
-        """One past the last sequence of the phase, by stream."""
-        return {stream.spec.stream: stream.end_seq for stream in self._streams}
-
-    @property
-    def marks(self) -> dict[int, tuple[tuple[int, int], ...]]:
-        """By stream, the first sequence from each change on: ``(ns after the start, sequence)``."""
-        return {stream.spec.stream: tuple(stream.marks) for stream in self._streams}
+        return min(self._send_at, self._collect_at, changes)
 
     # --- changes
 
@@ -144,7 +104,7 @@ class Engine:
         for change in self._control.changes():
             self._reschedule(change)
             self._changes = sorted([*self._changes, change], key=lambda one: one.at)
-            self._line_up()
+            self._send_at = self._start
         while self._changes and self._changes[0].at <= now - self._start:
             change = self._changes.pop(0)
             if change.paused is not None:
@@ -163,8 +123,7 @@ class Engine:
         if change.end:
             self._end = self._start + change.at
             self.inbox.arrivals.duration = change.at
-        for stream in self._streams:
-            stream.change(change, pacer, table)
+        self.sender.change(change, pacer, table)
 
     # --- evidence, collecting, telling
 
@@ -176,71 +135,59 @@ class Engine:
                 self.watch.stop()
                 self._watching = False
         elif self._start <= now < self._end:
-            self.watch.start()
+            self.watch.start(self._start)
             self._watching = True
 
     def _collect(self, now: int) -> None:
-        for stream in self._streams:
-            stream.collect()
+        self.sender.collect()
         self.consumers.welcome()
-        rows = self.inbox.collect()
+        columns = self.inbox.collect()
         if self._recorder is not None:
-            for columns in rows:
+            if columns is not None:
                 self._recorder.received(columns)
             self._recorder.flush_if_due(now)
 
     def _sending(self) -> bool:
-        """Whether the phase still goes on here; where nobody in the run sends, others do until it ends."""
-        if not self._phase.first:
+        """Whether the phase still goes on here; where nobody in the run sends, it lasts as long as it was asked to."""
+        if self._phase.idle:
             return self._clock() < self._end
-        return any(not stream.finished for stream in self._streams)
+        return not self.sender.finished
 
     def _progress(self, elapsed: int) -> Progress:
-        counts = [stream.counts for stream in self._streams]
+        sender, counts = self.sender, self.sender.counts
         return Progress(
-            phase=self._phase.name, elapsed=elapsed, sending=self._sending(),
-            offered=sum(stream.offered(elapsed) for stream in self._streams),
-            sent=sum(c.sent for c in counts), acked=sum(c.acked for c in counts), failed=sum(c.failed for c in counts),
-            dropped=sum(c.dropped for c in counts), received=self.inbox.counts.received, repeats=self.inbox.repeats,
-            in_flight=sum(stream.producer.in_flight for stream in self._streams), send_delay_p99=self._send_delay(),
-            blocked=any(stream.blocked for stream in self._streams), over=tuple(self.inbox.counts.over),
+            phase=self._phase.name, elapsed=elapsed, sending=self._sending(), offered=sender.offered(elapsed), sent=counts.sent,
+            acked=counts.acked, failed=counts.failed, dropped=counts.dropped, received=self.inbox.counts.received,
+            repeats=self.inbox.repeats, in_flight=counts.in_flight, send_delay_p99=sender.own_delay_p99(), blocked=sender.blocked,
+            beyond_bounds=tuple(self.inbox.counts.beyond_bounds),
         )  # fmt: skip
-
-    def _send_delay(self) -> int | None:
-        delays = [sent - intended - blocked for stream in self._streams for sent, intended, blocked in stream.delays]
-        for stream in self._streams:
-            stream.delays.clear()
-        if not delays:
-            return None
-        together = np.concatenate(delays)
-        rank = min(len(together) - 1, len(together) * 99 // 100)
-        return int(np.partition(together, rank)[rank])
 
     def _finish(self) -> None:
         self.watch.stop()
         self._collect(self._clock())
-        for stream in self._streams:
-            stream.end()
+        self.sender.end()
 
 
-def drive(engines: Sequence[Engine], clock: Clock) -> None:
+def drive(engines: Sequence[Engine], clock: Clock, idle: Sequence[Driver] = ()) -> None:
     """Take engines that have begun a phase to its end, all in one loop.
 
+    :param idle: drivers of workloads without a phase now. Their connections are served, as are those of an engine that is done first:
+        a broker hangs up on a client that is silent for longer than its keep-alive.
     :raises BrokenRun: what a control or a driver raised.
     """
-    active, wanted = list(engines), clock()
+    active, wanted, others, serve_at = list(engines), clock(), list(idle), 0
     while active:
         now = clock()
         steps = [(engine, engine.step(wanted, now)) for engine in active]
         active = [engine for engine, due in steps if due is not None]
+        others += [engine.driver for engine, due in steps if due is None]
+        if now >= serve_at:
+            serve_at = now + COLLECT
+            for driver in others:
+                driver.poll(0)
         if not active:
             return
         now = clock()
         wanted = max(min(due for _, due in steps if due is not None), now + TICK)
         for engine in active:
             engine.driver.poll((wanted - now) // len(active))
-
-
-def _block_size(rate: float) -> int:
-    """Messages a block: about half a second of one stream, so that many slow streams stay small and few fast ones efficient."""
-    return 1 << min(max(int(rate / 2).bit_length(), 6), 13)

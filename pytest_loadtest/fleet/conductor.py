@@ -1,58 +1,49 @@
-"""The controller's part in a run: plan it, have its target, say when it starts, aggregate and judge it, write what came of it."""
+"""The controller's part in a run: plan it, get its target, set its start, aggregate and judge it, write its results."""
 
 from __future__ import annotations
 
 import secrets
+import threading
 import time
-from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.changes import CHANGE_IN, Change
+from pytest_loadtest.engine.disk import is_full, unwritten
 from pytest_loadtest.errors import BrokenRun, UsageError
+from pytest_loadtest.fleet.aggregation import Aggregation
 from pytest_loadtest.fleet.folders import run_folder, session_folder
 from pytest_loadtest.fleet.orders import PhaseOrder
+from pytest_loadtest.fleet.run_state import RunState
+from pytest_loadtest.schedule.changes import CHANGE_IN, Change
+from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from pytest_loadtest.fixture.result import Load
+    from pytest_loadtest.fleet.aggregated import Aggregated
     from pytest_loadtest.fleet.coordinator import Coordinator, Run
-    from pytest_loadtest.fleet.judge import Aggregated
-    from pytest_loadtest.fleet.lanes import Lane
+    from pytest_loadtest.fleet.custom import Custom
     from pytest_loadtest.fleet.options import Options
-    from pytest_loadtest.fleet.orders import Done, Order, Outcome, Request
+    from pytest_loadtest.fleet.orders import Done, Order, Request, RunResult
     from pytest_loadtest.fleet.scripts import Next, Script
     from pytest_loadtest.fleet.targets import Targets
-    from pytest_loadtest.fleet.watches import Watch
-    from pytest_loadtest.live import LiveLine
-    from pytest_loadtest.pipeline.session import SparkHost
-    from pytest_loadtest.plan import Plan
-    from pytest_loadtest.result import Load
+    from pytest_loadtest.fleet.workload_run import WorkloadRun
+    from pytest_loadtest.report.live import LiveLine
+    from pytest_loadtest.schedule.plan import Plan
 
 START_IN = 200_000_000  # ns from the decision to start until the first message is due: all workers must have heard of it
-
-
-@dataclass(slots=True)
-class RunState:
-    """What the conductor knows of one run."""
-
-    request: Request
-    lanes: list[Lane]
-    scripts: list[Script]
-    watches: dict[str, Watch] = field(default_factory=dict)
-
-    def lane(self, workload: str) -> Lane:
-        """The workload of that name."""
-        return next(lane for lane in self.lanes if lane.name == workload)
 
 
 class Conductor:
     """Conducts the runs of one pytest session; see :class:`~pytest_loadtest.fleet.coordinator.Conducting`."""
 
-    def __init__(self, options: Options, live: LiveLine | None) -> None:
+    def __init__(self, options: Options, live: LiveLine | None, custom: Custom | None = None) -> None:
         self._options, self._live = options, live
         self._session = session_folder(options.results)
-        self._spark: SparkHost | None = None
+        self.aggregation = Aggregation(self._session / "spark", options, self._announce, custom)
         self._targets: Targets | None = None
+        self._restarting = threading.Lock()
         self.documents: list[dict[str, Any]] = []
         self.coordinator: Coordinator | None = None
 
@@ -60,12 +51,29 @@ class Conductor:
 
     def meeting(self, run: Run, name: str, payloads: Sequence[Any]) -> Sequence[Any]:
         """What each worker gets at this meeting; runs in a thread of its own."""
+        try:
+            return self._meeting(run, name, payloads)
+        except OSError as error:
+            if not is_full(error) or not isinstance(run.facts, RunState):
+                raise
+            needed = sum(workload.plan.needs.disk for workload in run.facts.workloads)
+            raise unwritten("the controller", "results", self._session, error, needed) from error
+
+    def _meeting(self, run: Run, name: str, payloads: Sequence[Any]) -> Sequence[Any]:
         if name == "order":
             return self._order(run, payloads[0])
         if name == "prepared":
-            for lane, facts in zip(run.facts.lanes, payloads[0], strict=True):
-                lane.have(facts)
+            for workload, facts in zip(run.facts.workloads, payloads[0], strict=True):
+                workload.set_driver_facts(facts)
+        elif name.startswith("connect "):
+            from pytest_loadtest.fleet import opening
+
+            return [opening.begin(run.facts, name, len(payloads), self._announce)] * len(payloads)
+        elif name == "subscribed":
+            run.facts.observing.met(run.members, payloads)
         elif name.startswith("next "):
+            if name == "next 0":
+                self.aggregation.ready()
             return [self._next(run, payloads)] * len(payloads)
         elif name == "closed":
             self._closed(run, payloads)
@@ -76,26 +84,27 @@ class Conductor:
     def _order(self, run: Run, request: Request) -> Sequence[Sequence[Order]]:
         from pytest_loadtest.fleet import planning
         from pytest_loadtest.fleet.scripts import aligned
+        from pytest_loadtest.schedule.connecting import takes
 
-        self._say(f"{request.nodeid}: planning, having a target, warming Spark")
+        self._announce(f"{request.nodeid}: planning, having a target")
+        self.aggregation.start()
         plans = planning.plans(request, len(run.members), self._options)
-        lanes = self._lanes(run, request, plans)
-        run.facts = RunState(request=request, lanes=lanes, scripts=[])
-        planning.gate(request, plans, self._options)
-        if self._spark is None:
-            self._spark = self._make_spark()
-        self._spark.warm()
-        for lane in lanes:
-            lane.broker = self._have_targets().get(request, lane.part.profile)
-        run.facts.scripts = aligned([self._script(lane) for lane in lanes])
-        return [[lane.order(worker, rank) for lane in lanes] for rank, worker in enumerate(run.members)]
+        workloads = self._workload_runs(run, request, plans)
+        run.facts = RunState(request=request, workloads=workloads, scripts=[])
+        run.patience += sum(takes(plan) for plan in plans) // SECOND
+        planning.check_machine(request, plans, self._options)
+        with self._restarting:  # a run before this one may have ended while its target was being restarted
+            for workload in workloads:
+                workload.broker = self._get_targets().get(request, workload.part.profile)
+        run.facts.scripts = aligned([self._script(workload) for workload in workloads])
+        return [[workload.order(worker, rank) for workload in workloads] for rank, worker in enumerate(run.members)]
 
-    def _lanes(self, run: Run, request: Request, plans: Sequence[Plan]) -> list[Lane]:
-        from pytest_loadtest.fleet.lanes import Lane
+    def _workload_runs(self, run: Run, request: Request, plans: Sequence[Plan]) -> list[WorkloadRun]:
+        from pytest_loadtest.fleet.workload_run import WorkloadRun
 
         name, several = secrets.token_hex(4), len(plans) > 1
         return [
-            Lane(
+            WorkloadRun(
                 name=part.profile.name if several else "", part=part, plan=plan,
                 root=run_folder(self._session, request.nodeid, request.attempt, part.profile.name).parent, nonce=secrets.randbits(32),
                 test=request.nodeid, source=request.source, run=f"{name}-{i}" if several else name, workers=tuple(run.members),
@@ -103,129 +112,156 @@ class Conductor:
             for i, (part, plan) in enumerate(zip(request.parts, plans, strict=True))
         ]  # fmt: skip
 
-    def _script(self, lane: Lane) -> Script:
+    def _script(self, workload: WorkloadRun) -> Script:
         from pytest_loadtest.fleet.scripts import PlannedScript, SearchScript
 
-        if lane.plan.search is None:
-            return PlannedScript(lane)
-        return SearchScript(lane, lambda: self._judge_step(lane), self._say)
+        if workload.plan.search is None:
+            return PlannedScript(workload)
+        return SearchScript(workload, lambda: self._judge_step(workload), self._announce)
 
-    def _judge_step(self, lane: Lane) -> tuple[Aggregated, Load]:
-        from pytest_loadtest.fleet.judge import aggregate, judge
+    def _judge_step(self, workload: WorkloadRun) -> tuple[Aggregated, Load]:
+        from pytest_loadtest.fleet.judge import judge
 
-        assert self._spark is not None
-        assert lane.folder is not None
-        samples = aggregate(self._spark.session(), lane.folder)
+        assert workload.folder is not None
+        samples = self.aggregation.aggregate(workload.folder)
         return samples, judge(samples)[0].load
 
     def _next(self, run: Run, said: Sequence[Any]) -> Sequence[PhaseOrder | None] | None:
         state: RunState = run.facts
-        for i, lane in enumerate(state.lanes):
+        for i, workload in enumerate(state.workloads):
             done = [worker[i] for worker in said if worker is not None and worker[i] is not None]
             if done:
-                lane.check_broker()
-                watch = state.watches.get(lane.name)
-                lane.done(done, () if watch is None else watch.spans)
+                workload.check_broker()
+                watch = state.watches.get(workload.name)
+                workload.done(done, () if watch is None else watch.spans)
+                state.observing.end(workload)
         following = [script.next() for script in state.scripts]
         if not any(following):
             return None
         state.watches = {}
         start = time.monotonic_ns() + START_IN
-        return [self._begin(run, lane, one, start) for lane, one in zip(state.lanes, following, strict=True)]
+        return [self._begin(run, workload, one, start) for workload, one in zip(state.workloads, following, strict=True)]
 
-    def _begin(self, run: Run, lane: Lane, following: Next | None, start: int) -> PhaseOrder | None:
+    def _begin(self, run: Run, workload: WorkloadRun, following: Next | None, start: int) -> PhaseOrder | None:
         if following is None:
             return None
-        drain = lane.begin(following.phase, following.folder, start)
+        drain = workload.begin(following.phase, following.folder, start)
+        run.facts.observing.begin(workload)
         if following.watch is not None:
-            run.facts.watches[lane.name] = following.watch
-        run.progress.pop(lane.name, None)
-        run.drains[lane.name] = drain
-        assert lane.phase is not None
-        return PhaseOrder(phase=lane.phase, start=start, folder=lane.folder)
+            run.facts.watches[workload.name] = following.watch
+        run.progress.pop(workload.name, None)
+        run.drains[workload.name] = drain
+        assert workload.phase is not None
+        return PhaseOrder(phase=workload.phase, start=start, folder=workload.folder)
 
     def _closed(self, run: Run, done: Sequence[Sequence[Done]]) -> None:
         state: RunState = run.facts
-        for i, lane in enumerate(state.lanes):
-            lane.check_broker()
-            lane.differ({worker: said[i].facts for worker, said in zip(run.members, done, strict=True)})
-            if lane.folder is not None:
-                lane.write(ended=True)
+        for i, workload in enumerate(state.workloads):
+            workload.check_broker()
+            workload.add_worker_facts({worker: said[i].facts for worker, said in zip(run.members, done, strict=True)})
+            if workload.folder is not None:
+                workload.write(ended=True)
 
     def check(self, run: Run) -> None:
         """:raises TargetError: the target is gone."""
         if run.facts is not None:
-            for lane in run.facts.lanes:
-                lane.check_broker()
+            for workload in run.facts.workloads:
+                workload.check_broker()
 
     def gave_up(self, run: Run, error: Exception) -> None:
         """A broken run has results too: what it was, and why it says nothing."""
+        if isinstance(run.facts, RunState):
+            for workload in run.facts.workloads:
+                run.facts.observing.end(workload)
         if isinstance(run.facts, RunState) and isinstance(error, BrokenRun):
-            self.documents += _write_broken(run.facts.lanes, error)
+            self.documents += _write_broken(run.facts.workloads, error)
 
     # --- while load runs
 
-    def progressed(self, run: Run, workload: str) -> None:
+    def progressed(self, run: Run, name: str) -> None:
         """New progress: show it, and let whoever watches the phase act on it."""
         state: RunState = run.facts
-        lane, progress = state.lane(workload), list(run.progress[workload].values())
-        mine = [p for p in progress if lane.phase is not None and p.phase == lane.phase.name]
-        if self._live is not None and lane.phase is not None and mine:
-            self._live.show(lane.part.profile.name, lane.phase, mine)
-        watch = state.watches.get(workload)
+        workload, progress = state.workload(name), list(run.progress[name].values())
+        mine = [p for p in progress if workload.phase is not None and p.phase == workload.phase.name]
+        if self._live is not None and workload.phase is not None and mine:
+            self._live.show(workload.part.profile.name, workload.phase, mine)
+        watch = state.watches.get(name)
         if watch is not None and len(mine) == len(run.members):
-            change = watch.look(mine, time.monotonic_ns() - lane.start)
+            change = watch.look(mine, time.monotonic_ns() - workload.start)
             if change is not None:
-                self._change(run, lane, change)
+                self._change(run, workload, change)
 
-    def _change(self, run: Run, lane: Lane, change: Change) -> None:
+    def _change(self, run: Run, workload: WorkloadRun, change: Change) -> None:
         assert self.coordinator is not None
-        assert lane.phase is not None
-        lane.change(change)
-        self.coordinator.change(run, lane.name, lane.phase.name, change)
+        assert workload.phase is not None
+        workload.change(change)
+        self.coordinator.change(run, workload.name, workload.phase.name, change)
 
     def command(self, run: Run, kind: str, argument: Any) -> Any:
-        """What the test's body wants: a change, at an instant that it is told (ns after the phase's start)."""
-        from pytest_loadtest.payloads import check_weights
+        """What the test's body wants: a change, at an instant that it is told (ns after the phase's start), or a restart of the target."""
+        from pytest_loadtest.message.payloads import check_weights
 
         state: RunState = run.facts
-        lane = state.lanes[0]
-        if len(state.lanes) > 1:
+        workload = state.workloads[0]
+        if len(state.workloads) > 1:
             raise UsageError("several workloads run together: what the body changes would not say which; give each a test of its own")
-        if lane.phase is None or lane.folder is None or lane.ends is not None or not run.drains:
+        if workload.phase is None or workload.folder is None or workload.ends is not None or not run.drains:
             raise UsageError("nothing is measured just now: begin the load first, and change it before its end")
-        if lane.phase.stages and kind in ("rate", "distribution"):
+        if kind == "restart":
+            return partial(self._restart, state.request.nodeid, workload, kill=argument)
+        if workload.plan.profile.connects_only and kind in ("rate", "distribution"):
+            raise UsageError("messages: 0 in the profile: the run has none, so there is nothing to change about them")
+        if workload.phase.stages and kind in ("rate", "distribution"):
             raise UsageError("the profile's stages say what changes when: leave them out to change things from the test's body")
         if kind == "distribution":
-            check_weights(argument, lane.plan.bucket_names)
-        at = max(time.monotonic_ns() - lane.start, 0) + CHANGE_IN
-        if kind != "end" and at >= lane.duration:
+            check_weights(argument, workload.plan.bucket_names)
+        at = max(time.monotonic_ns() - workload.start, 0) + CHANGE_IN
+        if kind != "end" and at >= workload.duration:
             raise UsageError("the measured phase ends before the change could be agreed: make testDuration longer")
-        self._change(run, lane, Change(at=min(at, lane.duration), **({"end": True} if kind == "end" else {kind: argument})))
+        self._change(run, workload, Change(at=min(at, workload.duration), **({"end": True} if kind == "end" else {kind: argument})))
         return at
 
-    def _say(self, text: str) -> None:
+    def _restart(self, nodeid: str, workload: WorkloadRun, *, kill: bool) -> tuple[int, int]:
+        """Takes as long as the target needs; see :meth:`~pytest_loadtest.fleet.workload_run.WorkloadRun.restart_broker`."""
+        with self._restarting:
+            self._announce(f"{nodeid}: restarting {workload.target}")
+            return workload.restart_broker(kill=kill)
+
+    def _announce(self, text: str, *, quiet: bool = False) -> None:
         if self._live is not None:
-            self._live.say(text)
+            self._live.announce(text, quiet=quiet)
 
     # --- verdict
 
-    def _judge(self, run: Run) -> Outcome:
+    def _judge(self, run: Run) -> RunResult:
         from pytest_loadtest.fleet import judge
 
         state: RunState = run.facts
-        assert self._spark is not None
-        self._say(f"{state.request.nodeid}: aggregating samples")
-        session = self._spark.session()
-        judged = [judge.finish(session, lane, script) for lane, script in zip(state.lanes, state.scripts, strict=True)]
+        self._announce(f"{state.request.nodeid}: aggregating samples")
+        judged = [self._finish(workload, script) for workload, script in zip(state.workloads, state.scripts, strict=True)]
         if isinstance(run.error, BrokenRun):  # given up meanwhile, by a test's timeout for one: what was just written is not its result
-            _write_broken(state.lanes, run.error)
+            _write_broken(state.workloads, run.error)
             raise run.error
         self.documents += [document for _, document in judged]
         self._export([document for _, document in judged])
         if len(judged) == 1:
             return judged[0][0]
         return judge.together(state.request.profile.name, [outcome for outcome, _ in judged])
+
+    def _finish(self, workload: WorkloadRun, script: Script) -> tuple[RunResult, dict[str, Any]]:
+        """The result of one workload whose script has ended.
+
+        :raises NoData: there is none.
+        """
+        from pytest_loadtest.fleet.judge import judge
+        from pytest_loadtest.fleet.scripts import PlannedScript, SearchScript
+
+        if isinstance(script, SearchScript):
+            peak = script.peak()
+            return judge(script.shows(peak), peak=peak)
+        assert workload.folder is not None
+        backlog = script.backlog if isinstance(script, PlannedScript) else None
+        return judge(self.aggregation.aggregate(workload.folder), backlog=backlog)
 
     def _export(self, documents: Sequence[dict[str, Any]]) -> None:
         if self._options.omb_json is None:
@@ -237,32 +273,23 @@ class Conductor:
 
     # --- what a session has once
 
-    def _make_spark(self) -> SparkHost:
-        from pytest_loadtest.pipeline.session import SparkHost
-
-        options = self._options
-        return SparkHost(self._session / "spark", options.spark_conf, options.spark_master, options.spark_remote)
-
-    def _have_targets(self) -> Targets:
+    def _get_targets(self) -> Targets:
         from pytest_loadtest.fleet.targets import Targets
 
         if self._targets is None:
-            self._targets = Targets(self._options, self._session, self._say)
+            self._targets = Targets(self._options, self._session, self._announce)
         return self._targets
 
     def close(self) -> None:
-        """Stop Spark and every broker; keep their logs where something failed."""
-        closing: list[Callable[[], None]] = []
-        if self._targets is not None:
-            closing.append(self._targets.close)
-        if self._spark is not None:
-            closing.append(self._spark.stop)
-        self._targets = self._spark = None
-        for close in closing:
-            close()
+        """Stop Spark and every broker, beside each other; keep their logs where something failed."""
+        self.aggregation.finish()
+        targets, self._targets = self._targets, None
+        if targets is not None:
+            targets.close()
+        self.aggregation.stop()
 
 
-def _write_broken(lanes: Sequence[Lane], error: BrokenRun) -> list[dict[str, Any]]:
+def _write_broken(workloads: Sequence[WorkloadRun], error: BrokenRun) -> list[dict[str, Any]]:
     from pytest_loadtest.fleet.judge import broken
 
-    return [broken(lane.document(), lane.folder or lane.root / "measure", error) for lane in lanes]
+    return [broken(workload.document(), workload.folder or workload.root / "measure", error) for workload in workloads]

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pytest_loadtest.errors import LoadtestError, NoData, WorkerError
+from pytest_loadtest.errors import LoadtestError, NoData, UsageError, WorkerError
 from pytest_loadtest.fleet.link import Key, Message, portable
 
 if TYPE_CHECKING:
-    from pytest_loadtest.changes import Change
     from pytest_loadtest.engine.progress import Progress
     from pytest_loadtest.fleet.drain import Drain
+    from pytest_loadtest.schedule.changes import Change
 
 MEETING_TIMEOUT = 300  # s; connecting thousands of clients may take minutes
 SILENCE_TIMEOUT = 60  # s without a word from a worker that drives load
@@ -38,20 +38,20 @@ class Role:
 
 @dataclass(slots=True)
 class Run:
-    """One run as the controller sees it. ``facts`` belongs to the conductor."""
+    """One run as the controller sees it. ``facts`` belongs to the conductor, which may raise ``patience``."""
 
     key: Key
     arrived: set[str] = field(default_factory=set)
     members: list[str] = field(default_factory=list)
     meetings: dict[str, dict[str, Any]] = field(default_factory=dict)
     meeting_since: int | None = None
-    progress: dict[str, dict[str, Progress]] = field(default_factory=dict)
-    """By workload, then by worker."""
+    answering: bool = False  # all are at a meeting and wait for its answers
+    progress: dict[str, dict[str, Progress]] = field(default_factory=dict)  # by workload, then by worker
     heard: dict[str, int] = field(default_factory=dict)
-    drains: dict[str, Drain] = field(default_factory=dict)
-    """By workload: those that drive load just now."""
+    drains: dict[str, Drain] = field(default_factory=dict)  # by workload: those that drive load just now
     error: Exception | None = None
-    over: bool = False
+    ended: bool = False
+    patience: int = MEETING_TIMEOUT  # s that workers wait for each other at a meeting
     facts: Any = None
 
 
@@ -64,11 +64,14 @@ class Conducting(Protocol):
     def check(self, run: Run) -> None:
         """Once a second while load runs. :raises BrokenRun: the target is gone."""
 
-    def progressed(self, run: Run, workload: str) -> None:
-        """New progress is there, to be shown and acted upon."""
+    def progressed(self, run: Run, name: str) -> None:
+        """New progress of the workload of that name is there, to be shown and acted upon."""
 
     def command(self, run: Run, kind: str, argument: Any) -> Any:
-        """The test's body wants something: what to answer. :raises UsageError: it cannot be."""
+        """The test's body wants something: what to answer, or, where that takes long, a function that works it out in a thread of its own.
+
+        :raises UsageError: it cannot be. What the function raises besides ends the run.
+        """
 
     def gave_up(self, run: Run, error: Exception) -> None:
         """The run is broken; nothing more comes of it."""
@@ -104,7 +107,7 @@ class Coordinator:
             if worker in self._workers:
                 self._workers.remove(worker)
             for run in self.runs.values():
-                if worker in run.members and not run.over:
+                if worker in run.members and not run.ended:
                     self.abort(run, WorkerError(f"load worker {worker} went down: {why}"))
                     if worker == run.members[0]:
                         self._finish(run)
@@ -147,7 +150,7 @@ class Coordinator:
         self._gather(run)
 
     def _gather(self, run: Run) -> None:
-        if run.members or not run.arrived or run.over:
+        if run.members or not run.arrived or run.ended:
             return
         if (why := self._stopping()) is not None:
             for worker in run.arrived:
@@ -156,12 +159,13 @@ class Coordinator:
             self._cast(run, self._workers)
 
     def _again(self, run: Run, before: Run) -> None:
-        """A rerun is for those who are still there; a replacement worker has passed this test by."""
+        """Start a rerun with the members that are left; a worker that replaced one of them is past this test already."""
         run.arrived.update(before.members)
         self._cast(run, [worker for worker in self._workers if worker in before.members])
 
     def _cast(self, run: Run, members: Sequence[str]) -> None:
-        run.members = list(members)
+        run.members, now = list(members), self._clock()
+        run.heard |= dict.fromkeys(members, now)  # of a rerun, only the lead has said a word yet
         for rank, worker in enumerate(run.members):
             self._send(worker, ("role", run.key, Role(rank, len(run.members))))
 
@@ -170,10 +174,11 @@ class Coordinator:
             self._send(worker, ("abort", run.key, run.error))
             return
         meeting = run.meetings.setdefault(name, {})
-        run.meeting_since = run.meeting_since or self._clock()
+        if worker == run.members[0] or len(run.meetings) > 1:  # the body of a live test may prepare for long: the lead says when it begins
+            run.meeting_since = run.meeting_since or self._clock()
         meeting[worker] = payload
         if set(run.members) <= set(meeting):
-            run.meeting_since = None
+            run.meeting_since, run.answering = None, True
             run.drains.clear()
             payloads = [meeting[member] for member in run.members]
             # a daemon: on Ctrl-C nobody waits for a broker that is just starting; its watchdog ends it with this process
@@ -188,8 +193,10 @@ class Coordinator:
                 self.abort(run, portable(error))
             return
         with self.lock:
+            run.answering = False
             if run.error is None:
                 for worker, answer in zip(run.members, answers, strict=True):
+                    run.heard[worker] = self._clock()  # until now it had nothing to say
                     self._send(worker, ("pass", run.key, (name, answer)))
 
     def _progress(self, run: Run, worker: str, progress: Progress) -> None:
@@ -197,7 +204,7 @@ class Coordinator:
         run.progress.setdefault(workload, {})[worker] = progress
         self._conductor.progressed(run, workload)
         drain = run.drains.get(workload)
-        if drain is not None and drain.over(run.progress[workload], self._clock()):
+        if drain is not None and drain.has_ended(run.progress[workload], self._clock()):
             self._tell(run, "end", (workload, drain.phase))
             del run.drains[workload]
 
@@ -215,41 +222,53 @@ class Coordinator:
             answer = self._conductor.command(run, kind, argument)
         except Exception as error:  # the body waits for an answer
             answer = error if isinstance(error, LoadtestError) else portable(error)
-        self._send(worker, ("answer", run.key, answer))
+        if callable(answer):
+            threading.Thread(target=self._work_out, args=(run, worker, answer), name=f"loadtest-{kind}", daemon=True).start()
+        else:
+            self._send(worker, ("answer", run.key, answer))
+
+    def _work_out(self, run: Run, worker: str, work: Callable[[], Any]) -> None:
+        """Answer a command that takes long; the load goes on meanwhile."""
+        try:
+            answer = work()
+        except UsageError as error:
+            answer = error
+        except Exception as error:  # the body hears of it as the workers do
+            with self.lock:
+                self.abort(run, portable(error))
+            return
+        with self.lock:
+            self._send(worker, ("answer", run.key, answer))
 
     def abort(self, run: Run, error: Exception) -> None:
         """Give the run up; the first error is the cause."""
-        if run.error is not None or run.over:
+        if run.error is not None or run.ended:
             return
         run.error, run.meeting_since = error, None
         run.drains.clear()
-        for member in run.members:
-            self._send(member, ("abort", run.key, error))
+        self._tell(run, "abort", error)
         self._conductor.gave_up(run, error)
 
     def abort_all(self, error: Exception) -> None:
-        """Give up every run that is not over."""
+        """Give up every run that has not ended."""
         with self.lock:
             for run in self.runs.values():
                 self.abort(run, error)
 
     def _finish(self, run: Run) -> None:
-        run.over, run.meeting_since = True, None
+        run.ended, run.meeting_since = True, None
         run.drains.clear()
-        for member in run.members:
-            self._send(member, ("release", run.key, None))
-
-    # --- once a second
+        self._tell(run, "release", None)
 
     def _watching(self) -> None:
         if self._watch is None:
             self._watch = threading.Thread(target=self._look_after, name="loadtest-watch", daemon=True)
             self._watch.start()
 
-    def _look_after(self) -> None:
+    def _look_after(self) -> None:  # once a second
         while not self._closed.wait(1.0):
             with self.lock:
-                runs = [run for run in self.runs.values() if run.members and not run.over and run.error is None]
+                runs = [run for run in self.runs.values() if run.members and not run.ended and run.error is None]
             for run in runs:
                 try:
                     self._conductor.check(run)
@@ -260,14 +279,13 @@ class Coordinator:
 
     def _check_silence(self, run: Run) -> None:
         now = self._clock()
-        if run.meeting_since is not None and now - run.meeting_since > MEETING_TIMEOUT * 1_000_000_000:
+        if run.meeting_since is not None and now - run.meeting_since > run.patience * 1_000_000_000:
             name, meeting = list(run.meetings.items())[-1]
             missing = ", ".join(sorted(set(run.members) - set(meeting)))
-            raise WorkerError(f"{missing} did not reach {name!r} within {MEETING_TIMEOUT} s")
-        if run.drains:
-            silent = [w for w in run.members if now - run.heard[w] > SILENCE_TIMEOUT * 1_000_000_000]
-            if silent:
-                raise WorkerError(f"{', '.join(silent)} said nothing for {SILENCE_TIMEOUT} s while driving load")
+            raise WorkerError(f"{missing} did not reach {name!r} within {run.patience} s")
+        silent = [w for w in run.members if now - run.heard[w] > SILENCE_TIMEOUT * 1_000_000_000]
+        if silent and run.drains and not run.answering:
+            raise WorkerError(f"{', '.join(silent)} said nothing for {SILENCE_TIMEOUT} s while driving load")
 
     def close(self) -> None:
         """The session ends."""
@@ -277,4 +295,5 @@ class Coordinator:
 
 def _blame(worker: str, error: Exception) -> Exception:
     """The error with the name of the worker that met it."""
-    return type(error)(f"worker {worker}: {error}") if len(error.args) == 1 else error
+    named = len(error.args) != 1 or str(error).startswith(f"worker {worker} ")
+    return error if named else type(error)(f"worker {worker}: {error}")

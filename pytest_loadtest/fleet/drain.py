@@ -28,7 +28,7 @@ class Drain:
         self._since: int | None = None
         self._complete: tuple[int, int] | None = None
 
-    def over(self, progress: Mapping[str, Progress], now: int) -> bool:
+    def has_ended(self, progress: Mapping[str, Progress], now: int) -> bool:
         """Whether the phase has ended, by every worker's latest progress."""
         mine = [p for p in progress.values() if p.phase == self.phase]
         if len(mine) < self._members or any(p.sending for p in mine):

@@ -1,108 +1,116 @@
-"""From a run folder to a verdict and its documents: what the controller does after every run, and ``aggregate`` at any time later."""
+"""From measurements to a verdict and its documents: what the controller does after every run, and ``aggregate`` at any time later."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest import profile as profiles
-from pytest_loadtest import slo
-from pytest_loadtest.errors import BrokenRun, GeneratorLimited, NoData
-from pytest_loadtest.fleet.orders import Outcome
-from pytest_loadtest.fleet.scripts import PlannedScript, SearchScript
-from pytest_loadtest.measurements import Backlog
-from pytest_loadtest.objectives import parse as objectives_of
-from pytest_loadtest.pipeline import arrivals
-from pytest_loadtest.pipeline.aggregate import aggregate_with_stages
-from pytest_loadtest.report import document, hdr, junit
-from pytest_loadtest.result import Load
-from pytest_loadtest.result import together as combine
+from pytest_loadtest.errors import BrokenRun, GeneratorLimited
+from pytest_loadtest.fixture.result import Load
+from pytest_loadtest.fixture.result import together as combine
+from pytest_loadtest.fleet import observing
+from pytest_loadtest.fleet.orders import RunResult
+from pytest_loadtest.metrics.measurements import Backlog
+from pytest_loadtest.observe.conclusion import conclude
+from pytest_loadtest.observe.discards import uncounted
+from pytest_loadtest.report import bottleneck, document, hdr, junit
+from pytest_loadtest.verdict import slo
+from pytest_loadtest.verdict.early import evaluate_ended
+from pytest_loadtest.verdict.objectives import parse as objectives_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
-    from pytest_loadtest.brokers._base import BrokerFacts
-    from pytest_loadtest.drivers._base import DriverFacts
-    from pytest_loadtest.fleet.lanes import Lane
-    from pytest_loadtest.fleet.scripts import Script
+    from pytest_loadtest.fleet.aggregated import Aggregated
     from pytest_loadtest.fleet.watches import BacklogWatch
-    from pytest_loadtest.measurements import Measurements
+    from pytest_loadtest.metrics.measurements import Measurements
+    from pytest_loadtest.observe.telemetry import Telemetry
     from pytest_loadtest.profile import Profile
-    from pytest_loadtest.search import Peak
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Aggregated:
-    """What the samples of a run folder come to. :param run: its ``run.json``. :param stages: by name; windows of a backlog too."""
-
-    folder: Path
-    run: dict[str, Any]
-    measurements: Measurements
-    stages: tuple[tuple[str, Measurements], ...]
-
-
-def aggregate(spark: SparkSession, folder: Path) -> Aggregated:
-    """Measure the samples in ``folder``.
-
-    :raises NoData: samples are missing or do not agree with what the workers say they wrote.
-    """
-    run = read_run(folder)
-    if run["streams"]["count"]:
-        measurements, stages = aggregate_with_stages(spark, folder)
-    else:
-        measurements, stages = arrivals.measure(folder), ()
-    return Aggregated(folder=folder, run=run, measurements=measurements, stages=stages)
+    from pytest_loadtest.verdict.objectives import Objective
+    from pytest_loadtest.verdict.peak import Peak
 
 
 def judge(
     samples: Aggregated, *, backlog: BacklogWatch | None = None, peak: Peak | None = None, before: Mapping[str, Any] | None = None
-) -> tuple[Outcome, dict[str, Any]]:
+) -> tuple[RunResult, dict[str, Any]]:
     """Judge samples by the profile kept in their ``run.json``, write results beside them.
 
     :param backlog: what was seen while one was built and drained. :param peak: what the search of which this is the best step found.
-    :param before: both as an earlier results document has them, where samples are judged again: they are not in the samples.
+    :param before: the earlier results document, where samples are judged again: peak and backlog are taken from it, for the samples
+        do not hold them.
     :returns: what the test gets, and the results document.
     """
-    folder, run, measurements = samples.folder, samples.run, samples.measurements
+    folder, run = samples.folder, samples.run
     profile = profiles.from_document(run["profile"])
-    factor = run["scale"] or 1.0
-    verdict = slo.evaluate(slo.scale(profile.objectives, factor), measurements, profile.generator)
-    named = [(name, measured, _stage_verdict(name, measured, run, factor, profile)) for name, measured in samples.stages]
-    built = None if backlog is None else _backlog(backlog, {name: measured for name, measured, _ in named})
+    if run["scale"] is not None:
+        profile = profile.as_scaled()
     seen = {key: value for key, value in (before or {}).items() if key in ("peak", "backlog") and value is not None}
+    built = None if backlog is None else _backlog(backlog, dict(samples.stages))
+    drained = _read_backlog(seen["backlog"]) if "backlog" in seen else built
+    measurements = replace(samples.measurements, backlog=drained, checksum=profile.checksum)
+    objectives = _scaled(profile.objectives, run, written=profile.scaled.slo)
+    verdict = _verdict(run, objectives, measurements, profile)
+    if samples.failure:
+        own = tuple(finding for finding in verdict.findings if finding.objective.metric != "custom")
+        verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=own, reasons=(samples.failure,))
+    telemetry, notes = observing.read(folder), samples.notes
+    discarded = None if telemetry is None else uncounted(telemetry, measurements.counts, measurements.subscriptions)
+    if discarded is not None and run["facts"]["broker"].get("mode") == "url":  # others may use it
+        notes += (discarded,)
+    elif discarded is not None:
+        verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=verdict.findings, reasons=(discarded,))
+    named = [(name, measured, _stage_verdict(name, measured, run, profile)) for name, measured in samples.stages]
+    if (peak is not None and peak.rate is None) or ("peak" in seen and seen["peak"]["rate"] is None):  # whatever its last step came to
+        verdict = replace(verdict, outcome=slo.worst((verdict.outcome, slo.Outcome.MISSED)))
     shown = [] if backlog is not None or "backlog" in seen else named
     results = document.build(
-        _facts(run, folder),
+        _facts(run, folder, notes),
         verdict,
         measurements,
         stages=[(name, verdict, measured) for name, measured, verdict in shown],
         peak=peak,
         backlog=built,
+        bottleneck=_bottleneck(telemetry, run, measurements, verdict),
     )
     results |= seen
+    if results["peak"] is not None:
+        above = bottleneck.of_peak(results["peak"], lambda number: read_results(folder.with_name(f"step-{number:02d}")).get("bottleneck"))
+        results["bottleneck"] = above or results["bottleneck"]
     (folder / "results.json").write_text(document.dumps(results), encoding="utf-8")
     hdr.write_log(folder / "latency.hlog", measurements, run["started"])
     parts = tuple(Load(profile_name=profile.name, measurements=m, verdict=v, scale=run["scale"], name=name) for name, m, v in shown)
     load = Load(
         profile_name=profile.name, measurements=measurements, verdict=verdict, scale=run["scale"], name=run.get("workload") or "",
-        stages=parts, peak=peak, backlog=built,
+        stages=parts, peak=peak, backlog=built, files=samples.files,
     )  # fmt: skip
-    return Outcome(load=load, properties=tuple(junit.properties(results))), results
+    return RunResult(load=load, properties=tuple(junit.properties(results))), results
 
 
-def _stage_verdict(name: str, measured: Measurements, run: dict[str, Any], factor: float, profile: Profile) -> slo.Verdict:
-    """A stage is judged by what it says itself: the implicit objectives are the whole run's."""
+def _scaled(objectives: Sequence[slo.Objective], run: dict[str, Any], written: Collection[str] = ()) -> tuple[slo.Objective, ...]:
+    """As they bound this run. :param written: keys of the ``slo`` section that were written for scaled runs."""
+    if run["scale"] is None:
+        return tuple(objectives)
+    return slo.scale(objectives, run["pace"], run["share"], written)
+
+
+def _verdict(run: dict[str, Any], objectives: Sequence[Objective], measurements: Measurements, profile: Profile) -> slo.Verdict:
+    if run.get("foregone"):
+        return evaluate_ended(objectives, measurements, profile.generator, run["foregone"])
+    return slo.evaluate(objectives, measurements, profile.generator)
+
+
+def _stage_verdict(name: str, measured: Measurements, run: dict[str, Any], profile: Profile) -> slo.Verdict:
+    """A stage is judged by its own objectives alone; the implicit ones apply to the whole run."""
     asked = next(stage.get("slo") or {} for stage in run["stages"] if stage["name"] == name)
     known = next(stage.message_size_distribution for stage in profile.stages if stage.name == name) if profile.stages else None
-    objectives = slo.explicit(slo.scale(objectives_of(asked, known or profile.message_size_distribution or ()), factor))
+    objectives = slo.explicit(_scaled(objectives_of(asked, known or profile.message_size_distribution or ()), run))
     if not objectives:
         return slo.Verdict(outcome=slo.Outcome.MET, findings=())
-    return slo.evaluate(objectives, measured, profile.generator)
+    return slo.evaluate(objectives, replace(measured, checksum=profile.checksum), profile.generator)
 
 
 def _backlog(watch: BacklogWatch, windows: dict[str, Measurements]) -> Backlog | None:
@@ -112,28 +120,36 @@ def _backlog(watch: BacklogWatch, windows: dict[str, Measurements]) -> Backlog |
     drain, during = watch.emptied - watch.resumed, windows.get("drain")
     return Backlog(
         size_messages=watch.messages, size_bytes=round(watch.messages * watch.mean_size), build=watch.reached, drain=drain,
-        drained=watch.drained, drain_rate=watch.received / (drain / 1e9), publish_during_drain=None if during is None else during.publish,
+        drained=watch.drained, left=watch.left, allowed=watch.allowed, drain_rate=watch.received / (drain / 1e9),
+        publish_during_drain=None if during is None else during.publish,
     )  # fmt: skip
 
 
-def finish(spark: SparkSession, lane: Lane, script: Script) -> tuple[Outcome, dict[str, Any]]:
-    """The result of one workload whose script has ended.
-
-    :raises NoData: there is none.
-    """
-    if isinstance(script, SearchScript):
-        peak = script.peak()
-        return judge(script.shows(peak), peak=peak)
-    assert lane.folder is not None
-    return judge(aggregate(spark, lane.folder), backlog=script.backlog if isinstance(script, PlannedScript) else None)
+def _read_backlog(said: Mapping[str, Any]) -> Backlog:
+    """What earlier results say of a backlog, as far as it is judged."""
+    return Backlog(
+        size_messages=said["messages"], size_bytes=said["bytes"], build=said["build"], drain=said["drain"], drained=said["drained"],
+        left=said["left"], allowed=said["allowed"], drain_rate=said["drainRate"], publish_during_drain=None,
+    )  # fmt: skip
 
 
-def together(name: str, outcomes: Sequence[Outcome]) -> Outcome:
+def _bottleneck(
+    telemetry: Telemetry | None, run: dict[str, Any], measurements: Measurements | None, verdict: slo.Verdict
+) -> dict[str, Any] | None:
+    """What was sampled beside the load, and which side it shows to have been the bottleneck; None where nothing was sampled."""
+    if telemetry is None:
+        return None
+    ours = [reason for reason in verdict.reasons if reason != slo.REMEDY] if verdict.outcome is slo.Outcome.GENERATOR_LIMITED else []
+    found = conclude(telemetry, measurements, generator=ours, cores=run["facts"]["machine"]["cores"])
+    return bottleneck.section(found, telemetry)
+
+
+def together(name: str, outcomes: Sequence[RunResult]) -> RunResult:
     """Several workloads as one result."""
     loads = [outcome.load for outcome in outcomes]
     properties = [(f"{key}.{load.name}", value) for load, outcome in zip(loads, outcomes, strict=True) for key, value in outcome.properties]
     whole = combine(name, loads, loads[0].scale)
-    return Outcome(load=whole, properties=(("load.outcome", whole.outcome.value), *properties))
+    return RunResult(load=whole, properties=(("load.outcome", whole.outcome.value), *properties))
 
 
 def broken(run: dict[str, Any], folder: Path, error: BrokenRun) -> dict[str, Any]:
@@ -143,7 +159,7 @@ def broken(run: dict[str, Any], folder: Path, error: BrokenRun) -> dict[str, Any
     """
     outcome = slo.Outcome.GENERATOR_LIMITED if isinstance(error, GeneratorLimited) else slo.Outcome.NO_DATA
     verdict = slo.Verdict(outcome=outcome, findings=(), reasons=tuple(str(error).splitlines()))
-    results = document.build(_facts(run, folder), verdict, None)
+    results = document.build(_facts(run, folder), verdict, None, bottleneck=_bottleneck(observing.read(folder), run, None, verdict))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(document.dumps(results), encoding="utf-8")
     return results
@@ -158,37 +174,12 @@ def read_results(folder: Path) -> dict[str, Any]:
     return results
 
 
-def read_run(folder: Path) -> dict[str, Any]:
-    """The run's own description.
-
-    :raises NoData: there is none.
-    """
-    try:
-        run: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise NoData(f"{folder / 'run.json'} cannot be read: {error}") from error
-    return run
-
-
-def _facts(run: dict[str, Any], folder: Path) -> document.RunFacts:
+def _facts(run: dict[str, Any], folder: Path, notes: tuple[str, ...] = ()) -> document.RunFacts:
     facts = run["facts"]
     return document.RunFacts(
         test=run["test"], workload=run.get("workload") or "", profile_name=run["profile"]["name"], profile=run["profile"], seed=run["seed"],
         started=run["started"] and datetime.fromtimestamp(run["started"], UTC).isoformat(timespec="milliseconds"), results=str(folder),
         scale=run["scale"],
         scaling=facts["scaling"], plan=facts["plan"], broker=facts["broker"], driver=facts["driver"], versions=facts["versions"],
-        machine=facts["machine"],
+        machine=facts["machine"], notes=notes,
     )  # fmt: skip
-
-
-def broker_document(facts: BrokerFacts) -> dict[str, Any]:
-    """What results say of the target."""
-    return {
-        "name": facts.name, "version": facts.version, "mode": facts.mode, "url": facts.url, "adminUrl": facts.admin_url,
-        "settings": dict(facts.settings), "evidence": facts.evidence,
-    }  # fmt: skip
-
-
-def driver_document(facts: DriverFacts | None) -> dict[str, Any]:
-    """What results say of the client."""
-    return {} if facts is None else asdict(facts)

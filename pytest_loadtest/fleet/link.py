@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_loadtest.errors import BrokenRun, NoData, UsageError
 
 if TYPE_CHECKING:
-    from pytest_loadtest.changes import Change
     from pytest_loadtest.engine.progress import Progress
+    from pytest_loadtest.schedule.changes import Change
 
 Phase = tuple[str, str]  # workload and phase
 Key = tuple[int, int]
@@ -22,7 +22,7 @@ Message = tuple[str, Key | None, Any]
 
 
 class Released(Exception):
-    """The run ends without this worker's doing: the lead never started it, or it is over."""
+    """This worker is no longer needed in the run: the lead never started it, or it has ended."""
 
 
 class Link:
@@ -57,14 +57,21 @@ class Link:
             if what == "pass" and arg[0] == name:
                 return arg[1]
 
-    def lane(self, workload: str, phase: str) -> Lane:
+    def hear(self) -> None:
+        """Take what the controller has said meanwhile.
+
+        :raises BrokenRun, UsageError: the run was given up. :raises Released: it ended without this worker.
+        """
+        while not self._inbox.empty():
+            self._take(self._inbox.get())
+
+    def phase_control(self, workload: str, phase: str) -> PhaseControl:
         """The engine's line for one phase of one workload."""
-        return Lane(self, (workload, phase))
+        return PhaseControl(self, (workload, phase))
 
     def ended(self, phase: Phase) -> bool:
         """Whether the controller has ended the phase."""
-        while not self._inbox.empty():
-            self._take(self._inbox.get())
+        self.hear()
         return phase in self._ended
 
     def changes(self, phase: Phase) -> Sequence[Change]:
@@ -102,7 +109,7 @@ class Link:
         return name, arg
 
 
-class Lane:
+class PhaseControl:
     """One workload's part of a link while a phase runs: what the engine asks and tells."""
 
     def __init__(self, link: Link, phase: Phase) -> None:

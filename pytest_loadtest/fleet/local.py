@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_loadtest.fleet.conductor import Conductor
-    from pytest_loadtest.fleet.orders import Outcome, Request
+    from pytest_loadtest.fleet.orders import Request, RunResult
 
 WORKER = "main"
 
@@ -28,7 +28,7 @@ class LocalFleet:
         conductor.coordinator = self.coordinator
         self._runs = 0
 
-    def run(self, request: Request, taking: Callable[[Link], None] | None = None) -> Outcome:
+    def run(self, request: Request, taking: Callable[[Link], None] | None = None) -> RunResult:
         """Drive the load that a test asks for and return what it says of the target.
 
         :param taking: gets this worker's line once there is one.
@@ -41,7 +41,7 @@ class LocalFleet:
         self._runs += 1
         self._inbox = queue.SimpleQueue()
         self.coordinator.receive(WORKER, ("arrive", key, None))
-        self._inbox.get()  # the role: the lead, of course
+        self._inbox.get()  # its role, always the lead: there is no other worker
         link = Link(lambda message: self.coordinator.receive(WORKER, message), self._inbox, key)
         if taking is not None:
             taking(link)

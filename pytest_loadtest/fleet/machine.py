@@ -5,21 +5,29 @@ from __future__ import annotations
 import json
 import os
 import platform
+import resource
 import sys
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from pytest_loadtest.costs import SHIPPED, Cost
-from pytest_loadtest.plan import Machine
+from pytest_loadtest.brokers.ports import ephemeral_range
+from pytest_loadtest.schedule.costs import SHIPPED, Cost
+from pytest_loadtest.schedule.scaling import Machine
 
+_UNLIMITED = 1 << 30
 _PACKAGES = ("pytest-loadtest", "pytest", "pytest-xdist", "numpy", "pyarrow", "pyspark", "pulsar-client", "paho-mqtt")
 
 
 @cache
 def machine() -> Machine:
-    """Cores that this process may use, and memory."""
-    return Machine(cores=len(os.sched_getaffinity(0)), memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    """Cores that this process may use, memory, open files and ports."""
+    low, high = ephemeral_range()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return Machine(
+        cores=len(os.sched_getaffinity(0)), memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        files=_UNLIMITED if most == resource.RLIM_INFINITY else most, ports=high - low + 1,
+    )  # fmt: skip
 
 
 def describe() -> dict[str, str | int | float]:
@@ -56,6 +64,7 @@ def costs() -> dict[str, Cost]:
     """The shipped costs, with what was calibrated on this machine in their place."""
     try:
         calibrated = json.loads(costs_file().read_text(encoding="utf-8"))
-        return {**SHIPPED, **{key: Cost.of(row) for key, row in calibrated["costs"].items()}}
+        rows = {key: row for key, row in calibrated["costs"].items() if key in SHIPPED}
+        return {**SHIPPED, **{key: Cost.of(row, SHIPPED[key].shared) for key, row in rows.items()}}
     except (OSError, ValueError, KeyError, TypeError):
         return dict(SHIPPED)

@@ -6,40 +6,55 @@ import contextlib
 import gc
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from pytest_loadtest.drivers import driver_class
-from pytest_loadtest.drivers._base import DriverContext
+from pytest_loadtest.drivers.base import DriverContext, Joined
 from pytest_loadtest.engine.recorder import Recorder
 from pytest_loadtest.engine.run import Engine, drive
+from pytest_loadtest.engine.setup import Setup
 from pytest_loadtest.fleet.link import Link, Released
-from pytest_loadtest.fleet.orders import Done, Order, Outcome, PhaseDone, PhaseOrder, Request
-from pytest_loadtest.plan import profile_pool
+from pytest_loadtest.fleet.observing import whereabouts
+from pytest_loadtest.fleet.orders import Done, Order, PhaseDone, PhaseOrder, Request, RunResult
+from pytest_loadtest.message.samples import EVIDENCE
+from pytest_loadtest.metrics.hdr import document, histogram
+from pytest_loadtest.profile.choice import choose_client
+from pytest_loadtest.schedule.connecting import instants, opened_before, up_in_time
+from pytest_loadtest.schedule.plan import profile_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_loadtest.drivers._base import Driver, DriverFacts
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.drivers.base import Driver, DriverFacts, PacedConnections
+    from pytest_loadtest.metrics.measurements import Histogram
+
+    Meet = Callable[[str], int]
+    Idle = Callable[[], None]
 
 # Threads of client libraries wait for the interpreter lock while our loop computes: give it up sooner than Python's 5 ms,
 # or a stamp would be late by as much.
 SWITCH_INTERVAL = 0.0005
 
 
-def take_part(link: Link, request: Request, *, lead: bool) -> Outcome | None:
+def take_part(link: Link, request: Request, *, lead: bool) -> RunResult | None:
     """Drive this worker's share of a run; return the outcome on the lead, None on the others.
 
     :raises BrokenRun: the run cannot be judged. :raises UsageError: it should not have been asked for.
     """
     try:
         orders: Sequence[Order] = link.meet("order", request)
-        with _lanes(orders) as lanes:
-            _drive(link, lanes, lead=lead)
-            link.meet("closed", tuple(Done(facts=lane.facts()) for lane in lanes))
+        with _shares(orders) as shares:
+            _drive(link, shares, lead=lead)
+            link.meet("closed", tuple(Done(facts=share.facts()) for share in shares))
             if lead:
-                for lane in lanes:
-                    lane.driver.cleanup()
-        outcome: Outcome | None = link.meet("judged")
+                for share in shares:
+                    share.driver.cleanup()
+        outcome: RunResult | None = link.meet("judged")
         return outcome
     except Released:
         raise
@@ -48,49 +63,79 @@ def take_part(link: Link, request: Request, *, lead: bool) -> Outcome | None:
         raise
 
 
-class Lane:
-    """One workload on this worker."""
+class WorkloadShare:
+    """One worker's share of one workload."""
 
     def __init__(self, order: Order) -> None:
         profile = order.profile
         self.order, self.pool = order, profile_pool(profile, order.payload_file)
+        assert self.pool.bodies  # made before load runs, not by the first message
         context = DriverContext(
             target=order.target, settings=profile.driver, clock=time.monotonic_ns, run=order.run, nonce=order.nonce, worker=order.worker,
-            topics=order.topics, pool=self.pool, checksum=profile.checksum, ordered=order.ordered,
-            subscriptions=profile.subscriptions_per_topic,
+            topology=order.topology, pool=self.pool, checksum=profile.checksum, ordered=order.ordered,
         )  # fmt: skip
-        self.driver: Driver = driver_class(profile.driver.name, profile.driver.client)(context)  # type: ignore[call-arg]
+        self.driver: Driver = driver_class(profile.driver.name, choose_client(profile).client)(context)  # type: ignore[call-arg]
         self._recorder: Recorder | None = None
         self._told = (0, 0, 0)
+        self._connected: dict[str, tuple[int, int, int, int | None]] = {}
 
     def facts(self) -> DriverFacts:
         """How the client is set up."""
         return self.driver.facts()
 
-    def open_consumers(self) -> None:
-        """Connect those that take messages from the beginning."""
-        specs, order = self.order.assignment.consumers, self.order
-        now = [spec for spec in specs if spec.index % max(order.consumers, 1) < order.opened]
-        self._later = [spec for spec in specs if spec not in now]
-        self._consumers = list(zip(now, self.driver.open_consumers(now), strict=True))
+    def open_consumers(self, meet: Meet, idle: Idle) -> None:
+        """Connect those that take messages from the beginning.
 
-    def open_producers(self) -> None:
-        """Connect them and be ready."""
+        :param meet: asks when the first connection may be begun, ns. :param idle: hears the controller, and gives the worker's
+            other drivers their turn.
+        """
+        order, share = self.order, self.order.assignment.consumers
+        each, all_of_them = max(order.topology.consumers, 1), np.fromiter(share, np.int32, len(share))
+        early = all_of_them % each < order.opened
+        consumers, self._later = all_of_them[early], all_of_them[~early].tolist()
+        with self._connecting("consumers", opened_before(consumers.astype(np.int64), each, order.opened), meet, idle):
+            self._opened = Joined(consumers, self.driver.open_consumers(consumers.tolist()))
+
+    def open_producers(self, meet: Meet, idle: Idle) -> None:
+        """Connect them and be ready. Parameters as of :meth:`open_consumers`."""
         order, profile = self.order, self.order.profile
-        producers = self.driver.open_producers(order.assignment.producers)
-        self.engine = Engine(
-            self.driver, list(zip(order.assignment.producers, producers, strict=True)), self._consumers,
-            pool=self.pool, clock=time.monotonic_ns, nonce=order.nonce, seed=profile.seed, key_distributor=profile.key_distributor,
-            max_send_delay=profile.max_send_delay, ordered=order.ordered, bounds=order.bounds, more=self._later,
-            per_subscription=max(order.consumers, 1),
-        )  # fmt: skip
+        with self._connecting("producers", np.array(order.assignment.streams, np.int64), meet, idle):
+            self.driver.open_producers(order.assignment.streams)
+        self.engine = Engine(Setup(
+            driver=self.driver, clock=time.monotonic_ns, pool=self.pool, topology=order.topology, streams=order.assignment.streams,
+            opened=self._opened, later=self._later, nonce=order.nonce, seed=profile.seed, key_distributor=profile.key_distributor,
+            max_send_delay=profile.max_send_delay, ordered=order.ordered, bounds=order.bounds,
+        ))  # fmt: skip
+
+    @contextlib.contextmanager
+    def _connecting(self, who: str, numbers: NDArray[np.int64], meet: Meet, idle: Idle) -> Iterator[None]:
+        """Pace what is opened meanwhile, if it is to be, and note how long it took and what it cost. :param numbers: over all workers."""
+        rate, start, spent = self.order.profile.connect_rate, time.monotonic_ns(), list[int]()
+
+        def waiting() -> None:
+            if len(spent) == 1:  # the clients are made, before the first of them was due
+                spent.append(time.process_time_ns())
+            idle()
+
+        if rate is not None:  # all workers count from one instant
+            start = meet(f"connect {who} {self.order.workload}".rstrip())
+            cast("PacedConnections", self.driver).pace(instants(start, rate, numbers), waiting)
+        spent.append(time.process_time_ns())
+        yield
+        cpu, ended, in_time = time.process_time_ns() - spent[-1], time.monotonic_ns(), None
+        if len(numbers) and rate is not None:
+            up, latency = (self.driver.opening_times()[name][-len(numbers) :] for name in ("up", "connect"))
+            in_time = up_in_time(start, rate, numbers, up, latency)
+        if len(numbers):
+            self._connected[who] = (start, ended, cpu, in_time)
 
     def begin(self, order: PhaseOrder, link: Link) -> None:
         """A phase begins."""
         if order.folder is not None:
-            self._recorder = Recorder(order.folder, self.order.worker, self.pool)
+            mine = self.order
+            self._recorder = Recorder(order.folder, mine.worker, self.pool, mine.topology, mine.assignment.streams, mine.disk)
             link.measured_since = order.start
-        self.engine.begin(order.phase, order.start, link.lane(self.order.workload, order.phase.name), self._recorder)
+        self.engine.begin(order.phase, order.start, link.phase_control(self.order.workload, order.phase.name), self._recorder)
 
     def end(self) -> PhaseDone:
         """A phase is over: close its samples."""
@@ -100,13 +145,19 @@ class Lane:
             told, self._told = self._told, (counts.foreign, counts.corrupt, counts.stragglers)
             foreign, corrupt, stragglers = (now - before for now, before in zip(self._told, told, strict=True))
             recorder.close({
+                "opening": {name: document(found) for name, found in self._opening() if found is not None},
+                "connecting": self._connected,
                 "arrivals": dict(self.engine.inbox.arrivals.seconds),
                 "nonce": self.order.nonce, "foreign": foreign, "corrupt": corrupt, "stragglers": stragglers,
                 "evidence": {
                     "cpu": evidence.cpu, "stalled": evidence.stalled, "longest_stall": evidence.longest_stall, "gc": evidence.gc,
+                    "seconds": dict(zip(EVIDENCE, evidence.seconds.T.tolist(), strict=True)),
                 },
             })  # fmt: skip
-        return PhaseDone(ends=self.engine.ends, marks=self.engine.marks, disconnected=self.driver.disconnected())
+        return PhaseDone(ends=self.engine.sender.ends, marks=self.engine.sender.marks, disconnected=self.driver.disconnected())
+
+    def _opening(self) -> list[tuple[str, Histogram | None]]:
+        return [(name, histogram(times)) for name, times in self.driver.opening_times().items() if name != "up"]
 
     def abandon(self) -> None:
         """Keep the samples gathered so far."""
@@ -115,53 +166,60 @@ class Lane:
 
 
 @contextlib.contextmanager
-def _lanes(orders: Sequence[Order]) -> Iterator[list[Lane]]:
-    lanes: list[Lane] = []
+def _shares(orders: Sequence[Order]) -> Iterator[list[WorkloadShare]]:
+    shares: list[WorkloadShare] = []
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
-        lanes.extend(map(Lane, orders))
-        yield lanes
+        shares.extend(map(WorkloadShare, orders))
+        yield shares
     finally:
         sys.setswitchinterval(interval)
-        for lane in lanes:
-            lane.driver.close()
+        for share in shares:
+            share.driver.close()
 
 
-def _drive(link: Link, lanes: Sequence[Lane], *, lead: bool) -> None:
-    def idle() -> None:
-        for lane in lanes:
-            lane.driver.poll(0)
+def _drive(link: Link, shares: Sequence[WorkloadShare], *, lead: bool) -> None:
+    def idle(busy: WorkloadShare | None = None) -> None:
+        for share in shares:
+            if share is not busy:
+                share.driver.poll(0)
+
+    def meanwhile(busy: WorkloadShare) -> None:
+        link.hear()
+        idle(busy)
 
     if lead:
-        for lane in lanes:
-            lane.driver.prepare()
-    link.meet("prepared", tuple(lane.facts() for lane in lanes) if lead else None, idle=idle)
-    for lane in lanes:
-        lane.open_consumers()
-    link.meet("subscribed", idle=idle)
-    for lane in lanes:
-        lane.open_producers()
+        for share in shares:
+            share.driver.prepare()
+    meet = partial(link.meet, idle=idle)
+    meet("prepared", tuple(share.facts() for share in shares) if lead else None)
+    for share in shares:
+        share.open_consumers(meet, partial(meanwhile, share))
+    meet("subscribed", whereabouts())
+    for share in shares:
+        share.open_producers(meet, partial(meanwhile, share))
     try:
         with _frozen_garbage():
-            _phases(link, lanes, idle)
+            _phases(link, shares, idle)
     except BaseException:
-        for lane in lanes:
-            lane.abandon()
+        for share in shares:
+            share.abandon()
         raise
-    for lane in lanes:
-        lane.driver.close()
+    for share in shares:
+        share.driver.close()
 
 
-def _phases(link: Link, lanes: Sequence[Lane], idle: Any) -> None:
+def _phases(link: Link, shares: Sequence[WorkloadShare], idle: Any) -> None:
     """One phase after another, as the controller says, until it has no more."""
     said, number = None, 0
     while (orders := link.meet(f"next {number}", said, idle=idle)) is not None:
-        active = [(lane, order) for lane, order in zip(lanes, orders, strict=True) if order is not None]
-        for lane, order in active:
-            lane.begin(order, link)
-        drive([lane.engine for lane, _ in active], time.monotonic_ns)
-        said = tuple(lane.end() if order is not None else None for lane, order in zip(lanes, orders, strict=True))
+        active = [(share, order) for share, order in zip(shares, orders, strict=True) if order is not None]
+        for share, order in active:
+            share.begin(order, link)
+        waiting = [share.driver for share, order in zip(shares, orders, strict=True) if order is None]
+        drive([share.engine for share, _ in active], time.monotonic_ns, waiting)
+        said = tuple(share.end() if order is not None else None for share, order in zip(shares, orders, strict=True))
         number += 1
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_loadtest.quantities import parse_duration
+from pytest_loadtest.errors import UsageError
+from pytest_loadtest.values.addresses import check_address
+from pytest_loadtest.values.quantities import parse_duration
 
 
 def scale(text: str | None) -> float | str | None:
@@ -53,6 +55,30 @@ def spark_conf(pairs: list[str]) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs)
 
 
+def image(name: str | None, broker: str, target: str | None) -> str | None:
+    """``--load-image``.
+
+    :raises pytest.UsageError: another option says that the broker is no container.
+    """
+    if name is not None and target is not None:
+        raise pytest.UsageError(f"--load-image {name}: the broker of --load-target {target} runs already; leave one of them out")
+    if name is not None and broker not in ("auto", "container"):
+        raise pytest.UsageError(f"--load-image {name}: an image runs as a container; leave --load-broker {broker} out")
+    return name
+
+
+def address(text: str | None, option: str) -> str | None:
+    """``--load-target``, ``--load-admin-url``: an address, and nothing else.
+
+    :raises pytest.UsageError: it says who somebody is.
+    """
+    try:
+        check_address(text, option)
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
+    return text
+
+
 def _path(text: str | None) -> Path | None:
     return None if text is None else Path(text)
 
@@ -70,6 +96,7 @@ class Options:
     broker: str
     target: str | None
     admin: str | None
+    image: str | None
     spark_master: str | None
     spark_remote: str | None
     spark_conf: dict[str, str]
@@ -82,6 +109,7 @@ class Options:
             results=Path(config.rootpath, config.getini("load_results")), scale=scale(option.load_scale),
             duration=duration(option.load_duration),
             force=option.load_force, driver=_path(option.load_driver), omb_json=_path(option.load_omb_json), broker=option.load_broker,
-            target=option.load_target, admin=option.load_admin_url,
+            target=address(option.load_target, "--load-target"), admin=address(option.load_admin_url, "--load-admin-url"),
+            image=image(option.load_image, option.load_broker, option.load_target),
             spark_master=option.load_spark_master, spark_remote=option.load_spark_remote, spark_conf=spark_conf(option.load_spark_conf),
         )  # fmt: skip

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_loadtest.drivers._base import DriverFacts, TargetAddress
-    from pytest_loadtest.phases import Phase
-    from pytest_loadtest.plan import Assignment
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.drivers.base import DriverFacts, TargetAddress
+    from pytest_loadtest.fixture.result import Load
     from pytest_loadtest.profile import Profile
-    from pytest_loadtest.result import Load
-    from pytest_loadtest.topology import TopicSpec
+    from pytest_loadtest.schedule.dealing import Assignment
+    from pytest_loadtest.schedule.phases import Phase
+    from pytest_loadtest.schedule.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,7 @@ class Request:
 
     :param nodeid: of the test. :param profile: as the file has it. :param parts: its workloads, which run together; mostly one.
     :param source: the profile's file, as shown in results. :param broker: mode, URL and admin URL from the marker, None where it has none.
+    :param security_line: of ``target.security`` in that file; None where it has none. :param broker_line: of ``driver.broker``.
     """
 
     nodeid: str
@@ -40,6 +43,8 @@ class Request:
     broker: str | None = None
     target: str | None = None
     admin: str | None = None
+    security_line: int | None = None
+    broker_line: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +52,8 @@ class Order:
     """What one worker has to do for one workload.
 
     :param workload: its name where there are several, otherwise empty. :param bounds: latencies that the controller wants to hear about
-        while load runs, ns. :param consumers: of each subscription.
+        while load runs, ns. :param opened: consumers of each subscription that are connected before load begins.
+    :param disk: bytes that the plan needs for the samples of all workers.
     """
 
     workload: str
@@ -57,12 +63,12 @@ class Order:
     profile: Profile
     payload_file: bytes | None
     assignment: Assignment
-    topics: tuple[TopicSpec, ...]
+    topology: Topology
     target: TargetAddress
     ordered: bool
     bounds: tuple[int, ...]
-    consumers: int
     opened: int
+    disk: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,24 +84,25 @@ class PhaseOrder:
 class PhaseDone:
     """What a worker says of one workload's phase when its samples are closed.
 
-    :param ends: one past each stream's last sequence. :param marks: by stream, the first sequence from each change on: ``(ns, sequence)``.
-    :param disconnected: what had no connection when the drain ended.
+    :param ends: one past the last sequence of each of the worker's streams, in the order of its assignment.
+    :param marks: for each change ``(ns after the start, first sequence of each of those streams from then on)``, in the order in which the
+        worker worked them in. :param disconnected: what had no connection when the drain ended.
     """
 
-    ends: Mapping[int, int]
-    marks: Mapping[int, tuple[tuple[int, int], ...]]
+    ends: NDArray[np.int64]
+    marks: tuple[tuple[int, NDArray[np.int64]], ...]
     disconnected: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What a worker says when its part of a workload is over."""
+    """What a worker reports at the end of its part of a workload."""
 
     facts: DriverFacts | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RunResult:
     """What the lead gets: the result for the test and the properties for JUnit."""
 
     load: Load

@@ -14,25 +14,28 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.drivers._base import TargetAddress
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet.coordinator import Coordinator
 from pytest_loadtest.fleet.drain import Drain
-from pytest_loadtest.fleet.link import Key, Lane, Link, Message
+from pytest_loadtest.fleet.link import Key, Link, Message, PhaseControl
 from pytest_loadtest.fleet.member import take_part
 from pytest_loadtest.fleet.orders import Order, PhaseOrder
+from pytest_loadtest.fleet.targets import target_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from multiprocessing.connection import Connection
     from pathlib import Path
 
-    from pytest_loadtest.brokers._base import Broker
+    from pytest_loadtest.brokers.base import Broker
     from pytest_loadtest.fleet.coordinator import Run
-    from pytest_loadtest.phases import Phase
-    from pytest_loadtest.plan import Plan
+    from pytest_loadtest.schedule.phases import Phase
+    from pytest_loadtest.schedule.plan import Plan
 
-SENDER, RECEIVER = WORKERS = ("sender", "receiver")  # ranks 0 and 1: where a plan of one producer and one consumer puts them
+SENDER, RECEIVER = WORKERS = (
+    "sender",
+    "receiver",
+)  # ranks 0 and 1: a plan's producers are at the first, its consumers at the second
 START_IN = 100_000_000  # ns from the decision to start until the first message is due
 JOIN_SECONDS = 10.0
 _MEASURED = "cpu"  # the one message that the coordinator does not know
@@ -68,12 +71,12 @@ class Pair:
         for process in self._processes:
             process.start()
         for worker in WORKERS:
-            pipes[worker][1].close()  # ours of the child's end, or its death would not be seen
+            pipes[worker][1].close()  # our copy of the child's end: while it is open, reading would not fail when the child dies
             self._coordinator.join(worker)
             threading.Thread(target=self._listen, args=(worker,), name=f"loadtest-{worker}", daemon=True).start()
 
     def run(self, plan: Plan) -> Spent:
-        """Drive one plan of one producer and one consumer.
+        """Drive one plan whose producers are all the first worker's and whose consumers are all the second's.
 
         :raises BrokenRun: it came to no end, or less than half of it arrived.
         """
@@ -119,21 +122,21 @@ class Pair:
             raise NoData(f"{self._broker.facts.describe()} went away: {failure}")
 
     def progressed(self, run: Run, workload: str) -> None:
-        """Nobody looks."""
+        """Nothing to do: nobody watches the progress."""
 
     def command(self, run: Run, kind: str, argument: Any) -> Any:
-        """Nobody asks."""
+        """Never called: there is no test's body."""
 
     def gave_up(self, run: Run, error: Exception) -> None:
-        """:meth:`run` raises it."""
+        """Nothing to do: :meth:`run` raises the error."""
 
     def _order(self, plan: Plan, rank: int) -> Order:
-        facts, profile = self._broker.facts, plan.profile
+        profile = plan.profile
         return Order(
             workload="", run=f"calibrate-{self._runs}", nonce=self._runs, worker=WORKERS[rank], profile=profile, payload_file=None,
-            assignment=plan.assignments[rank], topics=plan.topology.topic_specs(),
-            target=TargetAddress(url=facts.url, admin_url=facts.admin_url), ordered=profile.ordered, bounds=(),
-            consumers=plan.topology.consumers, opened=plan.topology.consumers,
+            assignment=plan.assignments[rank], topology=plan.topology,
+            target=target_of(self._broker.facts), ordered=profile.ordered, bounds=(),
+            opened=plan.topology.consumers, disk=plan.needs.disk,
         )  # fmt: skip
 
     def _start(self, run: Run, phase: Phase) -> PhaseOrder:
@@ -212,12 +215,12 @@ class TimedLink(Link):
 
     spent = 0
 
-    def lane(self, workload: str, phase: str) -> Lane:
+    def phase_control(self, workload: str, phase: str) -> PhaseControl:
         self.spent = -time.process_time_ns()
-        return super().lane(workload, phase)
+        return super().phase_control(workload, phase)
 
     def ended(self, phase: tuple[str, str]) -> bool:
-        over = super().ended(phase)
-        if over:
+        ended = super().ended(phase)
+        if ended:
             self.spent += time.process_time_ns()
-        return over
+        return ended

@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Protocol
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet.watches import BacklogWatch, BrokenWatch
-from pytest_loadtest.phases import Phase, search_phases
-from pytest_loadtest.quantities import format_duration, format_rate
-from pytest_loadtest.search import Search, Step
-from pytest_loadtest.slo import Outcome as Says
+from pytest_loadtest.schedule.phases import Phase, search_phases
+from pytest_loadtest.values.quantities import format_duration, format_rate
+from pytest_loadtest.verdict.peak import Step
+from pytest_loadtest.verdict.search import Search
+from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_loadtest.fleet.judge import Aggregated
-    from pytest_loadtest.fleet.lanes import Lane
+    from pytest_loadtest.fixture.result import Load
+    from pytest_loadtest.fleet.aggregated import Aggregated
     from pytest_loadtest.fleet.watches import Watch
-    from pytest_loadtest.result import Load
-    from pytest_loadtest.search import Ask, Peak
+    from pytest_loadtest.fleet.workload_run import WorkloadRun
+    from pytest_loadtest.verdict.peak import Ask, Peak
 
     Judged = tuple[Aggregated, Load]
 
@@ -43,8 +44,8 @@ class Script(Protocol):
 class PlannedScript:
     """The phases of the plan."""
 
-    def __init__(self, lane: Lane) -> None:
-        plan = lane.plan
+    def __init__(self, workload: WorkloadRun) -> None:
+        plan = workload.plan
         watch = None if plan.backlog is None else BacklogWatch(plan.backlog, plan.mean_size)
         self.backlog = watch
         self._rest: list[Next | None] = [
@@ -80,10 +81,10 @@ class SearchScript:
     :param judge: aggregates and judges the samples of the phase that has just ended.
     """
 
-    def __init__(self, lane: Lane, judge: Callable[[], Judged], say: Callable[[str], None]) -> None:
-        assert lane.plan.search is not None
-        self._lane, self._judge, self._say = lane, judge, say
-        self._search = Search(lane.plan.search)
+    def __init__(self, workload: WorkloadRun, judge: Callable[[], Judged], announce: Callable[[str], None]) -> None:
+        assert workload.plan.search is not None
+        self._workload, self._judge, self._announce = workload, judge, announce
+        self._search = Search(workload.plan.search)
         self._ask: Ask | None = None
         self._rest: list[Next] = []
         self._watch: BrokenWatch | None = None
@@ -102,12 +103,12 @@ class SearchScript:
         return self._rest.pop(0)
 
     def _phases(self, ask: Ask) -> list[Next]:
-        plan, streams = self._lane.plan, self._lane.plan.topology.streams
+        plan = self._workload.plan
         phases = search_phases(
             ask.rate, in_bytes=plan.mean_size if plan.profile.in_bytes else None, warmup=ask.warmup, hold=ask.duration, number=ask.number,
-            first=(0,) * streams,
+            streams=plan.topology.streams,
         )  # fmt: skip
-        self._watch = BrokenWatch(self._lane.bounds, phases[-1], plan.topology.subscriptions)
+        self._watch = BrokenWatch(self._workload.bounds, phases[-1], plan.topology.subscriptions)
         return [
             Next(phase=phase, folder=f"step-{ask.number:02d}" if phase.recorded else None, watch=self._watch if phase.recorded else None)
             for phase in phases
@@ -116,9 +117,9 @@ class SearchScript:
     def _record(self, ask: Ask) -> None:
         samples, load = self._judge()
         verdict = load.verdict
-        if verdict.outcome is Says.NO_DATA:
+        if verdict.outcome is Outcome.NO_DATA:
             raise NoData(f"search step {ask.number} ({ask.rate:,.0f}/s): no data: {'; '.join(verdict.reasons)}")
-        missed = verdict.having(Says.MISSED)
+        missed = verdict.having(Outcome.MISSED)
         early = self._watch.broke if self._watch is not None else None
         names = tuple(dict.fromkeys([*([early] if early else []), *(finding.objective.name for finding in missed)]))
         text = missed[0].text if missed else verdict.reasons[0] if verdict.reasons else ""
@@ -126,9 +127,9 @@ class SearchScript:
         step = Step(ask=ask, outcome=verdict.outcome, broke=names, text=text, early=early is not None, throughput=throughput)
         self._search.record(step)
         self._last = samples
-        if verdict.outcome is Says.MET:
+        if verdict.outcome is Outcome.MET:
             self._met[ask.rate] = samples
-        self._say(_line(step))
+        self._announce(_line(step))
 
     def peak(self) -> Peak:
         """The answer, once there are no more steps."""
@@ -137,7 +138,7 @@ class SearchScript:
     def shows(self, peak: Peak) -> Aggregated:
         """The step that stands for the answer: the last one met at the peak, or without a peak the last of all.
 
-        A met step above the peak was overturned later, so it does not.
+        A step that was met at a higher rate does not count: repeats of it were missed.
         """
         found = self._last if peak.rate is None else self._met[peak.rate]
         assert found is not None  # a search without a step has no peak either

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers._base import BrokerRequest
+from pytest_loadtest.brokers.base import NO_SECURITY, BrokerRequest
 from pytest_loadtest.brokers.faults import relay_settings
+from pytest_loadtest.drivers.base import TargetAddress
+from pytest_loadtest.errors import UsageError
+from pytest_loadtest.profile.settings import MqttSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pytest_loadtest.brokers._base import Broker
+    from pytest_loadtest.brokers.base import Broker, BrokerFacts
     from pytest_loadtest.fleet.options import Options
     from pytest_loadtest.fleet.orders import Request
     from pytest_loadtest.profile import Profile
@@ -21,14 +25,25 @@ if TYPE_CHECKING:
 _LOOPBACK_HOSTS = {"localhost", "127.0.0.1", "::1"}
 
 
-def address(request: Request, profile: Profile, options: Options) -> tuple[str | None, str | None]:
-    """URL and admin URL: the marker's, else the command line's, else the profile's; loopback brings its own."""
+def address(request: Request, profile: Profile, options: Options) -> tuple[str | None, str | None, str | None]:
+    """URL, admin URL and image: the marker's, else the command line's, else the profile's; loopback brings its own.
+
+    Who names an image wants no address of those that come after, and the other way round.
+    """
     if profile.driver.name == "loopback":
-        return None, None
+        return None, None, None
     target = profile.target
-    url = request.target or options.target or (target.url if target else None)
+    of_profile = (target.url, target.image) if target else (None, None)
+    said = ((request.target, None), (options.target, options.image), of_profile)
+    url, image = next((one for one in said if any(one)), (None, None))
     admin = request.admin or options.admin or (target.admin_url if target else None)
-    return url, admin
+    return url, None if image else admin, image
+
+
+def subscriber_url(url: str | None, profile: Profile) -> str | None:
+    """Where consumers connect beside ``url``, the address that holds: whoever names another one than the profile names one for all."""
+    target = profile.target
+    return target.subscriber_url if target is not None and target.url == url else None
 
 
 def mode(request: Request, options: Options) -> str:
@@ -38,39 +53,93 @@ def mode(request: Request, options: Options) -> str:
 
 def here(request: Request, profile: Profile, options: Options) -> bool:
     """Whether the target takes its share of this machine's cores."""
-    url, _ = address(request, profile, options)
+    url, _, _ = address(request, profile, options)
     return url is None or mode(request, options) not in ("auto", "url") or urlsplit(url).hostname in _LOOPBACK_HOSTS
+
+
+def check_security(request: Request, profile: Profile, options: Options) -> None:
+    """:raises UsageError: ``target.security`` of a target that the run does not start as a process, or of Artemis."""
+    if profile.target is None or profile.target.security is None:
+        return
+    place = request.source if request.security_line is None else f"{request.source}:{request.security_line}"
+    if isinstance(profile.driver, MqttSettings) and profile.driver.broker == "artemis":
+        raise UsageError(f"{place}: {NO_SECURITY}")
+    url, _, image = address(request, profile, options)
+    how = mode(request, options)
+    given = url or image or (f"--load-broker {how}" if how not in ("auto", "process") else None)
+    if given is not None:
+        remedy = "leave it out, or leave out target.security and say in the driver section who the client is"
+        raise UsageError(f"{place}: target.security is for a broker that the run starts as a process, not for {given}: {remedy}")
+
+
+def check_broker(request: Request, profile: Profile, options: Options) -> None:
+    """:raises UsageError: ``driver.broker`` names a broker, and the run is to use another."""
+    named = profile.driver.broker if isinstance(profile.driver, MqttSettings) else None
+    if named is None:
+        return
+    url, _, image = address(request, profile, options)
+    how = mode(request, options)
+    given = url or (image or (f"--load-broker {how}" if how not in ("auto", "process") else None) if named == "artemis" else None)
+    if given is not None:
+        place = request.source if request.broker_line is None else f"{request.source}:{request.broker_line}"
+        remedy = "leave one of the two out"
+        raise UsageError(f"{place}: driver.broker: {named} is a process that the run starts, and it is to use {given}: {remedy}")
+
+
+def target_of(facts: BrokerFacts) -> TargetAddress:
+    """What a driver is told of a broker."""
+    return TargetAddress(url=facts.url, subscriber_url=facts.subscriber_url, admin_url=facts.admin_url, started=facts.started)
+
+
+def with_keys(profile: Profile, facts: BrokerFacts) -> Profile:
+    """The profile for a worker: beside its own driver settings those without which the broker lets nobody in. What it says itself holds."""
+    driver = profile.driver
+    missing = {name: value for name, value in facts.client.items() if name not in driver.model_fields_set}
+    if isinstance(driver, MqttSettings) and driver.tls is not None and "tls" in facts.client:
+        missing["tls"] = driver.tls.with_files(facts.client["tls"])
+    return profile.model_copy(update={"driver": driver.model_copy(update=missing)}) if missing else profile
 
 
 class Targets:
     """Starts and keeps brokers.
 
     :param session: the session's results folder; brokers keep data and logs below it.
+    :param announce: shows a line to the user; with ``quiet=True`` also to one who asked for few.
     """
 
-    def __init__(self, options: Options, session: Path, say: Callable[[str], None]) -> None:
-        self._options, self._folder, self._say = options, session / "brokers", say
+    def __init__(self, options: Options, session: Path, announce: Callable[..., None]) -> None:
+        self._options, self._folder, self._announce = options, session / "brokers", announce
         self._brokers: dict[Any, Broker] = {}
+        self._numbers = itertools.count(1)
 
     def get(self, request: Request, profile: Profile) -> Broker:
         """The target of a run, started now unless an earlier run left one of the same kind running.
 
         :raises TargetError: it cannot be had. :raises UsageError: it should not have been asked for.
         """
-        url, admin = address(request, profile, self._options)
-        how = mode(request, self._options)
-        settings = {**(relay_settings(profile.driver) if profile.driver.name == "loopback" else {}), **profile.broker.settings}
-        key = (profile.driver.name, how, url, admin, profile.broker.version, tuple(sorted(settings.items())))
+        wanted = self._wanted(request, profile)
+        key = tuple(tuple(sorted(value.items())) if isinstance(value, dict) else value for value in wanted.values())
         broker = self._brokers.get(key)
-        if broker is None or broker.failure():
-            broker = self._brokers[key] = brokers.start(
-                BrokerRequest(
-                    kind=profile.driver.name, mode=how, url=url, admin_url=admin, version=profile.broker.version, settings=settings,
-                    folder=self._folder / f"{profile.driver.name}-{len(self._brokers) + 1}",
-                ),
-                self._say,
-            )  # fmt: skip
+        if broker is not None and broker.failure():
+            broker.stop()
+            broker = None
+        if broker is None:
+            folder = self._folder / f"{wanted['kind']}-{next(self._numbers)}"
+            broker = self._brokers[key] = brokers.start(BrokerRequest(**wanted, folder=folder), self._announce)
+            self._announce(f"target: {broker.facts.describe()}", quiet=True)
         return broker
+
+    def _wanted(self, request: Request, profile: Profile) -> dict[str, Any]:
+        """Of a :class:`BrokerRequest`, what two runs must have in common to share a broker."""
+        url, admin, image = address(request, profile, self._options)
+        settings = {**(relay_settings(profile.driver) if profile.driver.name == "loopback" else {}), **profile.broker.settings}
+        security, driver = profile.target.security if profile.target else None, profile.driver
+        return {
+            "kind": "artemis" if isinstance(driver, MqttSettings) and driver.broker == "artemis" else driver.name,
+            "mode": mode(request, self._options), "url": url, "subscriber_url": subscriber_url(url, profile),
+            "admin_url": admin, "image": image, "version": profile.broker.version, "settings": settings, "security": security,
+            "tls": driver.tls if security and isinstance(driver, MqttSettings) else None,
+        }  # fmt: skip
 
     def close(self) -> None:
         """Stop every one of them."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from pytest_loadtest.changes import CHANGE_IN, Change
-from pytest_loadtest.early import certainly_missed, exceeds
-from pytest_loadtest.phases import Phase, StageSpan
+from pytest_loadtest.engine.run import COLLECT
+from pytest_loadtest.schedule.changes import CHANGE_IN, Change
+from pytest_loadtest.schedule.phases import Phase, StageSpan
+from pytest_loadtest.verdict.early import certainly_missed, exceeds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_loadtest.engine.progress import Progress
-    from pytest_loadtest.objectives import Objective
-    from pytest_loadtest.phases import BacklogPlan
+    from pytest_loadtest.schedule.phases import BacklogPlan
+    from pytest_loadtest.verdict.objectives import Objective
+
+BYTES_SPREAD: Final = 1.1
+"""Where bytes are paced: at most so many times the messages planned come of them."""
 
 
 class Watch(Protocol):
@@ -24,13 +28,13 @@ class Watch(Protocol):
 
     @property
     def spans(self) -> tuple[StageSpan, ...]:
-        """What parts the phase turned out to have."""
+        """The parts of the phase, known only after it has ended; empty where it has none."""
 
 
 class BacklogWatch:
     """Lets consumers go on when the backlog is built, ends the phase when load has gone on long enough after it was drained.
 
-    What it does about either has its instant later than what it saw, so both are kept; all times are ns after the phase's start.
+    A change takes effect some time after the progress that called for it; both instants are kept, in ns after the phase's start.
     """
 
     def __init__(self, plan: BacklogPlan, mean_size: float) -> None:
@@ -39,10 +43,12 @@ class BacklogWatch:
         """When the size asked for was seen."""
         self.resumed: int | None = None
         self.emptied: int | None = None
-        """When what may be left was seen, or the drain was given up."""
+        """When no more was left than the plan allows, or when the drain took too long and was given up."""
         self.drained = False
+        self.left = 0
+        """Deliveries that waited when it was drained, or given up."""
         self.messages = self.received = self._before = 0
-        self._over = 0
+        self._drain_end = 0
         self._end: int | None = None
 
     def look(self, progress: Sequence[Progress], elapsed: int) -> Change | None:
@@ -54,8 +60,8 @@ class BacklogWatch:
         if self.emptied is None:
             self.received = received - self._before
             return self._drain(waiting, elapsed)
-        if self._end is None and elapsed >= self._over:
-            self._end = max(self._over + self._plan.after, elapsed + CHANGE_IN)
+        if self._end is None and elapsed >= self._drain_end:
+            self._end = max(self._drain_end + self._plan.after, elapsed + CHANGE_IN)
             return Change(at=self._end, end=True)
         return None
 
@@ -67,12 +73,17 @@ class BacklogWatch:
 
     def _drain(self, waiting: int, elapsed: int) -> Change | None:
         assert self.resumed is not None
-        self.drained = waiting <= self._plan.drained
+        self.drained, self.left = waiting <= self.allowed, max(waiting, 0)
         took = elapsed - self.resumed
         if not took or (not self.drained and took < self._plan.drain_timeout):
             return None
-        self.emptied, self._over = elapsed, elapsed + CHANGE_IN
-        return Change(at=self._over)
+        self.emptied, self._drain_end = elapsed, elapsed + CHANGE_IN
+        return Change(at=self._drain_end)
+
+    @property
+    def allowed(self) -> int:
+        """Deliveries that may be left of a backlog that counts as drained."""
+        return self._plan.drained
 
     @property
     def spans(self) -> tuple[StageSpan, ...]:
@@ -83,7 +94,11 @@ class BacklogWatch:
 
 
 class BrokenWatch:
-    """Ends a step of a search as soon as an objective can no longer hold.
+    """Ends a step of a search as soon as an objective can no longer hold, and only when that is certain.
+
+    What workers tell is up to :data:`~pytest_loadtest.engine.run.PROGRESS` old, of each worker differently, and what arrived just before is
+    not in it. So the messages that should be here are those that were due at the time of the oldest report less the interval between two
+    looks at arrivals: one of them that nobody has counted will be too late, if it comes at all.
 
     :param objectives: upper bounds on end-to-end latencies, as the workers count them.
     """
@@ -91,19 +106,34 @@ class BrokenWatch:
     spans: tuple[StageSpan, ...] = ()
 
     def __init__(self, objectives: Sequence[Objective], phase: Phase, subscriptions: int) -> None:
-        self._objectives, self._phase, self._copies = objectives, phase, subscriptions
+        self._objectives, self._phase, self._fan_out = objectives, phase, subscriptions
+        self._in_bytes = phase.mean_size is not None
         self.broke: str | None = None
 
     def look(self, progress: Sequence[Progress], elapsed: int) -> Change | None:
         if self.broke is not None or elapsed + 2 * CHANGE_IN >= self._phase.duration:
             return None
-        received = sum(p.received for p in progress)
+        planned = self._phase.total * self._fan_out
+        if self._in_bytes:  # as many messages as the bytes make, which depends on the sizes that are drawn
+            planned = round(planned * BYTES_SPREAD)
+        self.broke = certainly_missed(self._objectives, planned, self._exceeded(progress))
+        return None if self.broke is None else Change(at=elapsed + CHANGE_IN, end=True, foregone=self.broke)
+
+    def _exceeded(self, progress: Sequence[Progress]) -> dict[str, int]:
+        """How many deliveries are beyond each bound, by objective name; an objective of which that is not certain is left out.
+
+        Percentiles rank over all that was due, so what is overdue counts whether it will come or not; ``max`` is of what came. Latencies
+        count every copy: where there are second ones, nobody knows of how many a percentile will be.
+        """
+        received, repeats = sum(p.received for p in progress), any(p.repeats for p in progress)
+        seen = min(p.elapsed for p in progress) - COLLECT
         exceeded = {}
         for i, objective in enumerate(self._objectives):
-            bound = exceeds(objective) or 0
-            overdue = self._phase.pacer.due(min(elapsed, self._phase.duration) - bound) if self._phase.mean_size is None else 0
-            late = sum(p.over[i] for p in progress if len(p.over) > i)
-            # what is older than the bound and not here yet will be late too; a copy that is here may be a younger message's
-            exceeded[objective.name] = late + max(0, overdue * self._copies - received)
-        self.broke = certainly_missed(self._objectives, self._phase.total * self._copies, exceeded)
-        return None if self.broke is None else Change(at=elapsed + CHANGE_IN, end=True)
+            late = sum(p.beyond_bounds[i] for p in progress if len(p.beyond_bounds) > i)
+            if objective.percentile is None:
+                exceeded[objective.name] = late
+            elif not repeats:
+                overdue = 0 if self._in_bytes else self._phase.pacer.due(seen - (exceeds(objective) or 0)) * self._fan_out
+                # a copy that is here may be a younger message's
+                exceeded[objective.name] = late + max(0, overdue - received)
+        return exceeded

@@ -16,6 +16,7 @@ import pytest
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet.coordinator import Coordinator, Role
+from pytest_loadtest.fleet.interrupts import heed_sigterm
 from pytest_loadtest.fleet.link import Key, Link, Message, Released
 from pytest_loadtest.fleet.scheduling import GangScheduling
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from pytest_loadtest.fleet.conductor import Conductor
-    from pytest_loadtest.fleet.orders import Outcome, Request
+    from pytest_loadtest.fleet.orders import Request, RunResult
 
 CHANNEL = "loadtest_channel"
 
@@ -33,7 +34,9 @@ class GangController:
 
     def __init__(self, config: pytest.Config, conductor: Conductor) -> None:
         self._config, self._load_items = config, list[int]()
+        self._conductor = conductor
         self._channels: dict[str, Any] = {}
+        self._nodes: list[Any] = []
         self._stop: str | None = None
         self._usage: str | None = None
         self.coordinator = Coordinator(conductor, self._send, time.monotonic_ns, self._stopping)
@@ -43,6 +46,7 @@ class GangController:
         """Give the worker a channel of its own: public execnet API, works over every kind of gateway."""
         name, channel = node.gateway.id, node.gateway.newchannel()
         node.workerinput[CHANNEL] = channel
+        self._nodes.append(node)
         with self.coordinator.lock:
             self._channels[name] = channel
         self.coordinator.join(name)
@@ -51,6 +55,8 @@ class GangController:
     def _receive(self, worker: str, message: Message) -> None:
         if message[0] == "items":
             self._load_items = message[2]
+            if self._load_items:
+                self._conductor.aggregation.start()
         elif message[0] == "usage":
             self._usage = message[2]
         elif message[0] in ("arrive", "again"):
@@ -59,7 +65,7 @@ class GangController:
             self.coordinator.receive(worker, message)
 
     def _in_main_loop(self, call: Callable[[], None]) -> None:
-        """Do it after everything that workers have said before: a failure that ends the session, a crash whose worker is replaced."""
+        """Call it from xdist's queue, after all earlier events in it: one may end the session, or replace a worker that crashed."""
         session: Any = self._config.pluginmanager.getplugin("dsession")
         session.worker_loadtest_call = lambda call: call()
         session.queue.put(("loadtest_call", {"call": call}))
@@ -81,6 +87,8 @@ class GangController:
             raise pytest.UsageError(self._usage)
         if self._load_items and self._config.getvalue("dist") == "each":
             raise pytest.UsageError("--dist each runs every test once per worker; a load test is one run of all: choose another --dist")
+        if self._load_items:
+            heed_sigterm()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config) -> Generator[None, Any, Any]:
@@ -115,10 +123,12 @@ class GangController:
         return {collection[i] for collection in collections.values() for i in self._load_items if i < len(collection)}
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Send workers home at once: execnet lets one that waits wait five seconds more."""
+        """Release the workers at once: execnet would let one that waits, for a message or for its next test, wait five more seconds."""
         self.coordinator.abort_all(NoData("interrupted"))
         for worker in list(self._channels):
             self._send(worker, ("closed", None, None))
+        for node in self._nodes:
+            node.shutdown()
 
     def close(self) -> None:
         self.coordinator.close()
@@ -153,6 +163,8 @@ class GangWorker:
         """Before xdist's own report of the collection, on the same gateway, so that it arrives first."""
         self._index = {item.nodeid: i for i, item in enumerate(session.items) if item.get_closest_marker("load")}
         self._send(("items", None, sorted(self._index.values())))
+        if self._index:
+            heed_sigterm()
 
     def gather(self, item: pytest.Item) -> None:
         """Wait for the gang: until this worker has its role in the item, or is released from it."""
@@ -209,7 +221,7 @@ class GangWorker:
         """Whether this worker leads the item that runs."""
         return self._role is not None and self._role.lead
 
-    def run(self, request: Request, taking: Callable[[Link], None] | None = None) -> Outcome | None:
+    def run(self, request: Request, taking: Callable[[Link], None] | None = None) -> RunResult | None:
         """This worker's part; the outcome on the lead, None on the others.
 
         :param taking: gets this worker's line once there is one.
@@ -241,7 +253,10 @@ class GangWorker:
 
 
 class GangRelease:
-    """Wraps the whole protocol of an item on the lead. Apart from the worker's own hook, which decides whether there is one."""
+    """Runs around the whole protocol of an item: gathers the workers before it, releases them after it.
+
+    A plugin of its own, because pytest allows one hook of a name in a class, and :class:`GangWorker` has this one already.
+    """
 
     def __init__(self, worker: GangWorker) -> None:
         self._worker = worker

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pytest_loadtest.quantities import SECOND
+from pytest_loadtest.values.quantities import SECOND
 
 
 @dataclass(frozen=True, slots=True)

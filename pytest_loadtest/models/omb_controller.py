@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pytest_loadtest.quantities import SECOND
+from pytest_loadtest.values.quantities import SECOND
 
 START_RATE: Final = 10_000.0
 """msg/s; ``WorkloadGenerator.run``."""

@@ -1,1 +1,1 @@
-"""Telemetry while load runs: how the generator's own processes fare."""
+"""Broker, workers and the sockets between them while load runs, and the rules that tell which of them was the bottleneck."""

@@ -11,18 +11,19 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from pytest_loadtest.errors import NoData
+from pytest_loadtest.metrics.expected import Recorded
+from pytest_loadtest.metrics.stats import LOST_RANGES
 from pytest_loadtest.pipeline import read
 from pytest_loadtest.pipeline import transforms as T
 from pytest_loadtest.pipeline.assemble import Answers, assemble, histogram
 from pytest_loadtest.pipeline.executor import unpack
 from pytest_loadtest.pipeline.tables import BUCKET, LATENCY, TABLES, Table, first_edges, merge
-from pytest_loadtest.stats import LOST_RANGES, Recorded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from pytest_loadtest.measurements import Measurements
-    from pytest_loadtest.stats import Run
+    from pytest_loadtest.metrics.expected import Expected
+    from pytest_loadtest.metrics.measurements import Measurements
 
 _DAMAGED = re.compile(r"ValueError: (\S+ is damaged: .*)")
 _CONDITION = re.compile(r"\[[A-Z_]+(\.[A-Z_]+)*\] .*")
@@ -46,23 +47,27 @@ def aggregate_with_stages(spark: SparkSession, run_dir: Path) -> tuple[Measureme
 
 def _of_stages(folder: read.RunFolder) -> list[Recorded]:
     """Workers counted foreign messages and damaged heads over the whole run; of which stage those were nobody knows."""
-    return [Recorded(workers=folder.recorded.workers)] * len(folder.stages)
+    run, workers = folder.run, folder.recorded.workers
+    return [
+        Recorded(foreign=None, workers=tuple(worker.during(stage.start - run.start, stage.duration, run.duration) for worker in workers))
+        for stage in folder.stages.values()
+    ]
 
 
-def _measure(spark: SparkSession, folder: read.RunFolder, parts: list[Run], recorded: list[Recorded]) -> list[Measurements]:
+def _measure(spark: SparkSession, folder: read.RunFolder, parts: list[Expected], recorded: list[Recorded]) -> list[Measurements]:
     """Measure the run or stages of it."""
     try:
-        answers = _ask(spark, folder, parts)
+        with T.for_workers():
+            answers = _ask(spark, folder, parts)
     except (PySparkException, Py4JError) as error:
         raise NoData(f"{folder.path}: Spark could not aggregate the samples: {_cause(error)}") from error
     for part, answer in zip(parts, answers, strict=True):
         once = answer.deliveries["subscription"] == 0
-        streams, offered, distinct = (answer.deliveries[name][once].tolist() for name in ("stream", "offered", "distinct"))
-        folder.check_offered(part, dict(zip(streams, zip(offered, distinct, strict=True), strict=True)))
+        folder.check_offered(part, read.Offered(*(answer.deliveries[name][once] for name in ("stream", "offered", "distinct"))))
     return [assemble(*of_part) for of_part in zip(parts, recorded, answers, strict=True)]
 
 
-def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Run]) -> list[Answers]:
+def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Expected]) -> list[Answers]:
     """Two scans: what is in time, in the second, depends on the median latency, which comes of the first."""
     tasks = read.tasks(folder)
     numbers = spark.range(0, len(tasks), 1, len(tasks))
@@ -75,23 +80,22 @@ def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Run]) -> list[
 def _answers(tables: Mapping[str, Table], slots: Mapping[str, list[Table]]) -> Answers:
     """:param slots: of every slot what its words told, by name of the table."""
     deliveries, buckets = (merge(name, slots.get(name, ())) for name in ("deliveries", "buckets"))
-    by_bucket = {f"{what}_{i}": buckets[what][i : i + 1] for what in ("received", "lost") for i in range(len(buckets["bucket"]))}
     return Answers(
-        tables=tables,
+        tables={**tables, **{name: merge(name, [tables[name], *slots[name]]) for name in ("counts", "histograms") if name in slots}},
         deliveries=deliveries,
-        buckets=by_bucket if (deliveries["copies"] > deliveries["received"]).any() or deliveries["lost"].any() else None,
+        buckets=buckets,
         edges=first_edges(slots["edges"], LOST_RANGES) if deliveries["lost"].any() else None,
     )
 
 
-def _begin(part: Run, found: Mapping[str, Table]) -> int:
-    """From when on a copy is in time."""
+def _begin(part: Expected, found: Mapping[str, Table]) -> int:
+    """When the span begins in which a copy must arrive to count as in time, ns: the phase's start plus the median latency."""
     latency = histogram(found, LATENCY, BUCKET)
     return part.start + (latency.percentile(50) if latency else 0)
 
 
 def _tables(frame: DataFrame, parts: int) -> list[Mapping[str, Table]]:
-    """Every table of every part, those that nothing is in, too."""
+    """Every table of every part; one that no row was counted for is empty, not missing."""
     found = _found(frame)
     return [{name: found[part, name][0] if (part, name) in found else merge(name, ()) for name in TABLES} for part in range(parts)]
 
@@ -105,8 +109,11 @@ def _found(frame: DataFrame) -> dict[tuple[int, str], list[Table]]:
 
 
 def _cause(error: Exception) -> str:
-    """What a worker says of a file; or the line that begins with Spark's own name for an error, ``[LIKE_THIS]``, out of a Java stack trace;
-    else the first."""
+    """The one line of a Java stack trace that tells people what is wrong.
+
+    That is a worker's sentence about a damaged file; else the line that begins with Spark's own name for an error, ``[LIKE_THIS]``; else
+    the first line.
+    """
     lines = str(error).strip().splitlines()
     damaged, found = _DAMAGED.search(str(error)), _CONDITION.search(str(error))
     if damaged:

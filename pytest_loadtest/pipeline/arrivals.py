@@ -1,4 +1,4 @@
-"""A run without producers of its own: what the workers counted of other people's messages, which have no samples."""
+"""A run that sends nothing: what the workers counted of other people's messages, which have no samples, or that there were none."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.measurements import Counts, Measurements, Series
+from pytest_loadtest.message.samples import MANIFEST_SUFFIX
+from pytest_loadtest.metrics.measurements import Counts, Measurements, Series
 from pytest_loadtest.pipeline import read
-from pytest_loadtest.quantities import SECOND
-from pytest_loadtest.samples import MANIFEST_SUFFIX
+from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,5 +40,6 @@ def measure(run_dir: Path) -> Measurements:
         series=Series(
             offered=none, sent=none, acked=none, received=received, end_to_end_p50=unknown, end_to_end_p99=unknown, end_to_end_max=unknown,
         ),
-        workers=folder.recorded.workers,
+        workers=folder.recorded.workers, connect=folder.recorded.connect, subscribe=folder.recorded.subscribe,
+        opening=folder.recorded.opening,
     )  # fmt: skip

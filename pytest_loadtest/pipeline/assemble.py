@@ -3,37 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_loadtest.hdr import join_total, midpoint
-from pytest_loadtest.measurements import Breakdown, Counts, Histogram, Interval, Lost, Measurements, Series
+from pytest_loadtest.message.broadcast import bits
+from pytest_loadtest.message.samples import Status
+from pytest_loadtest.metrics.hdr import join_total, midpoint
+from pytest_loadtest.metrics.measurements import Breakdown, Counts, Histogram, Interval, Lost, Measurements, Series
+from pytest_loadtest.metrics.series import SERIES_BITS, SERIES_PERCENTILES
+from pytest_loadtest.metrics.stats import LOST_RANGES
 from pytest_loadtest.pipeline import tables as t
-from pytest_loadtest.samples import Status
-from pytest_loadtest.stats import LOST_RANGES, SERIES_BITS, SERIES_PERCENTILES, Recorded, Run, series
+from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from pytest_loadtest.metrics.expected import Expected, Recorded
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
     """What was asked about one run or stage.
 
-    :param tables: of :mod:`pytest_loadtest.pipeline.tables`, by name. :param deliveries: of ``transforms.delivery_totals``.
-    :param buckets: of ``transforms.bucket_totals``; None where nothing was lost and nothing came twice.
-    :param edges: of ``transforms.lost_edges``; None where nothing was lost.
+    :param tables: of :mod:`pytest_loadtest.pipeline.tables`, by name. :param deliveries: as ``tables.delivery_totals`` makes it.
+    :param buckets: as ``tables.bucket_totals`` makes it.
+    :param edges: as ``tables.lost_edges`` makes it; None where nothing was lost.
     """
 
     tables: Mapping[str, t.Table]
     deliveries: t.Table
-    buckets: t.Table | None
+    buckets: t.Table
     edges: t.Table | None
 
 
-def assemble(run: Run, recorded: Recorded, answers: Answers) -> Measurements:
+def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurements:
     """Put the answers together."""
     sent = answers.tables["sent"]
     return Measurements(
@@ -45,7 +50,7 @@ def assemble(run: Run, recorded: Recorded, answers: Answers) -> Measurements:
         publish=histogram(answers.tables, t.PUBLISH, t.BUCKET),
         end_to_end=histogram(answers.tables, t.LATENCY, t.BUCKET),
         send_delay=histogram(answers.tables, t.DELAY, t.WHOLE),
-        own_send_delay=histogram(answers.tables, t.OWN, t.WHOLE),
+        own_send_delay=histogram(answers.tables, t.OWN, t.BUCKET),
         blocked=_sum(sent["blocked"]),
         series=_series(run, answers.tables),
         intervals=_intervals(run, answers.tables),
@@ -53,6 +58,12 @@ def assemble(run: Run, recorded: Recorded, answers: Answers) -> Measurements:
         buckets=_buckets(run, answers),
         workers=recorded.workers,
         lost=_lost(answers.edges) if answers.edges is not None else (),
+        broadcasts=run.broadcasts,
+        completion=histogram(answers.tables, t.COMPLETION, t.WHOLE),
+        spread=histogram(answers.tables, t.SPREAD, t.WHOLE),
+        connect=recorded.connect,
+        subscribe=recorded.subscribe,
+        opening=recorded.opening,
     )
 
 
@@ -100,7 +111,7 @@ def _by_key(table: t.Table, key: str, n: int) -> list[t.Table]:
     return [{name: column[part] for name, column in table.items()} for part in parts]
 
 
-def _counts(run: Run, recorded: Recorded, answers: Answers) -> Counts:
+def _counts(run: Expected, recorded: Recorded, answers: Answers) -> Counts:
     sent, received, deliveries = answers.tables["sent"], answers.tables["received"], answers.deliveries
     status = {member: _sum(sent["n"][sent["status"] == member]) for member in Status}
     fate = {kind: _sum(received["n"][received["fate"] == kind]) for kind in (t.CORRUPT, t.MISPLACED)}
@@ -117,38 +128,42 @@ def _counts(run: Run, recorded: Recorded, answers: Answers) -> Counts:
         lost=_sum(deliveries["lost"]),
         duplicates=_sum(deliveries["copies"]) - _sum(deliveries["received"]),
         out_of_order=_sum(deliveries["late"]) if run.ordered else None,
-        foreign=recorded.foreign + fate[t.MISPLACED],
+        foreign=None if recorded.foreign is None else recorded.foreign + fate[t.MISPLACED],
         corrupt=recorded.corrupt + fate[t.CORRUPT],
+        resent=_sum(deliveries["resent"][deliveries["subscription"] == 0]),  # each subscription repeats the number: count it once
+        duplicates_of_resent=_sum(deliveries["duplicates_of_resent"]),
     )
 
 
-def _intervals(run: Run, tables: Mapping[str, t.Table]) -> tuple[Interval, ...]:
+def _intervals(run: Expected, tables: Mapping[str, t.Table]) -> tuple[Interval, ...]:
     kinds = [_histograms(tables, what, t.SPAN, run.intervals) for what in (t.PUBLISH, t.LATENCY, t.DELAY)]
     return tuple(
         Interval(publish=publish, end_to_end=end_to_end, send_delay=delay) for publish, end_to_end, delay in zip(*kinds, strict=True)
     )
 
 
-def _topics(run: Run, answers: Answers) -> tuple[Breakdown, ...]:
-    received, lost = np.zeros(run.topics, np.int64), np.zeros(run.topics, np.int64)
+def _topics(run: Expected, answers: Answers) -> tuple[Breakdown, ...]:
     topic = run.stream_topics[answers.deliveries["stream"]]
-    np.add.at(received, topic, answers.deliveries["received"])
-    np.add.at(lost, topic, answers.deliveries["lost"])
-    return _breakdown(run.topic_names(), "topic", answers.tables, received, lost)
+    return _breakdown(run.topic_names(), "topic", answers.tables, _summed(answers.deliveries, topic, run.topics))
 
 
-def _buckets(run: Run, answers: Answers) -> tuple[Breakdown, ...]:
+def _buckets(run: Expected, answers: Answers) -> tuple[Breakdown, ...]:
     n = len(run.buckets)
-    if answers.buckets is not None:
-        received, lost = (np.array([_sum(answers.buckets[f"{what}_{i}"]) for i in range(n)], np.int64) for what in ("received", "lost"))
-    else:  # every copy is a delivery of its own
-        counts = _where(_where(answers.tables["counts"], "what", t.LATENCY), "by", t.BUCKET)
-        received, lost = np.array([_sum(part["n"]) for part in _by_key(counts, "group", n)], np.int64), np.zeros(n, np.int64)
-    return _breakdown(run.buckets, "bucket", answers.tables, received, lost)
+    own = _histograms(answers.tables, t.OWN, t.BUCKET, n)
+    parts = _breakdown(run.buckets, "bucket", answers.tables, _summed(answers.buckets, answers.buckets["bucket"], n))
+    return tuple(replace(part, own_send_delay=delay) for part, delay in zip(parts, own, strict=True))
+
+
+def _summed(deliveries: t.Table, group: NDArray[np.int64], n: int) -> dict[str, NDArray[np.int64]]:
+    """Deliveries of each group 0 … n-1."""
+    sums = {name: np.zeros(n, np.int64) for name in ("received", "received_in_time", "lost")}
+    for name, total in sums.items():
+        np.add.at(total, group, deliveries[name])
+    return sums
 
 
 def _breakdown(
-    names: tuple[str, ...], key: str, tables: Mapping[str, t.Table], received: NDArray[np.int64], lost: NDArray[np.int64]
+    names: tuple[str, ...], key: str, tables: Mapping[str, t.Table], deliveries: Mapping[str, NDArray[np.int64]]
 ) -> tuple[Breakdown, ...]:
     n, by = len(names), t.TOPIC if key == "topic" else t.BUCKET
     end_to_end, publish = (_histograms(tables, what, by, n) for what in (t.LATENCY, t.PUBLISH))
@@ -158,14 +173,15 @@ def _breakdown(
         parts.append(
             Breakdown(
                 name=names[i], offered=_sum(sent["n"]), sent=_sum(sent["n"][out]), acked=_sum(sent["n"][sent["status"] == Status.ACKED]),
-                received=int(received[i]), lost=int(lost[i]), bytes_sent=_sum(sent["bytes"][out]),
+                received=int(deliveries["received"][i]), received_in_time=int(deliveries["received_in_time"][i]),
+                lost=int(deliveries["lost"][i]), bytes_sent=_sum(sent["bytes"][out]),
                 end_to_end=end_to_end[i], publish=publish[i],
             )
         )  # fmt: skip
     return tuple(parts)
 
 
-def _series(run: Run, tables: Mapping[str, t.Table]) -> Series:
+def _series(run: Expected, tables: Mapping[str, t.Table]) -> Series:
     def by_second(what: int) -> NDArray[np.int64]:
         happened = _where(tables["seconds"], "what", what)
         counted = np.zeros(int(happened["second"].max(initial=-1)) + 1, np.int64)
@@ -179,7 +195,7 @@ def _series(run: Run, tables: Mapping[str, t.Table]) -> Series:
         for p in SERIES_PERCENTILES
     ]
     times = np.stack([*percentiles, extremes["maximum"]], axis=1).astype(np.float64)
-    return series(run, counted, extremes["second"], times)
+    return Series.padded(-(-run.duration // SECOND), counted, extremes["second"], times)
 
 
 def _nearest_rank(due: t.Table, seconds: NDArray[np.int64], p: int) -> NDArray[np.int64]:
@@ -209,6 +225,5 @@ def _lost(edges: t.Table) -> tuple[Lost, ...]:
 
 def _set_bits(word: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Row and sequence of every set bit, in the order of rows and bits."""
-    bits = np.unpackbits(mask.astype("<i8").view(np.uint8).reshape(-1, 8), axis=1, bitorder="little")
-    row, bit = np.nonzero(bits)
+    row, bit = bits(mask)
     return row, (word[row] << 6) + bit

@@ -12,24 +12,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pytest_loadtest.pipeline.kernel import (
-    RECEIVED_COLUMNS,
-    RECEIVED_WORD_COLUMNS,
-    SENT_COLUMNS,
-    SENT_WORD_COLUMNS,
-    Words,
-    received_tables,
-    sent_tables,
-)
-from pytest_loadtest.pipeline.tables import bucket_totals, delivery_totals, lost_edges, merge
+from pytest_loadtest.message.broadcast import unpack as received_rows  # not the module: functions travel, modules do not
+from pytest_loadtest.message.samples import BROADCAST, WIDTH
+from pytest_loadtest.pipeline.bitmaps import RECEIVED_WORD_COLUMNS, SENT_WORD_COLUMNS
+from pytest_loadtest.pipeline.broadcasts import words_of
+from pytest_loadtest.pipeline.kernel import RECEIVED_COLUMNS, SENT_COLUMNS, received_tables, sent_tables
+from pytest_loadtest.pipeline.tables import merge
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.metrics.expected import Expected
+    from pytest_loadtest.pipeline.bitmaps import Words
     from pytest_loadtest.pipeline.kernel import Rows
     from pytest_loadtest.pipeline.tables import Table
-    from pytest_loadtest.stats import Run
 
 BLOCK = 1 << 18  # rows at once
 CELLS = 1 << 20  # rows of tables that are kept before they are merged
@@ -45,7 +45,7 @@ class TablesOfFiles:
     :param parts: the runs, or stages, that rows are counted for; each is a part of its own.
     """
 
-    def __init__(self, tasks: Sequence[Sequence[str]], parts: Sequence[Run]) -> None:
+    def __init__(self, tasks: Sequence[Sequence[str]], parts: Sequence[Expected]) -> None:
         self._tasks, self._parts = tasks, tuple(parts)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -90,43 +90,62 @@ class Gathered:
 class WordsOfFiles:
     """The words of a task's files by part and slot; those of a slot may come several times.
 
+    They are merged as they are gathered, and leave only where they are too many: files come in the order of time, so most words are whole.
+
     :param tasks: and :param parts: as for :class:`TablesOfFiles`.
     :param begins: when a copy is in time, from each part's begin on for its duration.
     """
 
-    def __init__(self, tasks: Sequence[Sequence[str]], parts: Sequence[Run], begins: Sequence[int]) -> None:
+    def __init__(self, tasks: Sequence[Sequence[str]], parts: Sequence[Expected], begins: Sequence[int]) -> None:
         self._tasks, self._parts, self._begins = tasks, tuple(parts), tuple(begins)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """:param batches: numbers of tasks."""
-        words, size = [Words(part) for part in self._parts], 0
-        found: list[list[Table]] = [[] for _ in words]
+        words = [words_of(part) for part in self._parts]
+        found = [GatheredWords(part) for part in words]
         for kind, rows in _blocks(self._tasks, batches, {"sent": SENT_WORD_COLUMNS, "received": RECEIVED_WORD_COLUMNS}):
-            for part, begin, tables in zip(words, self._begins, found, strict=True):
-                tables.append(part.sent(rows) if kind == "sent" else part.copies(rows, begin, begin + part.run.duration))
-                size += len(tables[-1]["word"])
-            if size > CELLS:
+            for part, begin, gathered in zip(words, self._begins, found, strict=True):
+                gathered.add(part.sent(rows) if kind == "sent" else part.copies(rows, begin, begin + part.run.duration))
+            if sum(gathered.size for gathered in found) > CELLS:
                 yield _slots(words, found)
-                found, size = [[] for _ in words], 0
+                found = [GatheredWords(part) for part in words]
         yield _slots(words, found)
 
 
-def _slots(words: Sequence[Words], found: Sequence[Sequence[Table]]) -> pa.RecordBatch:
+class GatheredWords:
+    """Tables of words, merged now and then, so that they take little more memory than what they come to."""
+
+    def __init__(self, words: Words) -> None:
+        self._words = words
+        self.tables: list[Table] = []
+        self._limit = CELLS // 4
+        self.size = 0
+
+    def add(self, table: Table) -> None:
+        """One more."""
+        self.tables.append(table)
+        self.size += len(table["word"])
+        if self.size > self._limit:
+            self.tables = [self._words.compact(self.tables)]
+            self.size = len(self.tables[0]["word"])
+            self._limit = max(self._limit, 2 * self.size)  # where they do not become fewer, not after every table
+
+
+def _slots(words: Sequence[Words], found: Sequence[GatheredWords]) -> pa.RecordBatch:
     """:param found: the tables of each part."""
-    merged = [part.merge(tables) if tables else None for part, tables in zip(words, found, strict=True)]
     rows = [
         (number, slot, pack(content))
-        for number, table in enumerate(merged)
-        if table is not None
-        for slot, content in words[number].slots(table)
+        for number, (part, gathered) in enumerate(zip(words, found, strict=True))
+        if gathered.tables
+        for slot, content in part.slots(part.compact(gathered.tables))
     ]
     return _record_batch(rows, WORDS_SCHEMA)
 
 
-def deliveries_of_words(parts: Sequence[Run], ranges: int) -> Callable[[pa.Table], pa.Table]:
-    """What all words of one slot of a part tell: tables ``deliveries``, ``buckets`` and ``edges``.
+def deliveries_of_words(parts: Sequence[Expected], ranges: int) -> Callable[[pa.Table], pa.Table]:
+    """What all words of one slot of a part tell, as :meth:`Words.tables` has it.
 
-    A function within one, because of anything else Spark misreads how many arguments it takes.
+    Returns a plain function: Spark looks at how many arguments it takes, and of an object that can be called would count ``self`` too.
 
     :param parts: as for :class:`TablesOfFiles`. :param ranges: how many ranges of lost messages are wanted.
     """
@@ -134,13 +153,11 @@ def deliveries_of_words(parts: Sequence[Run], ranges: int) -> Callable[[pa.Table
     def tell(rows: pa.Table) -> pa.Table:
         number = rows["part"][0].as_py()
         run = parts[number]
-        words = Words(run)
-        named = words.named(words.merge([unpack(content.as_buffer()) for content in rows["content"]]))
-        tables = {
-            "deliveries": delivery_totals(named),
-            "buckets": bucket_totals(named, len(run.buckets)),
-            "edges": lost_edges(named, run.stream_topics, ranges),
-        }
+        words = words_of(run)
+        gathered = GatheredWords(words)
+        for content in rows["content"]:
+            gathered.add(unpack(content.as_buffer()))
+        tables = words.tables(words.merge(gathered.tables), ranges)
         return pa.Table.from_batches([_batch({(number, name): table for name, table in tables.items()})])
 
     return tell
@@ -149,20 +166,24 @@ def deliveries_of_words(parts: Sequence[Run], ranges: int) -> Callable[[pa.Table
 def _blocks(
     tasks: Sequence[Sequence[str]], batches: Iterator[pa.RecordBatch], columns: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, Rows]]:
-    """The rows of the tasks' files, with their kind, which is the folder they lie in."""
+    """The rows of the tasks' files, with their kind, which is the folder they lie in; those of broadcasts as received rows."""
     for path in (path for batch in batches for task in batch.column(0).to_pylist() for path in tasks[task]):
         kind = path.rsplit("/", 2)[-2]
         try:
             with pq.ParquetFile(path) as file:
+                if kind == "broadcast":
+                    for block in file.iter_batches(BLOCK // WIDTH, use_threads=False):
+                        yield "received", received_rows({name: _numbers(block[name]) for name, *_ in BROADCAST})
+                    continue
                 for block in file.iter_batches(BLOCK, columns=list(columns[kind]), use_threads=False):
-                    yield kind, {column: block[column].to_numpy() for column in columns[kind]}
+                    yield kind, {column: _numbers(block[column]) for column in columns[kind]}
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{path} is damaged: {error}") from error
 
 
 def pack(table: Table) -> bytes:
     """A table as a compressed Arrow stream."""
-    batch = pa.record_batch([pa.array(column) for column in table.values()], names=list(table))
+    batch = pa.record_batch([_array(column) for column in table.values()], names=list(table))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1))) as stream:
         stream.write_batch(batch)
@@ -172,8 +193,8 @@ def pack(table: Table) -> bytes:
 
 def unpack(content: bytes) -> Table:
     """What :func:`pack` made of it."""
-    table = pa.ipc.open_stream(content).read_all()
-    return {name: table[name].to_numpy() for name in table.column_names}
+    batch = pa.ipc.open_stream(content).read_next_batch()
+    return {name: _numbers(batch[name]) for name in batch.schema.names}
 
 
 def _batch(found: Mapping[tuple[int, str], Table]) -> pa.RecordBatch:
@@ -182,7 +203,31 @@ def _batch(found: Mapping[tuple[int, str], Table]) -> pa.RecordBatch:
 
 def _record_batch(rows: Sequence[tuple[Any, ...]], schema: str) -> pa.RecordBatch:
     """:param schema: as Spark has it."""
-    types = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string(), "binary": pa.binary()}
     columns = [column.split() for column in schema.split(", ")]
-    arrays = [pa.array([row[i] for row in rows], types[kind]) for i, (_, kind) in enumerate(columns)]
+    arrays = [_column([row[i] for row in rows], kind) for i, (_, kind) in enumerate(columns)]
     return pa.record_batch(arrays, names=[name for name, _ in columns])
+
+
+# Arrow's own pa.array() and to_numpy() import pandas, which takes every Python worker of Spark longer than to count a small run.
+
+
+def _column(values: list[Any], kind: str) -> pa.Array:
+    """:param kind: Spark's name of a type."""
+    if kind in ("int", "bigint"):
+        return _array(np.array(values, np.int32 if kind == "int" else np.int64))
+    contents = [value.encode() if isinstance(value, str) else value for value in values]
+    ends = np.cumsum([0, *map(len, contents)], dtype=np.int32)
+    type_ = pa.string() if kind == "string" else pa.binary()
+    return pa.Array.from_buffers(type_, len(contents), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(contents))])
+
+
+def _array(numbers: NDArray[Any]) -> pa.Array:
+    return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])
+
+
+def _numbers(array: pa.Array) -> NDArray[Any]:
+    """The numbers of an array without nulls, where they lie; of lists, all their items."""
+    if pa.types.is_list(array.type):
+        array = array.flatten()
+    content, dtype = array.buffers()[1], np.dtype(str(array.type))
+    return np.frombuffer(content, dtype, len(array), array.offset * dtype.itemsize) if len(array) else np.empty(0, dtype)

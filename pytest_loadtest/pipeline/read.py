@@ -6,25 +6,42 @@ footer; so a file that is short, cut off, missing or left over is an error that 
 
 from __future__ import annotations
 
-import heapq
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate, groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from pytest_loadtest.engine.sample_files import arrow_schema
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.measurements import WorkerEvidence
-from pytest_loadtest.pipeline.schema import arrow_schema
-from pytest_loadtest.samples import KINDS, MANIFEST_SUFFIX, MANIFEST_VERSION
-from pytest_loadtest.stats import Recorded, Run
+from pytest_loadtest.message.samples import EVIDENCE, KINDS, MANIFEST_SUFFIX, MANIFEST_VERSION
+from pytest_loadtest.metrics import hdr
+from pytest_loadtest.metrics.evidence import WorkerEvidence
+from pytest_loadtest.metrics.expected import Expected, Recorded
+from pytest_loadtest.pipeline.opening import opening_of
+from pytest_loadtest.pipeline.run_file import RUN_FILE, RUN_VERSION, Columns
 
-RUN_FILE = "run.json"
-RUN_VERSION = 1
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.metrics.measurements import Histogram
+
 TASK_ROWS = 2_000_000
 TASKS = 512
+
+
+class Offered(NamedTuple):
+    """The measured sent rows, in columns of one length; a stream that is not there has none.
+
+    :param stream: each once. :param rows: its sent rows. :param distinct: the distinct sequences among them.
+    """
+
+    stream: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    distinct: NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,28 +49,33 @@ class RunFolder:
     """A run folder whose files agree with each other.
 
     :param stages: by name, what each stage is measured as. :param files: rows by sample file, as ``kind/name``.
-    :param senders: which workers' manifests name a stream.
+    :param senders: by worker, the streams that were its to send.
     """
 
     path: Path
-    run: Run
-    stages: Mapping[str, Run]
+    run: Expected
+    stages: Mapping[str, Expected]
     recorded: Recorded
     files: Mapping[str, int]
-    senders: Mapping[int, tuple[str, ...]]
+    senders: Mapping[str, range]
 
-    def check_offered(self, run: Run, offered: Mapping[int, tuple[int, int]]) -> None:
+    def check_offered(self, run: Expected, offered: Offered) -> None:
         """Compare the measured sent rows with the plan.
 
-        :param run: the run, or a stage. :param offered: by stream, the sent rows and the distinct sequences among them.
+        :param run: the run, or a stage.
         :raises NoData: a stream has too few, or one twice; names its workers.
         """
-        for stream, planned in enumerate((run.end - run.first).tolist()):
-            rows, distinct = offered.get(stream, (0, 0))
-            if rows == distinct == planned:
-                continue
-            workers = ", ".join(self.senders.get(stream, ())) or "no worker's manifest names it"
-            raise NoData(f"{self.path}: stream {stream} ({workers}) has {rows} sent rows of {distinct} messages, the plan has {planned}")
+        planned, counts = run.end - run.first, np.zeros((2, len(run.first)), np.int64)
+        counts[:, offered.stream] = offered.rows, offered.distinct
+        wrong = np.flatnonzero((counts != planned).any(axis=0))
+        if not len(wrong):
+            return
+        stream = int(wrong[0])
+        rows, distinct = counts[:, stream]
+        workers = ", ".join(worker for worker, streams in self.senders.items() if stream in streams) or "no worker's manifest names it"
+        raise NoData(
+            f"{self.path}: stream {stream} ({workers}) has {rows} sent rows of {distinct} messages, the plan has {planned[stream]}"
+        )
 
 
 def load(path: Path) -> RunFolder:
@@ -63,8 +85,9 @@ def load(path: Path) -> RunFolder:
     """
     document = _json(path / RUN_FILE, "the run was never planned here, or its controller died")
     try:
-        run, workers, nonce = _run(document), [str(worker) for worker in document["workers"]], int(document["nonce"])
-        stages = _stages(document.get("stages") or [], run)
+        columns = _columns(path, document)
+        run, workers, nonce = _run(document, columns), [str(worker) for worker in document["workers"]], int(document["nonce"])
+        stages = _stages(document.get("stages") or [], run, columns)
     except (KeyError, TypeError, ValueError) as error:
         raise NoData(f"{path / RUN_FILE}: {_what(error)}") from error
     manifests = {worker: _manifest(path, worker, nonce) for worker in workers}
@@ -72,22 +95,37 @@ def load(path: Path) -> RunFolder:
     if strangers:
         raise NoData(f"{path / min(strangers)}: its worker is not one of the run's ({', '.join(workers)})")
     files = {f"{kind}/{name}": rows for kind in KINDS for name, rows in _reconcile(path, kind, manifests).items()}
-    return RunFolder(path=path, run=run, stages=stages, recorded=_recorded(path, manifests), files=files, senders=_senders(manifests))
+    recorded, senders = _recorded(path, manifests, document), _senders(path, manifests)
+    return RunFolder(path=path, run=run, stages=stages, recorded=recorded, files=files, senders=senders)
 
 
 def tasks(folder: RunFolder) -> tuple[tuple[str, ...], ...]:
     """The sample files, sent and received, in groups of about as many rows: what one worker reads at a time.
 
+    A group is a stretch of the run: the rows of a message, and of the messages around it, come together early, so that thousands of slow
+    streams do not send a piece of every word from every group.
+
     Few rows are one group, so that nothing is shuffled: planning stages would take longer than the work.
     """
-    many = min(-(-sum(folder.files.values()) // TASK_ROWS), TASKS)
+    many, total = min(-(-sum(folder.files.values()) // TASK_ROWS), TASKS), sum(folder.files.values())
     groups: list[list[str]] = [[] for _ in range(max(many, 1))]
-    loads = [(0, i) for i in range(len(groups))]
-    for file, rows in sorted(folder.files.items(), key=lambda item: -item[1]):
-        load, i = heapq.heappop(loads)  # the largest file to whoever has least
-        groups[i].append(str(folder.path.resolve() / file))
-        heapq.heappush(loads, (load + rows, i))
-    return tuple(map(tuple, groups))
+    before = 0
+    for file in _in_time(folder.files):
+        rows = folder.files[file]
+        middle = before + rows // 2
+        groups[min(middle * many // total, many - 1) if total else 0].append(str(folder.path.resolve() / file))
+        before += rows
+    return tuple(tuple(group) for group in groups if group) or ((),)
+
+
+def _in_time(files: Mapping[str, int]) -> list[str]:
+    """In the order in which they were written, by how much of its kind a worker had written before; each worker numbers its own."""
+    when: dict[str, float] = {}
+    for _, own in groupby(files, key=lambda file: file.rpartition("-")[0]):
+        names = list(own)
+        done = [0, *accumulate(files[name] for name in names)]
+        when |= {name: start / max(done[-1], 1) for name, start in zip(names, done, strict=False)}
+    return sorted(files, key=lambda file: (when[file], file))
 
 
 def _json(path: Path, absent: str) -> Any:
@@ -103,37 +141,39 @@ def _what(error: Exception) -> str:
     return f"{error} is missing" if isinstance(error, KeyError) else str(error)
 
 
-def _run(document: Any) -> Run:
-    streams = document["streams"]
-    topics, first, end = (np.array(streams[name], np.int64) for name in ("topics", "first", "end"))
+def _columns(path: Path, document: Any) -> Columns:
     if document["version"] != RUN_VERSION:
         raise ValueError(f"version {document['version']} is not {RUN_VERSION}, the one this release reads")
-    if not len(topics) == len(first) == len(end) == streams["count"]:
-        raise ValueError("streams: topics, first and end must have as many entries as count says")
+    return Columns(path, str(document["streams"]["file"]), int(document["streams"]["count"]))
+
+
+def _run(document: Any, columns: Columns) -> Expected:
+    first, end, topics = columns.read("first"), columns.read("end"), int(document["topics"])
+    if topics < 1:
+        raise ValueError(f"topics must be at least 1, not {topics}")
     if document["subscriptions"] < 0:
         raise ValueError(f"subscriptions must be at least 0, not {document['subscriptions']}")
-    return Run(
+    return Expected(
         start=int(document["start"]),
         duration=int(document["duration"]),
         rate=float(document["rate"]),
-        topics=int(document["topics"]),
+        topics=topics,
         subscriptions=int(document["subscriptions"]),
         ordered=bool(document["ordered"]),
         publish_acks=bool(document["publish_acks"]),
         buckets=tuple(document["buckets"]),
-        stream_topics=topics,
+        stream_topics=np.arange(len(first)) % topics,
         first=first,
         end=end,
+        broadcasts=bool(document["broadcasts"]),
     )
 
 
-def _stages(stages: Any, run: Run) -> dict[str, Run]:
+def _stages(stages: Any, run: Expected, columns: Columns) -> dict[str, Expected]:
     """Each stage as a run of its own, of some of the messages."""
-    found: dict[str, Run] = {}
-    for stage in stages:
-        name, first, end = str(stage["name"]), np.array(stage["first"], np.int64), np.array(stage["end"], np.int64)
-        if not len(first) == len(end) == len(run.first):
-            raise ValueError(f"stage {name!r}: first and end must have one entry per stream, {len(run.first)}")
+    found: dict[str, Expected] = {}
+    for i, stage in enumerate(stages):
+        name, first, end = str(stage["name"]), columns.read(f"first_{i}"), columns.read(f"end_{i}")
         if name in found:
             raise ValueError(f"stage {name!r} is there twice")
         if ((first < end) & ((first < run.first) | (end > run.end))).any():
@@ -153,9 +193,6 @@ def _manifest(path: Path, worker: str, nonce: int) -> Any:
             raise ValueError(f"worker {worker} did not end cleanly")
         if manifest["worker"] != worker or manifest["nonce"] != nonce:
             raise ValueError(f"it belongs to worker {manifest['worker']} of run {manifest['nonce']}, not to {worker} of {nonce}")
-        listed = sum(rows for _first, _last, rows in manifest["sent"]["streams"].values())
-        if listed != manifest["sent"]["rows"]:
-            raise ValueError(f"its streams have {listed} sent rows, it says {manifest['sent']['rows']}")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NoData(f"{file}: {_what(error)}") from error
     return manifest
@@ -198,31 +235,40 @@ def _check_file(file: Path, kind: str, expected: int, worker: str) -> None:
         raise NoData(f"{file} (worker {worker}) has {found} rows, its manifest says {expected}")
 
 
-def _recorded(path: Path, manifests: Mapping[str, Any]) -> Recorded:
-    parts = []
+def _recorded(path: Path, manifests: Mapping[str, Any], document: Any) -> Recorded:
+    parts: list[tuple[int, int, WorkerEvidence]] = []
+    opening: list[tuple[str, Histogram]] = []
     for worker, manifest in manifests.items():
         try:
             evidence = _evidence(worker, manifest["evidence"])
             parts.append((int(manifest["foreign"]), int(manifest["corrupt"]), evidence))
+            opening += [(name, hdr.of_document(found)) for name, found in manifest["opening"].items()]
         except (KeyError, TypeError, ValueError) as error:
             raise NoData(f"{path / (worker + MANIFEST_SUFFIX)}: {_what(error)}") from error
+    times = {kind: hdr.merge(found for name, found in opening if name == kind) for kind in ("connect", "subscribe", "dial")}
     return Recorded(
         foreign=sum(foreign for foreign, _, _ in parts),
         corrupt=sum(corrupt for _, corrupt, _ in parts),
         workers=tuple(evidence for _, _, evidence in parts),
+        connect=times["connect"],
+        subscribe=times["subscribe"],
+        opening=opening_of(path, document, manifests, times),
     )
 
 
 def _evidence(worker: str, facts: Any) -> WorkerEvidence:
     return WorkerEvidence(
         worker=worker, cpu=float(facts["cpu"]), stalled=int(facts["stalled"]), longest_stall=int(facts["longest_stall"]),
-        gc=int(facts["gc"]),
+        gc=int(facts["gc"]), seconds=np.array([facts["seconds"][name] for name in EVIDENCE], np.int64).reshape(len(EVIDENCE), -1).T,
     )  # fmt: skip
 
 
-def _senders(manifests: Mapping[str, Any]) -> dict[int, tuple[str, ...]]:
-    senders: dict[int, tuple[str, ...]] = {}
+def _senders(path: Path, manifests: Mapping[str, Any]) -> dict[str, range]:
+    senders = {}
     for worker, manifest in manifests.items():
-        for stream in map(int, manifest["sent"]["streams"]):
-            senders[stream] = (*senders.get(stream, ()), worker)
+        try:
+            start, stop, step = map(int, manifest["sent"]["streams"])
+            senders[worker] = range(start, stop, step)
+        except (KeyError, TypeError, ValueError) as error:
+            raise NoData(f"{path / (worker + MANIFEST_SUFFIX)}: streams of sent: {_what(error)}") from error
     return senders

@@ -9,21 +9,21 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.pipeline import class_archive
+from pytest_loadtest.pipeline.java_process import STOP_SECONDS, JavaProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-STOP_SECONDS = 10
-
 
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """A local session's addresses; the executors of a cluster must reach the driver elsewhere."""
@@ -62,8 +62,8 @@ class SparkHost:
         self._folder, self._conf, self._master, self._remote = folder, dict(conf), master, remote
         self._lock = threading.Lock()
         self._session: SparkSession | None = None
-        self._gateway: Any = None
-        self._ours = False
+        self._java: JavaProcess | None = None
+        self._ours = self._killed = False
 
     def session(self) -> SparkSession:
         """The session, started on first call; one that the process already has (spark-submit) is used as it is.
@@ -72,37 +72,67 @@ class SparkHost:
         """
         with self._lock:
             if self._session is None:
-                _quiet()
                 self._session = self._connect() if self._remote else self._classic()
             return self._session
 
     def warm(self) -> None:
         """Start the session and aggregate nothing, so that the first aggregation does not pay for it."""
         session = self.session()
-        from pytest_loadtest.pipeline.transforms import file_tables
+        from pytest_loadtest.pipeline.transforms import file_tables, for_workers
 
-        file_tables(session.range(1), [[]], []).toArrow()
+        with for_workers():
+            file_tables(session.range(1), [[]], []).toArrow()
 
-    def stop(self) -> None:
-        """End the session if it was made here, and its JVM with it. Safe to call twice, or when nothing was started."""
-        if not self._lock.acquire(timeout=1):  # Ctrl-C while it starts, in another thread: its JVM ends with this process
+    def alive(self, wait: float = 0.0) -> bool:
+        """Whether the Java process runs; one that is not ours is taken to. :param wait: s that one which is just ending gets to be gone."""
+        return self._java is None or self._java.alive(wait)
+
+    def ended_by(self) -> str:
+        """How the Java process ended, for people, with its log's last cause."""
+        assert self._java is not None
+        return self._java.ended_by()
+
+    def forget(self) -> None:
+        """Drop a session whose Java process is gone; the next call of :meth:`session` starts both anew."""
+        with self._lock:
+            session, self._session = self._session, None
+            if session is not None:
+                _drop(session)
+            self._end_java(STOP_SECONDS)
+
+    def kill(self) -> None:
+        """End the Java process at once, also while it starts; whoever waits for it gets an error. Nothing starts after this."""
+        self._killed = True
+        if self._java is not None:
+            self._java.kill()
+            shutil.rmtree(self._folder / "tmp", ignore_errors=True)  # what it would have removed itself
+
+    def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """End the session if it was made here, and its JVM with it. Safe to call twice, or when nothing was started.
+
+        :param seconds: what the JVM gets to end by itself.
+        """
+        if not self._lock.acquire(blocking=False):  # it is just being started, in another thread, for nothing
+            self.kill()
             return
         try:
             session, self._session = self._session, None
             if session is not None and self._ours:
-                self._stop(session)
+                self._stop(session, seconds)
         finally:
             self._lock.release()
 
-    def _stop(self, session: SparkSession) -> None:
-        try:
+    def _stop(self, session: SparkSession, seconds: float) -> None:
+        if self._java is not None and not self._java.alive():
+            _drop(session)
+        else:
             session.stop()
-        finally:
-            self._end_jvm()
+        self._end_java(seconds)
 
     def _connect(self) -> SparkSession:
         from pyspark.sql import SparkSession
 
+        _quiet()
         builder = SparkSession.builder.remote(str(self._remote))
         for key, value in self._conf.items():
             builder = builder.config(key, value)
@@ -114,87 +144,112 @@ class SparkHost:
         return session
 
     def _classic(self) -> SparkSession:
-        from pyspark import SparkContext
-        from pyspark.sql import SparkSession
+        pyspark = sys.modules.get("pyspark")  # whoever has a session has imported it, which takes time
+        if "PYSPARK_GATEWAY_PORT" in os.environ or (pyspark is not None and pyspark.SparkContext._active_spark_context is not None):
+            from pyspark.sql import SparkSession
 
-        if SparkContext._active_spark_context is not None or "PYSPARK_GATEWAY_PORT" in os.environ:  # somebody else's, or spark-submit's
-            return SparkSession.builder.getOrCreate()
+            return SparkSession.builder.getOrCreate()  # somebody else's, or spark-submit's
         return self._launch()
 
-    def _launch(self) -> SparkSession:
-        from pyspark import SparkConf, SparkContext
-        from pyspark.java_gateway import launch_gateway
-        from pyspark.sql import SparkSession
+    def _settings(self, master: str) -> dict[str, str]:
+        local = master.startswith("local")
+        ours = default_conf(self._folder.resolve(), os.cpu_count() or 1) | (LOOPBACK if local else {})
+        if local and "spark.pyspark.python" not in self._conf and "PYSPARK_PYTHON" not in os.environ:  # so workers run on this Python
+            ours["spark.python.daemon.module"] = "pytest_loadtest.pipeline.python_daemon"
+        return class_archive.with_archive({**ours, **self._conf}) | {"spark.master": master}
 
+    def _launch(self) -> SparkSession:
         self._folder.mkdir(parents=True, exist_ok=True)
         log = self._folder / "spark.log"
         master = self._master or self._conf.get("spark.master", "local[*]")
-        local = master.startswith("local")
-        conf = SparkConf(loadDefaults=False)
-        ours = default_conf(self._folder.resolve(), os.cpu_count() or 1) | (LOOPBACK if local else {})
-        for key, value in {**ours, **self._conf}.items():
-            conf.set(key, value)
-        conf.setMaster(master)
+        settings = self._settings(master)
         interrupt = signal.getsignal(signal.SIGINT)
         try:
-            with log.open("ab") as output, _at_loopback(local):
-                self._gateway = launch_gateway(conf, {"stdout": output, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
-            context = SparkContext(conf=conf, gateway=self._gateway)
-            context.pythonExec = os.environ.get("PYSPARK_PYTHON", sys.executable)  # Spark's own choice is whatever python3 the PATH has
+            self._java = JavaProcess(settings, log, loopback=master.startswith("local"))
+            if self._killed:  # meanwhile
+                self._java.kill()
+            _import_all()
+            from pyspark import SparkConf, SparkContext
+            from pyspark.sql import SparkSession
+
+            conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+            context = SparkContext(conf=conf, gateway=self._java.gateway())
+            asked = context.getConf().get("spark.pyspark.python")  # which pyspark itself reads nowhere, once a context is made by hand
+            context.pythonExec = asked or workers_python(master, context.pythonExec)
+            context._accumulatorServer.handle_error = _say_nothing  # type: ignore[method-assign,assignment]
             session = SparkSession(context)
         except Exception as error:
-            self._end_jvm()
-            raise _not_started(error, log) from error
+            self._end_java(0)
+            if isinstance(error, UsageError):
+                raise
+            raise UsageError(f"Spark could not start: {_first_line(error)} (its output: {log})") from error
         finally:
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGINT, interrupt)  # a Spark context puts one there that fails once it is stopped
         self._ours = True
         return session
 
-    def _end_jvm(self) -> None:
+    def _end_java(self, seconds: float) -> None:
         from pyspark import SparkContext
 
-        gateway, self._gateway = self._gateway, None
-        if gateway is None:
+        java, self._java = self._java, None
+        if java is None:
             return
-        SparkContext._gateway = SparkContext._jvm = None  # so that a later session of this process starts a JVM of its own
-        gateway.shutdown()
-        process: subprocess.Popen[bytes] = gateway.proc
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None  # so that a later session starts a JVM
+        if gateway is not None:
+            with contextlib.suppress(Exception):  # whatever py4j says of a process that is gone
+                gateway.shutdown()
+        java.end(seconds)
+
+
+def _say_nothing(_request: object, _client: object) -> None:
+    """A thread of pyspark's reads from the JVM; where that dies, it would print its traceback on the user's terminal."""
+
+
+def _import_all() -> None:
+    """What a first session imports anyway, while Java starts: py4j has pyspark.testing look whether pandas is there, which imports it."""
+    from pytest_loadtest.pipeline import transforms  # noqa: F401
+
+    _quiet()
+    with contextlib.suppress(ImportError):
+        import pyspark.testing  # noqa: F401
+
+
+def _drop(session: SparkSession) -> None:
+    """Make pyspark forget a session whose Java process is gone; its own ``stop`` asks that process, warns, and stops half-way."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    with contextlib.suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session.stop()
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+def workers_python(master: str, own: str) -> str:
+    """The Python of Spark's workers where no setting names one.
+
+    On this machine it is the one that runs now, for the PATH may lead to another. A cluster's machines have their Python elsewhere.
+
+    :param own: Spark's own choice: PYSPARK_PYTHON, otherwise whatever ``python3`` the workers' PATH has.
+    """
+    here = master.partition("[")[0] == "local" and "PYSPARK_PYTHON" not in os.environ
+    return sys.executable if here else own
 
 
 def _quiet() -> None:
-    """Keep pyspark from printing every failed query to the terminal as JSON; the exception says it all."""
+    """Keep pyspark from printing every failed query to the terminal as JSON, and py4j from printing, as the root logger's, the traceback of
+    a call that its Java process did not live to answer; the exceptions say it all.
+    """
     from pyspark.logger import PySparkLogger
 
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_not_of_py4j)  # once, however often
 
 
-@contextlib.contextmanager
-def _at_loopback(local: bool) -> Iterator[None]:
-    """Spark looks up this host's own name and ends where it has no address; a local session needs none. Only the environment tells it."""
-    missing = local and "SPARK_LOCAL_IP" not in os.environ
-    if missing:
-        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    try:
-        yield
-    finally:
-        if missing:
-            del os.environ["SPARK_LOCAL_IP"]
-
-
-def _not_started(error: Exception, log: Path) -> UsageError:
-    if "JAVA_GATEWAY_EXITED" in str(error):
-        said = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if "Exception" in line]
-        why = said[-1].strip() if said else "it needs Java 17 on the PATH or at JAVA_HOME"
-        return UsageError(f"Spark could not start its Java process: {why} (its output: {log})")
-    return UsageError(f"Spark could not start: {_first_line(error)} (its output: {log})")
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
 
 
 def _first_line(error: Exception) -> str:

@@ -18,7 +18,7 @@ Table = Mapping[str, "NDArray[np.int64]"]
 Column = Literal["key", "sum", "minimum", "maximum"]
 
 COPY, CORRUPT, MISPLACED = 0, 1, 2  # the fate of a received row
-LATENCY, PUBLISH, DELAY, OWN = 0, 1, 2, 3  # which times: end-to-end, publish, send delay, own send delay
+LATENCY, PUBLISH, DELAY, OWN, COMPLETION, SPREAD = range(6)  # times: end-to-end, publish, send delay, own send delay, of a broadcast
 WHOLE, TOPIC, BUCKET, SPAN = 0, 1, 2, 3  # what a histogram is of
 OFFERED, SENT, ACKED, RECEIVED = 0, 1, 2, 3  # what happened in a second
 
@@ -39,20 +39,23 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
     "deliveries": {
         "subscription": "key", "stream": "key",
         "offered": "sum", "copies": "sum", "distinct": "sum", "received": "sum", "received_in_time": "sum", "lost": "sum", "late": "sum",
+        "resent": "sum", "duplicates_of_resent": "sum",
     },
-    "buckets": {"bucket": "key", "received": "sum", "lost": "sum"},
+    "buckets": {"bucket": "key", "received": "sum", "received_in_time": "sum", "lost": "sum"},
 }  # fmt: skip
-"""``sent``: measured sent rows. ``received``: measured received rows. ``histograms``: what completes a histogram, its sum in two halves.
-``counts``: values per HDR bucket. ``seconds``: messages by second. ``due``: latencies of copies by the second of their intended time and
-HDR bucket of seven bits. ``extremes``: the same seconds' least and greatest latency.
+"""``sent``: measured sent rows. ``received``: measured received rows.
+``histograms``: what a histogram has beside its ``counts``, with the sum in two halves. ``counts``: values per HDR bucket.
+``seconds``: messages by second. ``due``: latencies of copies by the second of their intended time and HDR bucket of seven bits.
+``extremes``: the same seconds' least and greatest latency.
 ``deliveries``: messages with each property. ``buckets``: deliveries by size bucket.
-The table of :func:`lost_edges` is none of these, for it merges in another way."""
+The table of :func:`lost_edges` is not among them: :func:`first_edges` merges it."""
 
 EDGES = ("topic", "subscription", "stream", "word", "first", "last")
-_LOW = np.iinfo(np.int64).max  # all bits of a word but the last, which is its sign
+_LOW = np.iinfo(np.int64).max  # bits 0 to 62; bit 63 is an int64's sign
 
-SPARSE = 4  # keys over more than so many times the rows are sorted instead of counted
-FEW = 1 << 16  # so many counters cost nothing
+# Rows are grouped by counting, with one counter for every possible key; or by sorting, where that would take too many counters:
+SPARSE = 4  # more than this many for each row,
+FEW = 1 << 16  # and more than this many in all.
 
 
 class Groups:
@@ -85,7 +88,7 @@ class Groups:
     def sum(self, values: NDArray[np.generic]) -> NDArray[np.int64]:
         """The sum in each group; the caller sees to it that none overflows."""
         least = int(values.min())
-        if least == values.max():  # as it is of what a good run has none of
+        if least == values.max():  # all are equal, most often 0: in a good run nothing is lost, late or blocked
             return self.n * least
         return self._reduce(np.add, 0, values.astype(np.int64, copy=False))
 
@@ -114,7 +117,7 @@ def _pack(columns: list[NDArray[np.integer]]) -> tuple[NDArray[np.int64], list[i
     if lows[0]:
         packed -= lows[0]
     for column, low, width in zip(columns[1:], lows[1:], widths[1:], strict=True):
-        if width == 1:  # as the status of messages is in a good run
+        if width == 1:  # equal in all rows, as the status is in a good run: tells none apart
             continue
         packed *= width
         packed += column
@@ -153,31 +156,35 @@ def delivery_totals(words: Table) -> Table:
     groups = Groups({name: words[name] for name in ("subscription", "stream")})
     masks = {
         "distinct": words["offered"], "received": words["got"], "received_in_time": words["in_time"], "lost": _missing(words),
-        "late": words["got"] & ~words["punctual"],
+        "late": words["got"] & ~words["punctual"], "resent": words["resent"],
     }  # fmt: skip
-    rows = {"offered": groups.sum(words["offered_rows"]), "copies": groups.sum(words["copies"])}
-    return {**groups.keys, **rows, **{name: groups.sum(_bits(mask)) for name, mask in masks.items()}}
+    further = words["copies_of_resent"] - count_bits(words["got"] & words["resent"])
+    sums = {"offered": words["offered_rows"], "copies": words["copies"], "duplicates_of_resent": further}
+    sums |= {name: count_bits(mask) for name, mask in masks.items()}
+    return groups.keys | {name: groups.sum(column) for name, column in sums.items()}
 
 
 def bucket_totals(words: Table, buckets: int) -> Table:
-    """Per size bucket: deliveries received and lost. :param words: of one slot, named."""
+    """Per size bucket: deliveries received, in time too, and lost. :param words: of one slot, named."""
     planes = [words[name] for name in words if name.startswith("plane_")]
-    received, lost = np.zeros(buckets, np.int64), np.zeros(buckets, np.int64)
+    masks = {"received": words["got"], "received_in_time": words["in_time"], "lost": _missing(words)}
+    found = {name: np.zeros(buckets, np.int64) for name in masks}
     for bucket in range(buckets):
         own = np.full(len(words["word"]), -1)
         for place, plane in enumerate(planes):
             own &= plane if bucket >> place & 1 else ~plane
-        received[bucket], lost[bucket] = _bits(words["got"] & own).sum(), _bits(_missing(words) & own).sum()
-    return {"bucket": np.arange(buckets), "received": received, "lost": lost}
+        for name, mask in masks.items():
+            found[name][bucket] = count_bits(mask & own).sum()
+    return {"bucket": np.arange(buckets), **found}
 
 
 def _missing(words: Table) -> NDArray[np.int64]:
-    """Those acked and not got."""
+    """Messages that were acked and not received."""
     return words["acked"] & ~words["got"]
 
 
-def _bits(masks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many bits of each are set; of a negative one itself, not of its absolute value."""
+def count_bits(masks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many bits of each mask are set, the sign bit included."""
     return np.bitwise_count(masks.view(np.uint64)).astype(np.int64)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pytest_loadtest.profile.files import find, load, matrix_of, override, payload, with_driver
+from pytest_loadtest.profile.files import find, line_of, load, matrix_of, override, payload, with_driver
 from pytest_loadtest.profile.model import Profile
+from pytest_loadtest.profile.overrides import setting
 from pytest_loadtest.profile.parse import from_document, loads
 from pytest_loadtest.profile.schema import json_schema
-from pytest_loadtest.profile.sections import BrokerSection, GeneratorLimits, SearchSection, TargetSection
+from pytest_loadtest.profile.sections import BrokerSection, GeneratorLimits, SearchSection, SecuritySection, TargetSection
 from pytest_loadtest.profile.settings import LoopbackSettings, MqttSettings, PulsarSettings
 from pytest_loadtest.profile.stages import Stage
 
@@ -18,15 +19,18 @@ __all__ = [
     "Profile",
     "PulsarSettings",
     "SearchSection",
+    "SecuritySection",
     "Stage",
     "TargetSection",
     "find",
     "from_document",
     "json_schema",
+    "line_of",
     "load",
     "loads",
     "matrix_of",
     "override",
     "payload",
+    "setting",
     "with_driver",
 ]

@@ -5,61 +5,75 @@ Pure and independent of each other: a check is left out when one of its keys is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.envelope import COMPACT_HEAD, HEAD
-from pytest_loadtest.objectives import ObjectiveErrors, parse
-from pytest_loadtest.payloads import CHECKSUM, parse_range
-from pytest_loadtest.profile import traffic
-from pytest_loadtest.profile.model import MESSAGE_LIMITS, Profile
-from pytest_loadtest.profile.presence import Finding
+from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
+from pytest_loadtest.message.payloads import CHECKSUM, parse_range
+from pytest_loadtest.profile import connecting, judging, traffic
+from pytest_loadtest.profile.choice import NATIVE
+from pytest_loadtest.profile.fields import MOST_DURATION, spelling
+from pytest_loadtest.profile.model import LARGEST, MESSAGE_LIMITS, Profile
+from pytest_loadtest.profile.presence import Misfit
 from pytest_loadtest.profile.settings import MqttSettings, PulsarSettings
+from pytest_loadtest.schedule.topology import MOST
+from pytest_loadtest.values.quantities import format_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Set
+    from collections.abc import Callable, Iterator, Set
 
     from pytest_loadtest.profile.text import Path
 
 _SCHEMES = {"pulsar": ("pulsar", "pulsar+ssl"), "mqtt": ("mqtt", "mqtts"), "loopback": ("loopback",)}
+_ADDRESSES: Final = ("url", "subscriber_url", "admin_url", "image")
 BUCKETS = 256  # the envelope numbers a bucket in one byte
-_CREDENTIALS = {"token": ("token", "token_file"), "oauth2": ("issuer_url", "private_key"), "tls": ("cert_file", "key_file")}
+# what each plugin wants; of names that stand together, exactly one
+_CREDENTIALS: Final = {
+    "token": (("token", "token_file"),),
+    "basic": (("user_id",), ("password", "password_file")),
+    "oauth2": (("issuer_url",), ("private_key",)),
+    "tls": (("cert_file",), ("key_file",)),
+}
 
 
 def _path(dotted: str) -> Path:
     return tuple(dotted.split("."))
 
 
-def _duration(profile: Profile) -> Iterator[Finding]:
+def _duration(profile: Profile) -> Iterator[Misfit]:
+    if profile.messages and profile.test_duration > MOST_DURATION:
+        message = f"messages: {profile.messages} at {format_rate(profile.producer_rate)} take longer than ten years"
+        yield Misfit(("messages",), message, "write fewer, or a higher producerRate")
     if profile.test_duration == 0:
         for name, key in (("test_duration", "testDuration"), ("test_duration_minutes", "testDurationMinutes")):
             if name in profile.model_fields_set:
-                yield Finding((key,), f"{key}: less than a nanosecond", "write testDuration: 30s")
+                yield Misfit((key,), f"{key}: less than a nanosecond", "write testDuration: 30s")
 
 
-def _overlaps(profile: Profile) -> Iterator[Finding]:
+def _overlaps(profile: Profile) -> Iterator[Misfit]:
     for path, distribution, _ in traffic.distributions(profile):
         reach, widest = 0, ""
         for low, high, text in sorted((*parse_range(text), text) for text in distribution):
             if low < reach:
                 message = f"size range {text!r} overlaps {widest!r}"
-                yield Finding((*path, text), message, "ranges may meet, not overlap: the high end is outside", at_key=True)
+                yield Misfit((*path, text), message, "ranges may meet, not overlap: the high end is outside", at_key=True)
             reach, widest = max((reach, widest), (high, text))
 
 
-def _smallest(profile: Profile) -> Iterator[Finding]:
+def _smallest(profile: Profile) -> Iterator[Misfit]:
     size = profile.message_size
     if size is None:
         return
     head = COMPACT_HEAD if size < HEAD else HEAD
     if size < COMPACT_HEAD:
         message = f"messageSize: {size} B is below the {COMPACT_HEAD} B that number and check a message"
-        yield Finding(("messageSize",), message, f"write {COMPACT_HEAD} or more")
+        yield Misfit(("messageSize",), message, f"write {COMPACT_HEAD} or more")
     elif profile.checksum and size < head + CHECKSUM:
         message = f"messageSize: {size} B leaves no room for the checksum behind an envelope of {head} B"
-        yield Finding(("messageSize",), message, f"write {head + CHECKSUM} or more, or checksum: false")
+        yield Misfit(("messageSize",), message, f"write {head + CHECKSUM} or more, or checksum: false")
 
 
-def _sendable(profile: Profile) -> Iterator[Finding]:
+def _sendable(profile: Profile) -> Iterator[Misfit]:
     """Draws are moved to the nearest size that can be sent, but not out of their range."""
     tail = CHECKSUM if profile.checksum else 0
     limit = _limit(profile)
@@ -68,31 +82,32 @@ def _sendable(profile: Profile) -> Iterator[Finding]:
     if len(names) > BUCKETS:
         where = found[-1][0] if len(found[0][1]) <= BUCKETS else found[0][0]
         remedy = "merge some" if len(found) == 1 else "merge some, or use the same in all stages"
-        yield Finding(where, f"messageSizeDistribution: more than {BUCKETS} ranges", remedy, at_key=True)
+        yield Misfit(where, f"messageSizeDistribution: more than {BUCKETS} ranges", remedy, at_key=True)
     for path, _, buckets in found:
         for bucket in buckets:
             where = (*path, bucket.name)
             if bucket.high <= COMPACT_HEAD + tail:
                 message = f"size range {bucket.name!r} holds no size of {COMPACT_HEAD + tail} B or more, which the envelope takes"
-                yield Finding(where, message, f"end it above {COMPACT_HEAD + tail}", at_key=True)
+                yield Misfit(where, message, f"end it above {COMPACT_HEAD + tail}", at_key=True)
             elif limit is not None and bucket.low > limit:
-                message = f"size range {bucket.name!r} starts above what the broker takes, {limit} B"
-                yield Finding(where, message, "remove it", at_key=True)
+                message = f"size range {bucket.name!r} starts above what the {_taker(profile)} takes, {limit} B"
+                yield Misfit(where, message, "remove it", at_key=True)
 
 
-def _largest(profile: Profile) -> Iterator[Finding]:
-    size, driver = profile.message_size, profile.driver.name
-    if driver not in MESSAGE_LIMITS:
-        return
-    key, default, _ = MESSAGE_LIMITS[driver]
-    limit = _limit(profile)
+def _largest(profile: Profile) -> Iterator[Misfit]:
+    size, limit = profile.message_size, _limit(profile)
+    key, default, _ = MESSAGE_LIMITS.get(profile.driver.name, ("", 0, 0))
     if limit is None:
         path = ("broker", "settings", key)
-        yield Finding(path, f"{'.'.join(path)}: {profile.broker.settings[key]!r} is not a number of bytes", f"write {default}")
-        return
-    if size is not None and size > limit:
-        message = f"messageSize: {size} B is above what the broker takes, {limit} B"
-        yield Finding(("messageSize",), message, f"write {limit} or less, or raise broker.settings.{key}")
+        yield Misfit(path, f"{'.'.join(path)}: {profile.broker.settings[key]!r} is not a number of bytes", f"write {default}")
+    elif size is not None and size > limit:
+        raised = f", or raise broker.settings.{key}" if key and limit < LARGEST // 2 else ""
+        message = f"messageSize: {size} B is above what the {_taker(profile)} takes, {limit} B"
+        yield Misfit(("messageSize",), message, f"write {limit} or less{raised}")
+
+
+def _taker(profile: Profile) -> str:
+    return "broker" if profile.driver.name in MESSAGE_LIMITS else "relay"
 
 
 def _limit(profile: Profile) -> int | None:
@@ -102,154 +117,160 @@ def _limit(profile: Profile) -> int | None:
         return None
 
 
-def _target(profile: Profile) -> Iterator[Finding]:
+def _target(profile: Profile) -> Iterator[Misfit]:
     if profile.target is None:
         return
-    schemes = _SCHEMES[profile.driver.name]
-    if profile.target.url.partition("://")[0] not in schemes:
-        message = f"target.url: {profile.target.url!r} is not for the driver {profile.driver.name}"
-        yield Finding(("target", "url"), message, f"write {schemes[0]}://host:port, or another driver.name")
+    schemes, url = _SCHEMES[profile.driver.name], profile.target.url
+    if url is None and profile.target.image is None and profile.target.security is None:
+        yield Misfit(("target",), "target.url is missing", f"write url: {schemes[0]}://host:port, or image: IMAGE")
+    if profile.target.image is not None and (url or profile.target.subscriber_url or profile.target.admin_url):
+        yield Misfit(("target", "image"), "target.image: an image has no address before it runs", "leave out image, or url and adminUrl")
+    if profile.target.subscriber_url is not None and profile.driver.name != "mqtt":
+        message = f"target.subscriberUrl: only MQTT has a second address for consumers, not the driver {profile.driver.name}"
+        yield Misfit(("target", "subscriberUrl"), message, "leave it out", at_key=True)
+    if url is not None and url.partition("://")[0] not in schemes:
+        message = f"target.url: {url!r} is not for the driver {profile.driver.name}"
+        yield Misfit(("target", "url"), message, f"write {schemes[0]}://host:port, or another driver.name")
 
 
-def _subscription(profile: Profile) -> Iterator[Finding]:
+def _security(profile: Profile) -> Iterator[Misfit]:
+    target = profile.target
+    if target is None or (security := target.security) is None:
+        return
+    path = ("target", "security")
+    if profile.driver.name == "loopback":
+        message = "target.security: only Pulsar and MQTT brokers are started so, not the loopback relay"
+        yield Misfit(path, message, "remove it, or write driver: {name: pulsar}", at_key=True)
+    if security.tls == "subscribers" and profile.driver.name == "pulsar":
+        message = "target.security.tls: subscribers have a port of their own with MQTT alone"
+        yield Misfit((*path, "tls"), message, "write tls: true")
+    if security.auth in ("token", "basic") and profile.driver.name == "mqtt":
+        message = f"target.security.auth: {security.auth} is for Pulsar"
+        yield Misfit((*path, "auth"), message, "write auth: tls, by which clients of MQTT show certificates")
+    if others := [spelling(name) for name in _ADDRESSES if getattr(target, name) is not None]:
+        message = f"target.security: only a broker that the run starts as a process gets keys, and {others[0]} names another"
+        yield Misfit(path, message, f"leave out security, or {', '.join(others)}", at_key=True)
+    if not security.tls and security.auth is None:
+        yield Misfit(path, "target.security: asks for nothing", "write tls: true, or auth: token", at_key=True)
+    if security.auth == "tls" and not security.tls:
+        yield Misfit((*path, "auth"), "target.security.auth: tls needs a TLS port", "write tls: true beside it")
+
+
+def _broker(profile: Profile) -> Iterator[Misfit]:
+    driver, target = profile.driver, profile.target
+    if not isinstance(driver, MqttSettings) or driver.broker is None or target is None:
+        return
+    others = [name for name in ("url", "image") if getattr(target, name) is not None]
+    if "url" in others or (others and driver.broker == "artemis"):
+        message = f"driver.broker: {driver.broker} is started by the run, and target.{others[0]} names another"
+        yield Misfit(("driver", "broker"), message, f"leave out broker, or target.{others[0]}")
+
+
+def _subscription(profile: Profile) -> Iterator[Misfit]:
     consumers, driver = profile.consumer_per_subscription, profile.driver
     if consumers <= 1:
         return
     if isinstance(driver, PulsarSettings) and driver.subscription_type == "Exclusive":
         message = f"driver.subscriptionType: Exclusive admits one consumer, consumerPerSubscription says {consumers}"
-        yield Finding(("driver", "subscriptionType"), message, "write Failover, Shared or Key_Shared")
+        yield Misfit(("driver", "subscriptionType"), message, "write Failover, Shared or Key_Shared")
     if isinstance(driver, MqttSettings) and driver.shared_subscription is False:
         message = f"driver.sharedSubscription: without it each of {consumers} consumers gets every message"
-        yield Finding(("driver", "sharedSubscription"), message, "write true, or subscriptionsPerTopic for more copies")
+        yield Misfit(("driver", "sharedSubscription"), message, "write true, or subscriptionsPerTopic for more copies")
 
 
-def _objectives(profile: Profile) -> Iterator[Finding]:
-    for path, slo, _ in _sections(profile):
-        yield from _section(slo, path, None)
-
-
-def _bucket_names(profile: Profile) -> Iterator[Finding]:
-    for path, slo, buckets in _sections(profile):
-        spoken = set(_section(slo, path, None))
-        yield from (finding for finding in _section(slo, path, buckets) if finding not in spoken)
-
-
-def _sections(profile: Profile) -> Iterator[tuple[Path, Mapping[str, object], Mapping[str, int]]]:
-    """Every ``slo`` section with its place and the size ranges that it may name."""
-    own = profile.message_size_distribution or {}
-    yield ("slo",), profile.slo, own
-    for i, stage in enumerate(profile.stages):
-        yield ("stages", i, "slo"), stage.slo, stage.message_size_distribution or own
-
-
-def _section(slo: Mapping[str, object], where: Path, buckets: Mapping[str, int] | None) -> Iterator[Finding]:
-    try:
-        parse(slo, buckets=buckets)
-    except ObjectiveErrors as errors:
-        for path, message, suggestion in errors.problems:
-            found = (*where, *path)
-            yield Finding(found, f"{'.'.join(map(str, found))}: {message}", suggestion, at_key=_names_key(path, message))
-
-
-def _names_key(path: Path, message: str) -> bool:
-    """The slo parser speaks of a key when it begins with the last step of the path: ``'los' is``, ``percentile 101 is``, ``p100 is``."""
-    last = str(path[-1]) if path else ""
-    return message.startswith((f"{last!r} is", f"percentile {last[1:]} is", f"{last} is"))
-
-
-def _bounded(profile: Profile, metric: str) -> Iterator[Path]:
-    """Where there is an objective on a metric, for all messages or one bucket's."""
-    for path, slo, _ in _sections(profile):
-        if metric in slo:
-            yield (*path, metric)
-        by_bucket = slo.get("buckets")
-        for name, section in by_bucket.items() if isinstance(by_bucket, dict) else ():
-            if isinstance(section, dict) and metric in section:
-                yield (*path, "buckets", name, metric)
-
-
-def _order(profile: Profile) -> Iterator[Finding]:
-    if profile.ordered:
-        return
-    for path in _bounded(profile, "outOfOrder"):
-        why, remedy = _unordered(profile)
-        yield Finding(path, f"{'.'.join(map(str, path))}: order cannot be judged {why}", f"{remedy}, or remove it", at_key=True)
-
-
-def _acknowledgements(profile: Profile) -> Iterator[Finding]:
-    if profile.publish_acks:
-        return
-    for path in _bounded(profile, "publishLatency"):
-        qos = isinstance(profile.driver, MqttSettings)
-        why, remedy = ("at QoS 0", "use qos: 1") if qos else ("on non-persistent topics", "use topicType: persistent")
-        message = f"{'.'.join(map(str, path))}: nothing is acknowledged {why}"
-        yield Finding(path, message, f"{remedy}, or bound endToEndLatency", at_key=True)
-
-
-def _unordered(profile: Profile) -> tuple[str, str]:
-    if isinstance(profile.driver, MqttSettings):
-        return "on a shared subscription", "use one consumer per subscription"
-    if isinstance(profile.driver, PulsarSettings) and profile.driver.subscription_type == "Key_Shared":
-        return "on Key_Shared without keys", "use keyDistributor: KEY_ROUND_ROBIN"
-    return "on a Shared subscription", "use Failover"
-
-
-def _pulsar(profile: Profile) -> Iterator[Finding]:
+def _pulsar(profile: Profile) -> Iterator[Misfit]:
     driver = profile.driver
     if not isinstance(driver, PulsarSettings):
         return
     if (stored := driver.persistence) and not stored.ack_quorum <= stored.write_quorum <= stored.ensemble_size:
-        yield Finding(("driver", "persistence"), "driver.persistence: wants ackQuorum ≤ writeQuorum ≤ ensembleSize", "", at_key=True)
+        yield Misfit(("driver", "persistence"), "driver.persistence: wants ackQuorum ≤ writeQuorum ≤ ensembleSize", "", at_key=True)
+    if driver.chunking_enabled and driver.batching_enabled:
+        yield Misfit(("driver", "chunkingEnabled"), "driver.chunkingEnabled: no batch is cut into chunks", "write batchingEnabled: false")
     if (who := driver.authentication) is None:
         return
     wanted = _CREDENTIALS[who.plugin]
-    given = [name for name in wanted if getattr(who, name) is not None]
-    if who.plugin == "token" and len(given) != 1:
-        yield Finding(("driver", "authentication"), "driver.authentication: wants either token or tokenFile", "", at_key=True)
-    elif who.plugin != "token" and len(given) < len(wanted):
-        names = " and ".join(name.split("_")[0] + name.split("_")[1].capitalize() for name in wanted)
-        yield Finding(("driver", "authentication"), f"driver.authentication: {who.plugin} wants {names}", "", at_key=True)
+    if any(sum(getattr(who, name) is not None for name in names) != 1 for names in wanted):
+        said = " and ".join(("either " if len(names) > 1 else "") + " or ".join(map(spelling, names)) for names in wanted)
+        yield Misfit(("driver", "authentication"), f"driver.authentication: {who.plugin} wants {said}", "", at_key=True)
 
 
-def _mqtt(profile: Profile) -> Iterator[Finding]:
+def _mqtt(profile: Profile) -> Iterator[Misfit]:
     driver = profile.driver
     if not isinstance(driver, MqttSettings) or driver.protocol_version == "5":
         return
-    for name, key in (("session_expiry", "sessionExpiry"), ("receive_maximum", "receiveMaximum")):
+    for name in ("session_expiry", "receive_maximum", "user_properties", "topic_alias_maximum"):
         if name in driver.model_fields_set:
+            key = spelling(name)
             message = f"driver.{key}: MQTT 3.1.1 has no such thing"
-            yield Finding(("driver", key), message, 'remove it, or write protocolVersion: "5"', at_key=True)
+            yield Misfit(("driver", key), message, 'remove it, or write protocolVersion: "5"', at_key=True)
 
 
-def _native(profile: Profile) -> Iterator[Finding]:
-    if profile.driver.client == "native":
-        yield Finding(("driver", "client"), "driver.client: native is not available yet", "write library")
+def _tls(profile: Profile) -> Iterator[Misfit]:
+    driver = profile.driver
+    if not isinstance(driver, MqttSettings) or (tls := driver.tls) is None:
+        return
+    if tls.key_file is not None and tls.cert_file is None:
+        yield Misfit(("driver", "tls", "keyFile"), "driver.tls.keyFile: a key without its certificate", "write certFile beside it")
+    strangers = {"TLSv1.2": tls.of_tls13, "TLSv1.3": tls.of_tls12}.get(tls.version or "", ())
+    if strangers:
+        message = f"driver.tls.ciphers: {strangers[0]} is none of {tls.version}"
+        example = {"TLSv1.2": "ECDHE-RSA-AES256-GCM-SHA384", "TLSv1.3": "TLS_AES_256_GCM_SHA384"}[str(tls.version)]
+        yield Misfit(("driver", "tls", "ciphers"), message, f"write such as {example}, or another version")
 
 
-_WHO_GETS_WHAT = ("driver.name", "driver.subscriptionType", "driver.sharedSubscription", "consumerPerSubscription")
+_COUNTED: Final = {
+    # what there are MOST of: the keys that multiply
+    "streams": ("topics", "producersPerTopic"),
+    "partitions": ("topics", "partitionsPerTopic"),
+    "consumers": ("topics", "subscriptionsPerTopic", "consumerPerSubscription"),
+}
+
+
+def _most(profile: Profile) -> Iterator[Misfit]:
+    counts = {
+        "topics": profile.topics, "partitionsPerTopic": profile.partitions_per_topic,
+        "producersPerTopic": profile.producers_per_topic,
+        "subscriptionsPerTopic": profile.subscriptions_per_topic, "consumerPerSubscription": profile.consumer_per_subscription,
+    }  # fmt: skip
+    for what, keys in _COUNTED.items():
+        total = math.prod(counts[key] for key in keys)
+        if total > MOST:
+            largest = max(keys, key=counts.__getitem__)
+            others = total // counts[largest]
+            message = f"{largest}: {counts[largest]} makes {total:,} {what} ({' × '.join(keys)}), at most {MOST:,} are possible"
+            yield Misfit((largest,), message, f"write {max(MOST // others, 1)} or less")
+
+
+def _native(profile: Profile) -> Iterator[Misfit]:
+    if profile.driver.client == "native" and profile.driver.name not in NATIVE:
+        yield Misfit(("driver", "client"), "driver.client: native is not available yet", "write library")
+
+
 _LIMIT = ("driver.name", *(f"broker.settings.{key}" for key, _, _ in MESSAGE_LIMITS.values()))
 
 # each check with the keys whose default would mislead it
-CHECKS: tuple[tuple[Callable[[Profile], Iterator[Finding]], tuple[str, ...]], ...] = (
+CHECKS: tuple[tuple[Callable[[Profile], Iterator[Misfit]], tuple[str, ...]], ...] = (
     (_duration, ()),
     (_overlaps, ()),
     (_smallest, ("checksum",)),
     (_largest, _LIMIT),
     (_sendable, ("checksum", *_LIMIT)),
-    (_target, ("target.url", "driver.name")),
-    (_subscription, _WHO_GETS_WHAT),
-    (_objectives, ()),
-    (_bucket_names, ("messageSizeDistribution.*",)),
-    (_order, (*_WHO_GETS_WHAT, "keyDistributor")),
-    (_acknowledgements, ("driver.name", "driver.qos", "driver.topicType")),
-    (_pulsar, ("driver.name", "driver.persistence.*", "driver.authentication.*")),
+    (_target, ("target.*", "driver.name")),
+    (_security, ("target.*", "driver.name")),
+    (_broker, ("target.*", "driver.name", "driver.broker")),
+    (_subscription, judging.WHO_GETS_WHAT),
+    (_pulsar, ("driver.name", "driver.persistence.*", "driver.authentication.*", "driver.batchingEnabled")),
     (_mqtt, ("driver.name", "driver.protocolVersion")),
-    (_native, ()),
+    (_tls, ("driver.name", "driver.tls.*")),
+    (_native, ("driver.name",)),
+    (_most, ()),
+    *judging.CHECKS,
     *traffic.CHECKS,
+    *connecting.CHECKS,
 )
 
 
-def check(profile: Profile, broken: Set[Path]) -> Iterator[Finding]:
+def check(profile: Profile, broken: Set[Path]) -> Iterator[Misfit]:
     """What is wrong between the keys.
 
     :param broken: paths whose values were wrong and are left out of ``profile``.

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _EXAMPLES = {
     "name": "name: my workload",
     "driver.name": f"name: {' | '.join(DRIVERS)}",
-    "target.url": "url: pulsar://host:6650",
 }
 _IN_STAGES = {
     "duration": "duration: 30s",
@@ -47,6 +46,11 @@ _ELSEWHERE = {
     "consumer": "write its keys directly under driver",
 }
 IN_RESULTS_ONLY = ("sizeSource", "notApplied")
+_LENGTHS = {
+    "too_short": ("is empty", "give it a value, or remove the key"),
+    "string_too_short": ("is empty", "give it a value, or remove the key"),
+    "string_too_long": ("has {} characters, at most {} are possible", "write a shorter one"),
+}
 _BOUNDS = {
     "greater_than": ("gt", "must be above"),
     "greater_than_equal": ("ge", "must be at least"),
@@ -95,8 +99,9 @@ def _describe(error: ErrorDetails, path: Path, written: str) -> tuple[str, str]:
     """What is wrong with a value, and what to write."""
     kind, given, name = error["type"], error["input"], ".".join(map(str, path))
     context: Mapping[str, Any] = error.get("ctx", {})
-    if kind in ("too_short", "string_too_short"):
-        return f"{name} is empty", "give it a value, or remove the key"
+    if kind in _LENGTHS:
+        words, hint = _LENGTHS[kind]
+        return f"{name} {words.format(len(given), *context.values())}", hint
     if kind in _BOUNDS:
         bound, words = _BOUNDS[kind]
         hint = "remove the bucket" if "messageSizeDistribution" in path else ""
@@ -127,8 +132,8 @@ def _retype(given: object, written: str, kind: str) -> str:
     """How to spell a scalar so that YAML reads the type that is wanted."""
     if kind == "string_type":
         return f'quote it: "{written}"' if written else ""
-    if kind == "bool_type" or isinstance(given, Mapping | list | bool):
-        return "write true or false" if kind == "bool_type" else ""
+    if isinstance(given, Mapping | list | bool) or not kind.startswith(("int", "float")):
+        return "write true or false" if kind.startswith("bool") else ""
     try:
         number = Decimal(written.replace("_", "").replace(",", "").strip())
     except InvalidOperation:

@@ -20,8 +20,9 @@ from pydantic import (
 )  # fmt: skip
 from pydantic_core import PydanticCustomError
 
-from pytest_loadtest import payloads
-from pytest_loadtest.quantities import (
+from pytest_loadtest.message import payloads
+from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
+from pytest_loadtest.values.quantities import (
     DAY,
     HOUR,
     MICROSECOND,
@@ -38,6 +39,8 @@ from pytest_loadtest.quantities import (
 
 _CAPITALS = {"gb": "GB", "mb": "MB"}
 _UNITS = (("d", DAY), ("h", HOUR), ("min", MINUTE), ("s", SECOND), ("ms", MILLISECOND), ("us", MICROSECOND), ("ns", 1))
+MOST_DURATION = 3650 * DAY
+"""Longest anything may last, ns: times are counted in 63 bits."""
 DURATION_PATTERN = r"^\s*\d[\d_]*(\.\d+)?\s*(ns|us|µs|ms|s|m|min|h|d)\s*$"
 _DURATION_SCHEMA = {
     "anyOf": [{"type": "string", "pattern": DURATION_PATTERN}, {"const": 0}],
@@ -93,9 +96,14 @@ def exact_duration(ns: int) -> str:
 def _duration(value: object, info: ValidationInfo) -> object:
     if isinstance(value, str):
         try:
-            return parse_duration(value)
-        except ValueError:
-            raise fault(f"{value!r} is not a duration", _duration_hint(value)) from None
+            found = parse_duration(value)
+        except ValueError as error:
+            if "too large" not in str(error):
+                raise fault(f"{value!r} is not a duration", _duration_hint(value)) from None
+            found = MOST_DURATION + 1
+        if found > MOST_DURATION:
+            raise fault(f"{value!r} is longer than ten years", f"write {exact_duration(MOST_DURATION)} or less")
+        return found
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     if value == 0:
@@ -134,12 +142,19 @@ def _rate(value: object, number: ValidatorFunctionWrapHandler) -> float:
     if isinstance(value, ByteRate):
         return value
     if not isinstance(value, str) or re.fullmatch(r"\s*[-+]?[\d_., eE+-]*\s*", value):
-        return float(number(value))
-    try:
-        return parse_rate(value)
-    except ValueError as error:
-        message, _, remedy = str(error).partition(": ")
-        raise fault(message, remedy) from None
+        found = float(number(value))
+    else:
+        try:
+            found = parse_rate(value)
+        except ValueError as error:
+            message, _, remedy = str(error).partition(": ")
+            raise fault(message, remedy) from None
+    if 0 < found < LEAST_RATE:
+        raise fault(f"{value!r} is slower than can be paced", f"write {LEAST_RATE} or more")
+    if found >= MOST_RATE:
+        most = f"{MOST_RATE >> 20}MB/s" if isinstance(found, ByteRate) else f"{MOST_RATE}/s"
+        raise fault(f"{value!r} is more than can be timed", f"write less than {most}")
+    return found
 
 
 def _percent(value: object) -> object:
@@ -197,7 +212,7 @@ Rate = Annotated[
     PlainSerializer(exact_rate, return_type=float | str, when_used="json"),
     WithJsonSchema(_RATE_SCHEMA, mode="validation"),
 ]
-"""Messages per second, or a :class:`~pytest_loadtest.quantities.ByteRate`; in YAML ``1000``, ``1000/s``, ``200MB/s``."""
+"""Messages per second, or a :class:`~pytest_loadtest.values.quantities.ByteRate`; in YAML ``1000``, ``1000/s``, ``200MB/s``."""
 
 Percent = Annotated[
     float,

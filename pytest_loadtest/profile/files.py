@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import Problem, ProfileError, UsageError
 from pytest_loadtest.profile.checks import check
+from pytest_loadtest.profile.contents import contents
 from pytest_loadtest.profile.explain import did_you_mean
 from pytest_loadtest.profile.omb_driver import read_driver
 from pytest_loadtest.profile.overrides import overridden, varied
@@ -15,29 +17,31 @@ from pytest_loadtest.profile.parse import Readers, loads
 from pytest_loadtest.profile.sections import TargetSection
 from pytest_loadtest.profile.settings import DRIVERS
 from pytest_loadtest.profile.sizes import read_sizes
+from pytest_loadtest.profile.text import read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_loadtest.profile.matrix import Variant
     from pytest_loadtest.profile.model import Profile
 
 _SUFFIXES = (".yaml", ".yml")
 
 
 def find(name_or_path: str, folder: Path) -> Path:
-    """The file of a profile: a path where the text looks like one (a suffix or a slash), otherwise a name in ``folder``.
+    """The file of a profile: a path where the text has a file's suffix, otherwise a name in ``folder``, as ``smoke`` or ``mqtt/fanout``.
 
     :raises UsageError: there is no such file.
     """
     given = Path(name_or_path)
-    if given.suffix in _SUFFIXES or len(given.parts) > 1:
+    if given.suffix in _SUFFIXES or (len(given.parts) > 1 and given.is_file()):
         if given.is_file():
             return given
         raise UsageError(f"no profile file {name_or_path}")
     for suffix in _SUFFIXES:
         if (path := folder / f"{name_or_path}{suffix}").is_file():
             return path
-    names = sorted(path.stem for path in folder.glob("*") if path.suffix in _SUFFIXES)
+    names = sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*") if path.suffix in _SUFFIXES)
     hint = did_you_mean(name_or_path, names) if names else "the folder has no profiles; set the ini option load_profiles"
     raise UsageError(f"no profile {name_or_path!r} in {folder}" + (f" ({hint})" if hint else ""))
 
@@ -51,25 +55,35 @@ def load(path: Path) -> Profile:
     return loads(_text(path, "profile"), str(path), readers.sizes, readers.driver)
 
 
-def override(path: Path, changes: Mapping[str, object]) -> Profile:
+def line_of(path: Path, keys: tuple[str, ...]) -> int | None:
+    """The line, from 1, where a readable profile first has these keys, at whatever depth; None where it has not."""
+    places = read(_text(path, "profile")).keys
+    return min((place.line for found, place in places.items() if found[-len(keys) :] == keys), default=None)
+
+
+def override(path: Path, changes: Mapping[str, object], options: Mapping[str, str] = MappingProxyType({})) -> Profile:
     """The profile in ``path`` with other values for some keys.
 
     A size takes the place of a distribution and the other way round; so do ``testDuration``, ``messages`` and ``stages``, and
-    ``search`` of a ``producerRate``.
+    ``search`` and a ``producerRate``.
 
     :param changes: key → value as YAML would have it; None leaves the key out. Dots reach into sections (``driver.qos``) and
         workloads (``workloads.telemetry.producerRate``).
-    :raises UsageError: an override is wrong, which is named as ``@pytest.mark.load(messageSize=…)``; or the file is.
+    :param options: the same from the command line, values as written there; they win.
+    :raises UsageError: an override is wrong, which is named as ``@pytest.mark.load(messageSize=…)`` or ``--load-set messageSize=…``; or the
+        file is.
     """
-    return overridden(_text(path, "profile"), str(path), changes, _readers(path.parent))
+    return overridden(_text(path, "profile"), str(path), changes, _readers(path.parent), options)
 
 
-def matrix_of(path: Path) -> tuple[dict[str, object], ...]:
-    """The combinations of the matrix of the profile in ``path``, as changes for :func:`override`, the last key's values changing fastest.
+def matrix_of(path: Path, chosen: Mapping[str, object] = MappingProxyType({})) -> tuple[Variant, ...]:
+    """The combinations of the matrix of the profile in ``path``, as changes for :func:`override`, the last axis changing fastest.
 
-    :returns: none where the profile has no matrix. :raises UsageError: as :func:`load`, for any of the combinations.
+    :param chosen: axis of the matrix → the only value (or name) that is wanted of it, or a list of them.
+    :returns: none where the profile has no matrix.
+    :raises UsageError: as :func:`load`, for any of the combinations; or the matrix has nothing that is as chosen.
     """
-    return varied(_text(path, "profile"), str(path), _readers(path.parent))
+    return varied(_text(path, "profile"), str(path), _readers(path.parent), chosen)
 
 
 def with_driver(profile: Profile, path: Path) -> Profile:
@@ -92,10 +106,7 @@ def with_driver(profile: Profile, path: Path) -> Profile:
 
 def _text(path: Path, what: str) -> str:
     """:raises ProfileError: not UTF-8. :raises UsageError: it cannot be read."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{what} {path} cannot be read: {error.strerror}") from error
+    data = contents(path, what)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -122,10 +133,7 @@ def payload(profile: Profile, path: Path) -> bytes | None:
     file = path.parent / profile.payload_file
     if not file.exists() and (above := path.parent.parent / profile.payload_file).exists():
         file = above  # OMB runs workloads/x.yaml from the folder above, where payload/ lies
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path}: payloadFile {file} cannot be read: {error.strerror}") from error
+    content = contents(file, f"{path}: payloadFile", profile.max_message_size)
     if profile.message_size is not None and len(content) != profile.message_size:
         raise UsageError(f"{path}: payloadFile {file} has {len(content)} B, messageSize says {profile.message_size} B")
     return content

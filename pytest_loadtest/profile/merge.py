@@ -12,13 +12,17 @@ from pytest_loadtest.profile.settings import PulsarSettings
 from pytest_loadtest.profile.text import Document, Path, Place
 
 _INSTEAD = (
-    # of each group one is meant: giving one takes the others away
+    # a profile has one key of each group at most: when a change sets one, the others are removed
     ("messageSize", "messageSizeDistribution"),
-    ("testDuration", "testDurationMinutes", "messages", "stages"),
     ("warmupDuration", "warmupDurationMinutes"),
 )
+_TRAFFIC = (("testDuration", "testDurationMinutes", "messages", "stages"),)
+_NO_TRAFFIC = (  # messages: 0 has a duration beside it, and no rate
+    ("testDuration", "testDurationMinutes", "stages"),
+    ("messages", "producerRate", "search", "stages"),
+)
 _WITH = {
-    # what makes sense with these keys only goes with them
+    # keys that make sense beside another one only: when the change replaces that, they are removed too
     "messageSize": ("payloadsPerBucket", "representative"),
     "messageSizeDistribution": ("payloadFile",),
 }
@@ -63,7 +67,7 @@ def dotted(key: str) -> Path:
 
 def remove(document: Document, path: Path) -> None:
     """Take a key away, with all that is below it."""
-    holder = _at(document.value, path[:-1])
+    holder = value_at(document.value, path[:-1])
     if isinstance(holder, dict):
         holder.pop(path[-1], None)
     for places in (document.values, document.keys):
@@ -87,7 +91,7 @@ def put(document: Document, path: Path, other: Document, at: Path) -> None:
         if not isinstance(holder, dict | list):
             raise Unreachable(path, f"{'.'.join(map(str, path[:depth]))} is no section", "replace it as a whole")
     remove(document, path)
-    holder[path[-1]] = _copy(_at(other.value, at))
+    holder[path[-1]] = _copy(value_at(other.value, at))
     document.keys[path] = key
     document.values |= {(*path, *found[len(at) :]): place for found, place in other.values.items() if found[: len(at)] == at}
     document.keys |= {
@@ -96,18 +100,24 @@ def put(document: Document, path: Path, other: Document, at: Path) -> None:
     document.broken |= {(*path, *found[len(at) :]) for found in other.broken if found[: len(at)] == at}
 
 
-def _at(value: Any, path: Path) -> Any:
+def value_at(value: Any, path: Path) -> Any:
+    """What a document's value has at a path; None where it has nothing."""
     for step in path:
         value = value[step] if isinstance(value, list) and isinstance(step, int) else value.get(step) if isinstance(value, dict) else None
     return value
 
 
-def _give_way(document: Document, prefix: Path, names: set[str | int]) -> None:
-    """Take away what the new keys ``names`` below ``prefix`` stand instead of."""
-    gone = [other for group in _INSTEAD for name in group if name in names for other in group]
+def _give_way(document: Document, prefix: Path, new: Mapping[str | int, Any]) -> None:
+    """Remove the keys that ``new`` ones below ``prefix`` replace."""
+    names, messages = set(new), new.get("messages")
+    silent = not messages and 0 in (messages, value_at(document.value, (*prefix, "messages")))
+    groups = (*_INSTEAD, *(_NO_TRAFFIC if silent else _TRAFFIC))
+    gone = [other for group in groups if names & {*group} for other in group]
     gone += [other for name in names for other in _WITH.get(str(name), ())]
     if "search" in names:
         gone.append("producerRate")
+    elif new.get("producerRate"):  # 0 asks for a search
+        gone.append("search")
     for name in set(gone) - names:
         remove(document, (*prefix, name))
 
@@ -122,16 +132,26 @@ def merged(base: Document, changes: Mapping[Path, tuple[Document, Path]]) -> Doc
     found = {path: _reached(document, path) for path in changes}
     for prefix in {path[:-1] for path in found.values()}:
         if not prefix or prefix[0] == "workloads":
-            _give_way(document, prefix, {path[-1] for path in found.values() if path[:-1] == prefix})
+            new = {at[-1]: value_at(changes[path][0].value, changes[path][1]) for path, at in found.items() if at[:-1] == prefix}
+            _give_way(document, prefix, new)
+    for path in found.values():
+        _give_way_when_scaled(document, path)
     for path, (other, at) in changes.items():
         if path[0] == "driver" and len(path) > 1 and "driver" not in document.value and ("driver", "name") not in changes:
             place = other.keys.get(at, other.values[at])
             put(document, ("driver", "name"), Document(value=PulsarSettings().name, values={(): place}), ())
-        if _at(other.value, at) is None:
+        if value_at(other.value, at) is None:
             remove(document, found[path])
         else:
             put(document, found[path], other, at)
     return document
+
+
+def _give_way_when_scaled(document: Document, path: Path) -> None:
+    """A bound that is set holds in scaled runs too: what the profile has for those is about the bound that it replaces."""
+    prefix, rest = (path[:2], path[2:]) if path[0] == "workloads" else ((), path)
+    if rest[:1] in (("slo",), ("generator",)):
+        remove(document, (*prefix, "scaled", *rest[:2]))
 
 
 def _reached(document: Document, path: Path) -> Path:
@@ -160,13 +180,13 @@ def entry(document: Document, index: int) -> Document:
     return merged(base, {(key,): (document, (*path, key)) for key in document.value["workloads"][index] if key not in _TOP})
 
 
-def spoken(values: Mapping[str, object]) -> Document:
+def spoken(values: Mapping[str, object], first: int = 0) -> Document:
     """Python values as if YAML had said them; every place is (:data:`OVERRIDE`, number of the key).
 
-    :raises TypeError: a value that YAML has no word for; its key.
+    :param first: number of the first key. :raises TypeError: a value that YAML has no word for; its key.
     """
-    document = Document(value={}, values={(): Place(OVERRIDE, 0)})
-    for number, (key, value) in enumerate(values.items()):
+    document = Document(value={}, values={(): Place(OVERRIDE, first)})
+    for number, (key, value) in enumerate(values.items(), first):
         document.keys[key,] = Place(OVERRIDE, number, key)
         try:
             document.value[key] = _said(value, (key,), number, document)

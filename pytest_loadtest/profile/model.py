@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from pytest_loadtest import objectives
+from pytest_loadtest.message.payloads import MAX_PAYLOADS
+from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.profile.fields import (
+    MOST_DURATION,
     Count,
     Distribution,
     Duration,
@@ -19,16 +21,22 @@ from pytest_loadtest.profile.fields import (
     Share,
     Size,
 )  # fmt: skip
-from pytest_loadtest.profile.sections import BrokerSection, GeneratorLimits, SearchSection, TargetSection
+from pytest_loadtest.profile.sections import BrokerSection, GeneratorLimits, ScaledSection, SearchSection, TargetSection
 from pytest_loadtest.profile.settings import LoopbackSettings, MqttSettings, PulsarSettings
 from pytest_loadtest.profile.stages import Stage, buckets
-from pytest_loadtest.quantities import MINUTE, SECOND, ByteRate
+from pytest_loadtest.values.quantities import MINUTE, SECOND, ByteRate
+from pytest_loadtest.verdict import objectives
 
 if TYPE_CHECKING:
-    from pytest_loadtest.payloads import Bucket
+    from pytest_loadtest.message.payloads import Bucket
 
 PULSAR_METADATA = 1024
 """Bytes left free below Pulsar's limit: a batch of one carries its message's metadata inside what the broker measures."""
+
+RELAY_LIMIT = 256 * 1024**2
+"""Bytes of a message that the loopback relay takes; a frame holds several."""
+LARGEST = 2**31 - 1
+"""Bytes of any message: samples have 31 bits for them."""
 
 MESSAGE_LIMITS = {
     # driver: (key in broker.settings, default in bytes, of which not payload)
@@ -54,7 +62,8 @@ def _duration(data: dict[str, Any]) -> int:
 
 
 def _search(data: dict[str, Any]) -> SearchSection | None:
-    return SearchSection() if data.get("producer_rate") == 0 and data.get("producers_per_topic") else None
+    sends = data.get("producers_per_topic") and data.get("messages") != 0
+    return SearchSection() if data.get("producer_rate") == 0 and sends else None
 
 
 def _by_default(search: object) -> object:
@@ -77,7 +86,7 @@ class Profile(Section):
     Durations are ns, sizes bytes, rates messages (or bytes: a ``ByteRate``) per second over the whole run.
     """
 
-    name: str = Field(min_length=1)
+    name: str = Field(min_length=1, max_length=200)
     """What reports call it."""
     description: str = ""
     """A sentence for the reader."""
@@ -107,7 +116,7 @@ class Profile(Section):
     """Fill payloads with random bytes, as far as randomBytesRatio says; zeros otherwise."""
     random_bytes_ratio: Share = 0.0
     """Share of each payload that is random, and does not compress."""
-    randomized_payload_pool_size: Count = 1
+    randomized_payload_pool_size: Count = Field(default=1, le=MAX_PAYLOADS)
     """Different payloads made of messageSize; payloadsPerBucket for a distribution."""
     checksum: bool = False
     """End each payload in a checksum that the consumer verifies."""
@@ -118,6 +127,8 @@ class Profile(Section):
     """Consumers that share one subscription; 0 for a producer-only run."""
     producers_per_topic: int = Field(default=1, ge=0)
     """Producers of each topic; each is one stream of numbered messages. 0 for a consumer-only run of an existing topic."""
+    messages: Annotated[int, Field(ge=0)] | None = None
+    """Send this many messages instead of sending for a time; 0: only connect, and hold the connections for testDuration."""
     producer_rate: Rate = 0.0
     """Messages per second (or bytes: 200MB/s), all producers together; 0 asks for a search of the highest rate, as in OMB."""
     search: Annotated[SearchSection | None, BeforeValidator(_by_default)] = Field(default_factory=_search)
@@ -130,16 +141,14 @@ class Profile(Section):
     backlog_drain_timeout: PositiveDuration = 10 * MINUTE
     """How long the backlog may take to drain."""
 
-    messages: Count | None = None
-    """Send this many messages instead of sending for a time."""
     stages: tuple[Stage, ...] = Field(default=(), strict=False)
     """The measured phase in parts, each with its own rate, sizes, consumers and objectives."""
 
-    test_duration_minutes: float | None = Field(default=None, gt=0)
+    test_duration_minutes: float | None = Field(default=None, gt=0, le=MOST_DURATION // MINUTE)
     """Length of the measured phase, as OMB spells it."""
     test_duration: Duration = Field(default_factory=_duration)
     """Length of the measured phase: 30s, 5min, 24h. With stages or messages it follows from them."""
-    warmup_duration_minutes: float | None = Field(default=None, ge=0)
+    warmup_duration_minutes: float | None = Field(default=None, ge=0, le=MOST_DURATION // MINUTE)
     """Length of the warm-up, as OMB spells it."""
     warmup_duration: Duration = Field(default_factory=_warmup)
     """Length of the warm-up, which is not judged. Default: OMB's minute beside testDurationMinutes, none otherwise."""
@@ -157,11 +166,13 @@ class Profile(Section):
     broker: BrokerSection = BrokerSection()
     """Wishes for a broker that the run starts itself."""
     scalable: tuple[Scalable, ...] = Field(default=(), strict=False)
-    """What --load-scale may shrink besides the rate."""
+    """What --load-scale may shrink besides the rate; of a broadcast it shrinks the subscribers, and nothing else."""
     slo: Raw = Field(default_factory=dict)
     """What must hold, by metric: {throughput: 99%, endToEndLatency: {p99: 100ms}, loss: 0}."""
     generator: GeneratorLimits = GeneratorLimits()
     """When to blame the generator."""
+    scaled: ScaledSection = ScaledSection()
+    """What takes the place of slo and generator, key by key, when a run is scaled."""
     not_applied: dict[str, str] = Field(default_factory=dict)
     """Keys of an OMB driver file that do nothing here, each with the reason; in results only."""
     workloads: tuple[Profile, ...] = Field(default=(), strict=False)
@@ -175,7 +186,14 @@ class Profile(Section):
     @property
     def objectives(self) -> tuple[objectives.Objective, ...]:
         """The ``slo`` section's objectives, then the implicit ones."""
-        return objectives.parse(self.slo, buckets=self.message_size_distribution or ())
+        drain = (objectives.drained_within(self.backlog_drain_timeout),) if self.consumer_backlog_size_gb else ()
+        paced = () if self.connect_rate is None else (objectives.AT_RATE,)
+        return objectives.parse(self.slo, self.message_size_distribution or (), (*objectives.IMPLICIT, *drain, *paced))
+
+    def as_scaled(self) -> Profile:
+        """The profile as it bounds a scaled run."""
+        limits = self.generator.model_copy(update=self.scaled.generator.model_dump(exclude_none=True))
+        return self.model_copy(update={"slo": {**self.slo, **self.scaled.slo}, "generator": limits})
 
     @property
     def buckets(self) -> tuple[Bucket, ...] | None:
@@ -187,7 +205,7 @@ class Profile(Section):
     @property
     def peak_search(self) -> bool:
         """The profile asks for the highest rate instead of naming one."""
-        return self.producer_rate == 0 and not self.consumer_only and not self.workloads
+        return self.producer_rate == 0 and not self.consumer_only and not self.connects_only and not self.workloads
 
     @property
     def in_bytes(self) -> bool:
@@ -203,6 +221,21 @@ class Profile(Section):
     def consumer_only(self) -> bool:
         """Nobody sends: messages of others are received."""
         return self.producers_per_topic == 0
+
+    @property
+    def connects_only(self) -> bool:
+        """Clients connect, subscribe and stay, and there is no message."""
+        return self.messages == 0
+
+    @property
+    def connect_rate(self) -> float | None:
+        """Connections per second, over all workers; None: as fast as they come."""
+        return self.driver.connect_rate if isinstance(self.driver, MqttSettings) else None
+
+    @property
+    def broadcasts(self) -> bool:
+        """Each message goes to so many subscriptions of one consumer each that how long it takes to reach all is measured."""
+        return self.subscriptions_per_topic >= WIDTH and self.consumer_per_subscription == 1
 
     @property
     def ordered(self) -> bool:
@@ -228,15 +261,17 @@ class Profile(Section):
         return self.consumer_per_subscription > 1 if given is None else given
 
     @property
-    def max_message_size(self) -> int | None:
-        """Bytes of the largest payload that the broker takes; None where nothing is known of a limit.
+    def max_message_size(self) -> int:
+        """Bytes of the largest payload that the broker takes, in one piece unless ``chunkingEnabled``.
 
         :raises ValueError: ``broker.settings`` has a limit that is no number.
         """
+        if isinstance(self.driver, PulsarSettings) and self.driver.chunking_enabled:
+            return LARGEST - PULSAR_METADATA
         if self.driver.name not in MESSAGE_LIMITS:
-            return None
+            return RELAY_LIMIT
         key, default, metadata = MESSAGE_LIMITS[self.driver.name]
-        return (int(self.broker.settings.get(key, "0")) or default) - metadata
+        return min(int(self.broker.settings.get(key, "0")) or default, LARGEST) - metadata
 
     def document(self) -> dict[str, Any]:
         """The whole profile as JSON values, defaults filled in and secrets left out; ``from_document`` reads it back."""

@@ -44,7 +44,12 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "mqtt": {"receiveMaximum": 256, "topicPrefix": "benchmark"},
 }  # fmt: skip
-_PLUGINS = {"AuthenticationToken": "token", "AuthenticationTls": "tls", "AuthenticationOAuth2": "oauth2"}
+_PLUGINS = {"AuthenticationToken": "token", "AuthenticationBasic": "basic", "AuthenticationTls": "tls", "AuthenticationOAuth2": "oauth2"}
+_DATA = {
+    "basic": {"userId": "userId", "password": "password"},
+    "oauth2": {key: key for key in ("issuerUrl", "privateKey", "audience", "scope")},
+    "tls": {"tlsCertFile": "certFile", "tlsKeyFile": "keyFile", "certFile": "certFile", "keyFile": "keyFile"},
+}
 
 
 class OmbDriver(NamedTuple):
@@ -102,7 +107,7 @@ class _Out:
         self._made = Document(value=self.keys, values={path: Place(1, 1) for path in ((), ("driver",), ("target",))})
 
     def set(self, section: str, key: str, value: Any, at: Path) -> None:
-        """``section.key`` of the profile is what stands at ``at``."""
+        """Give the profile's ``section.key`` this value, which stands at ``at`` in the driver file."""
         self.keys[section][key] = value
         for theirs, ours in ((self.document.values, self._made.values), (self.document.keys, self._made.keys)):
             ours |= {(section, key, *found[len(at) :]): place for found, place in theirs.items() if found[: len(at)] == at}
@@ -235,9 +240,9 @@ def _credentials(plugin: str, data: str) -> Mapping[str, str]:
             raise ValueError(f"not valid JSON: {error.msg}") from None
     else:
         pairs = dict(part.split(":", 1) for part in data.split(",") if ":" in part)
-    names = {"tlsCertFile": "certFile", "tlsKeyFile": "keyFile"} if plugin == "tls" else {}
-    known = ("certFile", "keyFile") if plugin == "tls" else ("issuerUrl", "privateKey", "audience", "scope")
+    names = _DATA[plugin]
     found = {names.get(key, key): value.removeprefix("file://") for key, value in pairs.items()}
+    known = list(dict.fromkeys(names.values()))
     if not found or (unknown := found.keys() - set(known) - {"type"}):
         raise ValueError(f"wants {', '.join(known)}" + (f"; {', '.join(sorted(unknown))} is not known" if found else ""))
     return {key: value for key, value in found.items() if key in known}

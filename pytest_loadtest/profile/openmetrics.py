@@ -1,33 +1,30 @@
-"""A histogram in the Prometheus text format or OpenMetrics, read over HTTP.
+"""A histogram in the Prometheus text format or OpenMetrics, read over HTTP by prometheus-client's parsers.
 
-Format: https://prometheus.io/docs/instrumenting/exposition_formats/. A histogram ``m`` is lines ``m_bucket{le="128"} 7``: how many values
-were at most 128 since the server's start, cumulative, with a last one for ``le="+Inf"``.
+Its samples ``m_bucket{le="128"} 7`` say how many values were at most 128 since the server's start, cumulative, with a last one for
+``le="+Inf"``.
 """
 
 from __future__ import annotations
 
 import math
-import re
-import urllib.error
-import urllib.request
+import ssl
 from collections import defaultdict
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urldefrag
 
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.message.sizing import Range
 from pytest_loadtest.profile.explain import did_you_mean
-from pytest_loadtest.sizing import Range
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
+
+    from prometheus_client.samples import Sample
 
 TIMEOUT: Final = 10.0
 LEAST_BOUND: Final = 16  # a histogram that ends below the smallest message counts something else, most often seconds
 _ACCEPT = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
-_SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*?)\})?\s+(\S+)(?:\s.*)?")
-_LABEL = re.compile(r'([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*,?\s*')
-_METRIC = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})?")
 _SHOWN = 5
 
 Labels = dict[str, str]
@@ -41,41 +38,56 @@ def read_histogram(reference: str) -> list[Range]:
     :raises UsageError: no answer, no such histogram, or counts that are none.
     """
     url, fragment = urldefrag(reference)
-    asked = _METRIC.fullmatch(unquote(fragment))
-    labels = _labels(asked[2] or "") if asked else None
-    if asked is None or labels is None:
-        raise UsageError(f'{reference}: name the metric behind the address: {url}#metric_name or {url}#metric_name{{label="value"}}')
-    text = _fetch(url)
-    name = asked[1].removesuffix("_bucket")
-    return _ranges(_cumulative(text, name, labels, reference), reference)
-
-
-def _fetch(url: str) -> str:
-    request = urllib.request.Request(url, headers={"Accept": _ACCEPT})
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # metrics are served next to the servers, as brokers are
     try:
-        with opener.open(request, timeout=TIMEOUT) as answer:
-            body: bytes = answer.read()
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise UsageError(f"GET {url}: {error.code} {error.reason}; is the path right?") from error
-    except (OSError, ValueError) as error:
-        raise UsageError(f"GET {url}: {getattr(error, 'reason', error)}; is the address right and the server up?") from error
-    return body.decode("utf-8", "replace")
+        (asked,) = _read(f"{unquote(fragment)} 0\n", strict=False)
+    except ValueError:
+        raise UsageError(
+            f'{reference}: name the metric behind the address: {url}#metric_name or {url}#metric_name{{label="value"}}'
+        ) from None
+    text, strict = _fetch(url)
+    try:
+        samples = _read(text, strict=strict)
+    except ValueError as error:
+        form = "OpenMetrics" if strict else "the Prometheus text format"
+        raise UsageError(f"{reference}: what is there is not in {form}: {error}; is the path right?") from error
+    return _ranges(_cumulative(samples, asked.name.removesuffix("_bucket"), asked.labels, reference), reference)
 
 
-def _cumulative(text: str, name: str, labels: Labels, reference: str) -> dict[float, float]:
+def _read(text: str, *, strict: bool) -> list[Sample]:
+    """:raises ValueError: the text is something else."""
+    from prometheus_client import parser
+    from prometheus_client.openmetrics import parser as openmetrics_parser
+
+    parse = openmetrics_parser.text_string_to_metric_families if strict else parser.text_string_to_metric_families
+    return [sample for family in parse(text) for sample in family.samples]
+
+
+def _fetch(url: str) -> tuple[str, bool]:
+    """What is served there, and whether it says that it is OpenMetrics, which is read strictly."""
+    import httpx
+
+    try:  # without the environment's proxy: metrics are served next to the servers, as brokers are
+        tls = ssl.create_default_context()
+        answer = httpx.get(url, headers={"Accept": _ACCEPT}, timeout=TIMEOUT, follow_redirects=True, trust_env=False, verify=tls)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise UsageError(f"GET {url}: {error}; is the address right and the server up?") from error
+    if not answer.is_success:
+        raise UsageError(f"GET {url}: {answer.status_code} {answer.reason_phrase}; is the path right?")
+    return answer.content.decode("utf-8", "replace"), "openmetrics" in answer.headers.get("Content-Type", "")
+
+
+def _cumulative(samples: Iterable[Sample], name: str, labels: Labels, reference: str) -> dict[float, float]:
     """Upper bound → count of values up to it, over all matching series."""
     series: dict[tuple[tuple[str, str], ...], dict[float, float]] = defaultdict(dict)
     others: set[str] = set()
-    for found, given, value, line in _samples(text):
-        if not found.endswith("_bucket") or "le" not in given:
+    for sample in samples:
+        if not sample.name.endswith("_bucket") or "le" not in sample.labels:
             continue
-        if found != f"{name}_bucket":
-            others.add(found.removesuffix("_bucket"))
-        elif labels.items() <= given.items():
-            key = tuple(sorted(item for item in given.items() if item[0] != "le"))
-            series[key][_number(given["le"], line, reference)] = _number(value, line, reference)
+        if sample.name != f"{name}_bucket":
+            others.add(sample.name.removesuffix("_bucket"))
+        elif labels.items() <= sample.labels.items():
+            key = tuple(sorted(item for item in sample.labels.items() if item[0] != "le"))
+            series[key][_number(sample.labels["le"], sample, reference)] = _number(sample.value, sample, reference)
     if not series:
         raise UsageError(f"{reference}: no histogram {name!r}{_which(labels)} there ({_hint(name, others)})")
     bounds = {frozenset(each) for each in series.values()}
@@ -84,31 +96,13 @@ def _cumulative(text: str, name: str, labels: Labels, reference: str) -> dict[fl
     return {bound: sum(each[bound] for each in series.values()) for bound in sorted(next(iter(bounds)))}
 
 
-def _samples(text: str) -> Iterator[tuple[str, Labels, str, str]]:
-    for line in text.splitlines():
-        match = None if line.startswith("#") else _SAMPLE.fullmatch(line.strip())
-        labels = _labels(match[2] or "") if match else None
-        if match and labels is not None:
-            yield match[1], labels, match[3], line
-
-
-def _labels(text: str) -> Labels | None:
-    """None where the text holds something else."""
-    found = _LABEL.findall(text)
-    return None if _LABEL.sub("", text).strip() else {name: re.sub(r"\\(.)", _unescaped, value) for name, value in found}
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    return "\n" if match[1] == "n" else match[1]
-
-
-def _number(text: str, line: str, reference: str) -> float:
+def _number(given: str | float, sample: Sample, reference: str) -> float:
     try:
-        value = float(text)
+        value = float(given)
     except ValueError:
         value = math.nan
     if math.isnan(value):
-        raise UsageError(f"{reference}: {line!r}: {text!r} is not a number")
+        raise UsageError(f"{reference}: {sample.name}{sample.labels}: {given!r} is not a number")
     return value
 
 

@@ -1,62 +1,89 @@
-"""A profile with some keys replaced, as a test's mark asks for it, and the combinations of its matrix."""
+"""A profile with some keys replaced, as a test's mark or the command line asks for it, and the combinations of its matrix."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.errors import ProfileError, UsageError
-from pytest_loadtest.profile.matrix import applied, combinations
-from pytest_loadtest.profile.merge import OVERRIDE, Unreachable, copied, dotted, merged, spoken
+from pytest_loadtest.profile.matrix import Variant, applied, combinations
+from pytest_loadtest.profile.merge import OVERRIDE, Unreachable, copied, dotted, merged, spoken, value_at
 from pytest_loadtest.profile.parse import Readers, in_order, interpret, resolve_driver
 from pytest_loadtest.profile.text import read
+from pytest_loadtest.values.addresses import masked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_loadtest.errors import Problem
     from pytest_loadtest.profile.model import Profile
     from pytest_loadtest.profile.text import Document
 
 
-def overridden(text: str, source: str, changes: Mapping[str, object], readers: Readers) -> Profile:
+def overridden(text: str, source: str, changes: Mapping[str, object], readers: Readers, options: Mapping[str, str]) -> Profile:
     """The profile of a text with other values for some keys.
 
     :param changes: key, dotted where it reaches into a section (``driver.qos``, ``workloads.telemetry.producerRate``) → value as YAML
-        would have it.
+        would have it. :param options: the same of the command line, values as written there; they win.
     :raises UsageError: an override is wrong; names it. :raises ProfileError: the text itself is.
     """
-    document = _base(read(text), source, changes, readers)
-    try:
-        said = spoken(changes)
-        document = merged(document, {dotted(key): (said, (key,)) for key in changes})
-    except TypeError as error:
-        raise UsageError(f"{_mark(changes, str(error))}: not a value that a profile can have; write it as in YAML") from None
-    except Unreachable as error:
-        key = next(key for key in changes if dotted(key) == error.path)
-        raise UsageError(f"{_mark(changes, key)}: {error.message} ({error.suggestion})") from None
+    document, written = _base(read(text), source, [*changes, *options], readers), list[str]()
+    for values, word in ((changes, _mark), (_said(options), lambda key, _: _option(key, options[key]))):
+        written += [word(key, value) for key, value in values.items()]
+        document = _changed(document, values, written)
     profile, problems = interpret(document, readers)
     if profile is None or problems:
-        raise UsageError("\n".join(_lines(problems, source, changes)))
+        raise UsageError("\n".join(_lines(problems, source, written)))
     return profile
 
 
-def varied(text: str, source: str, readers: Readers) -> tuple[dict[str, object], ...]:
-    """The combinations of a text's matrix as overrides, the last key's values changing fastest; none without a matrix.
+def _changed(document: Document, changes: Mapping[str, object], written: Sequence[str]) -> Document:
+    """:param written: all changes so far, these last."""
+    first = len(written) - len(changes)
+    names = dict(zip(changes, written[first:], strict=True))
+    try:
+        said = spoken(changes, first)
+        return merged(document, {dotted(key): (said, (key,)) for key in changes})
+    except TypeError as error:
+        raise UsageError(f"{names[str(error)]}: not a value that a profile can have; write it as in YAML") from None
+    except Unreachable as error:
+        key = next(key for key in changes if dotted(key) == error.path)
+        raise UsageError(f"{names[key]}: {error.message} ({error.suggestion})") from None
 
-    :raises ProfileError: the matrix is wrong, or the profile with one of its combinations.
+
+def _said(options: Mapping[str, str]) -> dict[str, object]:
+    """The values of options, which are written as in YAML; ``null`` leaves the key out.
+
+    :raises UsageError: not a value of YAML.
+    """
+    values: dict[str, object] = {}
+    for key, text in options.items():
+        document = read(f"{json.dumps(key)}: {text}", empty=True)
+        problems = [f"{problem.message} ({problem.suggestion})" if problem.suggestion else problem.message for problem in document.problems]
+        if problems or len(document.value) > 1:
+            raise UsageError(f"{_option(key, text)}: {problems[0] if problems else 'more than one value'}")
+        values |= document.value
+    return values
+
+
+def varied(text: str, source: str, readers: Readers, chosen: Mapping[str, object]) -> tuple[Variant, ...]:
+    """The combinations of a text's matrix as overrides, the last axis changing fastest; none without a matrix.
+
+    :param chosen: axis → the only value, or values, wanted of it.
+    :raises ProfileError: the matrix is wrong, or the profile with one of its combinations. :raises UsageError: nothing is as chosen.
     """
     document = read(text)
-    choices = combinations(document) if document.value is not None else ()
+    choices = combinations(document, chosen) if document.value is not None else ()
     problems = list(document.problems)
     for choice in choices:
         one = applied(document, choice)
         problems += one.problems or interpret(one, readers)[1]
     if problems:
         raise ProfileError(source, in_order(problems))
-    return tuple({key: document.value["matrix"][key][at[-1]] for key, at in choice.items()} for choice in choices)
+    return tuple(Variant(one.id, {key: value_at(document.value, at) for key, at in one.places.items()}) for one in choices)
 
 
-def _base(document: Document, source: str, changes: Mapping[str, object], readers: Readers) -> Document:
+def _base(document: Document, source: str, changes: Iterable[str], readers: Readers) -> Document:
     """What is changed: of a profile with a matrix its first combination; with the driver file's keys where some are replaced."""
     choices = combinations(document) if document.value is not None else ()
     if document.problems:
@@ -69,20 +96,31 @@ def _base(document: Document, source: str, changes: Mapping[str, object], reader
     return document
 
 
-def _lines(problems: list[Problem], source: str, changes: Mapping[str, object]) -> list[str]:
+def _lines(problems: list[Problem], source: str, written: Sequence[str]) -> list[str]:
     """A problem of an override names it; one of the file has its place, and then the overrides are named below."""
-    keys, lines, elsewhere = list(changes), [], False
+    lines, elsewhere = [], False
     for problem in in_order(problems):
         if problem.line == OVERRIDE:
             hint = f" ({problem.suggestion})" if problem.suggestion else ""
-            lines.append(f"{_mark(changes, keys[problem.column])}: {problem.message}{hint}")
+            lines.append(f"{written[problem.column]}: {problem.message}{hint}")
         else:
             elsewhere = True
             lines.append(problem.render(source))
-    if elsewhere and changes:
-        lines.append(f"{source} is read here with {', '.join(_mark(changes, key) for key in keys)}")
+    if elsewhere and written:
+        lines.append(f"{source} is read here with {', '.join(written)}")
     return lines
 
 
-def _mark(changes: Mapping[str, object], key: str) -> str:
-    return f"@pytest.mark.load({key}={changes[key]!r})" if key.isidentifier() else f"@pytest.mark.load(**{{{key!r}: {changes[key]!r}}})"
+def _mark(key: str, value: object) -> str:
+    return f"@pytest.mark.load({key}={value!r})" if key.isidentifier() else f"@pytest.mark.load(**{{{key!r}: {value!r}}})"
+
+
+def _option(key: str, text: str) -> str:
+    return f"--load-set {setting(key, text)}"
+
+
+def setting(key: str, text: str) -> str:
+    """``producerRate=500``, as it may be shown: a key that may hold a secret without its value."""
+    steps = key.split(".")
+    secret = steps[-1] in ("driver", "workloads") or {"password", "authentication"} & set(steps)
+    return f"{key}={'***' if secret else masked(text)}"

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pytest_loadtest.errors import Problem, ProfileError, UsageError
 from pytest_loadtest.profile.checks import check
 from pytest_loadtest.profile.explain import IN_RESULTS_ONLY, explain, locate
-from pytest_loadtest.profile.matrix import applied, combinations
+from pytest_loadtest.profile.matrix import Combination, applied, combinations
 from pytest_loadtest.profile.merge import copied, entry, remove
 from pytest_loadtest.profile.model import Profile
 from pytest_loadtest.profile.presence import presence
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.profile.omb_driver import OmbDriver
 
 _YAML = {"units": "named"}  # tells the fields that bare numbers are no durations here
-_STAND_INS = {"name": "unnamed", "producerRate": 1}
 
 Found = tuple[Profile | None, list[Problem]]
 
@@ -76,7 +75,7 @@ def interpret(document: Document, readers: Readers) -> Found:
     choices = combinations(document)
     problems = list(document.problems)
     if "matrix" in document.value:
-        document = applied(document, choices[0] if choices else {})
+        document = applied(document, choices[0] if choices else Combination())
         problems += document.problems
     found, more = _several(document, readers) if "workloads" in document.value else _single(document, readers)
     return found, problems + more
@@ -111,7 +110,7 @@ def _several(document: Document, readers: Readers) -> Found:
 
 
 def _searching(document: Document, index: int, profile: Profile | None) -> list[Problem]:
-    """A search ends nobody knows when; its steps would be measured partly with the neighbours, partly without."""
+    """Nobody knows how long a search takes, so the other workloads would end during it and its steps could not be compared."""
     if profile is None or not profile.peak_search or len(document.value["workloads"]) == 1:
         return []
     message = f"workloads.{index} {profile.name!r} searches its peak (producerRate 0) beside workloads that end before it"
@@ -201,15 +200,16 @@ def _attempt(value: dict[str, Any]) -> tuple[Profile | None, list[Any]]:
     try:
         return Profile.model_validate(value, context=_YAML, by_alias=True, by_name=False), []
     except ValidationError as error:
-        # a default that is taken from another key is not that default's own error
+        # a default worked out from another key that is wrong: the error is that key's
         return None, [details for details in error.errors(include_url=False) if details["type"] != "default_factory_not_called"]
 
 
 def _remains(document: Document, broken: set[Path]) -> Profile | None:
     """What is left without the broken values, so that the checks between keys can still run; None when nothing useful is."""
     value: dict[str, Any] = _without(document.value, (), broken)
-    for key, stand_in in _STAND_INS.items():
-        value.setdefault(key, stand_in)
+    value.setdefault("name", "unnamed")
+    if value.get("messages") != 0:  # a rate of 0 would ask for a search, save where nothing is sent
+        value.setdefault("producerRate", 1)
     profile, errors = _attempt(value)
     if errors:  # a section that lost a key it needs, or all of its keys
         tops: set[Path] = {tuple(error["loc"][:1]) for error in errors}
@@ -221,7 +221,7 @@ def _remains(document: Document, broken: set[Path]) -> Profile | None:
 def _without(value: Any, path: Path, broken: set[Path]) -> Any:
     if isinstance(value, dict):
         if path[:-1] == ("stages",) and any(found[:2] == path for found in broken):
-            return {"name": f"{path[-1]}", "duration": "1s"}  # keeps the others' numbers
+            return {"name": f"{path[-1]}", "duration": "1s"}  # in place of a broken stage, so that the others keep their numbers
         return {key: _without(item, (*path, key), broken) for key, item in value.items() if (*path, key) not in broken}
     if isinstance(value, list):
         return [_without(item, (*path, i), broken) for i, item in enumerate(value) if (*path, i) not in broken]

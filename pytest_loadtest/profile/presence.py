@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.profile.text import Path
 
 
-class Finding(NamedTuple):
-    """One thing wrong, at a path of the document, or at the path's key."""
+class Misfit(NamedTuple):
+    """One thing that does not fit, at a path of the document, or at the path's key."""
 
     path: Path
     message: str
@@ -37,24 +37,27 @@ EXCLUSIVE = (
     ("messageSizeDistribution", "payloadFile"),
     ("driver.maxPendingMessages", "driver.pendingQueueSize"),
 )
+UNSENT = frozenset({("messages", "testDuration"), ("messages", "testDurationMinutes")})
+"""Pairs that stand together where ``messages`` is 0: nothing is sent, for so long."""
 DURATION = ("testDuration", "testDurationMinutes", "messages", "stages")
 SIZE = ("messageSize", "messageSizeDistribution")
 
 
-def presence(value: Mapping[str, Any]) -> Iterator[Finding]:
+def presence(value: Mapping[str, Any]) -> Iterator[Misfit]:
     """:param value: one workload, as it is written."""
+    silent = value.get("messages") == 0
     for keep, other in EXCLUSIVE:
-        if _has(value, keep) and _has(value, other):
-            yield Finding(tuple(other.split(".")), f"{keep} and {other} exclude each other", f"keep one, e.g. {keep}", at_key=True)
-    sends = value.get("producersPerTopic") != 0
+        if _has(value, keep) and _has(value, other) and not (silent and (keep, other) in UNSENT):
+            yield Misfit(tuple(other.split(".")), f"{keep} and {other} exclude each other", f"keep one, e.g. {keep}", at_key=True)
+    sends = value.get("producersPerTopic") != 0 and not silent
     searches = "search" in value or value.get("producerRate") == 0
     if sends and not {"producerRate", "search"} & value.keys():
-        yield Finding((), "producerRate is missing", "write producerRate: 1000")
-    if not (sends and searches) and not any(name in value for name in DURATION):
-        yield Finding((), "testDuration is missing", "write testDuration: 30s, or OMB's testDurationMinutes: 1")
+        yield Misfit((), "producerRate is missing", "write producerRate: 1000")
+    if not (sends and searches) and not any(name in value for name in DURATION if not (silent and name == "messages")):
+        yield Misfit((), "testDuration is missing", "write testDuration: 30s, or OMB's testDurationMinutes: 1")
     if sends and not any(name in value for name in SIZE):
         remedy = 'write messageSize: 1KB, or messageSizeDistribution: {"0-256": 3, "256-1KB": 1}'
-        yield Finding((), "messageSize is missing", remedy)
+        yield Misfit((), "messageSize is missing", remedy)
 
 
 def _has(value: Any, dotted: str) -> bool:

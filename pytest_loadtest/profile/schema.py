@@ -6,15 +6,17 @@ from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from pytest_loadtest.objectives import BUCKET_METRICS, COUNTS, FLOORS, LATENCIES
 from pytest_loadtest.profile.explain import IN_RESULTS_ONLY
 from pytest_loadtest.profile.fields import DURATION_PATTERN, PERCENT_PATTERN, exact_duration, exact_percent
 from pytest_loadtest.profile.model import Profile
-from pytest_loadtest.profile.presence import DURATION, EXCLUSIVE, SIZE
+from pytest_loadtest.profile.presence import DURATION, EXCLUSIVE, SIZE, UNSENT
+from pytest_loadtest.verdict.grammar import BUCKET_METRICS, COUNTS, DURATIONS, LATENCIES, METRICS
+from pytest_loadtest.verdict.objectives import NEVER
 
 _DURATION = {"type": "string", "pattern": DURATION_PATTERN}
 _PERCENT = {"type": "string", "pattern": PERCENT_PATTERN}
 _RATE = [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": r"^\s*\d[\d_]*(\.\d+)?\s*(msg)?/s\s*$"}]
+_NUMBER = [{"type": "number"}, {"type": "string", "pattern": r"^\s*[-+]?\d+(\.\d+)?([eE][-+]?\d+)?\s*$"}]
 _MESSAGES = {"type": "integer", "minimum": 0}
 _FROM_FILE = {
     "messageSizeDistribution": "Or where to read it: a .csv, .json or .hlog file, or http://host/metrics#metric_name.",
@@ -26,6 +28,11 @@ _MEANINGS = {
     "publishLatency": "acknowledged − intended",
     "endToEndLatency": "received − intended",
     "sendDelay": "sent − intended",
+    "broadcastCompletion": "of a message to 64 subscriptions or more of one consumer each: the last copy received − intended",
+    "broadcastSpread": "of the same: the last copy received − the first",
+    "connectLatency": "of each connection of MQTT clients until the broker's welcome, TLS included, from when connectRate has it due",
+    "connectRate": "connections up in time at driver.connectRate, of all: a share; a lower bound, 95% unless given",
+    "subscribeLatency": "of each subscription of MQTT clients until it is confirmed; of the whole run",
     "loss": "acknowledged and not received, of the deliveries expected; 0 unless given",
     "duplicates": "copies beyond the first",
     "outOfOrder": "first copies that came after a later message of their stream and partition (or key)",
@@ -33,6 +40,8 @@ _MEANINGS = {
     "corrupt": "messages damaged under way; 0 unless given",
     "dropped": "messages never sent because they were later than maxSendDelay; 0 unless given",
     "foreign": "messages of another run",
+    "backlogDrain": "how long a backlog takes to drain; backlogDrainTimeout unless given",
+    "custom": 'what pytest_loadtest_aggregate returns, by name: {"gold.p99": 50ms, "rate": {min: 500/s}}; upper bounds unless they say min',
     "buckets": 'objectives by size range: {"1048576-5242880": {endToEndLatency: {p99: 2s}}}',
 }
 
@@ -46,7 +55,7 @@ def json_schema() -> dict[str, Any]:
         for name, key in section["properties"].items():
             section["properties"][name] = _present(_readable_default(key))
     schema["properties"] = _keys(schema["properties"])
-    for section in (schema, schema["$defs"]["Stage"]):
+    for section in (schema, schema["$defs"]["Stage"], schema["$defs"]["ScaledSection"]):
         section["properties"]["slo"] = {"$ref": "#/$defs/Slo", "description": section["properties"]["slo"]["description"]}
     schema["$defs"] |= _slo()
     one = {"type": "object", "additionalProperties": False, "required": ["name"]}
@@ -56,8 +65,8 @@ def json_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "pytest-loadtest profile",
         "description": "A workload as OpenMessaging Benchmark spells it, its target, driver and objectives.",
-        "allOf": [{"not": {"required": list(pair)}} for pair in EXCLUSIVE if "." not in pair[0]],
-        # with these, what is needed may stand in there
+        "allOf": [{"not": _both(pair)} for pair in EXCLUSIVE if "." not in pair[0]],
+        # a workload or the matrix may hold the keys that are needed otherwise
         "if": {"not": {"anyOf": [{"required": ["workloads"]}, {"required": ["matrix"]}]}},
         "then": {"allOf": _needed()},
     }
@@ -76,19 +85,33 @@ def _keys(properties: dict[str, Any]) -> dict[str, Any]:
     properties["matrix"] = {
         "type": "object",
         "minProperties": 1,
-        "additionalProperties": {"type": "array", "minItems": 1},
-        "description": "One test for each combination of these keys' values: {messageSize: [100, 1KB], driver.qos: [0, 1]}.",
+        "additionalProperties": {
+            "anyOf": [
+                {"type": "array", "minItems": 1},
+                {"type": "object", "minProperties": 1, "additionalProperties": {"type": "object", "minProperties": 1}},
+            ]
+        },
+        "description": (
+            "One test for each combination of these keys' values: {messageSize: [100, 1KB], driver.qos: [0, 1]}."
+            " A mapping instead of a list names keys that change together: {size: {small: {messageSize: 100}, large: {messageSize: 1MB}}}."
+        ),
     }
     return {name: key for name, key in properties.items() if name not in IN_RESULTS_ONLY}
+
+
+def _both(pair: tuple[str, str]) -> dict[str, Any]:
+    return {"required": list(pair)} | ({"properties": {"messages": {"minimum": 1}}} if pair in UNSENT else {})
 
 
 def _needed() -> list[dict[str, Any]]:
     receives = {"required": ["producersPerTopic"], "properties": {"producersPerTopic": {"const": 0}}}
     searches = {"required": ["producerRate"], "properties": {"producerRate": {"const": 0}}}
+    connects = {"required": ["messages"], "properties": {"messages": {"const": 0}}}
+    lasts = [{"required": [name]} | ({"properties": {"messages": {"minimum": 1}}} if name == "messages" else {}) for name in DURATION]
     return [
-        {"anyOf": [{"required": ["producerRate"]}, {"required": ["search"]}, receives]},
-        {"anyOf": [*({"required": [name]} for name in DURATION), {"required": ["search"]}, searches]},
-        {"anyOf": [*({"required": [name]} for name in SIZE), receives]},
+        {"anyOf": [{"required": ["producerRate"]}, {"required": ["search"]}, receives, connects]},
+        {"anyOf": [*lasts, {"required": ["search"]}, searches]},
+        {"anyOf": [*({"required": [name]} for name in SIZE), receives, connects]},
     ]
 
 
@@ -123,16 +146,23 @@ def _slo() -> dict[str, dict[str, Any]]:
         "Throughput": {"anyOf": [_PERCENT, *_RATE]},
         "Share": _PERCENT,
         "Messages": {"anyOf": [_MESSAGES, _PERCENT]},
+        "Custom": {"anyOf": [_DURATION, _RATE[1], _PERCENT, *_NUMBER]},
     }
-    kinds = {"throughput": "Throughput", "sent": "Share"} | dict.fromkeys(LATENCIES, "Latency") | dict.fromkeys(COUNTS, "Messages")
-    metrics: dict[str, dict[str, Any]] = {
-        name: {"$ref": f"#/$defs/{kinds[name]}", "description": _MEANINGS[name]} for name in (*FLOORS, *LATENCIES, *COUNTS)
-    }
+    kinds = (
+        {"throughput": "Throughput", "sent": "Share", "connectRate": "Share"}
+        | dict.fromkeys(LATENCIES, "Latency")
+        | dict.fromkeys(COUNTS, "Messages")
+    )
+    kinds |= dict.fromkeys(NEVER, "None") | dict.fromkeys(DURATIONS, "Moment")
+    metrics: dict[str, dict[str, Any]] = {name: {"$ref": f"#/$defs/{kinds[name]}", "description": _MEANINGS[name]} for name in METRICS}
     by_bucket = {"$ref": "#/$defs/BucketSlo"}
     metrics["buckets"] = {"type": "object", "minProperties": 1, "additionalProperties": by_bucket, "description": _MEANINGS["buckets"]}
+    own = {"$ref": "#/$defs/Custom"}
+    metrics["custom"] = {"type": "object", "minProperties": 1, "additionalProperties": own, "description": _MEANINGS["custom"]}
     section: dict[str, Any] = {"type": "object", "additionalProperties": False}
     return {
         **{name: _bound(shape) for name, shape in shapes.items()},
+        "None": _bound(shapes["Messages"], {"dependentRequired": {"min": ["max"]}}),
         "Moment": _bound(_DURATION),
         "Latency": _latency(),
         "Slo": section | {"properties": metrics},
@@ -140,9 +170,9 @@ def _slo() -> dict[str, dict[str, Any]]:
     }
 
 
-def _bound(value: dict[str, Any]) -> dict[str, Any]:
+def _bound(value: dict[str, Any], more: dict[str, Any] | None = None) -> dict[str, Any]:
     both = {"type": "object", "additionalProperties": False, "minProperties": 1, "properties": {"min": value, "max": value}}
-    return {"anyOf": [value, both]}
+    return {"anyOf": [value, both | (more or {})]}
 
 
 def _latency() -> dict[str, Any]:

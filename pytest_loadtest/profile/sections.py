@@ -2,19 +2,62 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated, Literal
 
-from pytest_loadtest.profile.fields import Count, Duration, Percent, PositiveDuration, Rate, Section, Share, Verbatim
-from pytest_loadtest.quantities import MILLISECOND, SECOND
+from pydantic import BeforeValidator, Field, field_validator
+
+from pytest_loadtest.profile.fields import (
+    Count,
+    Duration,
+    Percent,
+    PositiveDuration,
+    Rate,
+    Raw,
+    Section,
+    Share,
+    Verbatim,
+    fault,
+    spelling,
+)  # fmt: skip
+from pytest_loadtest.values.addresses import INSTEAD, NO_USER, masked
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+
+
+def _tls(value: object) -> object:
+    if not isinstance(value, bool) and value != "subscribers":
+        raise fault(f"{value!r} is none of its values", "write true, false or subscribers")
+    return value
+
+
+class SecuritySection(Section):
+    """A broker that the run starts as a process, with keys of its own; the run's clients get theirs unless the profile says otherwise."""
+
+    tls: Annotated[bool | Literal["subscribers"], BeforeValidator(_tls)] = False
+    """true: it listens with TLS alone. subscribers (MQTT): on a second port, for the consumers; producers connect to a plain one."""
+    auth: Literal["token", "basic", "tls"] | None = None
+    """Who connects must say who it is: by a token, by user and password (both Pulsar), or by a certificate, which needs tls."""
 
 
 class TargetSection(Section):
-    """The broker under test, where it is not started by the run."""
+    """The broker under test: where it is, or how the run starts it."""
 
-    url: str = Field(pattern=r"^(pulsar|pulsar\+ssl|mqtt|mqtts|loopback)://.+$")
+    url: str | None = Field(default=None, pattern=r"^(pulsar|pulsar\+ssl|mqtt|mqtts|loopback)://.+$")
     """pulsar://host:6650, pulsar+ssl://, mqtt://host:1883, mqtts:// or loopback://"""
+    subscriber_url: str | None = Field(default=None, pattern=r"^mqtts?://.+$")
+    """MQTT: where consumers connect, when that is another address than the producers' url."""
     admin_url: str | None = Field(default=None, pattern=r"^https?://.+$")
     """Pulsar's admin REST, http://host:8080: the run makes and deletes its own namespace there."""
+    image: str | None = Field(default=None, pattern=r"^\S+$")
+    """In place of a url: the image that the run starts as a container, as of a registry of your own (registry.example/pulsar:4.2.4)."""
+    security: SecuritySection | None = None
+    """In place of a url: what the broker that the run starts as a process asks of its clients."""
+
+    @field_validator("url", "subscriber_url", "admin_url", mode="before")
+    @classmethod
+    def _without_user(cls, value: object) -> object:
+        if isinstance(value, str) and "@" in value:
+            raise fault(f"{masked(value)}: {NO_USER}", INSTEAD)
+        return value
 
 
 class BrokerSection(Section):
@@ -37,6 +80,32 @@ class GeneratorLimits(Section):
     """Share of the measured phase that one worker's loop may wake up late."""
 
 
+class ScaledLimits(Section):
+    """Limits of a scaled run's generator; what is left out stays as under ``generator``."""
+
+    send_delay_p99: Duration | None = None
+    """Instead of generator.sendDelayP99."""
+    cpu: float | None = Field(default=None, gt=0)
+    """Instead of generator.cpu."""
+    stalled: Share | None = None
+    """Instead of generator.stalled."""
+
+
+class ScaledSection(Section):
+    """What bounds a run that is scaled (--load-scale, --load-duration), where less than production carries it."""
+
+    slo: Raw = Field(default_factory=dict)
+    """Each key takes the place of the same key of slo, as a whole; numbers of messages and rates are taken as they are written."""
+    generator: ScaledLimits = ScaledLimits()
+    """Each key takes the place of the same key of generator."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What it bounds: ``slo.throughput``, ``generator.cpu``."""
+        limits = self.generator.model_dump(exclude_none=True)
+        return (*(f"slo.{key}" for key in self.slo), *(f"generator.{spelling(key)}" for key in limits))
+
+
 class SearchSection(Section):
     """How the highest rate is looked for at which all objectives hold."""
 
@@ -50,7 +119,7 @@ class SearchSection(Section):
     """How long the rate found must hold in the end; default: twice hold."""
     warmup: Duration = 5 * SECOND
     """Warm-up of each step."""
-    precision: Percent = Field(default=0.02, gt=0, le=0.5)
+    precision: Percent = Field(default=0.02, ge=0.001, le=0.5)
     """How near the highest rate that held and the lowest that did not must come."""
-    repeats: Count = 2
+    repeats: Count = Field(default=2, le=100)
     """How often a step near the bound is repeated."""

@@ -7,14 +7,16 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from pytest_loadtest.profile.fields import Count, Duration, Section, Size, WholeSeconds
-from pytest_loadtest.quantities import SECOND
+from pytest_loadtest.profile.tls import Tls  # noqa: TC001  # pydantic reads it
+from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
+from pytest_loadtest.values.quantities import SECOND
 
 
 class Persistence(Section):
     """How Pulsar stores the namespace of the run."""
 
     ensemble_size: Count = 1
-    """Bookies a ledger is spread over."""
+    """Bookies a ledger is spread over. More than there are is an error; on a broker that the run started fewer are applied, and named."""
     write_quorum: Count = 1
     """Copies of each entry."""
     ack_quorum: Count = 1
@@ -26,12 +28,18 @@ class Persistence(Section):
 class Authentication(Section):
     """Who the Pulsar client says it is. Secrets are left out of results; prefer the keys that name a file."""
 
-    plugin: Literal["token", "oauth2", "tls"]
-    """token: token or tokenFile. oauth2: issuerUrl, privateKey. tls: certFile, keyFile."""
+    plugin: Literal["token", "basic", "oauth2", "tls"]
+    """token: token or tokenFile. basic: userId, and password or passwordFile. oauth2: issuerUrl, privateKey. tls: certFile, keyFile."""
     token: str | None = Field(default=None, exclude=True, repr=False)
     """The token itself."""
     token_file: str | None = None
     """Path to a file that holds the token."""
+    user_id: str | None = None
+    """Name for basic authentication."""
+    password: str | None = Field(default=None, exclude=True, repr=False)
+    """Password for basic authentication."""
+    password_file: str | None = None
+    """Path to a file that holds the password."""
     issuer_url: str | None = None
     """OAuth2 issuer."""
     private_key: str | None = Field(default=None, exclude=True, repr=False)
@@ -49,8 +57,8 @@ class Authentication(Section):
 class ClientSettings(Section):
     """What every driver has."""
 
-    client: Literal["library", "native"] = "library"
-    """library: the broker's own Python client. native: the wire protocol, not available yet."""
+    client: Literal["library", "native"] | None = None
+    """library: the broker's own Python client. native: ours, on the wire protocol. Left out, the plan chooses, and says why."""
     strict_tuning: bool = False
     """A key that the client cannot apply is an error instead of a note in plan and report."""
 
@@ -97,6 +105,8 @@ class PulsarSettings(ClientSettings):
     """Bytes in a batch at most."""
     batching_max_publish_delay_ms: Count = 1
     """How long a batch waits to fill, ms."""
+    chunking_enabled: bool = False
+    """Messages beyond the broker's maxMessageSize travel in chunks; with batchingEnabled: false alone."""
     block_if_queue_full: bool = True
     """Wait when maxPendingMessages are in flight; otherwise such messages fail."""
     pending_queue_size: int | None = Field(default=None, ge=0)
@@ -147,19 +157,6 @@ class PulsarSettings(ClientSettings):
         return min(producers + consumers, workers) * self.connections_per_broker
 
 
-class Tls(Section):
-    """TLS of an MQTT client, for mqtts:// targets."""
-
-    ca_file: str | None = None
-    """Certificates to trust; the system's when absent."""
-    cert_file: str | None = None
-    """The client's certificate."""
-    key_file: str | None = None
-    """The client's private key."""
-    insecure: bool = False
-    """Do not check that the certificate names the host."""
-
-
 def _protocol_version(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
@@ -169,6 +166,8 @@ class MqttSettings(ClientSettings):
 
     name: Literal["mqtt"] = "mqtt"
 
+    broker: Literal["mosquitto", "artemis"] | None = None
+    """What a run without a target starts as a process: mosquitto unless said, or ActiveMQ Artemis, which has many threads."""
     protocol_version: Annotated[
         Literal["5", "3.1.1"], BeforeValidator(_protocol_version), WithJsonSchema({"enum": ["5", "3.1.1", 5]}, mode="validation")
     ] = "5"
@@ -185,6 +184,8 @@ class MqttSettings(ClientSettings):
     """Unacknowledged messages a consumer allows the broker."""
     max_inflight_messages: int = Field(default=20, ge=1, le=65_535)
     """Unacknowledged messages a producer allows itself; paho's cost per message grows with it."""
+    connect_rate: float | None = Field(default=None, ge=LEAST_RATE, lt=MOST_RATE)
+    """Connections opened per second, over all workers; left out, as many as 64 handshakes at a time in each worker allow."""
     keep_alive: WholeSeconds = 60 * SECOND
     """Silence after which a client pings."""
     retain: bool = False
@@ -199,6 +200,10 @@ class MqttSettings(ClientSettings):
     """For mqtts:// targets."""
     client_id_prefix: str = Field(default="lt", min_length=1)
     """First part of every client id."""
+    user_properties: int = Field(default=0, ge=0, le=100)
+    """User properties of each PUBLISH, each with a name of 16 bytes and a value of 17, which is about what mqttbench sends."""
+    topic_alias_maximum: int = Field(default=0, ge=0, le=65_535)
+    """Above 0 a producer names its topic once in a connection and then by alias, where the broker allows any; a consumer allows so many."""
 
     def window(self, partitions: int) -> int:
         """Messages of one producer in flight at most."""
@@ -255,12 +260,12 @@ class LoopbackSettings(ClientSettings):
         return self.max_pending_messages
 
     def receive_window(self, partitions: int) -> int:
-        """What the relay does not get rid of waits in the relay: a consumer prefetches nothing."""
+        """0: messages wait in the relay, a consumer prefetches none."""
         return 0
 
     def connections(self, producers: int, consumers: int, workers: int) -> int:
-        """Connections to the relay: one for each producer and consumer."""
-        return producers + consumers
+        """Connections to the relay: one for each worker that has producers or consumers."""
+        return min(producers + consumers, workers)
 
 
 DRIVERS: dict[str, type[ClientSettings]] = {"pulsar": PulsarSettings, "mqtt": MqttSettings, "loopback": LoopbackSettings}

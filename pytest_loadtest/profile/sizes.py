@@ -9,10 +9,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.payloads import MAX_BUCKETS
+from pytest_loadtest.message.payloads import MAX_BUCKETS
+from pytest_loadtest.message.sizing import Range, join_ranges, join_smallest
 from pytest_loadtest.profile import openmetrics
-from pytest_loadtest.quantities import parse_size
-from pytest_loadtest.sizing import Range, join_ranges, join_smallest
+from pytest_loadtest.profile.contents import contents
+from pytest_loadtest.values.quantities import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ _FORMS = {2: ("size", "count"), 3: ("low", "high", "weight")}
 _SAME = {"weight": "count", "count": "weight"}
 
 
-class Row(NamedTuple):
+class SizeRow(NamedTuple):
     """One line of a source: sizes, weight, and where it stands."""
 
     sizes: Range
@@ -45,22 +46,20 @@ def read_sizes(reference: str, folder: Path) -> dict[str, int]:
     :raises UsageError: it cannot be read, or says something else; the message names file or address, line, value and remedy.
     """
     if reference.startswith(("http://", "https://")):
-        return _distribution((Row(sizes, reference) for sizes in openmetrics.read_histogram(reference)), reference)
+        return _distribution((SizeRow(sizes, reference) for sizes in openmetrics.read_histogram(reference)), reference)
     readers = {".csv": _csv, ".json": _json, ".hlog": _hlog}
     path = folder / reference
     if path.suffix not in readers:
         kinds = "a .csv, .json or .hlog file, or http://host/metrics#metric_name"
         raise UsageError(f"messageSizeDistribution: {reference!r} is no source of sizes: name {kinds}")
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}; the path is relative to the profile") from error
+        text = contents(path, "sizes, relative to the profile,").decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8: save the file as UTF-8") from error
     return _distribution(readers[path.suffix](text, str(path)), str(path))
 
 
-def _distribution(rows: Iterable[Row], source: str) -> dict[str, int]:
+def _distribution(rows: Iterable[SizeRow], source: str) -> dict[str, int]:
     ranges: list[Range] = []
     before = None
     for row in sorted((row for row in rows if row.sizes.weight), key=lambda row: (row.sizes.low, row.sizes.high)):
@@ -96,7 +95,7 @@ def whole(weights: Sequence[Fraction]) -> list[int]:
 # --- CSV
 
 
-def _csv(text: str, source: str) -> Iterator[Row]:
+def _csv(text: str, source: str) -> Iterator[SizeRow]:
     first = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
     delimiter = next((mark for mark in (";", "\t") if mark in first), ",")
     names: tuple[str, ...] = ()
@@ -120,7 +119,7 @@ def _csv(text: str, source: str) -> Iterator[Row]:
 # --- JSON
 
 
-def _json(text: str, source: str) -> Iterator[Row]:
+def _json(text: str, source: str) -> Iterator[SizeRow]:
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -143,7 +142,7 @@ def _json(text: str, source: str) -> Iterator[Row]:
 # --- HdrHistogram log
 
 
-def _hlog(text: str, source: str) -> Iterator[Row]:
+def _hlog(text: str, source: str) -> Iterator[SizeRow]:
     from hdrh.histogram import HdrHistogram
 
     tags = set()
@@ -160,7 +159,7 @@ def _hlog(text: str, source: str) -> Iterator[Row]:
         for item in histogram.get_recorded_iterator():
             last = item.value_iterated_to
             size = (histogram.get_lowest_equivalent_value(last) + last) // 2
-            yield Row(Range(size, size + 1, Fraction(item.count_added_in_this_iter_step)), place)
+            yield SizeRow(Range(size, size + 1, Fraction(item.count_added_in_this_iter_step)), place)
     if len(tags) > 1:
         names = ", ".join(sorted(tag.removeprefix("Tag=") or "(none)" for tag in tags))
         raise UsageError(f"{source}: histograms of several tags ({names}): keep the lines of the one that counts sizes in bytes")
@@ -179,14 +178,14 @@ def _form(names: Iterable[str], place: str) -> tuple[str, ...]:
     raise UsageError(f"{place}: columns {found}: write size,count or low,high,weight")
 
 
-def _row(cells: Mapping[str, Any], place: str) -> Row:
+def _row(cells: Mapping[str, Any], place: str) -> SizeRow:
     form = _form(cells, place)
     weight = cells[form[-1]] if form[-1] in cells else cells[_SAME[form[-1]]]
     low = _size(cells[form[0]], place)
     high = _size(cells["high"], place) if len(form) == 3 else low + 1
     if low >= high:
         raise UsageError(f"{place}: {low}-{high} is empty: the high end is outside, so it must be the larger")
-    return Row(Range(low, high, _weight(weight, place)), place)
+    return SizeRow(Range(low, high, _weight(weight, place)), place)
 
 
 def _size(value: object, place: str) -> int:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 from pydantic import Discriminator, Field, Tag
 
-from pytest_loadtest import objectives
-from pytest_loadtest.payloads import Bucket, parse_range
+from pytest_loadtest.message.payloads import Bucket, parse_range
 from pytest_loadtest.profile.fields import Count, Distribution, Duration, PositiveDuration, Rate, Raw, Section
-from pytest_loadtest.quantities import MILLISECOND, ByteRate
+from pytest_loadtest.values.quantities import MILLISECOND, ByteRate
+from pytest_loadtest.verdict import objectives
 
 PIECE = 100 * MILLISECOND
 """A rate that changes all the time is held this long: short beside any window that a rate is judged in."""
+
+FINEST = 10_000
+"""Pieces of a ramp, or of one period of a sine, at most: what lasts for days needs none of 100 ms."""
+MOST_PIECES = 200_000
+"""Pieces of one stage: a plan with more would take minutes to make."""
 
 Steps = tuple[tuple[int, float], ...]
 
@@ -29,6 +34,10 @@ class Shape(Section):
     def steps(self, duration: int) -> Steps:
         """Pieces of (duration ns, rate) that add up to ``duration``."""
         raise NotImplementedError
+
+    def piece(self, duration: int) -> int:
+        """How long a rate is held at least, ns."""
+        return duration
 
 
 class Ramp(Shape):
@@ -45,7 +54,11 @@ class Ramp(Shape):
 
     def steps(self, duration: int) -> Steps:
         """The rate in the middle of each piece."""
-        return _sampled(duration, lambda at: self.from_ + (self.to - self.from_) * at / duration)
+        return _sampled(duration, self.piece(duration), lambda at: self.from_ + (self.to - self.from_) * at / duration)
+
+    def piece(self, duration: int) -> int:
+        """So short that a ramp is smooth."""
+        return max(PIECE, duration // FINEST)
 
 
 class Wave(Section):
@@ -72,10 +85,18 @@ class Sine(Shape):
     def steps(self, duration: int) -> Steps:
         """The rate in the middle of each piece."""
         wave = self.sine
-        return _sampled(duration, lambda at: max(0.0, wave.mean + wave.amplitude * math.sin(2 * math.pi * at / wave.period)))
+
+        def at(moment: float) -> float:
+            return max(0.0, wave.mean + wave.amplitude * math.sin(2 * math.pi * moment / wave.period))
+
+        return _sampled(duration, self.piece(duration), at)
+
+    def piece(self, duration: int) -> int:
+        """So short that a period is smooth."""
+        return max(PIECE, self.sine.period // FINEST)
 
 
-class Burst(Section):
+class BaseAndPeak(Section):
     """A base rate with one peak."""
 
     base: Rate
@@ -91,7 +112,7 @@ class Burst(Section):
 class Spike(Shape):
     """Suddenly up, and back."""
 
-    spike: Burst
+    spike: BaseAndPeak
     """{base: , peak: , at: , for: }"""
 
     def rates(self) -> dict[str, float]:
@@ -125,6 +146,10 @@ class Replay(Shape):
             ends = [*range(self.every, duration, self.every), duration]
         lengths = (end - start for start, end in zip((0, *ends), ends, strict=False))
         return tuple((length, self.replay[i % len(self.replay)]) for i, length in enumerate(lengths) if length)
+
+    def piece(self, duration: int) -> int:
+        """As long as each rate holds."""
+        return self.every or max(duration // len(self.replay), 1)
 
 
 SHAPES: dict[str, type[Shape]] = {"from": Ramp, "to": Ramp, "sine": Sine, "spike": Spike, "replay": Replay, "every": Replay}
@@ -185,6 +210,11 @@ class Stage(Section):
         """The stage's own, then the implicit ones."""
         return objectives.parse(self.slo)
 
+    @property
+    def pieces(self) -> int:
+        """Of constant rate, about."""
+        return -(-self.duration // self.rate.piece(self.duration)) if isinstance(self.rate, Shape) else 1
+
     def steps(self, default_rate: float) -> Steps:
         """Pieces of constant rate.
 
@@ -203,11 +233,7 @@ def buckets(distribution: Mapping[str, int]) -> tuple[Bucket, ...]:
     return tuple(Bucket(name=text, low=low, high=high, weight=weight) for text, low, high, weight in ranges)
 
 
-def _sampled(duration: int, rate: Callable[[float], float]) -> Steps:
+def _sampled(duration: int, piece: int, rate: Callable[[float], float]) -> Steps:
     """``rate`` at the middle of each piece."""
-    return tuple((end - start, rate((start + end) / 2)) for start, end in _pieces(duration))
-
-
-def _pieces(duration: int) -> Iterator[tuple[int, int]]:
-    for start in range(0, duration, PIECE):
-        yield start, min(start + PIECE, duration)
+    ends = ((start, min(start + piece, duration)) for start in range(0, duration, piece))
+    return tuple((end - start, rate((start + end) / 2)) for start, end in ends)

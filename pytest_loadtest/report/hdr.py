@@ -1,4 +1,4 @@
-"""Latency histograms as an HdrHistogram log (``.hlog``, format 1.3) that the usual viewers and readers open.
+"""Latency histograms as HdrHistogram has them: encoded, for documents, and as a log (``.hlog``, format 1.3) that the usual viewers open.
 
 The lines are written here, because the library's own log writer leaves out tags; it encodes the histograms.
 """
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from hdrh.histogram import HdrHistogram
 
-from pytest_loadtest.measurements import bucket_bounds
+from pytest_loadtest.metrics.measurements import bucket_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pytest_loadtest.measurements import Histogram, Measurements
+    from pytest_loadtest.metrics.measurements import Histogram, Measurements
 
 DIGITS = 3
 MILLISECOND = 1e6
@@ -57,3 +57,8 @@ def encode(histogram: Histogram) -> str:
         if not encoder.record_value(bucket_bounds(index)[0], count):
             raise ValueError(f"bucket {index} lies beyond the histogram's maximum {histogram.maximum} ns")
     return str(encoder.encode().decode("ascii"))
+
+
+def decode(text: str) -> list[tuple[int, int]]:
+    """What :func:`encode` made of it: index and count of each bucket that has values, ascending."""
+    return [(index, count) for index, count in enumerate(HdrHistogram.decode(text).counts) if count]

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.report.sections import answer
+from pytest_loadtest.report.bottleneck import in_words
+from pytest_loadtest.report.sections import answer, only_connects
 
 if TYPE_CHECKING:
     from pytest_loadtest.report.document import Document
 
-LATENCIES = {"publish": "publish", "endToEnd": "end_to_end", "sendDelay": "send_delay"}
+LATENCIES = {
+    "publish": "publish",
+    "endToEnd": "end_to_end",
+    "sendDelay": "send_delay",
+    "completion": "completion",
+    "spread": "spread",
+    "connect": "connect",
+    "subscribe": "subscribe",
+}
 COUNTS = ("offered", "sent", "acked", "received", "lost", "duplicates", "outOfOrder", "failed", "dropped", "corrupt", "foreign")
+RESENT = ("resent", "duplicatesOfResent")
 
 
 def properties(document: Document) -> list[tuple[str, str]]:
@@ -30,6 +40,10 @@ def properties(document: Document) -> list[tuple[str, str]]:
     found += [
         (f"load.objective.{finding['name']}", f"{finding['outcome']}: {finding['text']}") for finding in document["verdict"]["findings"]
     ]
+    if document["bottleneck"] is not None:
+        found.append(("load.bottleneck", in_words(document["bottleneck"])))
+    if (lost := document["driver"].get("losses")) is not None:
+        found.append(("load.connections.lost", str(lost)))
     found += _parts(document)
     if measured is not None:
         found += _numbers(measured)
@@ -60,12 +74,24 @@ def _parts(document: Document) -> list[tuple[str, str]]:
 
 
 def _numbers(measured: Document) -> list[tuple[str, str]]:
-    found = [("load.rate.msg_per_s", f"{measured['rate']:.1f}")]
+    opening, silent = measured.get("opening"), only_connects(measured)
+    found = [] if silent else [("load.rate.msg_per_s", f"{measured['rate']:.1f}")]
+    if opening is not None:
+        rates = {"asked": opening["rate"], "achieved": opening["achieved"]}
+        found += [("load.connections", str(opening["connections"]))]
+        found += [(f"load.connections.{name}.per_s", f"{rate:.1f}") for name, rate in rates.items() if rate is not None]
     if measured["throughput"] is not None:
         found.append(("load.throughput.msg_per_s", f"{measured['throughput']:.1f}"))
     for key, name in LATENCIES.items():
-        latency = measured["latencies"][key]
+        latency = measured["latencies"].get(key)
         if latency is not None:
             values = {**latency["percentiles"], "max": latency["maximum"], "mean": latency["mean"]}
             found += [(f"load.{name}.{statistic}.ms", f"{ns / 1e6:.3f}") for statistic, ns in values.items() if ns is not None]
-    return found + [(f"load.{name}", str(measured["counts"][name])) for name in COUNTS if measured["counts"][name] is not None]
+    for name, custom in measured["custom"].items():
+        ending, factor = {"ns": (".ms", 1e6), "msg/s": (".msg_per_s", 1)}.get(custom["unit"], ("", 1))
+        found += [(f"load.custom.{name}{ending}", f"{custom['value'] / factor:.6g}")] if custom["value"] is not None else []
+    if silent:
+        return found
+    counts = measured["counts"]
+    shown = COUNTS + (RESENT if counts["resent"] else ())
+    return found + [(f"load.{name}", str(counts[name])) for name in shown if counts[name] is not None]

@@ -15,7 +15,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.measurements import bucket_bounds
+from pytest_loadtest.metrics.measurements import bucket_bounds
+from pytest_loadtest.report.hdr import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,7 +104,7 @@ def _rates(measured: Document) -> dict[str, list[float | None]]:
         "publishRate": [n / span for n, span in zip(acked, spans, strict=True)],
         "publishErrorRate": [None if counts["failed"] + counts["unknown"] else 0.0 for _ in samples],
         "consumeRate": [n / span for n, span in zip(received, spans, strict=True)],
-        # which of the arrivals were copies is not known by second
+        # where messages came twice the backlog is unknown: arrivals by second do not tell first copies from duplicates
         "backlog": [None if counts["duplicates"] else n for n in backlog],
     }
 
@@ -146,10 +147,10 @@ def _lists(whole: dict[str, float | None], kind: str, unit: float, measured: Doc
 
 def _quantiles(latency: Document, unit: float) -> Iterator[tuple[str, float]]:
     """``(per cent of all values, highest value of the bucket that they end in)``, closer together towards the tail, up to 100."""
-    histogram = latency["histogram"]
-    below = list(itertools.accumulate(histogram["count"]))
+    histogram = decode(latency["histogram"])
+    below = list(itertools.accumulate(count for _, count in histogram))
     level = 0.0
-    for index, n in zip(histogram["index"], below, strict=True):
+    for (index, _), n in zip(histogram, below, strict=True):
         percent = 100 * n / below[-1]
         if percent >= level or n == below[-1]:
             low, width = bucket_bounds(index)

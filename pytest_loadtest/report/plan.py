@@ -4,38 +4,64 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.quantities import format_count, format_duration, format_rate, format_size
+from pytest_loadtest.profile.choice import choose_client
+from pytest_loadtest.schedule.connecting import takes
+from pytest_loadtest.values.quantities import format_count, format_duration, format_rate, format_size
+from pytest_loadtest.verdict.objectives import explicit
+from pytest_loadtest.verdict.observations import DELIVERIES
+from pytest_loadtest.verdict.shown import bounds
 
 if TYPE_CHECKING:
-    from pytest_loadtest.drivers._base import DriverFacts
-    from pytest_loadtest.plan import Machine, Plan
-    from pytest_loadtest.search import Spec
+    from pytest_loadtest.drivers.base import DriverFacts
+    from pytest_loadtest.schedule.plan import Needs, Plan
+    from pytest_loadtest.schedule.scaling import Machine
+    from pytest_loadtest.verdict.peak import Spec
 
 _SHOWN_WORKERS = 16
+_MANY = 1000  # connections: below, none of what they need is near its limit
 
 
 def lines(plan: Plan, driver: DriverFacts, machine: Machine) -> list[str]:
     """One line a fact."""
     rows = [
         ("profile", plan.profile.name),
-        ("rate", f"{format_rate(plan.rate)} of {int(plan.mean_size):,} B mean".replace(",", " ")),
-        *([("", f"{plan.clamped} of the payloads have the nearest size that the envelope and the target allow")] if plan.clamped else []),
-        ("bytes", _bytes(plan)),
+        *_messages(plan),
         *_phases(plan),
         *_parties(plan),
         ("driver", f"{driver.client} {driver.version}"),
+        *_choice(plan),
         *((f"  {key}", f"not applied: {why}") for key, why in {**plan.profile.not_applied, **driver.not_applied}.items()),
         *_needs(plan, machine),
     ]
     if plan.scale is not None:
         changes = "; ".join(f"{name} {change}" for name, change in plan.scale.changes.items())
         rows.insert(1, ("SCALED", f"×{plan.scale.factor:g}: {changes}. It says nothing about the full load."))
+    if plan.unscaled is not None:
+        rows.insert(2, ("", _unscaled(plan.unscaled)))
     return [f"{name:<12} {text}" for name, text in rows]
 
 
+def _choice(plan: Plan) -> list[tuple[str, str]]:
+    """Which client and why, where there could be another."""
+    client, why = choose_client(plan.profile)
+    return [("client", f"{client}: {why}")] if why else []
+
+
+def _messages(plan: Plan) -> list[tuple[str, str]]:
+    if plan.profile.connects_only:
+        return []
+    return [
+        ("rate", f"{format_rate(plan.rate)} of {int(plan.mean_size):,} B mean".replace(",", " ")),
+        *([("", f"{plan.clamped} of the payloads have the nearest size that the envelope and the target allow")] if plan.clamped else []),
+        ("bytes", _bytes(plan)),
+    ]
+
+
 def _phases(plan: Plan) -> list[tuple[str, str]]:
+    if plan.profile.connects_only:
+        return [("phases", f"connect → hold {format_duration(plan.measure.duration)}, without messages")]
     if plan.search is not None:
-        return _search(plan.search)
+        return [*_search(plan.search), *_implicit(plan)]
     phases = (f"{p.name} {format_duration(p.duration)} ({format_count(p.total)} messages)" for p in plan.phases)
     rows = [("phases", " → ".join(phases) + " → drain")]
     for number, stage in enumerate(plan.phases[-1].stages):
@@ -56,20 +82,34 @@ def _search(spec: Spec) -> list[tuple[str, str]]:
     return [("search", f"from {format_rate(spec.first)}{top}, to within {spec.precision:.2%}"), ("", step)]
 
 
+def _implicit(plan: Plan) -> list[tuple[str, str]]:
+    """What must hold where the profile does not say it."""
+    objectives = plan.profile.objectives
+    if explicit(objectives):
+        return []
+    applied = (one for one in objectives if not (plan.profile.producer_only and one.metric in DELIVERIES))
+    named = ", ".join(f"{one.name} {bounds(one)}" for one in applied)
+    return [("", f"no objectives in the profile: the implicit ones must hold, {named}")]
+
+
 def _bytes(plan: Plan) -> str:
-    out = plan.needs.bytes_per_second
-    copies = plan.topology.subscriptions
-    return f"{_decimal(out)}B/s = {_decimal(out * 8)}bit/s, {_decimal(out * 3600)}B per hour out; {copies} × that in"
+    out, delivered = plan.needs.bytes_per_second, plan.needs.delivered
+    back = f"; {plan.topology.subscriptions} × that in"
+    if plan.topology.broadcasts:
+        rate = format_rate(plan.rate * plan.topology.subscriptions).replace("msg/s", "deliveries/s")
+        back += f", {rate}, {_decimal(delivered * 8)}bit/s out of the broker"
+    return f"{_decimal(out)}B/s = {_decimal(out * 8)}bit/s, {_decimal(out * 3600)}B per hour out{back}"
 
 
 def _parties(plan: Plan) -> list[tuple[str, str]]:
-    topology, consumers = plan.topology, len(plan.topology.consumer_specs())
-    spread = ", ".join(f"{len(a.producers)}p+{len(a.consumers)}c" for a in plan.assignments[:_SHOWN_WORKERS])
+    topology, consumers = plan.topology, plan.topology.all_consumers
+    spread = ", ".join(f"{len(a.streams)}p+{len(a.consumers)}c" for a in plan.assignments[:_SHOWN_WORKERS])
     more = len(plan.assignments) - _SHOWN_WORKERS
     parts = f"{_integer(topology.streams * topology.partitions)} partition producers"
+    each = "" if plan.profile.connects_only or not topology.streams else f", {plan.rate / topology.streams:,.1f} msg/s each"
     return [
         ("topics", f"{topology.topics} × {topology.partitions} partitions, {topology.subscriptions} subscriptions each"),
-        ("producers", f"{topology.streams} ({parts}), {plan.rate / topology.streams:,.1f} msg/s each" if topology.streams else "none"),
+        ("producers", f"{topology.streams} ({parts}){each}" if topology.streams else "none"),
         ("consumers", f"{consumers} ({_integer(consumers * topology.partitions)} partition consumers)"),
         ("workers", f"{len(plan.assignments)}: {spread}" + (f" and {more} more" if more > 0 else "")),
     ]  # fmt: skip
@@ -79,12 +119,50 @@ def _needs(plan: Plan, machine: Machine) -> list[tuple[str, str]]:
     needs = plan.needs
     broker = ", the broker on this machine included" if needs.broker_here else ""
     return [
-        ("connections", _integer(needs.connections)),
+        ("connections", _integer(needs.connections.total) + _room(plan, machine)),
+        *_pace(plan),
         ("memory", f"{format_size(needs.memory)} with every window and queue full; this machine has {format_size(machine.memory)}"),
-        ("CPU", f"about {needs.cores:,.1f} cores by calibrated cost{broker}; this machine has {machine.cores:g}"),
+        ("CPU", f"about {needs.cores:,.1f} cores by calibrated cost{_batch(needs.batch)}{broker}; this machine has {machine.cores:g}"),
         ("", f"busiest worker {needs.busiest_worker:,.2f} of the one core it can use"),
         ("samples", f"{format_size(needs.disk)} on disk"),
     ]
+
+
+def _pace(plan: Plan) -> list[tuple[str, str]]:
+    """How long connecting takes, where it is paced."""
+    if plan.profile.connect_rate is None:
+        return []
+    return [("", f"{plan.profile.connect_rate:g} a second, so connecting takes {format_duration(takes(plan))}")]
+
+
+def _room(plan: Plan, machine: Machine) -> str:
+    """What the connections need, where there are many."""
+    found = plan.needs.connections
+    if found.total < _MANY:
+        return ""
+    files = f"{_integer(found.files)} open files of a worker, {_integer(found.broker_files)} of the broker"
+    return f" from {_addresses(found.addresses)}; {files}; a process here may have {_integer(machine.files)}"
+
+
+def _addresses(count: int) -> str:
+    return f"{_integer(count)} address{'' if count == 1 else 'es'}"
+
+
+def _unscaled(needs: Needs) -> str:
+    """What the run as it is written needs, in one line."""
+    found = needs.connections
+    return ", ".join((
+        f"as written: {_integer(found.total)} connections from {_addresses(found.addresses)}",
+        f"{_integer(found.broker_files)} open files of the broker", format_size(needs.memory), f"{needs.cores:,.1f} cores",
+        f"{_decimal(needs.delivered * 8)}bit/s out of the broker", f"{_integer(needs.workers)} workers",
+    ))  # fmt: skip
+
+
+def _batch(messages: float | None) -> str:
+    if messages is None:
+        return ""
+    count = format_count(round(messages, 1))
+    return f" at about {count} message{'' if count == '1' else 's'} a batch"
 
 
 def _integer(number: int) -> str:

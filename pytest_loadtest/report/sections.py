@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.quantities import format_duration, format_rate, format_size
-from pytest_loadtest.wording import exact
+from pytest_loadtest.values.quantities import format_duration, format_rate, format_size
+from pytest_loadtest.values.wording import exact
+from pytest_loadtest.verdict.observations import samples_needed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,7 +38,7 @@ def stages(document: Document, unicode: bool) -> Iterable[str]:
         rows.append(
             (
                 mark(stage["verdict"]["outcome"], unicode), stage["name"], format_duration(m["duration"]), format_rate(m["rate"]),
-                _rate(m["throughput"]), *_percentiles(m["latencies"]["endToEnd"], "p50", "p99"), _lost(m["counts"]["lost"], m),
+                _rate(m["throughput"]), *percentiles(m["latencies"]["endToEnd"], "p50", "p99"), _lost(m["counts"]["lost"], m),
             )
         )  # fmt: skip
     yield from (f"  {row}" for row in aligned(rows, "<<>>>>>>>"))
@@ -53,10 +54,42 @@ def buckets(document: Document) -> Iterable[str]:
         return
     rows = [("size bucket", "due", "sent", "received", "lost", "end-to-end p50", "p99", "max", "publish p99")]
     for part in parts:
-        publish = _percentiles(part["publish"], "p99")[0]
+        publish = percentiles(part["publish"], "p99")[0]
         counts = (exact(part["offered"]), exact(part["sent"]), exact(part["received"]), _lost(part["lost"], measured))
-        rows.append((part["name"], *counts, *_percentiles(part["endToEnd"], "p50", "p99"), publish))
+        rows.append((part["name"], *counts, *percentiles(part["endToEnd"], "p50", "p99"), publish))
     yield from (f"  {row}" for row in aligned(rows, "<>>>>>>>>"))
+
+
+def only_connects(measured: Document) -> bool:
+    """Whether the run had connections and no messages."""
+    opening = measured.get("opening")  # older results have none
+    return opening is not None and bool(opening["alone"])
+
+
+def connections(document: Document) -> Iterable[str]:
+    """How they came up, where that was paced or is all that there is; and what became of them."""
+    measured = document["measurements"]
+    opening, lost = measured.get("opening"), document["driver"].get("losses")
+    if opening is None:
+        return
+    asked = "as fast as they came" if opening["rate"] is None else f"{_per_second(opening['rate'])} asked"
+    held = f", held for {format_duration(measured['duration'])}" if opening["alone"] else ""
+    gone = "" if lost is None else f", {exact(lost) if lost else 'none'} lost after that"
+    yield (
+        f"  connected  {exact(opening['connections'])}, {asked}, {_per_second(opening['achieved'])} in {format_duration(opening['took'])}"
+        f" ({opening['busiest']} {opening['cpu']:.2f} cores meanwhile){held}{gone}"
+    )
+
+
+def _per_second(rate: float) -> str:
+    return format_rate(rate).replace("msg/s", "connections/s")
+
+
+def custom(measured: Document) -> Iterable[str]:
+    """A row for each metric that users measured themselves."""
+    if measured["custom"]:
+        rows = aligned([(name, value["shown"]) for name, value in measured["custom"].items()], "<<")
+        yield from (f"  {'' if at else 'custom':<10} {row}" for at, row in enumerate(rows))
 
 
 def peak(document: Document, unicode: bool) -> Iterable[str]:
@@ -66,6 +99,9 @@ def peak(document: Document, unicode: bool) -> Iterable[str]:
         return
     yield f"  peak       {answer(found)}"
     yield f"             {_limit(found)}"
+    if found.get("implicitOnly"):  # in older results there always were others
+        held = ", ".join(f"{finding['name']} {finding['shown']['bound']}" for finding in document["verdict"]["findings"])
+        yield f"             the profile has no objectives, so the implicit ones had to hold: {held}; no latency was asked for"
     rows = [("", "step", "rate", "for", "delivered", "", ""), *(_step(step, found["unit"], unicode) for step in found["steps"])]
     yield from (f"  {row}" for row in aligned(rows, "<>>>><<"))
 
@@ -105,12 +141,13 @@ def backlog(document: Document) -> Iterable[str]:
         return
     drained = f"drained in {format_duration(found['drain'])}"
     if not found["drained"]:
-        drained = f"NOT drained within {format_duration(found['drain'])} (backlogDrainTimeout)"
+        left = f"{exact(found['left'])} still waiting, {exact(found['allowed'])} would do"
+        drained = f"NOT drained within {format_duration(found['drain'])} (backlogDrainTimeout; {left})"
     yield (
         f"  backlog    {exact(found['messages'])} deliveries, {format_size(found['bytes'])}, built in {format_duration(found['build'])},"
         f" {drained} at {format_rate(found['drainRate'])}"
     )
-    p50, p99, _ = _percentiles(found["publishDuringDrain"], "p50", "p99")
+    p50, p99, _ = percentiles(found["publishDuringDrain"], "p50", "p99")
     yield f"             publish latency meanwhile: {'not measured' if p50 == '-' else f'p50 {p50}, p99 {p99}'}"
 
 
@@ -126,12 +163,14 @@ def _limit(found: Document) -> str:
     return f"limit: the target{first}"
 
 
-def _percentiles(latency: Document | None, *wanted: str) -> tuple[str, ...]:
+def percentiles(latency: Document | None, *wanted: str) -> tuple[str, ...]:
     """Those asked for, and the largest value."""
     if latency is None:
         return ("-",) * (len(wanted) + 1)
-    values = (latency["percentiles"][name] for name in wanted)
-    return (*("too few" if value is None else format_duration(value) for value in values), format_duration(latency["maximum"]))
+    due = latency["samples"] + latency["neverCame"]
+    values = ((latency["percentiles"][name], due < samples_needed(float(name[1:]))) for name in wanted)
+    shown = (format_duration(value) if value is not None else "too few" if too_few else "never" for value, too_few in values)
+    return (*shown, format_duration(latency["maximum"]))
 
 
 def _rate(rate: float | None) -> str:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.quantities import format_bits, format_count, format_duration, format_rate, format_size
-from pytest_loadtest.report import sections
+from pytest_loadtest.report import bottleneck, sections
 from pytest_loadtest.report.sections import aligned, mark
-from pytest_loadtest.wording import exact, format_value
+from pytest_loadtest.values.quantities import format_bits, format_count, format_duration, format_rate, format_size
+from pytest_loadtest.values.wording import exact, format_value
+from pytest_loadtest.verdict.observations import never_came
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_loadtest.report.document import Document
 
 COLUMNS = ("p50", "p90", "p99", "p99.9")
 KINDS = {"publish": "publish", "endToEnd": "end-to-end", "sendDelay": "send delay", "ownSendDelay": "  of it our own"}
+SOMETIMES = {"completion": "until all have it", "spread": "first to last", "connect": "connect", "subscribe": "subscribe"}
 BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS = "_.-=+*#@"
 MOST_RANGES = 5
@@ -26,19 +28,24 @@ WIDTH = 60
 
 def lines(document: Document, *, unicode: bool = True) -> list[str]:
     """The summary of one run. ``unicode=False`` for terminals that cannot show more than ASCII."""
-    found = [*_headline(document), *sections.peak(document, unicode), *_objectives(document["verdict"], unicode)]
+    found = [*_headline(document), *sections.peak(document, unicode), *_objectives(document, unicode)]
     found += sections.stages(document, unicode)
     measured = document["measurements"]
-    if measured is not None:
+    if measured is not None and sections.only_connects(measured):
+        found += [*sections.connections(document), *_latencies(measured["latencies"], {}), *_generator(measured)]
+    elif measured is not None:
         found += [
             *_rates(measured),
+            *sections.connections(document),
             *_latencies(measured["latencies"]),
             *sections.buckets(document),
-            *_messages(measured),
+            *sections.custom(measured),
+            *_messages(measured, _looked_at(document)),
             *sections.backlog(document),
             *_generator(measured),
             *_plots(measured, unicode),
         ]
+    found += bottleneck.lines(document.get("bottleneck"))  # older results have none
     found.append(f"  results    {document['results']}")
     return found if unicode else [line.translate(_TO_ASCII) for line in found]
 
@@ -57,7 +64,12 @@ def _headline(document: Document) -> Iterable[str]:
         changes = ", ".join(f"{name} {change}" for name, change in document["scale"]["changes"].items())
         yield f"  SCALED ×{document['scale']['factor']:g} — says nothing about the full load{f' ({changes})' if changes else ''}"
     yield from _reasons(verdict)
+    yield from (f"  note       {note}" for note in document["notes"])
     yield f"  target     {_target(document['broker'])}"
+    for restart in document["broker"].get("restarts", ()):
+        took = "not ready again" if restart["ready"] is None else f"ready {format_duration(restart['ready'] - restart['down'])} later"
+        yield f"  broker     restarted {format_duration(restart['down'])} into the phase, {took}"
+    yield from _driver(document)
     for name, losses in (document["driver"].get("applied") or {}).items():
         if name.startswith("connectionsLost"):
             yield f"  {name}: {losses}"
@@ -78,13 +90,26 @@ def _target(broker: Document) -> str:
         return "none was started"
     settings = ", ".join(f"{name}={value}" for name, value in (broker.get("settings") or {}).items())
     stand_in = "" if broker.get("evidence", True) else " — a stand-in, no evidence about the real broker"
-    where = ", ".join(str(broker[key]) for key in ("mode", "url") if broker.get(key))
+    beside = f"{broker['subscriberUrl']} for subscribers" if broker.get("subscriberUrl") else None
+    where = ", ".join(str(part) for part in (broker.get("mode"), broker.get("url"), beside) if part)
     return f"{broker.get('name')} {broker.get('version')} ({where}){stand_in}{f' · {settings}' if settings else ''}"
 
 
-def _objectives(verdict: Document, unicode: bool) -> Iterable[str]:
+def _driver(document: Document) -> Iterable[str]:
+    """The client that ran. A driver that has but one, named as the driver, tells nothing by it; of a run that broke early none is known."""
+    client = document["driver"].get("client")
+    if client and client != document["profile"]["document"].get("driver", {}).get("name"):
+        yield f"  driver     {client} {document['driver'].get('version')}"
+
+
+def _looked_at(document: Document) -> str:
+    """What stands behind a number of corrupt messages: how far they were looked into."""
+    return "" if document["profile"]["document"].get("checksum") else " (heads and sizes alone)"
+
+
+def _objectives(document: Document, unicode: bool) -> Iterable[str]:
     """Misses and what could not be told first, otherwise in the order of the profile; implicit ones that held in one line."""
-    order = ("missed", "no data", "met")
+    verdict, order = document["verdict"], ("missed", "generator-limited", "no data", "met")
     rows: list[tuple[str, ...]] = [("objective", "observed", "bound", "samples", "")]
     marks = [" "]
     findings = sorted(verdict["findings"], key=lambda finding: order.index(finding["outcome"]))
@@ -97,18 +122,23 @@ def _objectives(verdict: Document, unicode: bool) -> Iterable[str]:
         width = max(map(len, marks))
         yield from (f"  {mark:<{width}} {row}" for mark, row in zip(marks, aligned(rows, "<><><"), strict=True))
     if held:
-        listed = ", ".join(f"{finding['name']} {finding['shown']['observed']}" for finding in held)
+        said = {"corrupt": _looked_at(document)}
+        listed = ", ".join(f"{finding['name']} {finding['shown']['observed']}{said.get(finding['metric'], '')}" for finding in held)
         yield f"  {mark('met', unicode)} implicit: {listed}"
 
 
 def _row(finding: Document, reasons: Sequence[str]) -> tuple[str, ...]:
-    """A cause that the headline gives already is not said again."""
+    """The cells of one finding; why there is no number only where the headline does not say it already."""
     shown, name = finding["shown"], finding["name"] + (" (implicit)" if finding["implicit"] else "")
-    if finding["outcome"] != "no data":
-        return name, shown["observed"], shown["bound"], exact(finding["samples"]), shown["over"]
+    if finding["observed"] is not None or shown["over"]:  # or so many never came that there is no number
+        return name, shown["observed"], shown["bound"], _samples(finding), shown["over"]
     cause = finding["text"].partition(": ")[2]
     said = cause in reasons or finding["text"] in reasons
-    return name, "no data", shown["bound"], exact(finding["samples"]), "" if said else cause
+    return name, finding["outcome"], shown["bound"], _samples(finding), "" if said else cause
+
+
+def _samples(finding: Document) -> str:
+    return "-" if finding["samples"] is None else exact(finding["samples"])
 
 
 def _rates(measured: Document) -> Iterable[str]:
@@ -118,34 +148,44 @@ def _rates(measured: Document) -> Iterable[str]:
     per_second = measured["bytesSent"] / seconds
     yield (
         f"  rate       offered {format_rate(measured['rate'])}, sent {format_rate(measured['publishRate'])}, delivered {throughput}"
-        f" for {format_duration(measured['duration'])} · {format_size(per_second)}/s, {format_bits(per_second)}"
+        f" for {format_duration(measured['duration'])} · {format_size(per_second)}/s, {format_bits(per_second)}{_fanned_out(measured)}"
     )
 
 
-def _latencies(latencies: Document) -> Iterable[str]:
+def _fanned_out(measured: Document) -> str:
+    """What the target gave out, where each message goes to several subscriptions: of each size bucket what came, in the mean size sent."""
+    parts, seconds = [part for part in measured["buckets"] if part["sent"]], measured["duration"] / 1e9
+    if measured["subscriptions"] < 2 or not parts:
+        return ""
+    came = sum(part["receivedInTime"] * part["bytesSent"] / part["sent"] for part in parts)
+    return f"; out of the target {format_rate(measured['counts']['receivedInTime'] / seconds)}, {format_bits(came / seconds)}"
+
+
+def _latencies(latencies: Document, kinds: Mapping[str, str] = KINDS) -> Iterable[str]:
     rows: list[tuple[str, ...]] = [("latency", *COLUMNS, "max", "mean", "samples")]
-    for kind, title in KINDS.items():
+    for kind, title in {**kinds, **{kind: title for kind, title in SOMETIMES.items() if kind in latencies}}.items():
         latency = latencies[kind]
         if latency is None:
             rows.append((title, *("-",) * 6, "not measured"))
             continue
-        percentiles = (latency["percentiles"][column] for column in COLUMNS)
-        shown = ("too few" if value is None else format_duration(value) for value in percentiles)
-        rows.append((title, *shown, format_duration(latency["maximum"]), format_duration(latency["mean"]), exact(latency["samples"])))
+        shown = sections.percentiles(latency, *COLUMNS)
+        samples = exact(latency["samples"]) + never_came(latency["neverCame"])
+        rows.append((title, *shown, format_duration(latency["mean"]), samples))
     return (f"  {row}" for row in aligned(rows, "<>>>>>>>"))
 
 
-def _messages(measured: Document) -> Iterable[str]:
+def _messages(measured: Document, looked_at: str) -> Iterable[str]:
     counts = measured["counts"]
     due = counts["acked"] * measured["subscriptions"]
     yield "  out        " + _listed(counts, ("offered", "sent", "acked", "failed", "dropped", "unknown"), {"unknown": "unanswered"})
     if not measured["subscriptions"]:
         yield "  in         not applicable: nothing subscribes in this run"
         return
-    order = {"outOfOrder": "out of order"}
-    yield f"  in         {exact(due)} due, " + _listed(
-        counts, ("received", "lost", "duplicates", "outOfOrder", "corrupt", "foreign"), order
-    )
+    came = _listed(counts, ("received", "lost", "duplicates"), {})
+    if counts["resent"]:
+        came += f" ({exact(counts['duplicatesOfResent'])} of resent messages)"
+    wrong = _listed(counts, ("outOfOrder", "foreign", "corrupt"), {"outOfOrder": "out of order"})
+    yield f"  in         {exact(due)} due, {came}, {wrong}{looked_at}"
     ranges = measured["lost"]
     for label, lost in zip(itertools.chain(("lost",), itertools.repeat("")), ranges[:MOST_RANGES], strict=False):
         last = "" if lost["last"] == lost["first"] else f"–{lost['last']}"

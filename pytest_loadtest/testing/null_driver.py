@@ -3,210 +3,178 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_loadtest import envelope
-from pytest_loadtest.drivers._base import Acks, Burst, ConsumerSpec, DriverContext, DriverFacts, ProducerSpec, Received
-from pytest_loadtest.samples import Status
+from pytest_loadtest.drivers.base import Acks, DriverFacts, Joined, Received
+from pytest_loadtest.message import envelope
+from pytest_loadtest.message.samples import Status
 from pytest_loadtest.testing.clock import FakeClock
+from pytest_loadtest.testing.null_target import DueRows, Members, Windows, concatenate_columns
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers._base import Clock, Consumer
+    from pytest_loadtest.drivers.base import Burst, DriverContext
+    from pytest_loadtest.testing.null_target import Columns
 
 Latency = Callable[["NDArray[np.int64]"], "NDArray[np.int64]"]
 
 
-@dataclass(slots=True)
-class _Due:
-    """Rows that become visible at a time of their own, in the order of those times."""
-
-    steady: bool  # what is added is never due before what was there
-    time: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    row: NDArray[np.uint8] = field(default_factory=lambda: np.empty((0, 0), np.uint8))
-
-    def add(self, due: NDArray[np.int64], row: NDArray[np.uint8]) -> None:
-        waiting = len(self.time)
-        self.time = np.concatenate([self.time, due]) if waiting else due
-        self.row = np.concatenate([self.row, row]) if waiting else row
-        if not self.steady:
-            order = np.argsort(self.time, kind="stable")
-            self.time, self.row = self.time[order], self.row[order]
-
-    def ripe(self, now: int) -> int:
-        return int(np.searchsorted(self.time, now, side="right"))
-
-    def take(self, now: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]] | None:
-        n = self.ripe(now)
-        if not n:
-            return None
-        taken = self.time[:n], self.row[:n]
-        self.time, self.row = self.time[n:], self.row[n:]
-        return taken
-
-
 class NullDriver:
-    """Takes everything that the window allows and answers after ``latency``, in memory; no target, no threads.
+    """Takes everything that the windows allow and answers after ``latency``, in memory; no target, no threads.
 
     :param deliver: hand every message to this driver's own consumers: each subscription of the topic, shared by stream modulo consumers.
     :param latency: sequence numbers → ns from sent to acked and to received, each stamped exactly then; None: 0.
-    :param window: messages that one producer may have in flight; None: no bound.
+    :param window: messages that one stream may have in flight; None: no bound, and ``idle`` stays 0.
 
     With a :class:`FakeClock`, ``poll`` lets exactly its time-out pass; with a real clock it sleeps.
     """
 
     def __init__(self, context: DriverContext, *, deliver: bool = True, latency: Latency | None = None, window: int | None = None) -> None:
-        self._context = context
+        self._context, self._clock, self._latency = context, context.clock, latency
+        self._windows = None if window is None else Windows(window, context.topology.streams)
+        self._members = Members(context.topology)
         self._deliver = deliver
-        self._latency = latency
-        self._window = window
-        self._consumers: dict[int, dict[int, list[_NullConsumer]]] = {}
-        self._attached: list[tuple[ConsumerSpec, Consumer]] = []
+        self._answers = DueRows(steady=latency is None)  # time, row, stream
+        self._answered: list[Columns] = []
+        self._copies = DueRows(steady=latency is None)  # time, place, head, size
+        self._seen: list[Columns] = []
+        self._paused: set[int] = set()
+        self._joined: list[Joined] = []
 
     def facts(self) -> DriverFacts:
         return DriverFacts(client="null", version="1")
 
     def prepare(self) -> None:
-        pass
+        """There is no target."""
 
-    def open_consumers(self, specs: Sequence[ConsumerSpec]) -> list[_NullConsumer]:
-        made = [_NullConsumer(self._context.clock, steady=self._latency is None) for _ in specs]
-        for spec, consumer in zip(specs, made, strict=True):
-            self._consumers.setdefault(spec.topic.index, {}).setdefault(spec.subscription, []).append(consumer)
-        return made
+    def open_consumers(self, consumers: Sequence[int]) -> NDArray[np.int32]:
+        """All are established at once."""
+        return self._members.join(np.array(consumers, np.int32))
 
-    def open_producers(self, specs: Sequence[ProducerSpec]) -> list[_NullProducer]:
-        made = []
-        for spec in specs:
-            served = self._consumers.setdefault(spec.topic.index, {}) if self._deliver else {}
-            made.append(_NullProducer(self._context, spec.stream, served, self._latency, self._window))
-        return made
+    def open_producers(self, streams: Sequence[int]) -> None:
+        """Every stream may send at any time."""
 
-    def attach(self, specs: Sequence[ConsumerSpec]) -> None:
-        self._attached += zip(specs, self.open_consumers(specs), strict=True)
+    def attach(self, consumers: Sequence[int]) -> None:
+        """They take part from now on."""
+        if consumers:
+            self._joined.append(Joined(np.array(consumers, np.int32), self.open_consumers(consumers)))
 
-    def attached(self) -> list[tuple[ConsumerSpec, Consumer]]:
-        done, self._attached = self._attached, []
-        return done
+    def attached(self) -> Joined | None:
+        """Those of :meth:`attach` since the last call, or None."""
+        done, self._joined = self._joined, []
+        return Joined(*map(np.concatenate, zip(*done, strict=True))) if done else None
 
-    def detach(self, consumers: Sequence[Consumer]) -> None:
-        for shared in [shared for subscriptions in self._consumers.values() for shared in subscriptions.values()]:
-            for consumer in [consumer for consumer in shared if consumer in consumers]:
-                shared.remove(consumer)
-                consumer.leave(shared)
-
-    def poll(self, timeout_ns: int) -> None:
-        if isinstance(self._context.clock, FakeClock):
-            self._context.clock.sleep(timeout_ns)
-        elif timeout_ns > 0:
-            time.sleep(timeout_ns / 1e9)
-
-    def disconnected(self) -> str | None:
-        return None
-
-    def close(self) -> None:
-        self._consumers.clear()
-
-    def cleanup(self) -> None:
-        pass
-
-
-class _NullConsumer:
-    def __init__(self, clock: Clock, *, steady: bool) -> None:
-        self._clock = clock
-        self._due = _Due(steady)
-        self._seen: list[tuple[NDArray[np.int64], NDArray[np.uint8]]] = []  # before the pause
-        self._paused = False
-
-    def deliver(self, due: NDArray[np.int64], rows: NDArray[np.uint8]) -> None:
-        """``rows`` are heads with the payload's size (int32) behind."""
-        self._due.add(due, rows)
-
-    def pause(self) -> None:
+    def detach(self, places: Sequence[int]) -> None:
+        """What they have not seen goes to the first of the others of their subscription, or stays where there is none."""
         self._look()
-        self._paused = True
+        self.resume([place for place in places if place in self._paused])
+        heirs = self._members.leave(np.array(places, np.int32))
+        if (copies := self._copies.everything()) is not None:
+            due, place, *rest = copies
+            self._copies.add(due, heirs[place], *rest)
 
-    def resume(self) -> None:
-        self._paused = False
-        self._due.time = np.maximum(self._due.time, self._clock())
-
-    def leave(self, others: list[_NullConsumer]) -> None:
-        """What is not taken yet goes to another one, or stays where there is none."""
+    def pause(self, places: Sequence[int]) -> None:
+        """What came before stays to be taken."""
         self._look()
-        if self._paused:
-            self.resume()
-        if others and len(self._due.time):
-            others[0].deliver(self._due.time, self._due.row)
-            self._due = _Due(steady=True)
+        self._paused.update(places)
+
+    def resume(self, places: Sequence[int]) -> None:
+        """What came meanwhile is stamped now."""
+        self._paused.difference_update(places)
+        if len(places) and (copies := self._copies.everything()) is not None:
+            due, place, *rest = copies
+            self._copies.add(np.where(np.isin(place, places), np.maximum(due, self._clock()), due), place, *rest)
+
+    def send(self, burst: Burst) -> NDArray[np.int64] | None:
+        """Take what the windows allow, all of it at one instant.
+
+        :returns: the positions of the rest, ascending int64, or None where there is no rest.
+        """
+        now, refused = self._clock(), None
+        keep: slice | NDArray[np.int64] = slice(None)
+        if self._windows is not None:
+            self._settle(now)
+            refused = self._windows.admit(burst)
+            if refused is not None:
+                keep = np.delete(np.arange(len(burst)), refused)
+        burst.sent[keep] = now
+        row, stream, seq = burst.row[keep].copy(), burst.stream[keep].copy(), burst.seq[keep]
+        due = np.full(len(row), now) if self._latency is None else now + self._latency(seq)
+        self._answers.add(due, row, stream)
+        if self._deliver and self._members.present:
+            payload = burst.payload[keep]
+            heads = envelope.encode_heads(
+                self._context.pool, nonce=self._context.nonce, stream=stream, seq=seq, intended=burst.intended[keep], payload=payload
+            )
+            self._hand_out(stream, due, heads, self._context.pool.sizes.take(payload))
+        return refused
+
+    def _hand_out(self, stream: NDArray[np.int32], *message: NDArray[Any]) -> None:
+        """A copy of each message to one consumer of each subscription; ``message``: due, head and size of each."""
+        which, place = self._members.serve(stream)
+        due, heads, size = message if which is None else (column[which] for column in message)
+        self._copies.add(due, place, heads, size)
+
+    def _settle(self, now: int) -> None:
+        """What is due is answered, and makes room."""
+        if (came := self._answers.take(now)) is not None:
+            self._answered.append(came)
+            if self._windows is not None:
+                self._windows.release(came[2], came[0])
+
+    def acks(self) -> Acks | None:
+        """What is due by now and was not handed over yet, or None."""
+        self._settle(self._clock())
+        if not self._answered:
+            return None
+        due, row, _ = concatenate_columns(self._answered)
+        self._answered.clear()
+        return Acks(row, due, np.full(len(row), Status.ACKED, np.int8))
 
     def _look(self) -> None:
-        if not self._paused and (taken := self._due.take(self._clock())) is not None:
-            self._seen.append(taken)
+        """Consumers see what is due, unless they are paused."""
+        if (came := self._copies.take(self._clock())) is None:
+            return
+        if self._paused:
+            held = np.isin(came[1], list(self._paused))
+            self._copies.add(*(column[held] for column in came))
+            came = tuple(column[~held] for column in came)
+        if len(came[0]):
+            self._seen.append(came)
 
     def take(self) -> Received | None:
+        """What consumers have seen and was not handed over yet, or None."""
         self._look()
         if not self._seen:
             return None
-        times, rows = self._seen[0] if len(self._seen) == 1 else map(np.concatenate, zip(*self._seen, strict=True))
+        due, place, heads, size = concatenate_columns(self._seen)
         self._seen.clear()
-        n = len(times)
-        size = np.ascontiguousarray(rows[:, envelope.HEAD :]).view(np.int32).ravel()
-        return Received(rows[:, : envelope.HEAD], size, times, np.zeros(n, np.int64), np.zeros(n, np.int8))
+        return Received(place, heads, size, due, np.zeros(len(due), np.int64), np.zeros(len(due), np.int8))
 
+    def poll(self, timeout_ns: int) -> None:
+        """Let exactly this time pass, or sleep."""
+        if isinstance(self._clock, FakeClock):
+            self._clock.sleep(timeout_ns)
+        elif timeout_ns > 0:
+            time.sleep(timeout_ns / 1e9)
 
-class _NullProducer:
-    def __init__(
-        self, context: DriverContext, stream: int, served: dict[int, list[_NullConsumer]], latency: Latency | None, window: int | None
-    ) -> None:
-        self._context = context
-        self._stream = stream
-        self._served = served
-        self._latency = latency
-        self._window = window
-        self._due = _Due(latency is None)
-        self._idle_since = 0
+    def opening_times(self) -> Mapping[str, NDArray[np.int64]]:
+        """Not told."""
+        return {}
 
-    def send(self, burst: Burst) -> int:
-        n = len(burst) if self._window is None else min(len(burst), self._window - self.in_flight)
-        if n <= 0:
-            return 0
-        now = burst.sent[:n] = self._context.clock()
-        seq = burst.seq[:n].copy()
-        answered = np.full(n, now) if self._latency is None else now + self._latency(seq)
-        self._due.add(answered, seq.reshape(n, 1).view(np.uint8))
-        self._idle_since = max(self._idle_since, now if self._latency is None else int(answered.max()))
-        shared = [consumers for consumers in self._served.values() if consumers]
-        if shared:
-            rows = self._rows(burst, n)
-            for consumers in shared:
-                consumers[self._stream % len(consumers)].deliver(answered, rows)
-        return n
+    def disconnected(self) -> str | None:
+        """Never."""
+        return None
 
-    def _rows(self, burst: Burst, n: int) -> NDArray[np.uint8]:
-        pool, payload = self._context.pool, burst.payload[:n]
-        rows = np.empty((n, envelope.HEAD + 4), np.uint8)
-        rows[:, : envelope.HEAD] = envelope.encode_heads(
-            pool, nonce=self._context.nonce, stream=self._stream, seq=burst.seq[:n], intended=burst.intended[:n], payload=payload
-        )
-        rows[:, envelope.HEAD :] = pool.sizes[payload].astype(np.int32).reshape(n, 1).view(np.uint8)
-        return rows
+    def close(self) -> None:
+        """Nothing is delivered from now on; what was can still be taken."""
+        self._members.leave_all()
 
-    def acks(self) -> Acks | None:
-        if (taken := self._due.take(self._context.clock())) is None:
-            return None
-        times, rows = taken
-        seq = np.ascontiguousarray(rows).view(np.int64).ravel()
-        return Acks(seq, times, np.full(len(seq), Status.ACKED, np.int8))
-
-    @property
-    def in_flight(self) -> int:
-        return len(self._due.time) - self._due.ripe(self._context.clock())
-
-    @property
-    def idle_since(self) -> int:
-        return self._idle_since
+    def cleanup(self) -> None:
+        """Nothing was left anywhere."""

@@ -6,20 +6,30 @@ import secrets
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from pytest_loadtest import envelope, payloads
-from pytest_loadtest.drivers._base import Acks, Burst, ConsumerSpec, DriverContext, ProducerSpec, Received, TargetAddress, TopicSpec
-from pytest_loadtest.quantities import MILLISECOND, SECOND
+from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, Received, TargetAddress
+from pytest_loadtest.message import envelope, payloads
+from pytest_loadtest.schedule.topology import Topology
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_loadtest.drivers._base import Consumer, Driver, Producer
-    from pytest_loadtest.envelope import Heads
-    from pytest_loadtest.payloads import PayloadPool
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.drivers.base import Driver
+    from pytest_loadtest.message.envelope import Heads
+    from pytest_loadtest.message.payloads import PayloadPool
+
+    Positions = NDArray[np.int64]
+
+FIRST_ROW: Final = 2**33
+"""Row of a rig's first message: a driver that takes a row for a sequence or a position, or cuts it to 32 bits, is found out."""
+
+_COLUMNS: Final = ("row", "stream", "seq", "intended", "payload", "sent", "idle", "key", "due")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +39,7 @@ class Subject:
     :param driver: its class, or anything that makes it from a :class:`DriverContext`.
     :param settings: the profile's ``driver`` section, under which a sole consumer gets everything.
     :param shared: settings under which two consumers of one subscription share its messages; None: ``settings`` do that.
-    :param window: messages that ``settings`` let one producer have in flight; None: no bound to check.
+    :param window: messages that ``settings`` let one stream have in flight; None: no bound to check.
     :param ordered: one stream arrives in order at a sole consumer.
     :param existing: the name of a topic that exists at the target without any run; None: not to be checked.
     :param deadline: ns that one check waits for answers.
@@ -46,34 +56,87 @@ class Subject:
     deadline: int = 30 * SECOND
 
 
+class StreamAcks(NamedTuple):
+    """What was answered to one stream, in the order in which it came: sequence, ns, Status."""
+
+    seq: NDArray[np.int64]
+    time: NDArray[np.int64]
+    status: NDArray[np.int8]
+
+
 @dataclass
 class Rig:
-    """An open driver with its producers and consumers, and all they answered so far."""
+    """An open driver, and all that it was offered and that it answered so far.
+
+    :param streams: that it sends. :param places: of its consumers in the order in which they were asked for, those included that left.
+    :param bursts: all that were built. Their rows are numbered on, so message ``n`` of them all has the row ``FIRST_ROW + n``.
+    """
 
     driver: Driver
+    topology: Topology
     pool: PayloadPool
     nonce: int
     deadline: int
-    topic: TopicSpec
-    producers: list[Producer] = field(default_factory=list)
-    consumers: list[Consumer] = field(default_factory=list)
-    acks: list[list[Acks]] = field(default_factory=list)
-    received: list[list[Received]] = field(default_factory=list)
+    streams: range
+    places: list[int] = field(default_factory=list)
+    bursts: list[Burst] = field(default_factory=list)
+    acks: list[Acks] = field(default_factory=list)
+    received: list[Received] = field(default_factory=list)
 
-    def burst(self, count: int, first: int = 0) -> Burst:
-        """``count`` messages from ``first`` on, payloads in turn; ``intended`` is a million and the sequence."""
-        seq = np.arange(first, first + count, dtype=np.int64)
+    def burst(self, count: int, first: int = 0, streams: Sequence[int] | None = None) -> Burst:
+        """``count`` messages from sequence ``first`` on for each of the streams, all of them unless told; streams and payloads take turns.
+
+        ``intended`` is a million and the sequence.
+        """
+        chosen = np.array(self.streams if streams is None else streams, np.int32)
+        seq = np.repeat(np.arange(first, first + count, dtype=np.int64), len(chosen))
+        row = FIRST_ROW + sum(map(len, self.bursts)) + np.arange(len(seq), dtype=np.int64)
         payload = (seq % len(self.pool.sizes)).astype(np.uint16)
-        return Burst(seq=seq, intended=seq + 1_000_000, payload=payload, sent=np.zeros(count, np.int64))
+        sent, idle = np.zeros((2, len(seq)), np.int64)
+        self.bursts.append(
+            Burst(row=row, stream=np.tile(chosen, count), seq=seq, intended=seq + 1_000_000, payload=payload, sent=sent, idle=idle)
+        )
+        return self.bursts[-1]
+
+    def offer(self, burst: Burst, positions: Positions | None = None) -> Positions:
+        """Send the messages at these positions of a burst, or all, in that order; return the positions of those that were refused.
+
+        The burst gets what the driver filled. The columns that the driver itself was given are overwritten as soon as it returns: if it
+        looks at them again, it sends or answers nonsense.
+
+        :raises AssertionError: the answer is none that ``send`` may give.
+        """
+        asked = np.arange(len(burst)) if positions is None else positions
+        offered = rows(burst, asked)
+        refused = self.driver.send(offered)
+        _expect_refusal(offered, refused)
+        burst.sent[asked], burst.idle[asked] = offered.sent, offered.idle
+        for column in (getattr(offered, name) for name in _COLUMNS):
+            if column is not None:
+                column[:] = np.iinfo(column.dtype).max
+        return asked[:0] if refused is None else asked[refused]
+
+    def finish(self, burst: Burst) -> None:
+        """Offer what is not taken of a burst again and again, until all is taken."""
+
+        def taken() -> bool:
+            left = np.flatnonzero(burst.sent == 0)
+            return not len(left) or not len(self.offer(burst, left))
+
+        self.until(taken, f"all {len(burst)} messages taken by the client")
+
+    def send(self, count: int, first: int = 0) -> Burst:
+        """``count`` messages from ``first`` on, on every stream, in as many pieces as the windows ask for."""
+        burst = self.burst(count, first)
+        self.finish(burst)
+        return burst
 
     def collect(self) -> None:
-        """Take what producers and consumers have."""
-        for producer, answers in zip(self.producers, self.acks, strict=True):
-            if (acks := producer.acks()) is not None:
-                answers.append(acks)
-        for consumer, copies in zip(self.consumers, self.received, strict=True):
-            if (received := consumer.take()) is not None:
-                copies.append(received)
+        """Take what was answered and received."""
+        if (acks := self.driver.acks()) is not None:
+            self.acks.append(acks)
+        if (received := self.driver.take()) is not None:
+            self.received.append(received)
 
     def until(self, done: Callable[[], bool], what: str) -> None:
         """Poll and collect until ``done``.
@@ -86,52 +149,85 @@ class Rig:
             self.driver.poll(MILLISECOND)
             self.collect()
 
-    def attach(self, index: int, subscription: int = 0) -> None:
-        """One more consumer; polls until it is there."""
-        before = len(self.consumers)
-        self.driver.attach([ConsumerSpec(index=index, topic=self.topic, subscription=subscription)])
-        self.until(lambda: self.join() > before, f"attached consumer {index}")
+    def attach(self, consumer: int) -> int:
+        """One more consumer; polls until it is there, and returns its place."""
+        before = len(self.places)
+        self.driver.attach([consumer])
+        self.until(lambda: self.join() > before, f"attached consumer {consumer}")
+        return self.places[-1]
 
     def join(self) -> int:
         """Take those that were attached meanwhile; return how many consumers there are now, those included that left."""
-        for _, consumer in self.driver.attached():
-            self.consumers.append(consumer)
-            self.received.append([])
-        return len(self.consumers)
+        if (joined := self.driver.attached()) is not None:
+            self._settle(joined.place)
+        return len(self.places)
 
-    def send(self, count: int, first: int = 0) -> list[Burst]:
-        """``count`` messages from ``first`` on, on every producer, in as many pieces as the window asks for."""
-        bursts = [self.burst(count, first) for _ in self.producers]
-        sent = [0] * len(bursts)
-
-        def push() -> bool:
-            for i, (producer, burst) in enumerate(zip(self.producers, bursts, strict=True)):
-                if sent[i] < count:
-                    rest = tail(burst, sent[i])
-                    sent[i] += producer.send(rest)
-            return sum(sent) == count * len(bursts)
-
-        self.until(push, f"all {count * len(bursts)} messages taken by the client")
-        return bursts
+    def _settle(self, places: NDArray[np.int32]) -> None:
+        wanted = list(range(len(self.places), len(self.places) + len(places)))
+        assert sorted(places.tolist()) == wanted, f"places {places.tolist()} for consumers that come, after {self.places}: wanted {wanted}"
+        self.places += places.tolist()
 
     @property
     def acked(self) -> int:
-        return sum(len(acks.seq) for answers in self.acks for acks in answers)
+        """Messages that were answered."""
+        return sum(len(acks.row) for acks in self.acks)
 
     @property
     def copies(self) -> int:
-        return sum(len(received.time) for copies in self.received for received in copies)
+        """Messages that all consumers got."""
+        return sum(len(received.time) for received in self.received)
 
-    def heads(self, consumer: int) -> Heads:
-        """What one consumer got, decoded."""
-        got = self.received[consumer]
-        heads = np.concatenate([np.zeros((0, envelope.HEAD), np.uint8), *(part.heads for part in got)])
-        size = np.concatenate([np.empty(0, np.int32), *(part.size for part in got)])
-        return envelope.decode_heads(heads, size, self.nonce)
+    def answers(self, stream: int) -> StreamAcks:
+        """What was answered to one stream.
+
+        :raises AssertionError: an answer has the row of a message that was not sent.
+        """
+        row = _joined(self.acks, "row")
+        known = (row >= FIRST_ROW) & (row < FIRST_ROW + sum(map(len, self.bursts)))
+        assert known.all(), f"answers to rows that were never offered: {row[~known][:5].tolist()}"
+        message = row - FIRST_ROW
+        pending = _joined(self.bursts, "sent")[message] == 0
+        assert not pending.any(), f"answers to rows that were never taken: {row[pending][:5].tolist()}"
+        mine = _joined(self.bursts, "stream")[message] == stream
+        return StreamAcks(_joined(self.bursts, "seq")[message[mine]], _joined(self.acks, "time")[mine], _joined(self.acks, "status")[mine])
+
+    def column(self, place: int, name: str) -> NDArray[Any]:
+        """One column of :class:`~pytest_loadtest.drivers.base.Received`, of what the consumer at one place got, in arrival order."""
+        if not self.received:
+            return np.empty((0, envelope.HEAD) if name == "heads" else 0, np.uint8 if name == "heads" else np.int64)
+        mine: NDArray[Any] = _joined(self.received, name)[_joined(self.received, "consumer") == place]
+        return mine
+
+    def heads(self, place: int) -> Heads:
+        """What the consumer at one place got, decoded."""
+        return envelope.decode_heads(self.column(place, "heads"), self.column(place, "size").astype(np.int32), self.nonce)
 
 
-def tail(burst: Burst, start: int) -> Burst:
-    return Burst(seq=burst.seq[start:], intended=burst.intended[start:], payload=burst.payload[start:], sent=burst.sent[start:])
+def _joined(parts: Sequence[Burst] | Sequence[Acks] | Sequence[Received], name: str) -> NDArray[Any]:
+    """One column of all parts."""
+    return np.concatenate([getattr(part, name) for part in parts]) if parts else np.empty(0, np.int64)
+
+
+def rows(burst: Burst, positions: Positions) -> Burst:
+    """The messages at these positions of a burst, in columns of their own."""
+    columns: dict[str, Any] = {name: None if (column := getattr(burst, name)) is None else column[positions] for name in _COLUMNS}
+    return Burst(**columns)
+
+
+def _expect_refusal(offered: Burst, refused: NDArray[np.int64] | None) -> None:
+    """What ``send`` may answer: None, or the ascending positions of what is refused, of each stream all from some message on."""
+    full = np.zeros(len(offered), bool)
+    if refused is not None:
+        assert refused.dtype == np.int64, f"refused positions are {refused.dtype}, wanted int64"
+        assert len(refused), "an empty column of refused positions: wanted None when all are taken"
+        assert np.all(np.diff(refused) > 0), f"refused positions are not ascending: {refused.tolist()}"
+        assert refused[0] >= 0 and refused[-1] < len(offered), f"refused positions {refused.tolist()} of {len(offered)} messages"
+        full[refused] = True
+    for stream in np.unique(offered.stream[full]).tolist():
+        mine = full[offered.stream == stream]
+        assert np.all(mine[1:] >= mine[:-1]), f"stream {stream}: a message was taken after one that was refused"
+    assert np.all(offered.sent[~full] > 0), "send() must stamp what it takes"
+    assert not np.any(offered.sent[full]) and not np.any(offered.idle[full]), "send() stamped what it refused"
 
 
 def plain_pool() -> PayloadPool:
@@ -149,6 +245,7 @@ def mixed_pool() -> PayloadPool:
 
 
 def context_of(subject: Subject, pool: PayloadPool, run: str | None = None, name: str | None = None) -> DriverContext:
+    """One topic with one stream and one consumer."""
     return DriverContext(
         target=subject.target,
         settings=subject.settings,
@@ -156,7 +253,7 @@ def context_of(subject: Subject, pool: PayloadPool, run: str | None = None, name
         run=run or f"kit-{secrets.token_hex(4)}",
         nonce=secrets.randbits(32),
         worker="gw0",
-        topics=(TopicSpec(index=0, partitions=subject.partitions, name=name),),
+        topology=Topology(topics=1, partitions=subject.partitions, producers=1, subscriptions=1, consumers=1, name=name),
         pool=pool,
         checksum=pool.checksum,
     )
@@ -167,29 +264,31 @@ def rig(
     subject: Subject,
     pool: PayloadPool | None = None,
     *,
-    streams: int = 1,
+    streams: int | range = 1,
     subscriptions: int = 1,
     consumers: int = 1,
     run: str | None = None,
     name: str | None = None,
+    topics: int = 1,
+    joining: int = 0,
 ) -> Iterator[Rig]:
-    """One topic with ``streams`` producers and ``consumers`` consumers for each of ``subscriptions``; closed and cleaned up at the end.
+    """One driver for the whole run, closed and cleaned up at the end.
 
+    :param streams: of all topics together, or those that this driver sends where others send the rest of them.
+    :param subscriptions: of each topic. :param consumers: of each subscription, open from the beginning.
     :param name: of the topic, where it exists without the run.
+    :param joining: consumers of each subscription that may be attached later: its last ones.
     """
-    context = replace(context_of(subject, pool or plain_pool(), run, name), subscriptions=subscriptions)
-    topic = context.topics[0]
-    driver = subject.driver(context)
-    places = [(subscription, n) for subscription in range(subscriptions) for n in range(consumers)]
+    context = context_of(subject, pool or plain_pool(), run, name)
+    mine = range(streams) if isinstance(streams, int) else streams
+    everyone, of_each = consumers + joining, -(-mine.stop // topics)
+    topology = replace(context.topology, topics=topics, producers=of_each, subscriptions=subscriptions, consumers=everyone)
+    driver = subject.driver(replace(context, topology=topology))
     try:
         driver.prepare()
-        made = Rig(driver, context.pool, context.nonce, subject.deadline, topic)
-        made.consumers = driver.open_consumers(
-            [ConsumerSpec(index=i, topic=topic, subscription=subscription) for i, (subscription, _) in enumerate(places)]
-        )
-        made.producers = driver.open_producers([ProducerSpec(stream=stream, topic=topic) for stream in range(streams)])
-        made.acks = [[] for _ in made.producers]
-        made.received = [[] for _ in made.consumers]
+        made = Rig(driver, topology, context.pool, context.nonce, subject.deadline, mine)
+        made._settle(driver.open_consumers([index for index in range(topology.all_consumers) if index % everyone < consumers]))
+        driver.open_producers(mine)
         yield made
     finally:
         driver.close()

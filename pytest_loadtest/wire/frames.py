@@ -1,22 +1,30 @@
-"""The loopback protocol: one frame is one burst. Bytes ⇄ columns, no I/O.
+"""The loopback protocol: one frame is many messages, of any streams, as columns. Bytes ⇄ columns, no I/O.
 
-A frame is a head of 32 bytes and a body, all little-endian::
+A frame is a head of 24 bytes, columns of n rows, payloads end to end, and zeros up to a multiple of 8 bytes; all little-endian. The head::
 
-    magic u16 | kind u8 | version u8 | length u32 (of the whole frame) | run u32 | topic u32 | stream u32 | subscription u32 | consumer
-    u32 | n u32
+    magic u16 | kind u8 | version u8 | length u32 (of the frame without the zeros) | n u32 (at least 1) | run u32 | topics u32 | topic u32
 
-======================  ===================================================  ======================================================
-kind                    body                                                 meaning
-======================  ===================================================  ======================================================
-SUBSCRIBE, SUBSCRIBED   nothing (n = 0)                                      a consumer of a subscription of a topic; so be it
-PAUSE, RESUME           nothing (n = 0)                                      keep its messages back; send them
-UNSUBSCRIBE             nothing (n = 0)                                      it is none any more: its messages go to the others
-PRODUCE, DELIVER        ``seq`` i64 × n, ``size`` i32 × n, then n payloads   messages of one stream
-ACK                     ``seq`` i64 × n                                      messages of one stream that were taken
-======================  ===================================================  ======================================================
+===========================  ======================================================================  =====================================
+kind                         columns                                                                 a row says
+===========================  ======================================================================  =====================================
+SUBSCRIBE                    ``topic`` u32, ``subscription`` u32, ``consumer`` u32, ``place`` i32    this consumer wants to read
+SUBSCRIBED                   ``place`` i32                                                           it does now; in the order asked
+PAUSE, RESUME                ``place`` i32                                                           keep its messages back; send them
+UNSUBSCRIBE                  ``place`` i32                                                           its messages go to the others now
+PRODUCE                      ``seq`` i64, ``stream`` i32, ``size`` i32                               a message to be passed on
+ACK                          none                                                                    the next message was taken
+DELIVER                      ``place`` i32, ``size`` i32                                             a message for this consumer
+===========================  ======================================================================  =====================================
 
-Outwards a frame is a list of buffers for ``sendmsg``: payloads are never copied to be framed. Inwards its columns and payloads are
-views into the memory that the socket was read into.
+``run`` is the run's nonce, so that runs on one relay never meet; it is 0 where a kind has neither topic nor subscription. ``topics`` (at
+least 1) and ``topic`` are PRODUCE's alone: a message goes to the topic with the number ``topic + stream mod topics``. ``place`` is the
+client's own number of a consumer, used once on a connection. ``size`` is the bytes of the message's payload.
+
+The messages of one run that came over one connection are acknowledged in the order in which they came. An ACK of n rows so means the next
+n of them and is a head alone.
+
+Outwards a frame is a list of buffers for ``sendmsg``: large payloads are not copied to be framed. Inwards its columns and payloads are
+views into the memory that the socket was read into, aligned because every frame is a multiple of 8 bytes.
 """
 
 from __future__ import annotations
@@ -24,24 +32,27 @@ from __future__ import annotations
 import enum
 import struct
 from collections import deque
+from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-VERSION: Final = 1
-HEAD: Final = 32
-LARGEST: Final = 1 << 30  # bytes; a longer frame is a damaged length, not a burst
+VERSION: Final = 3
+LARGEST: Final = 1 << 30  # bytes; a longer frame is a damaged length
+PORTION: Final = 1 << 22  # bytes of payload that one frame is to have at most
 _MAGIC: Final = 0x4C10
-_LAYOUT: Final = struct.Struct("<HBBIIIIIII")
+_LAYOUT: Final = struct.Struct("<HBBIIIII")
+HEAD: Final = _LAYOUT.size
+_ALIGN: Final = 8
+_ZEROS: Final = memoryview(bytes(_ALIGN))
+_COPY_BELOW: Final = 2048  # bytes a payload: smaller ones are put together for the system, larger ones are handed over where they lie
 _BUFFERS: Final = 512  # of one sendmsg; Linux takes 1024 (IOV_MAX)
-_SEQ: Final = np.dtype("<i8")
-_SIZE: Final = np.dtype("<i4")
 
 
 class FrameError(ValueError):
@@ -49,6 +60,8 @@ class FrameError(ValueError):
 
 
 class Kind(enum.IntEnum):
+    """What a frame is about; see the table above."""
+
     SUBSCRIBE = 1
     SUBSCRIBED = 2
     PRODUCE = 3
@@ -59,64 +72,93 @@ class Kind(enum.IntEnum):
     UNSUBSCRIBE = 8
 
 
-class Address(NamedTuple):
-    """What a frame is about; numbers that its kind does not use are 0.
+_I64, _I32, _U32 = np.dtype("<i8"), np.dtype("<i4"), np.dtype("<u4")
+_PLACE: Final = {"place": _I32}
+_COLUMNS: Final[dict[Kind, dict[str, np.dtype[Any]]]] = {  # the widest first, for alignment
+    Kind.SUBSCRIBE: {"topic": _U32, "subscription": _U32, "consumer": _U32, "place": _I32},
+    Kind.SUBSCRIBED: _PLACE,
+    Kind.PRODUCE: {"seq": _I64, "stream": _I32, "size": _I32},
+    Kind.ACK: {},
+    Kind.DELIVER: {"place": _I32, "size": _I32},
+    Kind.PAUSE: _PLACE,
+    Kind.RESUME: _PLACE,
+    Kind.UNSUBSCRIBE: _PLACE,
+}
+_KINDS: Final = {int(kind): kind for kind in Kind}
+_WIDTH: Final = {kind: sum(dtype.itemsize for dtype in columns.values()) for kind, columns in _COLUMNS.items()}  # bytes a row
 
-    :param run: the run's nonce, so that runs on one relay never meet.
+
+class Frame:
+    """One frame as it came; its columns are made when they are looked at, which may be much later.
+
+    :param body: what follows the head, at least as long as the columns of ``n`` rows.
     """
 
-    run: int
-    topic: int
-    stream: int = 0
-    subscription: int = 0
-    consumer: int = 0
+    def __init__(self, kind: Kind, n: int, run: int, topics: int, topic: int, body: memoryview) -> None:
+        self.kind, self.n, self.run, self.topics, self.topic, self.body = kind, n, run, topics, topic, body
+
+    @cached_property
+    def columns(self) -> Mapping[str, NDArray[Any]]:
+        """As the table above has them, ``(n,)`` each; views.
+
+        :raises FrameError: the sizes among them are not those of the payloads.
+        """
+        columns = {}
+        start = 0
+        for name, dtype in _COLUMNS[self.kind].items():
+            columns[name] = np.frombuffer(self.body, dtype, self.n, start)
+            start += self.n * dtype.itemsize
+        size, payload = columns.get("size"), len(self.body) - start
+        if payload != (0 if size is None else np.add.reduce(size.view(_U32))):  # a negative size counts for more than a frame can be long
+            raise FrameError(f"{self.kind.name} of {self.n} rows: {payload} bytes of payload do not match its sizes")
+        return columns
+
+    @property
+    def payload(self) -> NDArray[np.uint8]:
+        """End to end, a view; empty where no row has a size."""
+        return np.frombuffer(self.body[self.n * _WIDTH[self.kind] :], np.uint8)
 
 
-class Frame(NamedTuple):
-    """One frame. ``seq`` int64 ``(n,)``, ``size`` int32 ``(n,)``, ``payload`` uint8 ``(sum of size,)``; empty if its kind has none."""
-
-    kind: Kind
-    address: Address
-    seq: NDArray[np.int64]
-    size: NDArray[np.int32]
-    payload: NDArray[np.uint8]
-
-
-def wish(kind: Kind, address: Address) -> list[memoryview]:
-    """What a consumer asks for, or the relay's answer to it, with the same address: a kind that carries no messages."""
-    return [_head(kind, address, 0, 0)]
+def join(frames: Sequence[Frame]) -> Frame:
+    """At least one frame, all of one kind and for the same topics, as one: rows and payloads one behind the other, copied."""
+    first, parts, start = frames[0], [], 0
+    for width in (*(dtype.itemsize for dtype in _COLUMNS[first.kind].values()), LARGEST):  # the last are the payloads
+        parts += [frame.body[frame.n * start : frame.n * (start + width)] for frame in frames]
+        start += width
+    return Frame(first.kind, sum(frame.n for frame in frames), first.run, first.topics, first.topic, memoryview(b"".join(parts)))
 
 
-def ack(address: Address, seq: NDArray[np.int64]) -> list[memoryview]:
-    """At least one message was taken."""
-    body = _bytes(seq, _SEQ)
-    return [_head(Kind.ACK, address, len(seq), len(body)), body]
+def encode(
+    kind: Kind, columns: Mapping[str, NDArray[Any]], *, n: int | None = None, run: int = 0, topics: int = 0, topic: int = 0,
+    payloads: Sequence[bytes | memoryview] = (),
+) -> Sequence[bytes | memoryview]:  # fmt: skip
+    """One frame of at least one row, as buffers for the socket.
+
+    :param columns: copied; any integer type that holds the numbers. :param n: rows, of a kind without columns.
+    :param payloads: end to end as long as ``size`` says in sum; large ones are not copied, so don't change them later.
+    """
+    parts: list[Any] = [np.ascontiguousarray(columns[name], dtype) for name, dtype in _COLUMNS[kind].items()]  # arrays are buffers
+    n = len(parts[0]) if n is None else n
+    total = sum(map(len, payloads))
+    length = HEAD + n * _WIDTH[kind] + total
+    head, zeros = _LAYOUT.pack(_MAGIC, kind, VERSION, length, n, run, topics, topic), _ZEROS[: -length % _ALIGN]
+    if total < _COPY_BELOW * len(payloads) or not payloads:
+        return [b"".join([head, *parts, *payloads, zeros])]
+    return [b"".join([head, *parts]), *payloads, zeros]
 
 
-def produce(address: Address, seq: NDArray[np.int64], size: NDArray[np.int32], payloads: Sequence[memoryview]) -> list[memoryview]:
-    """At least one message; ``payloads`` end to end are as long as ``size`` says in sum. Nothing is copied: don't change buffers later."""
-    return _messages(Kind.PRODUCE, address, seq, size, payloads)
-
-
-def deliver(address: Address, seq: NDArray[np.int64], size: NDArray[np.int32], payloads: Sequence[memoryview]) -> list[memoryview]:
-    """Like :func:`produce`, on the way to a consumer."""
-    return _messages(Kind.DELIVER, address, seq, size, payloads)
-
-
-def _messages(
-    kind: Kind, address: Address, seq: NDArray[np.int64], size: NDArray[np.int32], payloads: Sequence[memoryview]
-) -> list[memoryview]:
-    columns = [_bytes(seq, _SEQ), _bytes(size, _SIZE)]
-    length = 12 * len(seq) + sum(map(len, payloads))
-    return [_head(kind, address, len(seq), length), *columns, *payloads]
-
-
-def _bytes(column: NDArray[Any], dtype: np.dtype[Any]) -> memoryview:
-    return np.ascontiguousarray(column, dtype).data.cast("B")
-
-
-def _head(kind: Kind, address: Address, n: int, body: int) -> memoryview:
-    return memoryview(_LAYOUT.pack(_MAGIC, kind, VERSION, HEAD + body, *address, n))
+def portions(size: NDArray[np.int32]) -> list[slice]:
+    """Neighbouring messages of these sizes, all of them, in pieces that are each fit for a frame: :data:`PORTION` bytes or one message."""
+    if int(size.sum(dtype=np.int64)) <= PORTION:
+        return [slice(0, len(size))]
+    ends = np.cumsum(size, dtype=np.int64)
+    pieces = []
+    start = before = 0
+    while start < len(size):
+        end = max(start + 1, int(np.searchsorted(ends, before + PORTION, side="right")))
+        pieces.append(slice(start, end))
+        start, before = end, int(ends[end - 1])
+    return pieces
 
 
 class Decoder:
@@ -130,13 +172,13 @@ class Decoder:
 
     def __init__(self, piece: int = 1 << 20) -> None:
         self._piece = max(piece, HEAD)
-        self._memory = np.empty(self._piece, np.uint8)
+        self._memory = _new_memory(self._piece)
         self._start = 0  # of the frame that is not complete
         self._end = 0
 
     def space(self) -> memoryview:
         """Where the next bytes go; never empty."""
-        return self._memory.data[self._end :]
+        return self._memory[self._end :]
 
     def filled(self, count: int) -> list[Frame]:
         """The frames that ``count`` more bytes complete.
@@ -147,60 +189,51 @@ class Decoder:
         frames = []
         wanted = HEAD
         while self._end - self._start >= HEAD:
-            kind, n, wanted, address = self._peek()
+            kind, length, n, run, topics, topic = self._peek()
+            wanted = length + -length % _ALIGN
             if self._end - self._start < wanted:
                 break
-            frames.append(_frame(kind, address, n, self._memory[self._start + HEAD : self._start + wanted]))
+            frames.append(Frame(kind, n, run, topics, topic, self._memory[self._start + HEAD : self._start + length]))
             self._start += wanted
             wanted = HEAD
-        self._make_room(wanted)
+        if self._start + wanted > len(self._memory) or self._end == len(self._memory):
+            self._move(wanted)
         return frames
 
-    def _peek(self) -> tuple[Kind, int, int, Address]:
-        magic, kind, version, length, *address, n = _LAYOUT.unpack_from(self._memory.data, self._start)
+    def _peek(self) -> tuple[Kind, int, int, int, int, int]:
+        magic, number, version, length, n, run, topics, topic = _LAYOUT.unpack_from(self._memory, self._start)
         if magic != _MAGIC or version != VERSION:
             raise FrameError(f"not a frame of version {VERSION}: magic={magic:#06x} version={version}")
-        if kind not in _COLUMNS or not HEAD + _COLUMNS[kind] * n <= length <= LARGEST:
-            raise FrameError(f"impossible frame: kind={kind} n={n} length={length}")
-        return Kind(kind), n, length, Address(*address)
+        kind = _KINDS.get(number)
+        if kind is None or n == 0 or not HEAD + _WIDTH[kind] * n <= length <= LARGEST or (kind is Kind.PRODUCE and not topics):
+            raise FrameError(f"impossible frame: kind={number} n={n} length={length} topics={topics}")
+        return kind, length, n, run, topics, topic
 
-    def _make_room(self, wanted: int) -> None:
-        if self._start + wanted <= len(self._memory) and self._end < len(self._memory):
-            return
+    def _move(self, wanted: int) -> None:
         rest = self._memory[self._start : self._end]
-        self._memory = np.empty(max(self._piece, wanted), np.uint8)
+        self._memory = _new_memory(max(self._piece, wanted))
         self._memory[: len(rest)] = rest
         self._start, self._end = 0, len(rest)
 
 
-# Bytes of columns a message.
-_COLUMNS: Final = dict.fromkeys(Kind, 0) | {Kind.PRODUCE: 12, Kind.ACK: 8, Kind.DELIVER: 12}
-
-
-def _frame(kind: Kind, address: Address, n: int, body: NDArray[np.uint8]) -> Frame:
-    """``body`` is at least as long as the columns of ``n`` messages."""
-    columns = _COLUMNS[kind]
-    seq = body[: 8 * n if columns else 0].view(_SEQ)
-    size = body[8 * n : 12 * n if columns == 12 else 8 * n].view(_SIZE)
-    payload = body[columns * n :]
-    if (n == 0) != (columns == 0) or len(payload) != int(size.sum(dtype=np.int64)) or (len(size) and int(size.min()) < 0):
-        raise FrameError(f"{kind.name} of {n} messages: {len(payload)} bytes of payload do not match its sizes")
-    return Frame(kind, address, seq, size, payload)
+def _new_memory(size: int) -> memoryview:
+    return np.empty(size, np.uint8).data  # aligned, and not filled with zeros first
 
 
 class Outbox:
     """Buffers on their way into a socket, in order."""
 
     def __init__(self) -> None:
-        self._buffers: deque[memoryview] = deque()
+        self._buffers: deque[bytes | memoryview] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._buffers)
 
-    def add(self, buffers: Iterable[memoryview]) -> None:
-        self._buffers.extend(buffer for buffer in buffers if len(buffer))
+    def add(self, buffers: Iterable[bytes | memoryview]) -> None:
+        """Put them behind the others."""
+        self._buffers.extend(filter(len, buffers))
 
-    def next(self) -> list[memoryview]:
+    def next(self) -> list[bytes | memoryview]:
         """What to give to one ``sendmsg``."""
         return list(islice(self._buffers, _BUFFERS))
 
@@ -209,7 +242,7 @@ class Outbox:
         while count:
             first = self._buffers[0]
             if count < len(first):
-                self._buffers[0] = first[count:]
+                self._buffers[0] = memoryview(first)[count:]
                 return
             count -= len(first)
             self._buffers.popleft()

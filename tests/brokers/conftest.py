@@ -1,4 +1,5 @@
-"""The pytest sessions of the tests of OpenMessaging Benchmark's files: side by side, on one Pulsar and one mosquitto."""
+"""What several modules need: certificates of a stranger, and the pytest sessions of the tests of OpenMessaging Benchmark's files, side by side on
+one Pulsar and one mosquitto."""
 
 from __future__ import annotations
 
@@ -6,23 +7,26 @@ import json
 import os
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy_aggregation
 import pytest
+from waiting_for import gone
 
 from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java, mosquitto
+from pytest_loadtest.brokers.certificates import Authority, KeyPair
+from pytest_loadtest.brokers.secured import ROLE
 
 SESSION_SECONDS = 280
 INI = """\
 [pytest]
-addopts = --strict-markers -p no:randomly -p no:rerunfailures -p no:cov -p no:cacheprovider
-    --load-spark-conf spark.master=local[1] --load-spark-conf spark.sql.shuffle.partitions=1
-    --load-spark-conf spark.driver.memory=512m --load-spark-conf spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1
+addopts = --strict-markers -p no:randomly -p no:rerunfailures -p no:cov -p no:cacheprovider -p no:anyio -p numpy_aggregation
 """
 
 
@@ -41,7 +45,7 @@ class OmbSession:
         self._log = (folder / "out.txt").open("w+", encoding="utf-8")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pytest", "-n0", "--durations=12", *options], cwd=folder, stdin=subprocess.DEVNULL,
-            env=environment | {"OMB_ADMIN": str(facts.admin_url), "OMB_URL": facts.url}, stdout=self._log, stderr=subprocess.STDOUT,
+            env=environment | numpy_aggregation.ENVIRONMENT | {"OMB_ADMIN": str(facts.admin_url), "OMB_URL": facts.url}, stdout=self._log, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
     @cached_property
@@ -76,7 +80,24 @@ class OmbSession:
         self._log.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
+def pulsar_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
+    """One real Pulsar of the default version for whoever leaves it as it was. The namespace that clients use is there at once, and nothing is
+    left of it."""
+    said: list[str] = []
+    folder = tmp_path_factory.mktemp("pulsar") / "broker"
+    asked = brokers.BrokerRequest(kind="pulsar", mode="process", folder=folder, settings={"maxMessageSize": "1048576"})
+    broker = brokers.start(asked, said.append)
+    assert any(line.startswith("Pulsar 4.2.4 ready in ") for line in said)
+    with urllib.request.urlopen(f"{broker.facts.admin_url}/admin/v2/namespaces/public", timeout=30) as answer:
+        assert "public/default" in json.load(answer)
+    yield broker
+    broker.stop()
+    assert gone(broker.facts.pid)
+    assert not folder.exists()
+
+
+@pytest.fixture(scope="package")
 def omb_sessions(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, OmbSession]]:
     """By name, those of all modules that are to be run: each says in ``omb_sessions(kind, facts)`` which files and options they have."""
     folder, sessions = tmp_path_factory.mktemp("omb"), dict[str, OmbSession]()
@@ -85,11 +106,24 @@ def omb_sessions(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         for kind, there in (("mqtt", mosquitto.find()), ("pulsar", java.find())):  # the one session gets warm while Pulsar starts
             if there is None:
                 continue
-            broker = brokers.start(brokers.BrokerRequest(kind=kind, mode="process", folder=folder / kind), lambda _: None)
-            stack.callback(broker.stop)
+            if kind == "pulsar":
+                broker = request.getfixturevalue("pulsar_process")
+            else:
+                broker = brokers.start(brokers.BrokerRequest(kind=kind, mode="process", folder=folder / kind), lambda _: None)
+                stack.callback(broker.stop)
             for module in modules.values():
                 describe = getattr(module, "omb_sessions", None)
                 for name, (files, options) in (describe(kind, broker.facts) if describe else {}).items():
                     sessions[name] = OmbSession(folder / name, files, options, broker.facts)
                     stack.callback(sessions[name].end)
         yield sessions
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Certificates as good as the broker's, by an authority that it has not heard of: ca.pem, client.pem, client-key.pem."""
+    folder = tmp_path_factory.mktemp("stranger")
+    authority = Authority("pytest-loadtest")
+    authority.write(folder / "ca.pem")
+    authority.client(KeyPair.below(folder, "client"), ROLE)
+    return folder

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_loadtest import brokers, calibrate, cli
-from pytest_loadtest.brokers._base import BrokerRequest
+from pytest_loadtest import brokers
+from pytest_loadtest.brokers.base import BrokerRequest
+from pytest_loadtest.commands import calibrate, cli
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet import machine
 from pytest_loadtest.fleet.pair import Pair
@@ -33,6 +34,6 @@ def test_a_broker_that_goes_away(tmp_path: Path) -> None:
     broker.stop()
     try:
         with pytest.raises(NoData):
-            pair.run(calibrate._plan({"name": "loopback"}, 64, 100))
+            pair.run(calibrate._plan("loopback", 64, 100))
     finally:
         pair.close()

@@ -9,11 +9,12 @@ import pytest
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from pytest_loadtest import brokers, cli, profile
+from pytest_loadtest import brokers, profile
 from pytest_loadtest.brokers import mosquitto
-from pytest_loadtest.drivers import _mqtt_tap
+from pytest_loadtest.commands import cli
+from pytest_loadtest.commands.learn import learn
+from pytest_loadtest.drivers.mqtt import observer
 from pytest_loadtest.errors import TargetError
-from pytest_loadtest.learn import learn
 from pytest_loadtest.profile.settings import MqttSettings
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def test_a_broker_that_goes(tmp_path: Path) -> None:
     """Whoever samples is told, whether before or in the middle."""
     broker = brokers.start(brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto"), lambda _: None)
     try:
-        tap = _mqtt_tap.MqttTap(broker.facts.url, ["a"], MqttSettings())
+        tap = observer.MqttObserver(broker.facts.url, ["a"], MqttSettings())
     finally:
         broker.stop()
     with pytest.raises(TargetError, match="connection lost"):
@@ -89,4 +90,4 @@ def test_a_broker_that_goes(tmp_path: Path) -> None:
             tap.read(0.1)
     tap.close()
     with pytest.raises(TargetError, match="Connection refused"):
-        learn(broker.facts.url, ["a"], say=lambda _: None)
+        learn(broker.facts.url, ["a"], announce=lambda _: None)

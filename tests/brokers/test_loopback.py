@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from pytest_loadtest import envelope
 from pytest_loadtest.brokers.faults import HOLD, relay_settings
-from pytest_loadtest.drivers._base import TargetAddress
-from pytest_loadtest.drivers.loopback import LoopbackDriver
-from pytest_loadtest.errors import TargetError
+from pytest_loadtest.drivers.base import TargetAddress
+from pytest_loadtest.drivers.loopback.driver import LoopbackDriver
+from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.message import envelope
+from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.profile.settings import LoopbackSettings, Stall
-from pytest_loadtest.quantities import MILLISECOND
-from pytest_loadtest.samples import Flag, Status
 from pytest_loadtest.testing import DRIVER_CHECKS, Rig, Subject, check_driver, rig
-from pytest_loadtest.testing.rig import mixed_pool
+from pytest_loadtest.testing.rig import context_of, mixed_pool, plain_pool
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+from pytest_loadtest.wire import frames
+from pytest_loadtest.wire.frames import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -136,10 +138,10 @@ def test_pairs_are_swapped_exactly_also_across_frames(relayed):
 def test_half_a_pair_is_not_lost(relayed):
     """The first of a pair whose second never comes is delivered after its time."""
     with rig(relayed(swap_every=1)) as r:
-        (burst,) = r.send(5)
+        burst = r.send(5)
         r.until(lambda: r.copies >= 5, "received")
         assert received(r) == [1, 0, 3, 2, 4]
-        assert r.received[0][-1].time[-1] >= burst.sent[-1] + HOLD
+        assert r.column(0, "time")[-1] >= burst.sent[-1] + HOLD
 
 
 @pytest.mark.parametrize("pool", [None, mixed_pool()], ids=["one size", "mixed sizes"])
@@ -158,7 +160,7 @@ def test_damaged_bodies_are_flagged_and_nothing_else_is(relayed):
     with rig(relayed(corrupt_body_every=9), mixed_pool()) as r:
         r.send(450)
         r.until(lambda: r.copies >= 450, "received")
-        flags = np.concatenate([part.flags for part in r.received[0]])
+        flags = r.column(0, "flags")
         assert np.flatnonzero(flags == Flag.CORRUPT).tolist() == every(450, 9)
         assert np.count_nonzero(flags == 0) == 400
         assert received(r) == list(range(450))
@@ -175,7 +177,7 @@ def test_all_faults_at_once_add_up(relayed):
         wanted = [n for n in order if n not in lost for _ in range(1 + (n in doubled))]
         r.until(lambda: r.acked >= 3150 and r.copies >= len(wanted), "acked and received")
         heads = r.heads(0)
-        flags = np.concatenate([part.flags for part in r.received[0]])
+        flags = r.column(0, "flags")
         arrived = np.array(wanted)
         damaged = (arrived + 1) % 70 == 0
         assert np.array_equal(heads.kind == envelope.CORRUPT, damaged)
@@ -183,32 +185,73 @@ def test_all_faults_at_once_add_up(relayed):
         assert np.array_equal(flags == Flag.CORRUPT, (arrived + 1) % 90 == 0)
 
 
+def test_faults_count_in_each_of_many_streams(relayed):
+    """Streams of several topics share every frame, and each subscription gets of each stream what the faults leave of it, in that order."""
+    settings = {"lose_every": 10, "duplicate_every": 15, "swap_every": 3, "corrupt_header_every": 14, "max_pending_messages": 17}
+    order = [n + (n % 6 == 4) - (n % 6 == 5) for n in range(60)]
+    kept = np.array([n for n in order if n % 10 != 9 for _ in range(1 + (n % 15 == 14))])
+    damaged = kept % 14 == 13
+    with rig(relayed(**settings), streams=40, topics=8, subscriptions=2) as r:
+        r.send(60)
+        r.until(lambda: r.acked >= 2400 and r.copies >= 80 * len(kept), "acked and received")
+        assert all(r.answers(stream).seq.tolist() == list(range(60)) for stream in r.streams)
+        for place in r.places:
+            heads = r.heads(place)
+            own = [stream for stream in r.streams if stream % 8 == place // 2]
+            assert set(heads.stream[heads.kind == envelope.OURS].tolist()) == set(own)
+            for stream in own:
+                mine = heads.seq[(heads.stream == stream) & (heads.kind == envelope.OURS)]
+                assert mine.tolist() == kept[~damaged].tolist()
+            assert np.count_nonzero(heads.kind == envelope.CORRUPT) == len(own) * np.count_nonzero(damaged)
+
+
+def test_twenty_thousand_consumers_are_opened_and_served(plain):
+    """As many topics, streams and consumers: each consumer gets the messages of its topic's stream."""
+    with rig(plain, streams=20_000, topics=20_000) as r:
+        assert r.places == list(range(20_000))
+        r.send(2)
+        r.until(lambda: r.acked >= 40_000 and r.copies >= 40_000, "acked and received")
+        place = np.concatenate([part.consumer for part in r.received])
+        heads = envelope.decode_heads(
+            np.concatenate([part.heads for part in r.received]), np.concatenate([part.size for part in r.received]), r.nonce
+        )
+        assert np.array_equal(heads.stream, place)
+        assert np.array_equal(np.lexsort((heads.seq, place)), np.argsort(place, kind="stable"))
+        assert np.array_equal(np.bincount(place), np.full(20_000, 2))
+        r.driver.pause(r.places[1::2])
+        r.send(1, first=2)
+        r.until(lambda: r.acked >= 60_000 and r.copies >= 50_000, "acked, and received by those that go on")
+        r.driver.resume(r.places)
+        r.until(lambda: r.copies >= 60_000, "received by all")
+        assert np.array_equal(np.bincount(np.concatenate([part.consumer for part in r.received])), np.full(20_000, 3))
+
+
 def test_delay_holds_acks_and_copies_back(relayed):
     """No ack and no copy comes before its delay."""
     delay = 30 * MILLISECOND
     with rig(relayed(delay=delay)) as r:
-        (burst,) = r.send(100)
+        burst = r.send(100)
         r.until(lambda: r.acked >= 100 and r.copies >= 100, "acked and received")
-        for answers in (r.acks[0], r.received[0]):
-            assert np.all(np.concatenate([part.time for part in answers]) - burst.sent >= delay)
+        for times in (r.answers(0).time, r.column(0, "time")):
+            assert np.all(times - burst.sent >= delay)
 
 
 def test_stall_stops_everything_from_its_start_to_its_end(relayed):
     """What comes during the stall leaves when it ends, in order and unharmed."""
     with rig(relayed(stall=Stall(at=0, duration=200 * MILLISECOND))) as r:
-        (burst,) = r.send(100)
+        burst = r.send(100)
         r.until(lambda: r.acked >= 100 and r.copies >= 100, "acked and received")
         first = int(burst.sent[0])
-        assert min(part.time.min() for part in [*r.acks[0], *r.received[0]]) >= first + 200 * MILLISECOND
+        assert min(r.answers(0).time.min(), r.column(0, "time").min()) >= first + 200 * MILLISECOND
         assert received(r) == list(range(100))
 
 
 def test_capacity_lets_no_more_through_than_it_says(relayed):
     """At any time at most depth + capacity · time messages are acked, and a full window shows meanwhile."""
     with rig(relayed(capacity=10_000, capacity_depth=100, max_pending_messages=500)) as r:
-        (burst,) = r.send(2000)
+        burst = r.send(2000)
         r.until(lambda: r.acked >= 2000 and r.copies >= 2000, "acked and received")
-        acked = np.concatenate([part.time for part in r.acks[0]])
+        acked = r.answers(0).time
         allowed = 100 + (acked - burst.sent[0]) * 10_000 / 1e9
         assert np.all(np.arange(1, 2001) <= allowed + 1)
         assert burst.sent[-1] - burst.sent[0] >= (2000 - 500 - 100) * 1e9 / 10_000 * 0.99
@@ -219,13 +262,45 @@ def test_a_full_window_fails_messages_when_it_must_not_block(relayed):
     subject = relayed(delay=50 * MILLISECOND, max_pending_messages=40, block_if_queue_full=False)
     with rig(subject) as r:
         burst = r.burst(100)
-        assert r.producers[0].send(burst) == 100
-        refused = r.producers[0].acks()
-        assert refused.seq.tolist() == list(range(40, 100))
+        assert not len(r.offer(burst))
+        refused = r.driver.acks()
+        assert np.array_equal(refused.row, burst.row[40:])
         assert set(refused.status.tolist()) == {Status.FAILED}
         assert np.array_equal(refused.time, burst.sent[40:])
         r.until(lambda: r.acked >= 40 and r.copies >= 40, "acked and received")
         assert received(r) == list(range(40))
+
+
+def test_only_what_has_no_room_in_its_own_stream_fails(relayed):
+    """With blockIfQueueFull off, of each stream the messages beyond its window fail, and those of other streams do not."""
+    subject = relayed(delay=50 * MILLISECOND, max_pending_messages=10, block_if_queue_full=False)
+    with rig(subject, streams=3) as r:
+        burst = r.burst(12)
+        fewer = np.flatnonzero((burst.stream != 1) | (burst.seq < 4))
+        assert not len(r.offer(burst, fewer))
+        refused = r.driver.acks()
+        assert np.array_equal(refused.row, burst.row[(burst.stream != 1) & (burst.seq >= 10)])
+        assert set(refused.status.tolist()) == {Status.FAILED}
+        r.until(lambda: r.acked >= 24 and r.copies >= 24, "acked and received")
+
+
+def test_a_poll_ends_when_a_refused_stream_finds_room(relayed):
+    """However long it may wait, and though another stream with room was served meanwhile."""
+    with rig(relayed(delay=50 * MILLISECOND, max_pending_messages=10), streams=2) as r:
+        burst = r.burst(12, streams=[0])
+        assert len(r.offer(burst)) == 2
+        assert not len(r.offer(r.burst(1, streams=[1])))
+        start = time.monotonic_ns()
+        r.driver.poll(r.deadline)
+        assert time.monotonic_ns() - start < r.deadline
+        assert not len(r.offer(burst, np.arange(10, 12)))
+        r.until(lambda: r.acked >= 13 and r.copies >= 13, "acked and received")
+
+
+def test_consumers_that_the_run_does_not_have_are_refused(plain):
+    """The error says which there are."""
+    with rig(plain) as r, pytest.raises(UsageError, match="consumer 7: the run has those from 0 to 0"):
+        r.driver.attach([0, 7])
 
 
 @pytest.fixture
@@ -249,11 +324,49 @@ def test_poll_says_that_the_relay_is_gone(dead):
     dead.driver.close()
 
 
+@contextmanager
+def scripted() -> Iterator[tuple[LoopbackDriver, socket.socket]]:
+    """A driver with one stream and a consumer that it asked for, and the other end of its connection."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        subject = subject_at(server.getsockname()[1], LoopbackSettings())
+        driver = LoopbackDriver(context_of(subject, plain_pool()))
+        driver.attach([0])
+        driver.open_producers([0])
+        with server.accept()[0] as other:
+            server.setblocking(False)
+            with pytest.raises(BlockingIOError):  # one connection is enough
+                server.accept()
+            yield driver, other
+        driver.close()
+
+
+def test_answers_to_what_was_not_sent_are_an_error():
+    """A relay that acknowledges more than it got is none."""
+    with scripted() as (driver, other):
+        other.sendall(b"".join(frames.encode(Kind.ACK, {}, n=2)))
+        with pytest.raises(TargetError, match="2 messages are acknowledged that were not sent"):
+            driver.poll(10 * SECOND)
+        assert "not sent" in (driver.disconnected() or "")
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_copies_that_contradict_their_sizes_are_an_error(size):
+    """However long they are: nothing of them is taken for a message."""
+    with scripted() as (driver, other):
+        columns = {"place": [0], "size": [size - 1]}
+        other.sendall(b"".join(frames.encode(Kind.DELIVER, columns, payloads=[memoryview(bytes(size))])))
+        other.shutdown(socket.SHUT_WR)
+        with pytest.raises(TargetError, match="closed the connection"):
+            driver.poll(10 * SECOND)
+        with pytest.raises(TargetError, match="do not match its sizes"):
+            driver.take()
+
+
 def test_send_says_that_the_relay_is_gone(dead):
     """A producer that only sends learns it from the socket, long before its window is full."""
     with pytest.raises(TargetError, match="producers of streams 0, 1"):
         for first in range(900):
-            dead.producers[0].send(dead.burst(1, first))
+            dead.offer(dead.burst(1, first, streams=[0]))
 
 
 def test_an_address_without_relay_is_an_error(unused_port):
@@ -323,7 +436,7 @@ def test_bulk_goes_through_whole(plain):
     start = time.monotonic_ns()
     big = Subject(driver=LoopbackDriver, target=plain.target, settings=LoopbackSettings(max_pending_messages=3000))
     with rig(big, mixed_pool()) as r:
-        (burst,) = r.send(3000)
+        burst = r.send(3000)
         assert burst.sent.min() >= start
         r.until(lambda: r.acked >= 3000 and r.copies >= 3000, "acked and received")
         assert received(r) == list(range(3000))

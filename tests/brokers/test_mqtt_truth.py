@@ -11,11 +11,11 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from pytest_loadtest import brokers
 from pytest_loadtest.brokers import mosquitto
-from pytest_loadtest.drivers._base import TargetAddress
-from pytest_loadtest.drivers._mqtt_clients import MqttConsumer
-from pytest_loadtest.drivers.mqtt import MqttDriver
+from pytest_loadtest.drivers import driver_class
+from pytest_loadtest.drivers.base import TargetAddress
+from pytest_loadtest.drivers.mqtt.driver import MqttDriver
+from pytest_loadtest.message.samples import Status
 from pytest_loadtest.profile.settings import MqttSettings
-from pytest_loadtest.samples import Status
 from pytest_loadtest.testing import Subject
 from pytest_loadtest.testing.rig import rig
 
@@ -35,20 +35,33 @@ def test_a_subscriber_that_sleeps_loses_what_its_queue_does_not_hold(tmp_path: P
     try:
         settings = MqttSettings.model_validate({"receiveMaximum": IN_FLIGHT})
         with rig(Subject(driver=MqttDriver, target=TargetAddress(url=broker.facts.url), settings=settings)) as r:
-            consumer = r.consumers[0]
-            assert isinstance(consumer, MqttConsumer)
-            consumer.pause()
+            r.driver.pause(r.places)
             r.send(SENT)
             r.until(lambda: r.acked == SENT, "all acknowledged")
-            assert all((acks.status == Status.ACKED).all() for acks in r.acks[0])
+            assert all((acks.status == Status.ACKED).all() for acks in r.acks)
             assert r.copies == 0
             assert _dropped(broker.facts.url, SENT - IN_FLIGHT - QUEUED) == SENT - IN_FLIGHT - QUEUED
-            consumer.resume()
+            r.driver.resume(r.places)
             r.until(lambda: r.copies >= IN_FLIGHT + QUEUED, "what the broker kept is delivered")
-            last = r.producers[0]
-            assert last.send(r.burst(1, first=SENT)) == 1  # behind it nothing of the others can come
+            r.send(1, first=SENT)  # behind it nothing of the others can come
             r.until(lambda: r.copies > IN_FLIGHT + QUEUED, "the message behind is delivered")
             assert r.heads(0).seq.tolist() == [*range(IN_FLIGHT + QUEUED), SENT]
+    finally:
+        broker.stop()
+
+
+@pytest.mark.parametrize("client", ["library", "native"])
+def test_how_long_opening_took_is_told_of_every_client_of_the_run(tmp_path: Path, client: str) -> None:
+    """Each connected once, consumers subscribed once; a client that only looks whether the broker is there does not count."""
+    broker = brokers.start(brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto"), lambda _: None)
+    try:
+        began = time.monotonic_ns()
+        settings = MqttSettings.model_validate({"client": client})
+        driver = driver_class("mqtt", client)
+        with rig(Subject(driver=driver, target=TargetAddress(url=broker.facts.url), settings=settings), streams=3) as r:
+            found, passed = r.driver.opening_times(), time.monotonic_ns() - began
+            assert {name: len(times) for name, times in found.items()} == {"connect": 3 + len(r.places), "subscribe": len(r.places)}
+            assert all(((times > 0) & (times < passed)).all() for times in found.values())
     finally:
         broker.stop()
 

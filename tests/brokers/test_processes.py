@@ -2,52 +2,39 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
+from waiting_for import gone, wait_until
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers import Broker, BrokerRequest, java, mosquitto, pulsar_jars
-from pytest_loadtest.brokers._process import Child
+from pytest_loadtest import profile as profiles
+from pytest_loadtest.brokers import Broker, BrokerRequest, java, maven, mosquitto
+from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.fleet.options import Options
+from pytest_loadtest.fleet.orders import Part, Request
+from pytest_loadtest.fleet.targets import Targets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SECONDS = 30.0  # the longest that anything here may take on a slow machine
 
+until = partial(wait_until, seconds=SECONDS)
 needs_mosquitto = pytest.mark.skipif(mosquitto.find() is None, reason="mosquitto is not installed")
 
 
 def request(folder: Path, kind: str = "mqtt", mode: str = "process", **more: object) -> BrokerRequest:
     return BrokerRequest(kind=kind, mode=mode, folder=folder, **more)  # type: ignore[arg-type]
-
-
-def until(holds: Callable[[], object], what: str) -> None:
-    """Poll; a condition that never comes fails with its name."""
-    end = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < end, f"{what} did not come"
-        time.sleep(0.02)
-
-
-def gone(pid: int | None) -> bool:
-    """Whether no such process runs; a zombie that nobody has reaped does not run."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return True
-    return state in "ZX"
 
 
 def accepts(url: str) -> bool:
@@ -137,7 +124,8 @@ broker = brokers.start(brokers.BrokerRequest(kind="mqtt", mode="process", folder
 child = os.fork() if "fork" in sys.argv else -1
 if child:
     print(broker.facts.pid, broker.facts.url, child, flush=True)
-time.sleep(600)
+while True:
+    time.sleep(0.1)  # a signal that comes just before a sleep is answered after it: many short ones
 """
 
 
@@ -237,6 +225,28 @@ def test_brokers_run_side_by_side(tmp_path: Path) -> None:
             broker.stop()
 
 
+@needs_mosquitto
+def test_a_broker_that_died_is_replaced_and_its_log_is_kept(tmp_path: Path) -> None:
+    """However often: each has a folder of its own."""
+    profile = profiles.loads("name: p\nmessageSize: 64\nproducerRate: 1\ntestDuration: 1s\ndriver: {name: mqtt}\n", "p.yaml")
+    asked = Request(nodeid="t", attempt=1, profile=profile, parts=(Part(profile=profile),), source="p.yaml", broker="process")
+    options = Options(
+        results=tmp_path, scale=None, duration=None, force=False, driver=None, omb_json=None, broker="auto", target=None, admin=None, image=None,
+        spark_master=None, spark_remote=None, spark_conf={},
+    )  # fmt: skip
+    targets = Targets(options, tmp_path, lambda _, quiet=False: None)
+    try:
+        for _ in range(3):
+            broker = targets.get(asked, profile)
+            assert targets.get(asked, profile) is broker
+            assert broker.facts.pid is not None
+            os.kill(broker.facts.pid, signal.SIGKILL)
+            until(broker.failure, "failure")
+    finally:
+        targets.close()
+    assert len(list(tmp_path.glob("brokers/mqtt-*/broker.log"))) == 3
+
+
 def test_a_command_that_cannot_be_run(tmp_path: Path) -> None:
     """The system's own words instead of a process id that never comes."""
     with pytest.raises(TargetError, match=r"could not run /no/such/broker: FileNotFoundError"):
@@ -260,41 +270,24 @@ def test_pulsar_lite_is_never_evidence(tmp_path: Path) -> None:
         broker.stop()
 
 
-@pytest.fixture(scope="module")
-def real_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One real Pulsar of the default version."""
-    if java.find() is None or pulsar_jars.DEFAULT_VERSION not in pulsar_jars.cached_versions():
+@pytest.fixture
+def real_pulsar(request: pytest.FixtureRequest) -> Broker:
+    """The one of the package, which looks at its start and at its end."""
+    if java.find() is None or maven.PULSAR.version not in maven.PULSAR.cached_versions():
         pytest.skip("no Java, or Pulsar's jars are not cached: python -m pytest_loadtest doctor --fix")
-    said: list[str] = []
-    asked = request(tmp_path_factory.mktemp("pulsar") / "broker", kind="pulsar", settings={"maxMessageSize": "1048576"})
-    broker = brokers.start(asked, said.append)
-    assert any(line.startswith("Pulsar 4.2.4 ready in ") for line in said)
-    yield broker
-    broker.stop()
-    assert gone(broker.facts.pid)
-    assert not asked.folder.exists()
-
-
-def admin(broker: Broker, path: str) -> object:
-    parts = urlsplit(broker.facts.admin_url or "")
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=SECONDS)
-    connection.request("GET", path)
-    body = connection.getresponse().read()
-    connection.close()
-    return json.loads(body)
+    broker: Broker = request.getfixturevalue("pulsar_process")
+    return broker
 
 
 @pytest.mark.pulsar
 @pytest.mark.slow
 def test_pulsar_is_the_real_one(real_pulsar: Broker) -> None:
-    """Version and settings are the broker's own words, and the namespace that clients use is there at once."""
+    """Version and settings are the broker's own words."""
     facts = real_pulsar.facts
     assert (facts.name, facts.version, facts.mode, facts.evidence) == ("Pulsar", "4.2.4", "process", True)
     assert (facts.settings["maxMessageSize"], facts.settings["journalSyncData"]) == ("1048576", "false")
     assert facts.settings["managedLedgerDefaultEnsembleSize"] == "1"
     assert accepts(facts.url)
-    namespaces = admin(real_pulsar, "/admin/v2/namespaces/public")
-    assert isinstance(namespaces, list) and "public/default" in namespaces
     assert real_pulsar.failure() is None
 
 

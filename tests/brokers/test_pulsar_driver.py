@@ -1,4 +1,4 @@
-"""The Pulsar driver against a real Pulsar, and against pulsar-lite where only the client's behaviour matters."""
+"""The Pulsar drivers, library and native, against a real Pulsar, and against pulsar-lite where only the client's behaviour matters."""
 
 from __future__ import annotations
 
@@ -18,19 +18,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pulsar
 import pytest
+from running import running
 
-from pytest_loadtest import brokers, cli, payloads, profile
+from pytest_loadtest import brokers, profile
 from pytest_loadtest.brokers import embedded, java
-from pytest_loadtest.drivers import _pulsar_client as client_module
-from pytest_loadtest.drivers._base import Burst, ConsumerSpec, TargetAddress, TopicSpec
-from pytest_loadtest.drivers._pulsar_place import Place
-from pytest_loadtest.drivers.pulsar import PulsarDriver
-from pytest_loadtest.errors import TargetError
+from pytest_loadtest.commands import cli
+from pytest_loadtest.drivers.base import Burst, TargetAddress
+from pytest_loadtest.drivers.pulsar import client as client_module
+from pytest_loadtest.drivers.pulsar.driver import PulsarDriver
+from pytest_loadtest.drivers.pulsar.names import RunNames
+from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
+from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.message import payloads
+from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.profile.settings import Persistence, PulsarSettings
-from pytest_loadtest.quantities import MILLISECOND, SECOND
-from pytest_loadtest.samples import Flag, Status
 from pytest_loadtest.testing import DRIVER_CHECKS, Rig, Subject, rig
 from pytest_loadtest.testing.rig import context_of, plain_pool
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,31 +43,33 @@ if TYPE_CHECKING:
 real = [pytest.mark.pulsar, pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install openjdk-17-jre-headless")]
 lite = pytest.mark.skipif(embedded.find() is None, reason="pulsar-lite is not installed: pip install 'pytest-loadtest[embedded]'")
 WINDOW = 100
+DRIVERS: list[Any] = [PulsarDriver]  # the one under test, last
+both = pytest.mark.parametrize("under_test", [PulsarDriver, NativePulsarDriver], ids=["library", "native"], indirect=True)
 EARLIEST = pulsar.InitialPosition.Earliest
 
 
 def push_keyed(r: Rig, count: int, first: int) -> None:
     """Send so many with keys, as the window lets them go."""
-    burst, sent = keyed(r, count, keys=20, first=first), 0
-    while sent < count:
-        rest = Burst(**{name: getattr(burst, name)[sent:] for name in ("seq", "intended", "payload", "sent", "key")})
-        sent += r.producers[0].send(rest)
-        r.driver.poll(MILLISECOND)
+    r.finish(keyed(r, count, keys=20, first=first))
 
 
 @contextmanager
 def started(mode: str, folder: Path) -> Iterator[brokers.Broker]:
-    broker = brokers.start(brokers.BrokerRequest(kind="pulsar", mode=mode, folder=folder), lambda _: None)
-    try:
+    with running(brokers.BrokerRequest(kind="pulsar", mode=mode, folder=folder)) as broker:
         yield broker
-    finally:
-        broker.stop()
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
-    with started("process", tmp_path_factory.mktemp("pulsar")) as running:
-        yield running
+@pytest.fixture(autouse=True)
+def under_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The driver that subjects have: the library's, unless a test asks for both."""
+    DRIVERS.append(getattr(request, "param", PulsarDriver))
+    yield
+    DRIVERS.pop()
+
+
+@pytest.fixture
+def broker(pulsar_process: brokers.Broker) -> brokers.Broker:
+    return pulsar_process
 
 
 @pytest.fixture
@@ -84,7 +90,7 @@ def subject(broker: brokers.Broker, partitions: int = 1, **settings: Any) -> Sub
     target = TargetAddress(url=broker.facts.url, admin_url=broker.facts.admin_url)
     shared = chosen.model_copy(update={"subscription_type": "Shared", "receiver_queue_size": 10})
     return Subject(
-        driver=PulsarDriver,
+        driver=DRIVERS[-1],
         target=target,
         settings=chosen,
         shared=shared,
@@ -101,13 +107,10 @@ def ask(broker: brokers.Broker, path: str, method: str = "GET", body: object = N
         return json.loads(answer.read() or "null")
 
 
-def column(r: Rig, consumer: int, name: str) -> list[int]:
-    return [value for part in r.received[consumer] for value in getattr(part, name).tolist()]
-
-
 def keyed(r: Rig, count: int, keys: int, first: int = 0) -> Burst:
     burst = r.burst(count, first)
-    return replace(burst, key=(burst.seq % keys).astype(np.int32))
+    burst.key = (burst.seq % keys).astype(np.int32)
+    return burst
 
 
 # the promises of every driver
@@ -115,6 +118,7 @@ def keyed(r: Rig, count: int, keys: int, first: int = 0) -> Burst:
 
 @pytest.mark.parametrize("check", DRIVER_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("partitions", [1, 3])
+@both
 class TestPromises:
     pytestmark = real
 
@@ -124,6 +128,7 @@ class TestPromises:
 
 
 @lite
+@both
 def test_promises_on_the_stand_in(small: brokers.Broker) -> None:
     """Without an admin REST too; Shared, because pulsar-lite delivers twice to Failover and Exclusive consumers.
 
@@ -154,6 +159,31 @@ class TestNamespace:
             assert ask(broker, "persistent/public/mine-lives/partitioned") == ["persistent://public/mine-lives/topic-0"]
         assert "public/mine-lives" not in ask(broker, "namespaces/public")
 
+    def test_more_bookies_than_a_broker_of_ours_has(self, broker: brokers.Broker) -> None:
+        """OMB's driver file asks for three: what is asked for beyond the one that there is is named as not applied, and messages flow."""
+        chosen = subject(broker, persistence=Persistence(ensemble_size=3, write_quorum=3, ack_quorum=2))
+        with rig(replace(chosen, target=replace(chosen.target, started=True)), run="capped") as r:
+            r.send(50)
+            r.until(lambda: r.acked >= 50 and r.copies >= 50, "acked and received")
+            quorums = ask(broker, "namespaces/public/loadtest-capped")["persistence"]
+            assert [quorums[f"bookkeeper{key}"] for key in ("Ensemble", "WriteQuorum", "AckQuorum")] == [1, 1, 1]
+            facts = r.driver.facts()
+            assert facts.applied["persistence"] == "ensembleSize 1, writeQuorum 1, ackQuorum 1, deduplicationEnabled false"
+            reason = "asks for {}, the broker started here has 1 bookie: 1 is applied"
+            asked = {"ensembleSize": 3, "writeQuorum": 3, "ackQuorum": 2}
+            assert facts.not_applied == {f"persistence.{key}": reason.format(count) for key, count in asked.items()}
+
+    @pytest.mark.parametrize("strict", [False, True])
+    def test_more_bookies_than_there_are_is_an_error_before_load(self, broker: brokers.Broker, strict: bool) -> None:
+        """On a cluster of the user's, and under strictTuning on one of ours too; nothing was made."""
+        chosen = subject(broker, persistence=Persistence(ensemble_size=3, write_quorum=2), strict_tuning=strict)
+        driver = PulsarDriver(
+            context_of(replace(chosen, target=replace(chosen.target, started=strict)), plain_pool(), f"many-{strict}".lower())
+        )
+        with pytest.raises(UsageError, match=r"persistence: ensembleSize 3, writeQuorum 2.* has 1 bookie"):
+            driver.prepare()
+        assert f"public/loadtest-many-{strict}".lower() not in ask(broker, "namespaces/public")
+
     def test_of_somebody_else_is_not_touched(self, broker: brokers.Broker) -> None:
         """A namespace that was there before is an error, and still there after the cleanup."""
         first, second = (PulsarDriver(context_of(subject(broker), plain_pool(), "twice")) for _ in range(2))
@@ -173,6 +203,7 @@ class TestNamespace:
             assert "public/loadtest-connected" not in ask(broker, "namespaces/public")
 
 
+@both
 class TestExistingTopic:
     pytestmark = real
 
@@ -190,7 +221,7 @@ class TestExistingTopic:
             r.send(90)
             r.until(lambda: r.acked >= 90 and r.copies >= 180, "received twice")
             assert [sorted(r.heads(i).seq.tolist()) for i in (0, 1)] == [list(range(90))] * 2
-            assert set(column(r, 0, "order")) == set(range(partitions)) if partitions > 1 else {0}
+            assert set(r.column(0, "order").tolist()) == (set(range(partitions)) if partitions > 1 else {0})
             assert ("over 3 partitions" in r.driver.facts().applied["maxPendingMessages"]) is (partitions == 3)
             assert len(ask(broker, subscriptions)) == 3
             assert ask(broker, "namespaces/public") == spaces
@@ -207,18 +238,20 @@ class TestExistingTopic:
 
     def test_that_is_missing_is_named_without_admin_too(self, broker: brokers.Broker) -> None:
         """Where the broker makes no topics by use, the client learns that there is none, and does not wait for it."""
-        ask(broker, "namespaces/public/strict", "PUT")
-        ask(broker, "namespaces/public/strict/autoTopicCreation", "POST", {"allowAutoTopicCreation": False})
+        namespace = f"public/strict-{secrets.token_hex(4)}"
+        ask(broker, f"namespaces/{namespace}", "PUT")
+        ask(broker, f"namespaces/{namespace}/autoTopicCreation", "POST", {"allowAutoTopicCreation": False})
         chosen = subject(broker)
         chosen = replace(chosen, target=replace(chosen.target, admin_url=None))
-        missing = pytest.raises(TargetError, match="topic: persistent://public/strict/nowhere does not exist")
-        with missing, rig(chosen, name="persistent://public/strict/nowhere", subscriptions=0):
+        missing = pytest.raises(TargetError, match=f"topic: persistent://{namespace}/nowhere does not exist")
+        with missing, rig(chosen, name=f"persistent://{namespace}/nowhere", subscriptions=0):
             pass
 
 
 # consumers that pause, come and go
 
 
+@both
 class TestChanges:
     pytestmark = real
 
@@ -226,36 +259,36 @@ class TestChanges:
         """Of 300 messages the broker has sent the paused consumer no more than its receiver queue, and one in hand."""
         chosen = subject(broker, subscription_type="Shared", receiver_queue_size=10, batching_enabled=False)
         with rig(chosen, run="bounded") as r:
-            r.consumers[0].pause()
+            r.driver.pause([0])
             r.send(300)
             r.until(lambda: r.acked >= 300, "acked")
             stats = ask(broker, "persistent/public/loadtest-bounded/topic-0/stats")["subscriptions"]["subscription-0"]
             assert 10 <= stats["unackedMessages"] <= 20
-            r.consumers[0].resume()
+            r.driver.resume([0])
             r.until(lambda: r.copies >= 300, "received")
 
     @pytest.mark.parametrize(("kind", "partitions"), [("Shared", 1), ("Shared", 3), ("Failover", 1), ("Failover", 3), ("Key_Shared", 1)])
     def test_nothing_is_lost_or_doubled_while_consumers_come_and_go(self, broker: brokers.Broker, kind: str, partitions: int) -> None:
         """In the midst of batches one consumer leaves and another comes, four times over; the prefetched goes to the others."""
         chosen = subject(broker, partitions, subscription_type=kind, receiver_queue_size=50, batching_max_messages=40)
-        with rig(chosen, consumers=2) as r:
+        with rig(chosen, consumers=2, joining=4) as r:
             for turn in range(4):
                 push_keyed(r, 150, first=300 * turn)
-                r.driver.attach([ConsumerSpec(index=2 + turn, topic=r.topic, subscription=0)])
-                r.driver.detach([r.consumers[turn]])
+                r.driver.attach([2 + turn])
+                r.driver.detach([turn])
                 push_keyed(r, 150, first=300 * turn + 150)
                 r.until(lambda joined=turn + 3: r.join() == joined, "attached")
             sent = 1200
             r.until(lambda: r.acked >= sent and r.copies >= sent, "acked and received")
-            seq = sorted(number for i in range(len(r.consumers)) for number in r.heads(i).seq.tolist())
+            seq = sorted(number for place in r.places for number in r.heads(place).seq.tolist())
             assert seq == list(range(sent))
 
     def test_a_consumer_that_cannot_come_is_named(self, broker: brokers.Broker) -> None:
         """The second of an Exclusive subscription: attach() returns, attached() raises, and the first goes on."""
-        with rig(subject(broker, subscription_type="Exclusive")) as r:
-            r.driver.attach([ConsumerSpec(index=7, topic=r.topic, subscription=0)])
+        with rig(subject(broker, subscription_type="Exclusive"), joining=7) as r:
+            r.driver.attach([7])
             with pytest.raises(TargetError, match=r"consumer 7 \(topic 0, subscription 0\).*ConsumerBusy"):
-                r.until(lambda: bool(r.driver.attached()), "refused")
+                r.until(lambda: r.driver.attached() is not None, "refused")
             r.send(10)
             r.until(lambda: r.copies >= 10, "received")
 
@@ -263,6 +296,7 @@ class TestChanges:
 # what the profile asks for
 
 
+@both
 class TestSettings:
     pytestmark = real
 
@@ -271,7 +305,7 @@ class TestSettings:
         chosen = subject(broker, send_timeout=0, namespace_prefix="benchmark/ns", io_threads=2, connections_per_broker=2)
         settings = chosen.settings.model_copy(update={"max_pending_messages": 0, "batching_max_messages": 0})
         with rig(replace(chosen, settings=settings), run="omb") as r:
-            assert r.producers[0].send(r.burst(10_000)) == 10_000
+            assert not len(r.offer(r.burst(10_000)))
             r.until(lambda: r.acked >= 10_000 and r.copies >= 10_000, "acked and received")
             assert "benchmark/ns-omb" in ask(broker, "namespaces/benchmark")
         assert "benchmark" not in ask(broker, "tenants")
@@ -285,7 +319,7 @@ class TestSettings:
         with rig(subject(broker, compression=compression), pool, run=f"c-{compression.lower()}") as r:
             r.send(100)
             r.until(lambda: r.copies >= 100, "received")
-            assert set(column(r, 0, "flags")) == {0} and set(column(r, 0, "size")) == {4096}
+            assert set(r.column(0, "flags")) == {0} and set(r.column(0, "size")) == {4096}
             stats = ask(broker, f"persistent/public/loadtest-c-{compression.lower()}/topic-0/stats")
             assert stats["storageSize"] < 100 * 4096 / 4
 
@@ -317,15 +351,31 @@ class TestSettings:
     def test_refused_messages_fail(self, broker: brokers.Broker) -> None:
         """Without blockIfQueueFull all is taken, and what the client refuses comes back as failed."""
         with rig(subject(broker, block_if_queue_full=False)) as r:
-            assert r.producers[0].send(r.burst(20 * WINDOW)) == 20 * WINDOW
+            assert not len(r.offer(r.burst(20 * WINDOW)))
             r.until(lambda: r.acked >= 20 * WINDOW, "answered")
-            status = np.concatenate([acks.status for acks in r.acks[0]])
-            failed = int(np.count_nonzero(status == Status.FAILED))
+            failed = int(np.count_nonzero(r.answers(0).status == Status.FAILED))
             assert 0 < failed < 20 * WINDOW
             r.until(lambda: r.copies >= 20 * WINDOW - failed, "received what was not refused")
 
-    def test_too_big_a_message_fails(self, broker: brokers.Broker) -> None:
-        """One beyond the broker's limit is answered as failed, not lost quietly."""
+    def test_too_big_a_message_goes_in_chunks(self, broker: brokers.Broker) -> None:
+        """Three times the broker's limit, and a little, whole and in order; the broker counts chunks."""
+        pool = payloads.build_pool(
+            buckets=None, message_size=3_200_000, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=True, max_size=None
+        )  # fmt: skip
+        chosen = subject(
+            broker, batching_enabled=False, chunking_enabled=True, compression="LZ4" if DRIVERS[-1] is PulsarDriver else "NONE"
+        )
+        with rig(chosen, pool, streams=2, run="chunked") as r:
+            r.send(4)
+            r.until(lambda: r.acked >= 8 and r.copies >= 8, "acked and received")
+            heads = r.heads(0)
+            assert sorted(zip(heads.stream.tolist(), heads.seq.tolist(), strict=True)) == [(s, n) for s in (0, 1) for n in range(4)]
+            assert set(r.column(0, "flags")) == {0} and set(r.column(0, "size")) == {3_200_000}
+            chunks = ask(broker, "persistent/public/loadtest-chunked/topic-0/stats")["msgInCounter"]
+            assert chunks == 8 * (4 if DRIVERS[-1] is NativePulsarDriver else 2)
+
+    def test_too_big_a_message_is_not_lost_quietly(self, broker: brokers.Broker) -> None:
+        """The library fails it; the native client knows the broker's limit, and says so before load."""
         pool = payloads.build_pool(
             buckets=None,
             message_size=6 * 1024**2,
@@ -336,15 +386,21 @@ class TestSettings:
             checksum=False,
             max_size=None,
         )
+        if DRIVERS[-1] is NativePulsarDriver:
+            wanted = "payloads of up to 6291456 B: the broker takes messages of 1048576 B"
+            with pytest.raises(UsageError, match=wanted), rig(subject(broker), pool):
+                pass
+            return
         with rig(subject(broker), pool) as r:
-            r.producers[0].send(r.burst(1))
+            r.offer(r.burst(1))
             r.until(lambda: r.acked >= 1, "answered")
-            assert r.acks[0][0].status.tolist() == [Status.FAILED]
+            assert r.answers(0).status.tolist() == [Status.FAILED]
 
 
 # subscriptions
 
 
+@both
 class TestSubscriptions:
     pytestmark = real
 
@@ -353,16 +409,16 @@ class TestSubscriptions:
         with rig(subject(broker, 3, batching_max_messages=10)) as r:
             r.send(600)
             r.until(lambda: r.copies >= 600, "received")
-            order, seq = np.array(column(r, 0, "order")), r.heads(0).seq
+            order, seq = r.column(0, "order"), r.heads(0).seq
             assert set(order) == {0, 1, 2}
             assert all(np.all(np.diff(seq[order == partition]) > 0) for partition in range(3))
 
     def test_key_shared_keeps_each_key_together(self, broker: brokers.Broker) -> None:
         """The order column names the key; each key goes to one consumer, in order, though batches are on."""
         with rig(subject(broker, subscription_type="Key_Shared", max_pending_messages=1000), consumers=2) as r:
-            assert r.producers[0].send(keyed(r, 500, keys=50)) == 500
+            assert not len(r.offer(keyed(r, 500, keys=50)))
             r.until(lambda: r.copies >= 500, "received")
-            keys = [np.array(column(r, consumer, "order")) for consumer in (0, 1)]
+            keys = [r.column(consumer, "order") for consumer in (0, 1)]
             assert all(len(found) for found in keys)
             assert not set(keys[0]) & set(keys[1])
             for consumer in (0, 1):
@@ -375,15 +431,14 @@ class TestSubscriptions:
         with rig(subject(broker, 3, batching_max_messages=10), consumers=2) as r:
             r.send(600)
             r.until(lambda: r.copies >= 600, "received")
-            first, second = (set(column(r, consumer, "order")) for consumer in (0, 1))
+            first, second = (set(r.column(consumer, "order")) for consumer in (0, 1))
             assert first | second == {0, 1, 2} and not first & second
 
     def test_exclusive_refuses_a_second_consumer(self, broker: brokers.Broker) -> None:
         """The error names the consumer and the broker's answer."""
-        second = ConsumerSpec(index=1, topic=TopicSpec(index=0), subscription=0)
         refused = pytest.raises(TargetError, match=r"consumer 1 \(topic 0, subscription 0\).*ConsumerBusy")
-        with rig(subject(broker, subscription_type="Exclusive")) as r, refused:
-            r.driver.open_consumers([second])
+        with rig(subject(broker, subscription_type="Exclusive"), joining=1) as r, refused:
+            r.driver.open_consumers([1])
 
     def test_redelivered_is_flagged(self, broker: brokers.Broker) -> None:
         """What another consumer of the subscription refused comes flagged."""
@@ -399,10 +454,10 @@ class TestSubscriptions:
             other.create_producer(topic).send(b"once more")
             refusing.negative_acknowledge(refusing.receive(10_000))
             refusing.receive(10_000)
-            consumer = driver.open_consumers([ConsumerSpec(index=0, topic=TopicSpec(index=0), subscription=0)])[0]
+            driver.open_consumers([0])
             other.close()
             end = time.monotonic() + 20
-            while (got := consumer.take()) is None and time.monotonic() < end:
+            while (got := driver.take()) is None and time.monotonic() < end:
                 driver.poll(10 * MILLISECOND)
             assert got is not None and got.flags.tolist() == [Flag.REDELIVERED]
         finally:
@@ -424,6 +479,7 @@ def frozen(pid: int | None) -> Iterator[None]:
 
 
 @lite
+@both
 class TestTargetGoes:
     def test_frozen_broker_does_not_hold_up_close(self, small: brokers.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
         """With messages in flight on three clients and no answer, close() returns, though the client's own would not."""
@@ -433,20 +489,19 @@ class TestTargetGoes:
             r.send(WINDOW)
             r.until(lambda: r.acked >= 3 * WINDOW, "acked")
             with frozen(small.facts.pid):
-                for producer in r.producers:
-                    producer.send(r.burst(WINDOW, WINDOW))
+                assert not len(r.offer(r.burst(WINDOW, WINDOW)))
                 r.driver.close()
 
     def test_answers_wait_for_a_frozen_broker(self, small: brokers.Broker) -> None:
         """A pause is not an end: nothing fails, and everything is answered after it."""
         with rig(subject(small, subscription_type="Shared")) as r:
             with frozen(small.facts.pid):
-                r.producers[0].send(r.burst(WINDOW))
+                r.offer(r.burst(WINDOW))
                 r.driver.poll(SECOND // 5)
                 r.collect()
-                assert (r.acked, r.producers[0].in_flight) == (0, WINDOW)
+                assert (r.acked, len(r.offer(r.burst(1, WINDOW)))) == (0, 1)
             r.until(lambda: r.acked >= WINDOW and r.copies >= WINDOW, "acked and received")
-            assert {status for acks in r.acks[0] for status in acks.status.tolist()} == {Status.ACKED}
+            assert set(r.answers(0).status.tolist()) == {Status.ACKED}
 
     def test_killed_broker_is_seen(self, small: brokers.Broker) -> None:
         """disconnected() names who lost the connection, the window fills, and close() returns."""
@@ -454,16 +509,16 @@ class TestTargetGoes:
             small.stop()
             r.until(lambda: r.driver.disconnected() is not None, "disconnected")
             r.until(lambda: r.driver.disconnected() == "producer of stream 0 and 1 more", "both disconnected")
-            assert r.producers[0].send(r.burst(2 * WINDOW)) == WINDOW
-            assert r.producers[0].send(r.burst(1, WINDOW)) == 0
+            assert r.offer(r.burst(2 * WINDOW)).tolist() == list(range(WINDOW, 2 * WINDOW))
+            assert len(r.offer(r.burst(1, WINDOW))) == 1
 
     def test_send_timeout_fails_what_is_not_answered(self, small: brokers.Broker) -> None:
         """After sendTimeout the client gives up on a message, and so it is counted as failed."""
         with rig(subject(small, send_timeout=SECOND)) as r:
             with frozen(small.facts.pid):
-                r.producers[0].send(r.burst(10))
+                r.offer(r.burst(10))
                 r.until(lambda: r.acked >= 10, "answered")
-            assert {status for acks in r.acks[0] for status in acks.status.tolist()} == {Status.FAILED}
+            assert set(r.answers(0).status.tolist()) == {Status.FAILED}
 
 
 @lite
@@ -471,7 +526,7 @@ def test_names_are_of_this_run_alone(small: brokers.Broker) -> None:
     """Without an admin REST nothing can be deleted: the nonce keeps runs of one name apart."""
     chosen, pool = subject(small, subscription_type="Shared"), plain_pool()
     made = [replace(context_of(chosen, pool, "same"), nonce=secrets.randbits(32)) for _ in range(2)]
-    names = [Place(context).topic(context.topics[0]) for context in made]
+    names = [RunNames(context).topic(0) for context in made]
     assert names == [f"persistent://public/default/loadtest-same-{context.nonce:08x}-0" for context in made]
 
 

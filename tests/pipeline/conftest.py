@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 QUICK = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.sql.shuffle.partitions": "2"}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session."""
     host = SparkHost(tmp_path_factory.mktemp("spark"), QUICK)

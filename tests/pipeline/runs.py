@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pytest_loadtest.measurements import WorkerEvidence
-from pytest_loadtest.quantities import MILLISECOND, SECOND
-from pytest_loadtest.samples import KINDS, Flag, Status
-from pytest_loadtest.stats import Recorded, Run
+from pytest_loadtest.engine.sample_files import write_samples
+from pytest_loadtest.message import broadcast
+from pytest_loadtest.message.samples import EVIDENCE, KINDS, MANIFEST_VERSION, Flag, Status
+from pytest_loadtest.metrics.evidence import WorkerEvidence
+from pytest_loadtest.metrics.expected import Expected, Recorded
+from pytest_loadtest.pipeline.run_file import RUN_VERSION, STREAMS_FILE, write_columns, write_document
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 START = 7_000 * SECOND
 NONCE = 0xC0FFEE
 Rows = dict[str, Any]
 
 
-def make_run(*, streams: int = 4, topics: int = 2, subscriptions: int = 1, messages: int = 100, first: int = 0, **changes: Any) -> Run:
+def make_run(*, streams: int = 4, topics: int = 2, subscriptions: int = 1, messages: int = 100, first: int = 0, **changes: Any) -> Expected:
     """A plan in which stream ``s`` sends ``messages`` (+ 1 for odd streams) of the shared topics, two seconds long."""
     starts = np.full(streams, first, np.int64) + np.arange(streams) % 3 * (first > 0)
-    run = Run(
+    run = Expected(
         start=START, duration=2 * SECOND, rate=streams * messages / 2, topics=topics, subscriptions=subscriptions, ordered=True,
         publish_acks=True, buckets=("0-256", "256-1024", "1KB-4KB"), stream_topics=np.arange(streams) % topics, first=starts,
         end=starts + messages + np.arange(streams) % 2,
@@ -32,18 +39,18 @@ def make_run(*, streams: int = 4, topics: int = 2, subscriptions: int = 1, messa
     return dataclasses.replace(run, **changes)
 
 
-def make_stages(run: Run, seed: int) -> dict[str, Run]:
+def make_stages(run: Expected, seed: int) -> dict[str, Expected]:
     """Two stages with a gap between them, which every stream passes at messages of its own, and one without messages."""
     cuts = run.first + np.sort(np.random.default_rng(seed).integers(0, run.end - run.first + 1, (3, len(run.first))), axis=0)
 
-    def stage(first: Any, end: Any, begin: int) -> Run:
+    def stage(first: Any, end: Any, begin: int) -> Expected:
         changes = {"start": run.start + begin * SECOND // 2, "duration": SECOND // 2, "rate": run.rate / (begin + 1)}
         return dataclasses.replace(run, first=first, end=end, **changes)
 
     return {"up": stage(run.first, cuts[0], 0), "down": stage(cuts[1], cuts[2], 1), "none": stage(cuts[2], cuts[2], 3)}
 
 
-def generate(run: Run, seed: int) -> tuple[Rows, Rows]:
+def generate(run: Expected, seed: int) -> tuple[Rows, Rows]:
     """Sent and received rows of the run with every fault there is, and some rows that are not measured."""
     rng = np.random.default_rng(seed)
     lengths = run.end - run.first
@@ -59,12 +66,22 @@ def generate(run: Run, seed: int) -> tuple[Rows, Rows]:
         "stream": stream, "topic": run.stream_topics[stream], "bucket": rng.integers(0, len(run.buckets), n),
         "size": rng.integers(16, 4096, n), "status": status, "seq": seq, "intended": intended,
         "sent": np.where(status == Status.DROPPED, 0, out), "acked": np.where(status == Status.ACKED, acked, 0), "blocked": blocked,
+        "resends": _resends(n, seed),
     }  # fmt: skip
     received = _copies(run, sent, rng)
     return _with_others(sent, rng), _with_others(received, rng)
 
 
-def _copies(run: Run, sent: Rows, rng: np.random.Generator) -> Rows:
+def _resends(n: int, seed: int) -> NDArray[np.int64]:
+    """Of single messages, and of all in a row that were under way when a connection was lost; none in every fourth run."""
+    rng = np.random.default_rng([seed, n])
+    times = np.where(rng.random(n) < 0.1, rng.choice([1, 2, 255], n), 0)
+    low = rng.integers(0, n + 1)
+    times[low : low + n // 4] += 1
+    return np.minimum(times, 255) * (seed % 4 != 3)
+
+
+def _copies(run: Expected, sent: Rows, rng: np.random.Generator) -> Rows:
     parts: list[Rows] = [empty("received")]
     for subscription in range(run.subscriptions):
         reached = np.isin(sent["status"], [Status.ACKED, Status.UNKNOWN]) & (rng.random(len(sent["seq"])) > 0.1)
@@ -98,55 +115,78 @@ def empty(kind: str) -> Rows:
 
 def make_recorded(workers: int) -> Recorded:
     """What the workers of :func:`write_run` count, each foreign 2, corrupt 1."""
-    evidence = tuple(WorkerEvidence(worker=f"gw{i}", cpu=0.25 + i, stalled=i, longest_stall=2 * i, gc=3 * i) for i in range(workers))
+    seconds = [np.arange(8).reshape(2, 4) * (i + 1) * MILLISECOND for i in range(workers)]
+    evidence = tuple(
+        WorkerEvidence(worker=f"gw{i}", cpu=0.25 + i, stalled=i, longest_stall=2 * i, gc=3 * i, seconds=seconds[i]) for i in range(workers)
+    )
     return Recorded(foreign=2 * workers, corrupt=workers, workers=evidence)
 
 
 def write_run(
-    folder: Path, run: Run, sent: Rows, received: Rows, *, workers: int = 2, chunk: int = 150, stages: dict[str, Run] | None = None
+    folder: Path,
+    run: Expected,
+    sent: Rows,
+    received: Rows,
+    *,
+    workers: int = 2,
+    chunk: int = 150,
+    stages: dict[str, Expected] | None = None,
 ) -> Path:
     """Write a whole run folder: sent rows to workers by stream, received rows by turns, ``chunk`` rows a file."""
     recorded = make_recorded(workers)
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps(_document(run, workers) | {"stages": _stages(stages or {})}))
+    write_document(folder, _document(run, workers) | {"stages": _stages(stages or {})})
+    write_columns(folder, _columns(run, stages or {}))
     for i, evidence in enumerate(recorded.workers):
         mine = {"sent": np.flatnonzero(sent["stream"] % workers == i), "received": np.arange(i, len(received["seq"]), workers)}
         manifest: dict[str, Any] = {
-            "version": 1, "worker": f"gw{i}", "nonce": NONCE, "clean": True, "foreign": 2, "corrupt": 1, "stragglers": 0,
-            "evidence": {name: value for name, value in dataclasses.asdict(evidence).items() if name != "worker"},
+            "version": MANIFEST_VERSION, "worker": f"gw{i}", "nonce": NONCE, "clean": True, "foreign": 2, "corrupt": 1, "stragglers": 0, "opening": {},
+            "evidence": {
+                "cpu": evidence.cpu, "stalled": evidence.stalled, "longest_stall": evidence.longest_stall, "gc": evidence.gc,
+                "seconds": dict(zip(EVIDENCE, evidence.seconds.T.tolist(), strict=True)),
+            },
         }  # fmt: skip
         for kind, rows in (("sent", sent), ("received", received)):
+            own = {name: column[mine[kind]] for name, column in rows.items()}
+            if kind == "received" and run.broadcasts:
+                manifest["broadcast"], own = _write_broadcasts(folder, own, f"gw{i}", chunk), empty(kind)
             (folder / kind).mkdir(exist_ok=True)
-            manifest[kind] = _write_kind(folder, kind, {name: column[mine[kind]] for name, column in rows.items()}, f"gw{i}", chunk)
-        streams, counts = np.unique(sent["stream"][mine["sent"]], return_counts=True)
-        manifest["sent"]["streams"] = {
-            str(stream): [int(run.first[stream]), int(run.end[stream]) - 1, int(count)]
-            for stream, count in zip(streams, counts, strict=True)
-        }
+            manifest[kind] = _write_kind(folder, kind, own, f"gw{i}", chunk)
+        manifest.setdefault("broadcast", {"rows": 0, "files": []})
+        manifest["sent"]["streams"] = [i, len(run.first), workers]
         (folder / f"gw{i}.manifest.json").write_text(json.dumps(manifest))
     return folder
 
 
-def _document(run: Run, workers: int) -> dict[str, Any]:
-    plain = {name: getattr(run, name) for name in ("start", "duration", "rate", "topics", "subscriptions", "ordered", "publish_acks")}
-    streams = {"count": len(run.first), "topics": run.stream_topics.tolist(), "first": run.first.tolist(), "end": run.end.tolist()}
-    known = {"version": 1, "run": "r1", "nonce": NONCE, "workers": [f"gw{i}" for i in range(workers)], "buckets": list(run.buckets)}
+def _document(run: Expected, workers: int) -> dict[str, Any]:
+    plain = {
+        name: getattr(run, name)
+        for name in ("start", "duration", "rate", "topics", "subscriptions", "broadcasts", "ordered", "publish_acks")
+    }
+    streams = {"count": len(run.first), "file": STREAMS_FILE}
+    known = {
+        "version": RUN_VERSION, "run": "r1", "nonce": NONCE, "workers": [f"gw{i}" for i in range(workers)], "buckets": list(run.buckets),
+    }  # fmt: skip
     return known | plain | {"streams": streams, "profile": {}, "seed": 0, "scale": 1.0}
 
 
-def _stages(stages: dict[str, Run]) -> list[dict[str, Any]]:
+def _stages(stages: dict[str, Expected]) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
             "start": stage.start,
             "duration": stage.duration,
             "rate": stage.rate,
-            "first": stage.first.tolist(),
-            "end": stage.end.tolist(),
             "slo": None,
         }
         for name, stage in stages.items()
     ]
+
+
+def _columns(run: Expected, stages: dict[str, Expected]) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    for suffix, part in (("", run), *((f"_{i}", stage) for i, stage in enumerate(stages.values()))):
+        yield f"first{suffix}", part.first
+        yield f"end{suffix}", part.end
 
 
 def _write_kind(folder: Path, kind: str, rows: Rows, worker: str, chunk: int) -> dict[str, Any]:
@@ -157,6 +197,17 @@ def _write_kind(folder: Path, kind: str, rows: Rows, worker: str, chunk: int) ->
         pq.write_table(pa.table(part), folder / kind / name, compression="zstd", use_dictionary=False)
         files.append({"name": name, "rows": len(part["seq"])})
     return {"rows": len(rows["seq"]), "files": files}
+
+
+def _write_broadcasts(folder: Path, rows: Rows, worker: str, chunk: int) -> dict[str, Any]:
+    """:param chunk: so many copies a file."""
+    (folder / "broadcast").mkdir(exist_ok=True)
+    files = []
+    for number, low in enumerate(range(0, len(rows["seq"]), chunk), start=1):
+        name = f"{worker}-{number:06d}.parquet"
+        part = broadcast.pack({name: column[low : low + chunk] for name, column in rows.items()})
+        files.append({"name": name, "rows": write_samples(folder / "broadcast" / name, "broadcast", part)})
+    return {"rows": sum(file["rows"] for file in files), "files": files}
 
 
 def differences(one: Any, other: Any, path: str = "measurements") -> list[str]:

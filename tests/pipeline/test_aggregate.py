@@ -10,11 +10,12 @@ import pytest
 from runs import differences, empty, generate, make_recorded, make_run, make_stages, write_run
 
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.measurements import Lost
+from pytest_loadtest.message.samples import Flag, Status
+from pytest_loadtest.metrics.expected import Expected, Recorded
+from pytest_loadtest.metrics.measurements import Lost
+from pytest_loadtest.metrics.stats import measure
 from pytest_loadtest.pipeline import read
 from pytest_loadtest.pipeline.aggregate import aggregate, aggregate_with_stages
-from pytest_loadtest.samples import Flag, Status
-from pytest_loadtest.stats import Recorded, Run, measure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,11 +29,16 @@ RUNS = {
     "more topics than columns": {"streams": 80, "topics": 40, "messages": 20},
     "more messages than lost ranges": {"streams": 1, "topics": 1, "messages": 120_000},
     "no subscriptions": {"subscriptions": 0},
+    "a broadcast": {"subscriptions": 64, "messages": 40, "broadcasts": True},
+    "broadcasts to an odd number, of several streams": {"subscriptions": 150, "messages": 30, "first": 3, "broadcasts": True},
+    "broadcasts of more lost ranges than are told": {"subscriptions": 999, "streams": 3, "topics": 3, "messages": 70, "broadcasts": True},
     "a stream without messages, and one bucket": {"streams": 3, "end": np.array([40, 0, 70]), "buckets": ("all",)},
 }
 
 
-def assert_spark_agrees(spark: SparkSession, folder: Path, run: Run, sent: dict[str, Any], received: dict[str, Any], **how: int) -> None:
+def assert_spark_agrees(
+    spark: SparkSession, folder: Path, run: Expected, sent: dict[str, Any], received: dict[str, Any], **how: int
+) -> None:
     write_run(folder, run, sent, received, **how)
     assert differences(aggregate(spark, folder), measure(sent, received, run, make_recorded(how.get("workers", 2)))) == []
 
@@ -59,8 +65,20 @@ def test_stages_are_runs_of_some_of_the_messages(spark: SparkSession, tmp_path: 
     folder = write_run(tmp_path / "run", run, sent, received, stages=stages)
     whole, parts = aggregate_with_stages(spark, folder)
     assert differences(whole, measure(sent, received, run, make_recorded(2))) == []
-    workers = Recorded(workers=make_recorded(2).workers)
-    expected = tuple(measure(sent, received, stage, workers) for stage in stages.values())
+    expected = tuple(
+        measure(
+            sent,
+            received,
+            stage,
+            Recorded(
+                foreign=None,
+                workers=tuple(worker.during(stage.start - run.start, stage.duration, run.duration) for worker in make_recorded(2).workers),
+            ),
+        )
+        for stage in stages.values()
+    )
+    assert {measured.counts.foreign for _, measured in parts} == {None}
+    assert len({measured.workers[0].cpu for _, measured in parts}) > 1
     assert differences(tuple(measured for _, measured in parts), expected) == []
     assert [name for name, _ in parts] == ["up", "down", "none"]
 
@@ -89,7 +107,7 @@ def test_nothing_received(spark: SparkSession, tmp_path: Path, messages: int) ->
     assert aggregate(spark, tmp_path / "run").end_to_end is None
 
 
-def faultless(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
+def faultless(run: Expected) -> tuple[dict[str, Any], dict[str, Any]]:
     """Every message acked and received once, in order."""
     sent, _ = generate(run, 0)
     sent = {name: column[sent["seq"] < 1_000_000] for name, column in sent.items()}
@@ -116,6 +134,19 @@ def test_known_faults_are_counted_and_named(spark: SparkSession, tmp_path: Path)
     assert [(part.offered, part.lost) for part in found.topics] == [(200, 0), (201, 96)]
     assert (sum(part.offered for part in found.buckets), sum(part.lost for part in found.buckets)) == (401, 96)
     assert found.counts.out_of_order == 5 + 3  # 7 47 87 127 167, of stream 1 without 127 and 167
+
+
+def test_duplicates_of_resent_messages_are_told_from_the_others(spark: SparkSession, tmp_path: Path) -> None:
+    """In words that have both, copies of one message in several files, and one that came a hundred times."""
+    run = make_run(streams=2, topics=2, messages=200)
+    sent, received = faultless(run)
+    resent = (sent["stream"] == 1) & (sent["seq"] >= 60) & (sent["seq"] < 70)
+    sent["resends"] = np.where(resent, 1, 0)
+    copies = np.where(sent["seq"] == 64, 100, np.where((sent["seq"] > 66) & (sent["seq"] < 80), 2, 1))
+    again = {name: np.concatenate([column, np.repeat(column, copies - 1)]) for name, column in received.items()}
+    assert_spark_agrees(spark, tmp_path / "run", run, sent, again, workers=3)
+    counts = aggregate(spark, tmp_path / "run").counts
+    assert (counts.resent, counts.duplicates, counts.duplicates_of_resent) == (10, 2 * 99 + 2 * 13, 99 + 3)
 
 
 def test_a_message_received_but_never_acked_is_not_lost(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runs import generate, make_run
 
-from pytest_loadtest.pipeline import kernel, tables
+from pytest_loadtest.pipeline import bitmaps, tables
 
 HIGH = -(1 << 63)
 
 
 def words(*rows: dict[str, int]) -> tables.Table:
     """Words of deliveries; what is not given is 0."""
-    columns = ("subscription", "stream", "word", *kernel.WORD_SUMS, *kernel.WORD_MASKS, "plane_0", "plane_1")
+    columns = ("subscription", "stream", "word", *bitmaps.WORD_SUMS, *bitmaps.WORD_MASKS, "copies_of_resent", "plane_0", "plane_1")
     return {name: np.array([row.get(name, 0) for row in rows], np.int64) for name in columns}
 
 
@@ -26,17 +28,20 @@ def plain(table: tables.Table) -> list[dict[str, int]]:
 def test_deliveries_are_counted_by_their_bits() -> None:
     """Late are those got and not punctual; sequence 63 makes a word negative and is a message like any."""
     one = {"offered_rows": 3, "offered": HIGH | 3, "acked": HIGH | 1, "copies": 3, "got": 3, "punctual": 1, "in_time": 2}
+    one |= {"resent": HIGH | 6, "copies_of_resent": 2}
     (found,) = plain(tables.delivery_totals(words(one, {**one, "word": 1})))
     assert found == {
         "subscription": 0, "stream": 0, "offered": 6, "copies": 6, "distinct": 6, "received": 4, "received_in_time": 2, "lost": 2, "late": 2,
+        "resent": 6, "duplicates_of_resent": 2,
     }  # fmt: skip
 
 
 def test_deliveries_are_shared_out_to_buckets_by_the_bits_of_their_numbers() -> None:
     """Messages 0 to 3 are of the buckets 0 to 3, of which the run has three."""
-    found = tables.bucket_totals(words({"acked": 0b1111, "got": 0b1101, "plane_0": 0b1010, "plane_1": 0b1100}), 3)
+    found = tables.bucket_totals(words({"acked": 0b1111, "got": 0b1101, "in_time": 0b1001, "plane_0": 0b1010, "plane_1": 0b1100}), 3)
     assert plain(found) == [
-        {"bucket": i, "received": received, "lost": lost} for i, (received, lost) in enumerate([(1, 0), (0, 1), (1, 0)])
+        {"bucket": i, "received": received, "received_in_time": in_time, "lost": lost}
+        for i, (received, in_time, lost) in enumerate([(1, 1, 0), (0, 0, 1), (1, 0, 0)])
     ]
 
 
@@ -73,17 +78,18 @@ def test_where_slots_end_makes_no_difference_to_lost_ranges(lost: list[int], cut
     assert [at for stream, at in pairs if stream == 1][: len(edges)] == [int(edge) - i % 2 for i, edge in enumerate(edges)]
 
 
+@pytest.mark.parametrize("seed", [3, 5])
 @pytest.mark.parametrize("slot_bits", [0, 2, 17])
-def test_words_are_the_same_whatever_the_slots(monkeypatch: pytest.MonkeyPatch, slot_bits: int) -> None:
+def test_words_are_the_same_whatever_the_slots(monkeypatch: pytest.MonkeyPatch, slot_bits: int, seed: int) -> None:
     """Cut into blocks and slots and merged again, twice: as of all rows at once."""
     run = make_run(messages=300, subscriptions=2, first=7)
-    sent, received = generate(run, 3)
-    found = kernel.Words(run)
+    sent, received = generate(run, seed)
+    found = bitmaps.Words(run)
     tables_of = [found.sent(sent), found.copies(received, run.start, run.start + run.duration)]
     whole = found.merge(tables_of)
-    monkeypatch.setattr(kernel, "SLOT_BITS", slot_bits)
+    monkeypatch.setattr(bitmaps, "SLOT_BITS", slot_bits)
     blocks = [
-        found.merge([table])
+        found.compact([table])
         for low in range(0, 4000, 170)
         for rows, how in ((sent, found.sent), (received, lambda part: found.copies(part, run.start, run.start + run.duration)))
         if len((table := how({name: column[low : low + 170] for name, column in rows.items()}))["word"])
@@ -96,3 +102,37 @@ def test_words_are_the_same_whatever_the_slots(monkeypatch: pytest.MonkeyPatch, 
     assert {name: np.concatenate([part[name] for part in merged]).tolist() for name in whole} == {
         name: whole[name].tolist() for name in whole
     }
+
+
+COPIES = st.lists(st.sampled_from([0, 1, 62, 63, 64, 65, 130]) | st.integers(0, 200), max_size=60)
+
+
+@given(blocks=st.lists(COPIES, max_size=6), resent=st.sets(st.integers(0, 200)), cuts=st.sets(st.integers(1, 6)))
+def test_copies_of_resent_messages_are_told_from_the_others(blocks: list[list[int]], resent: set[int], cuts: set[int]) -> None:
+    """However often each came, in which block, and which blocks were gathered before they met: one by one, and never more than that."""
+    run = make_run(streams=1, topics=1, messages=201)
+    found = bitmaps.Words(run)
+    sent = {name: np.zeros(201, np.int64) for name in bitmaps.SENT_WORD_COLUMNS}
+    sent |= {"seq": np.arange(201), "resends": np.isin(np.arange(201), list(resent)).astype(np.int64)}
+    parts = [found.sent(sent)]
+    for seqs in blocks:
+        rows = {name: np.zeros(len(seqs), np.int64) for name in bitmaps.RECEIVED_WORD_COLUMNS}
+        parts.append(found.copies(rows | {"seq": np.array(seqs, np.int64)}, 0, 1))
+    gathered = [found.compact([parts[i] for i in group]) for group in np.split(np.arange(len(parts)), sorted(cuts)) if len(group)]
+    (total,) = plain(tables.delivery_totals(found.named(found.merge(gathered))))
+    times = Counter(seq for seqs in blocks for seq in seqs)
+    assert (total["copies"], total["received"]) == (times.total(), len(times))
+    assert (total["resent"], total["duplicates_of_resent"]) == (len(resent), sum(times[seq] - 1 for seq in resent if times[seq]))
+    assert sum(len(table["word"]) for table in gathered) <= times.total() + 4 * len(gathered)
+
+
+def test_what_nobody_sent_again_costs_nothing() -> None:
+    """No column; and a word whose messages came once is one row, from however many blocks."""
+    run = make_run(streams=1, topics=1, messages=64)
+    found = bitmaps.Words(run)
+    sent = {name: np.zeros(64, np.int64) for name in bitmaps.SENT_WORD_COLUMNS} | {"seq": np.arange(64)}
+    copies = {name: np.zeros(64, np.int64) for name in bitmaps.RECEIVED_WORD_COLUMNS} | {"seq": np.arange(64)}
+    halves = [found.copies({name: column[half] for name, column in copies.items()}, 0, 1) for half in (slice(32), slice(32, 64))]
+    table = found.compact([found.sent(sent), *halves])
+    assert "resent" not in table and len(table["word"]) == 1
+    assert "offered" not in found.compact(halves)

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runs import generate, make_run, make_stages
 
-from pytest_loadtest.hdr import hdr_index, join_total
-from pytest_loadtest.pipeline import executor, kernel, tables
-from pytest_loadtest.samples import Status
+from pytest_loadtest.message.samples import Status
+from pytest_loadtest.metrics.hdr import hdr_index, join_total
+from pytest_loadtest.pipeline import bitmaps, executor, kernel, tables
 
 INT = st.integers(-(1 << 40), 1 << 40)
 FAR = st.sampled_from([0, 1, 5, 1 << 30, -(1 << 40)])  # keys so far apart that they are sorted, not counted
@@ -63,7 +63,7 @@ def test_words_hold_every_number_and_every_mark(rows: list[tuple[int, bool, bool
     """A mark that every number has, or none, costs nothing and is there all the same."""
     numbers = np.array([row[0] for row in rows], np.int64)
     marks = {f"mark_{i}": np.array([row[i] for row in rows], np.bool_) for i in (1, 2)}
-    found = kernel.words(numbers, marks, ("rows", "all"))
+    found = bitmaps.words(numbers, marks, ("rows", "all"))
     expected = {"all": {row[0] for row in rows}} | {f"mark_{i}": {row[0] for row in rows if row[i]} for i in (1, 2)}
     for name, numbers_of_it in expected.items():
         assert set().union(*(bits(word, mask) for word, mask in zip(found["word"], found[name], strict=True))) == numbers_of_it
@@ -73,9 +73,9 @@ def test_words_hold_every_number_and_every_mark(rows: list[tuple[int, bool, bool
 def test_words_are_named_by_subscription_stream_and_place() -> None:
     """Streams that begin in the middle of a word, or have no messages at all."""
     run = replace(make_run(streams=4, subscriptions=2), first=np.array([70, 0, 5, 64]), end=np.array([130, 0, 5, 65]))
-    columns = dict.fromkeys(kernel.SENT_WORD_COLUMNS, np.zeros(3, np.int64))
+    columns = dict.fromkeys(bitmaps.SENT_WORD_COLUMNS, np.zeros(3, np.int64))
     rows = columns | {"stream": np.array([0, 3, 0]), "seq": np.array([129, 64, 70]), "bucket": np.array([9, 2, 0])}
-    words = kernel.Words(run)
+    words = bitmaps.Words(run)
     found = words.named(words.sent(rows))
     keys = list(zip(*(found[name].tolist() for name in ("subscription", "stream", "word", "offered", "plane_0", "plane_1")), strict=True))
     once = [(0, 1, 1 << 6, 0, 0), (0, 2, 1 << 1, 1 << 1, 1 << 1), (3, 1, 1, 0, 1)]

@@ -14,7 +14,10 @@ import pytest
 from runs import generate, make_recorded, make_run, write_run
 
 from pytest_loadtest.errors import NoData
+from pytest_loadtest.message.samples import KINDS
+from pytest_loadtest.metrics.hdr import document, histogram
 from pytest_loadtest.pipeline import read
+from pytest_loadtest.pipeline.run_file import write_columns
 
 
 @pytest.fixture
@@ -41,19 +44,35 @@ def test_a_whole_run_is_read(folder: Path) -> None:
     whole, run = read.load(folder), make_run()
     assert whole.recorded == make_recorded(2)
     assert np.array_equal(whole.run.end, run.end) and whole.run.buckets == run.buckets
-    assert whole.senders == {0: ("gw0",), 1: ("gw1",), 2: ("gw0",), 3: ("gw1",)}
+    assert np.array_equal(whole.run.first, run.first) and np.array_equal(whole.run.stream_topics, run.stream_topics)
+    assert whole.senders == {"gw0": range(0, 4, 2), "gw1": range(1, 4, 2)}
 
 
 def test_a_file_being_written_is_ignored(folder: Path) -> None:
     """A killed worker leaves one; whether its samples are complete is the manifest's to say."""
+    before = read.tasks(read.load(folder))
     (folder / "sent" / ".gw0-000009.parquet.tmp").write_bytes(b"half")
-    read.load(folder)
+    assert read.tasks(read.load(folder)) == before
 
 
 def test_no_plan(folder: Path) -> None:
     """A folder without run.json is no run."""
     (folder / "run.json").unlink()
     assert_no_data(folder, "run.json", "missing")
+
+
+def test_how_long_opening_took_is_of_all_workers(tmp_path: Path) -> None:
+    """Each counted its own connections; who tells nothing leaves nothing."""
+    run = make_run(messages=5)
+    folder = write_run(tmp_path / "run", run, *generate(run, 0))
+    for i, times in enumerate(([5, 7], [900])):
+        path = folder / f"gw{i}.manifest.json"
+        found = histogram(np.array(times))
+        assert found is not None
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"opening": {"connect": document(found)}}))
+    recorded = read.load(folder).recorded
+    assert recorded.connect is not None
+    assert (recorded.connect.n, recorded.connect.minimum, recorded.connect.maximum, recorded.subscribe) == (3, 5, 900, None)
 
 
 @pytest.mark.parametrize("name", ["run.json", "gw1.manifest.json"])
@@ -91,8 +110,8 @@ def test_a_manifest_of_another_run(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["run.json", "gw0.manifest.json"])
 def test_an_unknown_version(folder: Path, name: str) -> None:
     """Written by a later release."""
-    edit(folder / name, lambda document: document.update(version=2))
-    assert_no_data(folder, name, "version 2")
+    edit(folder / name, lambda document: document.update(version=9))
+    assert_no_data(folder, name, "version 9")
 
 
 @pytest.mark.parametrize("key", ["nonce", "evidence", "foreign", "received", "clean"])
@@ -109,41 +128,104 @@ def test_a_plan_that_lacks_something(folder: Path, key: str) -> None:
     assert_no_data(folder, "run.json", key)
 
 
-def test_a_plan_whose_streams_do_not_match(folder: Path) -> None:
-    """Every stream has a topic and a range."""
-    edit(folder / "run.json", lambda run: run["streams"]["first"].pop())
-    assert_no_data(folder, "run.json", "count")
+def columns(folder: Path) -> dict[str, Any]:
+    """What ``streams.npz`` holds."""
+    with np.load(folder / "streams.npz") as archive:
+        return dict(archive)
 
 
-def edit_stage(folder: Path, **changes: object) -> None:
-    edit(folder / "run.json", lambda run: run["stages"].append({**run["stages"][0], "name": "later", **changes}))
+@pytest.mark.parametrize("name", ["first", "end"])
+def test_a_plan_whose_streams_do_not_match(folder: Path, name: str) -> None:
+    """Every stream has a range."""
+    found = columns(folder)
+    write_columns(folder, [*(found | {name: found[name][1:]}).items()])
+    assert_no_data(folder, "streams.npz", f"column '{name}' is int64 (3,)", "run.json has 4 streams")
+    write_columns(folder, [*(found | {name: found[name].astype(np.float64)}).items()])
+    assert_no_data(folder, "streams.npz", f"column '{name}' is float64 (4,)")
+    del found[name]
+    write_columns(folder, [*found.items()])
+    assert_no_data(folder, "streams.npz", f"no column '{name}'")
+
+
+def test_a_run_without_columns(folder: Path) -> None:
+    """They are written when the load has come to its end."""
+    (folder / "streams.npz").unlink()
+    assert_no_data(folder, "streams.npz", "is missing")
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.5, 0.99])
+def test_columns_that_are_cut_off(folder: Path, kept: float) -> None:
+    """As by a disk that was full."""
+    content = (folder / "streams.npz").read_bytes()
+    (folder / "streams.npz").write_bytes(content[: int(len(content) * kept)])
+    assert_no_data(folder, "streams.npz", "is not whole")
+
+
+def test_columns_that_are_damaged(folder: Path) -> None:
+    """Each has a checksum; and the file may be another kind of file altogether."""
+    content = bytearray((folder / "streams.npz").read_bytes())
+    content[60] ^= 0xFF
+    (folder / "streams.npz").write_bytes(content)
+    assert_no_data(folder, "streams.npz", "is not whole")
+    np.save(folder / "streams.npy", np.zeros(4))
+    (folder / "streams.npy").rename(folder / "streams.npz")
+    assert_no_data(folder, "streams.npz", "is not whole")
+
+
+def test_topics_that_streams_cannot_be_dealt_over(folder: Path) -> None:
+    """A stream goes to the topic of its number modulo their number."""
+    edit(folder / "run.json", lambda run: run.update(topics=0))
+    assert_no_data(folder, "run.json", "topics must be at least 1, not 0")
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> Path:
+    """A run with two stages, each of all its messages."""
+    run = make_run()
+    return write_run(tmp_path / "run", run, *generate(run, 1), stages={"up": run, "later": run})
+
+
+def test_stages_are_read(staged: Path) -> None:
+    """By name, each with its own columns."""
+    found = columns(staged)
+    write_columns(staged, [*(found | {"first_1": found["first"] + 50, "end_1": found["end"] - 10}).items()])
+    stages = read.load(staged).stages
+    assert [*stages] == ["up", "later"]
+    assert [(stage.first.tolist(), stage.end.tolist()) for stage in stages.values()] == [
+        ([0] * 4, [100, 101, 100, 101]), ([50] * 4, [90, 91, 90, 91]),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "file", "words"),
     [
-        ({"name": "up"}, "stage 'up' is there twice"),
-        ({"first": [0]}, "stage 'later': first and end must have one entry per stream, 4"),
-        ({"end": [100, 102, 100, 101]}, "stage 'later' has messages that are not the run's"),
+        ({"first_1": [0]}, "streams.npz", "column 'first_1' is int64 (1,), run.json has 4 streams"),
+        ({"end_1": [100, 102, 100, 101]}, "run.json", "stage 'later' has messages that are not the run's"),
+        ({"end_1": None}, "streams.npz", "no column 'end_1'"),
     ],
 )
-def test_stages_that_are_not_the_runs(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
-    """Each has a name of its own, and some of the run's messages."""
-    run = make_run()
-    folder = write_run(tmp_path / "run", run, *generate(run, 1), stages={"up": run})
-    edit_stage(folder, **changes)
-    assert_no_data(folder, "run.json", words)
+def test_stages_that_are_not_the_runs(staged: Path, changes: dict[str, Any], file: str, words: str) -> None:
+    """Each has some of the run's messages, and says which."""
+    found = columns(staged) | changes
+    write_columns(staged, [(name, np.array(column)) for name, column in found.items() if column is not None])
+    assert_no_data(staged, file, words)
+
+
+def test_stages_of_one_name(staged: Path) -> None:
+    """They could not be told apart."""
+    edit(staged / "run.json", lambda run: run["stages"][1].update(name="up"))
+    assert_no_data(staged, "run.json", "stage 'up' is there twice")
 
 
 def test_files_are_shared_out_evenly(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every file goes to one task, and no task has much more than another; few rows are one task."""
+    """Every file goes to one task, and no task has a whole file more or less than its part; few rows are one task."""
     whole = read.load(folder)
     assert len(read.tasks(whole)) == 1
     monkeypatch.setattr(read, "TASK_ROWS", 200)
     tasks = read.tasks(whole)
     assert sorted(path for task in tasks for path in task) == sorted(str(folder.resolve() / file) for file in whole.files)
     loads = [sum(whole.files[str(Path(path).relative_to(folder.resolve()))] for path in task) for task in tasks]
-    assert max(loads) - min(loads) <= 150 and len(tasks) == -(-sum(loads) // 200)
+    assert max(abs(load - sum(loads) / len(loads)) for load in loads) <= 150 and len(tasks) == -(-sum(loads) // 200)
 
 
 @pytest.mark.parametrize("kind", ["sent", "received"])
@@ -182,17 +264,35 @@ def test_a_file_with_other_columns(folder: Path) -> None:
 
 
 def test_a_manifest_that_disagrees_with_itself(folder: Path) -> None:
-    """Sum of its files, sum of its streams."""
+    """Sum of its files; streams of which nobody knows how many."""
     edit(folder / "gw0.manifest.json", lambda manifest: manifest["received"].update(rows=1))
     assert_no_data(folder, "gw0.manifest.json", "received has 1 rows")
-    edit(folder / "gw1.manifest.json", lambda manifest: manifest["sent"]["streams"].pop("3"))
-    assert_no_data(folder, "gw1.manifest.json", "streams")
+    edit(
+        folder / "gw0.manifest.json",
+        lambda manifest: manifest["received"].update(rows=sum(f["rows"] for f in manifest["received"]["files"])),
+    )
+    edit(folder / "gw1.manifest.json", lambda manifest: manifest["sent"]["streams"].pop())
+    assert_no_data(folder, "gw1.manifest.json", "streams of sent")
+
+
+def offered_of(rows: dict[int, tuple[int, int]]) -> read.Offered:
+    """By stream: its sent rows and the distinct sequences among them."""
+    return read.Offered(*np.array([(stream, *counts) for stream, counts in rows.items()], np.int64).reshape(-1, 3).T)
+
+
+def test_sent_rows_that_are_the_plan(folder: Path) -> None:
+    """In any order of the streams; one message less of any, and they are not."""
+    rows = {3: (101, 101), 0: (100, 100), 2: (100, 100), 1: (101, 101)}
+    read.load(folder).check_offered(make_run(), offered_of(rows))
+    for stream, (n, distinct) in rows.items():
+        with pytest.raises(NoData, match=rf"stream {stream} .* of {distinct - 1} messages, the plan has {n}"):
+            read.load(folder).check_offered(make_run(), offered_of(rows | {stream: (n, distinct - 1)}))
 
 
 @pytest.mark.parametrize(
     ("offered", "words"),
     [
-        ({}, r"stream 0 \(gw0\) has 0 sent rows"),
+        ({}, r"stream 0 \(gw0\) has 0 sent rows of 0 messages, the plan has 100"),
         ({0: (100, 100), 1: (102, 101)}, r"stream 1 \(gw1\) has 102 sent rows of 101 messages, the plan has 101"),
         ({0: (100, 99)}, r"stream 0 .* of 99 messages"),
     ],
@@ -200,12 +300,20 @@ def test_a_manifest_that_disagrees_with_itself(folder: Path) -> None:
 def test_sent_rows_that_are_not_the_plan(folder: Path, offered: dict[int, tuple[int, int]], words: str) -> None:
     """Every planned message has exactly one row."""
     with pytest.raises(NoData, match=words):
-        read.load(folder).check_offered(make_run(), offered)
+        read.load(folder).check_offered(make_run(), offered_of(offered))
 
 
 def test_a_stream_that_nobody_sent(folder: Path) -> None:
     """No worker can be named, and that is said."""
-    edit(folder / "run.json", lambda run: run["streams"].update(count=5, topics=[0] * 5, first=[0] * 5, end=[0] * 4 + [9]))
+    edit(folder / "run.json", lambda run: run["streams"].update(count=5))
+    write_columns(folder, [("first", np.zeros(5, np.int64)), ("end", np.array([0] * 4 + [9]))])
     whole = read.load(folder)
     with pytest.raises(NoData, match=re.escape("stream 4 (no worker's manifest names it) has 0 sent rows")):
-        whole.check_offered(whole.run, {})
+        whole.check_offered(whole.run, offered_of({}))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_schema_has_the_columns_of_the_table(kind: str) -> None:
+    """Same names, same widths, same order."""
+    columns = [(column.name, column.type) for column in KINDS[kind]]
+    assert [(field.name, str(field.type)) for field in read.arrow_schema(kind)] == columns

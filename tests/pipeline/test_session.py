@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
+import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,13 +17,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.pipeline.session import SparkHost
+from pytest_loadtest.pipeline import class_archive, session
+from pytest_loadtest.pipeline.session import SparkHost, workers_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LIFE = """
-import os, signal, sys
+import os, signal, sys, time
 from pathlib import Path
 from pytest_loadtest.pipeline.session import SparkHost
 
@@ -37,6 +43,9 @@ assert java() == []
 interrupt = signal.getsignal(signal.SIGINT)
 host.warm()
 assert len(java()) == 1
+started = time.monotonic()
+assert all(host.alive() for _ in range(30))
+assert time.monotonic() - started < 15  # they are looks: a second each, to let it end, would be thirty
 assert signal.getsignal(signal.SIGINT) is interrupt
 host.stop()
 host.stop()
@@ -61,13 +70,72 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.slow
-def test_the_life_of_a_session(tmp_path: Path) -> None:
-    """Nothing starts unasked, nothing is printed, nothing is left by stop() or by SIGKILL; a stopped host can start again."""
+def test_the_life_of_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing starts unasked, nothing is printed, nothing is left by stop() or by SIGKILL; a stopped host can start again.
+
+    All that with a class archive that Java cannot use.
+    """
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    archive = class_archive.path()
+    assert archive is not None
+    archive.parent.mkdir(parents=True)
+    archive.write_bytes(b"no archive")
     script = subprocess.run([sys.executable, "-c", LIFE, str(tmp_path / "spark")], capture_output=True, text=True, timeout=300, check=False)
     assert script.stderr == ""
+    assert script.returncode == -signal.SIGKILL
     (pid,) = script.stdout.split()
     assert gone(int(pid))
     assert "log4j" in (tmp_path / "spark" / "spark.log").read_text()
+
+
+def test_a_java_process_that_dies_before_it_answers_prints_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """py4j would log a traceback as the root logger's, which goes to the terminal: what asked gets the exception, and says what it means."""
+    from py4j.java_gateway import GatewayParameters, JavaGateway
+    from py4j.protocol import Py4JError
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def die() -> None:
+            connection, _ = server.accept()
+            connection.recv(1)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, as of a process that is killed
+            connection.close()
+
+        logging.getLogger().removeFilter(session._not_of_py4j)
+        for quiet in (False, True):
+            if quiet:
+                session._quiet()
+            dying = threading.Thread(target=die)
+            dying.start()
+            with pytest.raises(Py4JError):
+                JavaGateway(gateway_parameters=GatewayParameters(port=server.getsockname()[1])).jvm.System.currentTimeMillis()
+            dying.join()
+            assert bool(caplog.records) is not quiet
+            caplog.clear()
+
+
+def test_options_of_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's stand last, where Java lets them win; an archive is named only once it is made, and each Java has its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    user = {class_archive.OPTIONS: "-XX:TieredStopAtLevel=4", "spark.x": "y"}
+    assert class_archive.with_archive(user) == {class_archive.OPTIONS: "-XX:TieredStopAtLevel=1 -XX:TieredStopAtLevel=4", "spark.x": "y"}
+    archive = class_archive.path()
+    assert archive is not None
+    archive.parent.mkdir(parents=True)
+    archive.touch()
+    (with_it,) = class_archive.with_archive({}).values()
+    assert with_it.split() == ["-XX:TieredStopAtLevel=1", f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
+    other = tmp_path / "java" / "bin" / "java"
+    other.parent.mkdir(parents=True)
+    other.touch(mode=0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    of_other = class_archive.path()
+    assert of_other != archive
+    assert of_other is not None
+    assert class_archive.replaced_by(of_other) == [archive]
+    assert class_archive.with_archive({}) == {class_archive.OPTIONS: "-XX:TieredStopAtLevel=1"}
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert class_archive.path() is None
 
 
 def test_a_session_that_was_there_before_is_used_and_left(spark: SparkSession, tmp_path: Path) -> None:
@@ -76,6 +144,46 @@ def test_a_session_that_was_there_before_is_used_and_left(spark: SparkSession, t
     assert host.session() is spark
     host.stop()
     assert spark.range(3).count() == 3
+
+
+PYTHON = """
+import os, sys
+from pathlib import Path
+import pyarrow as pa
+from pytest_loadtest.pipeline.session import SparkHost
+
+def look(batches):
+    for _ in batches:
+        yield pa.record_batch([pa.array([os.environ.get("CHOSEN_BY_THE_USER", "not the user's Python")])], names=["python"])
+
+conf = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.driver.memory": "512m", "spark.pyspark.python": sys.argv[2]}
+host = SparkHost(Path(sys.argv[1]), conf, master="local-cluster[1,1,1024]")
+(row,) = host.session().range(1, numPartitions=1).mapInArrow(look, "python string").collect()
+print(row.python)
+host.stop()
+"""
+
+
+@pytest.mark.slow
+def test_the_users_python_reaches_the_executors_of_a_cluster(tmp_path: Path) -> None:
+    """Whose path to it is another than the driver's; here one of executors in processes of their own."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexport CHOSEN_BY_THE_USER="the user\'s Python"\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    command = [sys.executable, "-c", PYTHON, str(tmp_path / "spark"), str(python)]
+    script = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert script.stdout == "the user's Python\n", script.stderr
+
+
+@pytest.mark.parametrize(
+    ("master", "ours"), [("local[*]", True), ("local", True), ("local-cluster[1,1,512]", False), ("spark://a:7077", False)]
+)
+def test_without_a_setting_a_cluster_has_its_own_python(monkeypatch: pytest.MonkeyPatch, master: str, ours: bool) -> None:
+    """The driver's path means nothing there; here it is the one Python that surely has numpy and pyarrow."""
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert workers_python(master, "python3") == (sys.executable if ours else "python3")
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    assert workers_python(master, "/opt/python") == "/opt/python"
 
 
 def test_no_java_is_a_usage_error(tmp_path: Path) -> None:

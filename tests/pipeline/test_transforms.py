@@ -39,6 +39,6 @@ def test_functions_reach_workers_as_code(spark: SparkSession) -> None:
         assert not [name for name in sys.modules if name.startswith("pytest_loadtest")], "the package was imported"
         return batches
 
-    with T._for_workers():
+    with T.for_workers():
         frame = T.file_tables(spark.range(1), [[]], [make_run()]).select(F.lit(1).cast("bigint").alias("one"))
         assert frame.mapInArrow(hidden, "one bigint").collect() == []  # type: ignore[arg-type]

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from .projects import INI, Project
+from .projects import Project, fresh
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
     """A fresh project; nothing that it started may be left when the test ends."""
-    made = Project(tmp_path, {"LOADTEST_MARK": uuid.uuid4().hex})
-    made.write("pytest.ini", INI)
-    yield made
-    assert made.survivors() == []
+    with fresh(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def spark_project(tmp_path: Path) -> Iterator[Project]:
+    """The same, with Spark."""
+    with fresh(tmp_path, spark=True) as made:
+        yield made

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from pytest_loadtest import cli
+from pytest_loadtest.commands import cli
 
-from .projects import TIMEOUT, Project
+from .projects import TIMEOUT, Project, fresh
 
 TESTS = """\
 import pytest
@@ -23,6 +24,10 @@ def test_good(load):
 
 @pytest.mark.load(profile="slow")
 def test_slow(load):
+    load.assert_slo()
+
+@pytest.mark.load(profile="sought", search={"start": 250, "max": 370, "hold": "1s", "warmup": "0s", "precision": "50%", "repeats": 1})
+def test_sought(load):
     load.assert_slo()
 
 @pytest.mark.load(profile="piled", consumerBacklogSizeGB=0.00002, testDuration="500ms")
@@ -37,15 +42,34 @@ SPARK = (
 )
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project whose one session is over, and in ``kept`` what it left."""
+    with fresh(tmp_path_factory.mktemp("session")) as project:
+        project.profile("good", slo="{throughput: 1%, sent: 1%}")
+        project.profile("slow", slo="{duplicates: {min: 1}}")
+        project.profile("piled", slo="{sent: 1%}")
+        project.profile("sought", slo="{throughput: 90%, sent: 1%, dropped: 100%}")
+        text = (project.path / "profiles/sought.yaml").read_text(encoding="utf-8")
+        project.write("profiles/sought.yaml", text.replace("{name: loopback}", "{name: loopback, capacity: 300}"))
+        project.write("test_them.py", TESTS)
+        project.run("-p", "no:cacheprovider")
+    shutil.copytree(project.path / ".loadtest", project.path / "kept")
+    return project
+
+
+@pytest.fixture
+def project(finished: Project) -> Project:
+    """The project as the session left it, for a test to spoil. At its own path, which results name."""
+    shutil.rmtree(finished.path / ".loadtest")
+    shutil.copytree(finished.path / "kept", finished.path / ".loadtest")
+    return finished
+
+
 @pytest.fixture
 def runs(project: Project) -> dict[str, Path]:
-    """The folders of a run that met its objectives, of one that missed one, and of a backlog."""
-    project.profile("good", slo="{throughput: 1%, sent: 1%}")
-    project.profile("slow", slo="{endToEndLatency: {p50: 1us}}")
-    project.profile("piled", slo="{sent: 1%}")
-    project.write("test_them.py", TESTS)
-    project.run("-p", "no:cacheprovider")
-    return {json.loads((folder / "run.json").read_text())["profile"]["name"]: folder for folder in project.runs()}
+    """The folders of a run that met its objectives, of one that missed one, of a backlog and of a search."""
+    return {json.loads((folder / "run.json").read_text())["profile"]["name"]: folder for folder in reversed(project.runs())}
 
 
 def aggregate(project: Project, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -57,6 +81,24 @@ def aggregate(project: Project, folder: Path) -> subprocess.CompletedProcess[str
     return done
 
 
+def test_a_search_is_judged_by_its_answer(project: Project, runs: dict[str, Path]) -> None:
+    """Steps above the peak were missed, and that is how it was found: the status is that of the step which stands for the answer.
+
+    Without the results of that step nobody knows the answer.
+    """
+    search = runs["sought"].parent
+    (best,) = [path for path in search.glob("*/results.json") if json.loads(path.read_text())["peak"] is not None]
+    done = aggregate(project, search)
+    assert done.returncode == cli.OK
+    assert "test_sought · profile sought · MISSED" in done.stdout
+    assert json.loads(best.read_text())["peak"]["rate"] >= 100
+
+    best.unlink()
+    done = aggregate(project, search)
+    assert done.returncode == cli.NO_DATA
+    assert f"{search}: NO DATA" in done.stdout
+
+
 def test_runs_are_judged_again(project: Project, runs: dict[str, Path]) -> None:
     """All of a session at once, with the same results to the byte; the status is that of the worst.
 
@@ -64,8 +106,11 @@ def test_runs_are_judged_again(project: Project, runs: dict[str, Path]) -> None:
 
     Then one manifest goes missing and the other run was given up: no data for both, and earlier results are left alone.
     """
+    del runs["sought"]
     before = {(folder / name): (folder / name).read_bytes() for folder in runs.values() for name in ("results.json", "latency.hlog")}
-    assert json.loads(before[runs["piled"] / "results.json"])["backlog"]["drained"]
+    backlog = json.loads(before[runs["piled"] / "results.json"])["backlog"]
+    assert backlog["drained"]
+    assert backlog["left"] <= backlog["allowed"] < backlog["messages"]
     for path in before:
         if path.parent != runs["piled"]:
             path.unlink()

@@ -78,13 +78,14 @@ SIZES = 'messageSizeDistribution: {"32-128": 5, "128-1KB": 3, "1KB-4KB": 1}\nuse
 
 
 @pytest.fixture
-def outcomes(project: Project) -> Project:
+def outcomes(spark_project: Project) -> Project:
     """A project with a test for every outcome."""
+    project = spark_project
     project.profile("mix", rate=800, duration="2s", size=SIZES, more="warmupDuration: 500ms")
-    project.profile("missed", duration="500ms", slo="{endToEndLatency: {p50: 1us}, throughput: 200000}")
+    project.profile("missed", duration="500ms", slo="{throughput: 200000}")
     project.profile("rare", duration="500ms", slo="{endToEndLatency: {p99.9: 10s}}")
     project.profile("bare", duration="500ms", slo="{}")
-    project.profile("long", slo="{throughput: 1%}", more="drainTimeout: 5min")  # and what it waits for is lost
+    project.profile("long", slo="{throughput: 1%, sent: 1%}", more="drainTimeout: 5min")  # and what it waits for is lost
     long = (project.path / "profiles/long.yaml").read_text(encoding="utf-8")
     project.write("profiles/long.yaml", long.replace("{name: loopback}", "{name: loopback, loseEvery: 2}"))
     project.write("test_it.py", TESTS)
@@ -124,8 +125,10 @@ def test_outcomes_and_streams(outcomes: Project) -> None:
     assert len(set(sent(outcomes, "test_met")[0]["bucket"].to_pylist())) == 3
     assert _files(outcomes.runs()[0]) == {
         "run.json",
+        "streams.npz",
         "results.json",
         "latency.hlog",
+        "telemetry.json",
         "main.manifest.json",
         "sent/main-000001.parquet",
         "received/main-000001.parquet",
@@ -157,6 +160,9 @@ def _documents(documents: dict[str, dict[str, Any]], workers: int) -> None:
     assert set(met["scale"]["changes"]) == {"rate", "measured phase"}
     assert met["plan"]["workers"] == len(met["measurements"]["workers"]) == workers
     assert met["broker"]["name"] == "loopback"
+    sampled = met["bottleneck"]["columns"]  # of the processes that drove load, each by its own name, and of the target
+    assert {f"worker {worker['worker']}.busiest" for worker in met["measurements"]["workers"]} < set(sampled)
+    assert {"broker.busiest", "broker.unread", "workers.unsent"} < set(sampled)
 
 
 def test_on_a_terminal_with_one_worker(project: Project) -> None:
@@ -192,20 +198,23 @@ def _read(terminal: int, seen: list[bytes]) -> None:
         seen.append(data)
 
 
-def test_without_xdist_and_with_auto_scale(project: Project) -> None:
-    """-p no:xdist drives load in the one process; auto leaves alone what this machine can carry; results lie where load_results says."""
+def test_without_xdist_quietly_and_with_auto_scale(project: Project) -> None:
+    """-p no:xdist drives load in the one process; -q leaves one line of it, what the load went to; auto leaves alone what this machine
+    can carry; results lie where load_results says."""
     project.profile("two", rate=300)
     project.write("test_it.py", 'import pytest\n@pytest.mark.load("two")\ndef test_met(load): load.assert_slo()\n')
-    run = project.run("-p", "no:xdist", "--load-scale", "auto", "-o", "load_results=out/results")
+    run = project.run("-p", "no:xdist", "--load-scale", "auto", "-q", "-o", "load_results=out/results")
     assert run.outcomes == {"passed": 1}
     (document,) = project.path.glob("out/results/*/test_it.py-test_met-*/1/two/measure/results.json")
     assert {path.name for path in document.parent.iterdir()} == {
         "run.json",
+        "streams.npz",
         "results.json",
         "latency.hlog",
+        "telemetry.json",
         "main.manifest.json",
         "sent",
         "received",
     }
     assert '"scale": null' in document.read_text(encoding="utf-8")
-    assert "load: target: loopback" in run.out
+    assert [line.partition(" 0.")[0] for line in run.out.splitlines() if line.startswith("load: ")] == ["load: target: loopback"]

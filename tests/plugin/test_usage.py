@@ -71,6 +71,25 @@ def test_options_that_cannot_be(project: Project, options: list[str], said: str)
     assert "Traceback" not in run.out
 
 
+@pytest.mark.parametrize(
+    ("options", "mark"),
+    [
+        (["--load-target", "mqtt://user:secret@host"], ""),
+        (["-n2", "--load-admin-url", "http://user:secret@host:8080"], ""),
+        ([], ", target='mqtt://user:secret@host'"),
+    ],
+)
+def test_users_and_passwords_in_addresses(project: Project, options: list[str], mark: str) -> None:
+    """They are refused before anything is started, and never shown."""
+    project.profile("small")
+    project.write("test_it.py", f'import pytest\n@pytest.mark.load("small"{mark})\ndef test_it(load): ...\n')
+    run = project.run(*options)
+    assert run.ret == pytest.ExitCode.USAGE_ERROR
+    assert "***@host" in run.out
+    assert "an address has no user and no password" in run.out
+    assert "secret" not in run.out
+
+
 def test_dist_each_without_load_tests(project: Project) -> None:
     """A project whose selected tests drive no load keeps --dist each."""
     project.write("test_it.py", "def test_it(): ...\n")
@@ -109,6 +128,58 @@ def test_a_plan_runs_nothing(project: Project) -> None:
     assert "test_other" not in run.out
     assert "workers [" not in run.out
     assert not (project.path / ".loadtest").exists()
+
+
+def test_a_plan_that_cannot_be_is_a_usage_error(project: Project) -> None:
+    """Every plan is printed, the wrong one with what is wrong, and the status says that there is one."""
+    project.profile("good")
+    project.profile("wrong", rate=10_000_000, duration="1000h", size="messageSize: 16")
+    project.write(
+        "test_it.py",
+        "import pytest\n" + "".join(f'@pytest.mark.load("{name}")\ndef test_{name}(load): ...\n' for name in ("wrong", "good")),
+    )
+    run = project.run("--load-plan", "-p", "no:cacheprovider")
+    assert run.ret == pytest.ExitCode.USAGE_ERROR
+    assert "make the payloads 32 B or larger" in run.out
+    assert "ERROR: no plan for test_it.py::test_wrong: see above" in run.out
+    assert "500 msg/s of 64 B mean" in run.out
+    assert "Traceback" not in run.out
+
+
+def test_keys_from_the_command_line(project: Project) -> None:
+    """They win over mark and matrix in every test, and the header tells them, less their secrets; a wrong one is named as it was written."""
+    project.profile("small", more="matrix: {topics: [1, 3]}")
+    project.write("test_it.py", 'import pytest\n@pytest.mark.load("small", producerRate=300)\ndef test_it(load, load_matrix): ...\n')
+    run = project.run(
+        "--load-plan", "-n2", "--load-set", "producerRate=7000", "--load-set", "topics=5", "--load-set", "driver={name: loopback}"
+    )
+    assert run.ret == 0
+    assert "loadtest: set producerRate=7000, set topics=5, set driver=***, results in .loadtest" in run.out
+    assert run.out.count("7 000 msg/s of 64 B mean") == 2
+    assert run.out.count("topics       5 × 1 partitions") == 2
+    run = project.run("-n2", "--load-set", "mesageSize=5", "-k", "topics=1")
+    assert run.ret == pytest.ExitCode.USAGE_ERROR
+    assert "--load-set mesageSize=5: unknown key 'mesageSize' (did you mean messageSize?)" in run.out
+
+
+def test_a_part_of_a_matrix(project: Project) -> None:
+    """The mark takes some names of the matrix, which are the ids; what the matrix does not have is a usage error."""
+    project.profile(
+        "small", more="matrix: {crowd: {few: {topics: 1}, many: {topics: 9, consumerPerSubscription: 2}}, messageSize: [64, 96]}"
+    )
+    project.write(
+        "test_it.py",
+        'import pytest\n@pytest.mark.load("small", matrix={"crowd": "many", "messageSize": [64, 96]})\ndef test_it(load): ...\n',
+    )
+    run = project.run("--collect-only", "-q")
+    assert run.out.splitlines()[:2] == ["test_it.py::test_it[many-messageSize=64]", "test_it.py::test_it[many-messageSize=96]"]
+    run = project.run("--load-plan", "-k", "many and 96")
+    assert run.ret == 0
+    assert run.out.count("topics       9 × 1 partitions") == 1
+    project.write("test_it.py", 'import pytest\n@pytest.mark.load("small", matrix={"crowd": "crowded"})\ndef test_it(load): ...\n')
+    run = project.run("--load-plan")
+    assert run.ret == pytest.ExitCode.USAGE_ERROR
+    assert "matrix={'crowd': 'crowded'}: not in the profile's matrix: choose of few, many" in run.out
 
 
 def test_help_names_the_options(project: Project) -> None:

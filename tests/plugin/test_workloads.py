@@ -22,7 +22,7 @@ def test_stages(load):
     assert load.stage("large").bucket("1KB-2KB").sent == 400
     assert load.stage("ramp").bucket("1KB-2KB").sent == 0
 
-@pytest.mark.load("plain", live=True, testDuration="20s")
+@pytest.mark.load("plain", live=True, judge=False, testDuration="20s")  # what was held back came late, and the end is early
 def test_changes(load):
     load.begin()
     with pytest.raises(pytest_loadtest.UsageError, match="no size bucket 1KB-2KB: the payloads were made for"):
@@ -43,7 +43,15 @@ def test_forgotten(load):
 def test_backlog(load):
     load.assert_slo()
     assert load.backlog.drained
-    assert load.backlog.size_messages >= 300
+    assert load.backlog.left <= load.backlog.allowed < 300 <= load.backlog.size_messages
+
+@pytest.mark.load(
+    "plain", consumerBacklogSizeGB=0.00002, backlogDrainTimeout="1s", testDuration="500ms", drainTimeout="1s", **{"driver.loseEvery": 2}
+)
+def test_stuck(load):
+    assert not load.backlog.drained
+    with pytest.raises(AssertionError, match="backlogDrain .*NOT drained: .* still waiting"):
+        load.assert_slo()
 
 @pytest.mark.load("plain", messages=321)
 def test_messages(load):
@@ -63,6 +71,19 @@ def test_search(load):
 def test_live_search(load):
     peak = load.find_peak(start=100, max=100, hold="1s", warmup="0s")
     assert peak.at_least and peak.limit == "maximum"
+
+@pytest.mark.load("late", search={"start": 175, "hold": "6s", "confirm": "6s", "warmup": "0s", "repeats": 1})
+def test_ended_early(load):
+    assert [step.early for step in load.peak.steps] == [True, True]
+    assert load.peak.rate is None and load.peak.broke_first == "endToEndLatency.p99"
+    assert load.measurements.end_to_end.n < 1000
+    with pytest.raises(AssertionError, match="could no longer hold when the run was ended early"):
+        load.assert_slo()
+
+@pytest.mark.load("fast", search={"start": 200, "hold": "2s", "confirm": "2s", "warmup": "0s", "precision": "50%", "repeats": 1})
+def test_no_objectives(load):
+    assert load.peak.rate <= 400 and load.peak.limit == "target"
+    load.assert_slo()
 
 @pytest.mark.load("both")
 def test_several(load):
@@ -86,7 +107,8 @@ stages:
   - {name: quiet, duration: 1s, rate: 50, consumerPerSubscription: 1}
 """
 ASSERTED = (
-    "test_stages", "test_changes", "test_backlog", "test_messages", "test_bytes", "test_search", "test_live_search", "test_several",
+    "test_stages", "test_changes", "test_backlog", "test_stuck", "test_messages", "test_bytes", "test_search", "test_live_search",
+    "test_several", "test_ended_early", "test_no_objectives",
     "test_producers_only", "test_matrix[producerRate=100-messageSize=64]", "test_matrix[producerRate=200-messageSize=64]",
 )  # fmt: skip
 
@@ -96,12 +118,15 @@ def workloads(project: Project) -> Project:
     """A project with one test of each."""
     project.profile("plain")
     project.profile("slow", slo="{endToEndLatency: {p50: 100ms}, throughput: 1%, sent: 1%, dropped: 100%}")
+    project.profile("late", slo="{endToEndLatency: {p99: 100ms}}")
+    project.profile("fast", slo="{}")
     project.profile("many", more="matrix: {producerRate: [100, 200], messageSize: [64]}")
     project.profile("both", rate=200, more="workloads: [{name: small}, {name: large, messageSize: 16KB, producerRate: 20}]")
     project.profile("staged", size='messageSizeDistribution: {"64-128": 1}', more=STAGED)
     for name, old, new in (
         ("staged", "testDuration: 1s\n", ""), ("staged", "consumerPerSubscription: 1\n", "consumerPerSubscription: 2\n"),
-        ("slow", "{name: loopback}", "{name: loopback, capacity: 300}"),
+        ("slow", "{name: loopback}", "{name: loopback, capacity: 300}"), ("fast", "{name: loopback}", "{name: loopback, capacity: 300}"),
+        ("late", "{name: loopback}", "{name: loopback, delay: 400ms}"),
     ):  # fmt: skip
         text = (project.path / f"profiles/{name}.yaml").read_text(encoding="utf-8")
         project.write(f"profiles/{name}.yaml", text.replace(old, new, 1))
@@ -116,7 +141,7 @@ def test_every_kind_of_workload(workloads: Project) -> None:
         ends = [(child.tag, child.get("message")) for child in run.case(name) if child.tag in ("failure", "error")]
         assert ends == [], name
     assert "load.finish()" in str([child.get("message") or child.text for child in run.case("test_forgotten")])
-    assert len(list((workloads.path / "omb").glob("plain-*.json"))) == 5
+    assert len(list((workloads.path / "omb").glob("plain-*.json"))) == 6
     told(run)
 
 
@@ -127,12 +152,13 @@ def told(run: Finished) -> None:
     assert run.documents["test_stages"]["stages"][1]["name"] == "large"
     assert run.properties("test_search")["load.peak.at_least"] == "false"
     assert "load.peak.msg_per_s" in run.properties("test_live_search")
+    assert "the profile has no objectives, so the implicit ones had to hold: loss <= 0" in run.out
+    assert run.documents["test_ended_early"]["verdict"]["outcome"] == "missed"
 
 
 @pytest.mark.parametrize(
     ("mark", "said"),
     [
-        ('"bare", search=True', "search"),
         ('"plain", search={"begin": 5}', "begin"),
         ('"plain", mesageSize=5', "messageSize"),
         ('"plain", stages=[{"duration": "1s", "rate": {"sine": {"mean": 500, "amplitude": 700, "period": "1s"}}}]', "-200"),
@@ -143,7 +169,6 @@ def told(run: Finished) -> None:
 def test_wrong_uses(project: Project, mark: str, said: str) -> None:
     """Each is a usage error that names the value, before anything starts."""
     project.profile("plain")
-    project.profile("bare", slo="{}")
     project.write("profiles/conftest.py", "")
     project.write("test_it.py", f"import pytest\n@pytest.mark.load({mark})\ndef test_it(load): ...\n")
     run = project.run("-n0")

@@ -12,57 +12,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow.parquet as pq
 import pytest
+from numpy_aggregation import NumpyAggregation, measured, samples
 
-from pytest_loadtest import brokers, slo
+from pytest_loadtest import brokers
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.brokers import mosquitto
+from pytest_loadtest.fixture.result import Load
+from pytest_loadtest.fleet.aggregated import read_run
 from pytest_loadtest.fleet.conductor import Conductor
-from pytest_loadtest.fleet.judge import read_run
 from pytest_loadtest.fleet.local import LocalFleet
 from pytest_loadtest.fleet.options import Options
-from pytest_loadtest.fleet.orders import Outcome, Part, Request
-from pytest_loadtest.pipeline import read
-from pytest_loadtest.result import Load
-from pytest_loadtest.samples import KINDS
-from pytest_loadtest.stats import measure
+from pytest_loadtest.fleet.orders import Part, Request, RunResult
+from pytest_loadtest.verdict import slo
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
-    from pytest_loadtest.brokers._base import Broker
+    from pytest_loadtest.brokers.base import Broker
     from pytest_loadtest.engine.progress import Progress
     from pytest_loadtest.fleet.coordinator import Run
-    from pytest_loadtest.measurements import Measurements
-    from pytest_loadtest.phases import Phase
+    from pytest_loadtest.metrics.measurements import Measurements
+    from pytest_loadtest.schedule.phases import Phase
 
 Act = Callable[["Progress"], None]
 
 ATTEMPTS = 4
-
-
-def samples(folder: Path, kind: str) -> Mapping[str, NDArray[np.int64]]:
-    """All rows of ``sent`` or ``received``, as columns."""
-    tables = [pq.read_table(path) for path in sorted((folder / kind).glob("*.parquet"))]
-    names = [column.name for column in KINDS[kind]]
-    return {name: np.concatenate([np.empty(0, np.int64), *(table[name].to_numpy() for table in tables)]).astype(np.int64) for name in names}
-
-
-def measured(folder: Path) -> Measurements:
-    """What ``pipeline.aggregate`` answers, without Spark.
-
-    :raises NoData: the samples are not whole, or not what was planned.
-    """
-    run = read.load(folder)
-    sent, received = samples(folder, "sent"), samples(folder, "received")
-    offered = {}
-    for stream in np.unique(sent["stream"]).tolist():
-        seq = sent["seq"][sent["stream"] == stream]
-        offered[stream] = (len(seq), len(np.unique(seq)))
-    run.check_offered(run.run, offered)
-    return measure(sent, received, run.run, run.recorded)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,33 +82,24 @@ class Watcher:
         if self.act is not None:
             self.act(progress[0])
 
-    def say(self, text: str) -> None:
-        pass
-
-
-class NoSpark:
-    """Stands where the Spark session would."""
-
-    def warm(self) -> None:
-        pass
-
-    def stop(self) -> None:
+    def announce(self, text: str, *, quiet: bool = False) -> None:
         pass
 
 
 class NumpyConductor(Conductor):
     """The conductor, with numpy for Spark."""
 
-    def _make_spark(self) -> Any:
-        return NoSpark()
+    def __init__(self, options: Options, live: Any) -> None:
+        super().__init__(options, live)
+        self.aggregation = NumpyAggregation(options.results, options, live.announce)  # type: ignore[assignment]
 
-    def _judge(self, run: Run) -> Outcome:
-        folder = run.facts.lanes[0].folder
+    def _judge(self, run: Run) -> RunResult:
+        folder = run.facts.workloads[0].folder
         document = read_run(folder)
-        profile, measurements = profiles.from_document(document["profile"]), measured(folder)
+        profile, measurements = profiles.from_document(document["profile"]), measured(folder)[0]
         verdict = slo.evaluate(profile.objectives, measurements, profile.generator)
         load = Load(profile_name=profile.name, measurements=measurements, verdict=verdict)
-        return Outcome(load=load, properties=(("folder", str(folder)),))
+        return RunResult(load=load, properties=(("folder", str(folder)),))
 
 
 class Bench:
@@ -141,7 +108,7 @@ class Bench:
     def __init__(self, results: Path, *, force: bool = True) -> None:
         self._watcher = Watcher()
         options = Options(
-            results=results, scale=None, duration=None, force=force, driver=None, omb_json=None, broker="auto", target=None, admin=None,
+            results=results, scale=None, duration=None, force=force, driver=None, omb_json=None, broker="auto", target=None, admin=None, image=None,
             spark_master=None, spark_remote=None, spark_conf={},
         )  # fmt: skip
         self._conductor = NumpyConductor(options, self._watcher)  # type: ignore[arg-type]

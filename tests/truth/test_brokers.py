@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, Any
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from pytest_loadtest.drivers._mqtt_clients import MqttConsumer
-from pytest_loadtest.drivers.mqtt import MqttDriver
+from pytest_loadtest.drivers.mqtt.driver import MqttDriver
 from pytest_loadtest.fleet import member
-from pytest_loadtest.quantities import MILLISECOND, SECOND
-from pytest_loadtest.slo import Outcome
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_loadtest.brokers._base import Broker
+    from pytest_loadtest.brokers.base import Broker
     from pytest_loadtest.engine.progress import Progress
 
     from .conftest import Bench
@@ -36,15 +35,13 @@ IN_FLIGHT, QUEUED = 20, 1000  # the subscriber's Receive Maximum; mosquitto's ma
 class Sleeper(MqttDriver):
     """Its consumers sleep from the start until they are woken."""
 
-    consumers: list[Any]
+    asleep: tuple[MqttDriver, list[int]] | None = None
 
-    def open_consumers(self, specs: Any) -> list[Any]:
-        opened = super().open_consumers(specs)
-        Sleeper.consumers = opened
-        for consumer in opened:
-            assert isinstance(consumer, MqttConsumer)
-            consumer.pause()
-        return opened
+    def open_consumers(self, consumers: Any) -> Any:
+        places = super().open_consumers(consumers)
+        Sleeper.asleep = self, places.tolist()
+        self.pause(places.tolist())
+        return places
 
 
 def test_a_sleeping_subscriber_loses_what_mosquitto_drops(
@@ -54,10 +51,10 @@ def test_a_sleeping_subscriber_loses_what_mosquitto_drops(
     monkeypatch.setattr(member, "driver_class", lambda name, client: Sleeper)
 
     def wake(progress: Progress) -> None:
-        if progress.acked == 5000 and Sleeper.consumers:
-            for consumer in Sleeper.consumers:
-                consumer.resume()
-            Sleeper.consumers = []
+        if progress.acked == 5000 and Sleeper.asleep is not None:
+            driver, places = Sleeper.asleep
+            driver.resume(places)
+            Sleeper.asleep = None
 
     judged = bench.run(
         f"""
@@ -83,8 +80,9 @@ generator: {{sendDelayP99: 30s, stalled: 0.9, cpu: 5}}
     assert judged.lost() == [(0, seq) for seq in range(IN_FLIGHT + QUEUED, 5000)]
     assert counts.duplicates == counts.out_of_order == counts.corrupt == 0
     assert judged.outcome is Outcome.MISSED
-    # what was lost was not delivered either; a slow machine may also send the last of 5 000 in one second late
-    assert {"loss", "throughput"} <= set(judged.missed()) <= {"loss", "throughput", "sent"}
+    # what was lost was not delivered either, which is more than half; a slow machine may also send the last of 5 000 in one second late
+    missed = {"loss", "throughput", "endToEndLatency.p50"}
+    assert missed <= set(judged.missed()) <= {*missed, "sent"}
 
 
 def sys_dropped(url: str) -> int:
@@ -112,7 +110,7 @@ def test_a_broker_that_stands_still_is_seen_in_every_latency(bench: Bench, mosqu
 name: standstill
 messageSize: 128
 producerRate: 300
-testDuration: 8s
+testDuration: 10s
 maxSendDelay: 60s
 driver: {name: mqtt, qos: 1}
 slo: {endToEndLatency: {p99: 500ms}}
@@ -137,7 +135,7 @@ generator: {sendDelayP99: 1s, stalled: 0.9, cpu: 5}
     assert measurements.end_to_end is not None
     assert measurements.end_to_end.maximum > 2800 * MILLISECOND
     assert counts.lost == 0
-    assert counts.received == counts.acked == counts.offered == 2400
+    assert counts.received == counts.acked == counts.offered == 3000
     assert measurements.send_delay is not None
     assert measurements.send_delay.percentile(99) > 2 * SECOND  # the window was full: taken for our own it would be beyond the limit
     assert judged.outcome is Outcome.MISSED
@@ -171,14 +169,14 @@ def frozen(pid: int) -> Iterator[Freezer]:
 
 EARLIER_RUN = """
 import os, sys
-from pytest_loadtest.drivers._base import TargetAddress
-from pytest_loadtest.drivers.mqtt import MqttDriver
+from pytest_loadtest.drivers.base import TargetAddress
+from pytest_loadtest.drivers.mqtt.driver import MqttDriver
 from pytest_loadtest.profile.settings import MqttSettings
 from pytest_loadtest.testing import Subject, rig
 
 settings = MqttSettings.model_validate({"qos": 1, "cleanStart": False, "sessionExpiry": "1h"})
 with rig(Subject(driver=MqttDriver, target=TargetAddress(url=sys.argv[1]), settings=settings)) as r:
-    r.consumers[0].pause()
+    r.driver.pause(r.places)
     r.send(50)
     r.until(lambda: r.acked == 50, "all acknowledged")
     os._exit(9)

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from engine.rig import Finished, drive
+from engine_rig import Finished, drive
 
-from pytest_loadtest.hdr import hdr_index
-from pytest_loadtest.quantities import MILLISECOND, SECOND
-from pytest_loadtest.stats import Recorded, Run, measure
+from pytest_loadtest.metrics.expected import Expected, Recorded
+from pytest_loadtest.metrics.hdr import hdr_index
+from pytest_loadtest.metrics.stats import measure
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pytest_loadtest.measurements import Histogram, Measurements
+    from pytest_loadtest.metrics.measurements import Histogram, Measurements
 
 RATE, SECONDS = 1000, 12
 PERCENTILES = (1, 25, 50, 75, 90, 95, 99, 99.5, 99.9)
@@ -37,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 def measured(run: Finished) -> Measurements:
     """Of the rig's two streams on one topic with one subscription."""
     half = RATE * SECONDS // 2
-    plan = Run(
+    plan = Expected(
         start=int(run.sent["intended"].min()), duration=SECONDS * SECOND, rate=RATE, topics=1, subscriptions=1, ordered=True, publish_acks=True,
         buckets=("64",), stream_topics=np.zeros(2, np.int64), first=np.zeros(2, np.int64), end=np.full(2, half),
     )  # fmt: skip

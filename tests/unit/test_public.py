@@ -15,7 +15,7 @@ import pytest
 import pytest_loadtest
 from pytest_loadtest.errors import GeneratorLimited, LoadtestError, Problem, ProfileError, TargetError
 
-HEAVY = ["pyspark", "py4j", "numpy", "pyarrow", "pulsar", "paho", "pydantic", "yaml", "testcontainers"]
+HEAVY = ["pyspark", "py4j", "numpy", "pyarrow", "pulsar", "paho", "pydantic", "yaml", "testcontainers", "docker", "httpx"]
 
 # Said by each process of a pytest run when it ends.
 SAY_WHAT_IS_LOADED = f"""
@@ -33,7 +33,18 @@ def loaded(folder: Path, *arguments: str) -> dict[str, list[str]]:
     folder.joinpath("conftest.py").write_text(SAY_WHAT_IS_LOADED.format(folder=str(folder)))
     folder.joinpath("test_ordinary.py").write_text("def test_one(): pass\ndef test_two(): pass\n")
     folder.joinpath("pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "xdist.plugin", "-p", "pytest_loadtest.plugin", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "xdist.plugin",
+        "-p",
+        "pytest_loadtest.plugin.hooks",
+        *arguments,
+    ]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # other plugins load what they like
     done = subprocess.run(command, cwd=folder, env=environment, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

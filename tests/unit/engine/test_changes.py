@@ -7,14 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from engine_rig import drive
 
-from pytest_loadtest.changes import Change
 from pytest_loadtest.errors import WorkerError
-from pytest_loadtest.pacing import Pacer
-from pytest_loadtest.payloads import Bucket, build_pool
-from pytest_loadtest.quantities import MILLISECOND, SECOND
-
-from .rig import drive
+from pytest_loadtest.message.payloads import Bucket, build_pool
+from pytest_loadtest.schedule.changes import Change
+from pytest_loadtest.schedule.pacing import Pacer
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 START = 0  # the clock begins there
 MIXED = {

@@ -6,50 +6,59 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from engine_rig import make_pool
+from made_plans import loopback, made
 
 from pytest_loadtest.engine import recorder as module
 from pytest_loadtest.engine.blocks import Block
-from pytest_loadtest.engine.consume import Rows
 from pytest_loadtest.engine.recorder import CHUNK_NS, Recorder
+from pytest_loadtest.engine.sample_files import arrow_schema
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.samples import KINDS
-from pytest_loadtest.topology import ProducerSpec, TopicSpec
+from pytest_loadtest.message.samples import KINDS
+from pytest_loadtest.schedule.topology import Topology
+from pytest_loadtest.values.quantities import SECOND
 
-from .rig import make_pool
+TOPOLOGY = Topology(topics=3, partitions=1, producers=2, subscriptions=2, consumers=2)
+STREAMS = range(1, 6, 2)
 
-SPEC = ProducerSpec(stream=3, topic=TopicSpec(index=1))
+
+def make_recorder(folder: Path) -> Recorder:
+    return Recorder(folder, "gw0", make_pool(), TOPOLOGY, STREAMS)
 
 
 def block(first: int, size: int) -> Block:
-    seq = np.arange(first, first + size, dtype=np.int64)
-    return Block(first, seq, seq * 10, np.zeros(size, np.uint16), None)
+    rows = np.arange(first, first + size, dtype=np.int64)
+    return Block(first, np.array([1, 3, 5], np.int32)[rows % 3], rows // 3, rows * 10, np.zeros(size, np.uint16), None)
 
 
-def arrivals(n: int, consumer: int = 0) -> Rows:
-    columns = {"stream": np.zeros(n, np.int64), "bucket": np.zeros(n, np.int16), "size": np.full(n, 64, np.int32), "flags": np.zeros(n, np.int8),
-               "seq": np.arange(n), "intended": np.arange(n), "received": np.arange(n)}  # fmt: skip
-    return Rows({"consumer": consumer, "subscription": 0, "topic": 0}, columns, n)
+def arrivals(n: int) -> dict[str, np.ndarray]:
+    return {
+        "consumer": np.arange(n, dtype=np.int32), "stream": np.zeros(n, np.int32), "bucket": np.zeros(n, np.int16),
+        "size": np.full(n, 64, np.int32), "flags": np.zeros(n, np.int8), "seq": np.arange(n), "intended": np.arange(n), "received": np.arange(n),
+    }  # fmt: skip
 
 
 def test_manifest_says_what_there_is(tmp_path: Path) -> None:
-    """Rows, files and each stream's first and last sequence, as they lie on disk, with the schema of every column."""
-    recorder = Recorder(tmp_path, "gw0", make_pool())
+    """Rows, files and the worker's streams, as they lie on disk, with the schema of every column."""
+    tmp_path /= "attempt/step"  # made where it is not there
+    recorder = make_recorder(tmp_path)
     recorder.flush_if_due(0)
-    recorder.sent(SPEC, block(10, 5))
+    recorder.sent(block(10, 5))
     recorder.received(arrivals(4))
     recorder.flush_if_due(CHUNK_NS)
-    recorder.sent(SPEC, block(15, 2))
-    recorder.received(arrivals(3, consumer=2))
+    recorder.sent(block(15, 2))
+    recorder.received(arrivals(3))
     recorder.close({"nonce": 7, "foreign": 1})
     manifest = json.loads((tmp_path / "gw0.manifest.json").read_text())
     assert (manifest["worker"], manifest["clean"], manifest["nonce"], manifest["foreign"]) == ("gw0", True, 7, 1)
     assert manifest["sent"] == {
-        "rows": 7, "files": [{"name": "gw0-000001.parquet", "rows": 5}, {"name": "gw0-000002.parquet", "rows": 2}], "streams": {"3": [10, 16, 7]},
+        "rows": 7, "files": [{"name": "gw0-000001.parquet", "rows": 5}, {"name": "gw0-000002.parquet", "rows": 2}], "streams": [1, 6, 2],
     }  # fmt: skip
     assert manifest["received"]["rows"] == 7
     for kind in KINDS:
@@ -60,34 +69,68 @@ def test_manifest_says_what_there_is(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gw0.manifest.json", "received", "sent"]
 
 
+def test_copies_of_broadcasts_are_recorded_64_to_a_row(tmp_path: Path) -> None:
+    """Their rows are counted as they lie in the file, and say what was received."""
+    topology = Topology(topics=2, partitions=1, producers=1, subscriptions=100, consumers=1)
+    recorder = Recorder(tmp_path, "gw0", make_pool(), topology, range(2))
+    consumers = np.arange(200, dtype=np.int32)
+    nothing = np.zeros(200, np.int64)
+    recorder.received({**arrivals(200), "consumer": consumers, "stream": consumers // 100, "seq": nothing, "intended": nothing})
+    recorder.close({})
+    manifest = json.loads((tmp_path / "gw0.manifest.json").read_text())
+    assert (manifest["received"]["rows"], manifest["broadcast"]["rows"]) == (0, 4)
+    table = pq.read_table(tmp_path / "broadcast")
+    assert table.schema.equals(arrow_schema("broadcast"))
+    assert int(np.bitwise_count(table["got"].to_numpy().view(np.uint64)).sum()) == 200
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broadcast", "gw0.manifest.json", "sent"]
+
+
+def test_topics_and_subscriptions_follow_from_numbers(tmp_path: Path) -> None:
+    """Streams are dealt over the topics in turn; consumers of a subscription are neighbours."""
+    recorder = make_recorder(tmp_path)
+    recorder.sent(block(0, 6))
+    recorder.received(arrivals(12))
+    recorder.close({})
+    sent, received = (pq.read_table(tmp_path / kind).to_pydict() for kind in ("sent", "received"))
+    assert sent["topic"] == [stream % 3 for stream in sent["stream"]]
+    assert received["topic"] == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
+    assert received["subscription"] == [0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1]
+
+
 def test_a_chunk_is_closed_by_age(tmp_path: Path) -> None:
     """Young and small chunks stay in memory, the first too: its age counts from the first look, whatever the clock says then."""
-    recorder = Recorder(tmp_path, "gw0", make_pool())
+    recorder = make_recorder(tmp_path)
     recorder.received(arrivals(4))
     recorder.flush_if_due(CHUNK_NS)
-    assert recorder._rows["received"]
+    assert recorder._columns["received"]
     recorder.flush_if_due(2 * CHUNK_NS - 1)
-    assert recorder._rows["received"]
+    assert recorder._columns["received"]
     recorder.flush_if_due(2 * CHUNK_NS)
-    assert not recorder._rows["received"]
+    assert not recorder._columns["received"]
     recorder.abandon()
 
 
 def test_a_chunk_is_closed_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded whatever the rate."""
     monkeypatch.setattr(module, "CHUNK_ROWS", 100)
-    recorder = Recorder(tmp_path, "gw0", make_pool())
+    recorder = make_recorder(tmp_path)
     recorder.flush_if_due(CHUNK_NS)
-    recorder.received(arrivals(100))
+    recorder.received(arrivals(99))
     recorder.flush_if_due(CHUNK_NS + 1)
-    assert not recorder._rows["received"]
+    assert recorder._columns["received"]
+    recorder.received(arrivals(9))
+    recorder.flush_if_due(CHUNK_NS + 2)
+    assert not recorder._columns["received"]
+    recorder.received(arrivals(100))
+    recorder.flush_if_due(CHUNK_NS + 3)
+    assert not recorder._columns["received"]
     recorder.abandon()
 
 
 def test_abandoned_samples_are_kept_without_a_manifest(tmp_path: Path) -> None:
     """What was gathered is readable; nobody can take it for a complete run."""
-    recorder = Recorder(tmp_path, "gw0", make_pool())
-    recorder.sent(SPEC, block(0, 5))
+    recorder = make_recorder(tmp_path)
+    recorder.sent(block(0, 5))
     recorder.abandon()
     recorder.abandon()
     assert pq.read_table(tmp_path / "sent").num_rows == 5
@@ -96,8 +139,8 @@ def test_abandoned_samples_are_kept_without_a_manifest(tmp_path: Path) -> None:
 
 def test_what_cannot_be_written_is_no_data(tmp_path: Path) -> None:
     """A disk that refuses breaks the run and names worker and folder."""
-    recorder = Recorder(tmp_path, "gw0", make_pool())
-    recorder.sent(SPEC, block(0, 5))
+    recorder = make_recorder(tmp_path)
+    recorder.sent(block(0, 5))
     (tmp_path / "sent").rmdir()
     with pytest.raises(NoData, match="worker gw0 could not write samples below"):
         recorder.close({})
@@ -109,21 +152,76 @@ def test_a_crash_leaves_only_a_dot_file(tmp_path: Path) -> None:
     """A worker that dies while it writes leaves no file that anybody would read."""
     script = f"""
 import os, sys
-sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
+sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[2] / "helpers")!r}]
 import pyarrow.parquet as pq
 from pathlib import Path
 from pytest_loadtest.engine import recorder
-from engine.rig import make_pool
-from engine.test_recorder import arrivals
+from test_recorder import arrivals, make_recorder
 write = pq.write_table
 def dying(*args, **options):
     write(*args, **options)
     os._exit(9)
 pq.write_table = dying
-r = recorder.Recorder(Path({str(tmp_path)!r}), "gw0", make_pool())
+r = make_recorder(Path({str(tmp_path)!r}))
 r.received(arrivals(4))
 r.close({{}})
 """
     assert subprocess.run([sys.executable, "-c", script], check=False, env=dict(os.environ)).returncode == 9
     assert [path.name for path in (tmp_path / "received").iterdir()] == [".gw0-000001.parquet.tmp"]
     assert not list(tmp_path.glob("*.json"))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no small file system to be had: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_broadcasts_take_no_more_than_was_planned(tmp_path: Path, workers: int) -> None:
+    """Whatever the order in which copies come, a tenth of a second from the first to the last."""
+    messages, plan = 500, made(loopback(rate=500, subscriptions=100, duration="1s"), workers=workers)
+    after = np.random.default_rng(1).integers(0, SECOND // 10, (messages, 100))
+    for rank, share in enumerate(plan.assignments):
+        consumers = np.fromiter(share.consumers, np.int32, len(share.consumers))
+        seq, which = np.divmod(np.arange(messages * len(consumers)), len(consumers))
+        intended = seq * (SECOND // messages)
+        recorder = Recorder(tmp_path, f"gw{rank}", make_pool(), plan.topology, range(0))
+        recorder.received(arrivals(len(seq)) | {
+            "consumer": consumers[which], "seq": seq, "intended": intended, "received": intended + after[seq, consumers[which]],
+        })  # fmt: skip
+        recorder.close({})
+    written = sum(path.stat().st_size for path in (tmp_path / "broadcast").iterdir())
+    assert 0.5 * plan.needs.disk < written < plan.needs.disk
+
+
+def test_a_full_disk_is_no_data(small_disk: Path) -> None:
+    """With the worker, the folder and what the plan needs; nothing half written is left to fill the disk."""
+    recorder = Recorder(small_disk, "gw0", make_pool(), TOPOLOGY, STREAMS, 3 << 20)
+    columns = arrivals(100_000)
+    columns["intended"] = np.random.default_rng(1).integers(0, 1 << 60, 100_000)
+    recorder.received(columns)
+    with pytest.raises(NoData) as full:
+        recorder.close({})
+    assert f"worker gw0 could not write samples below {small_disk}: the disk is full" in str(full.value)
+    assert "the plan needs 3.00 MiB there for the samples of all workers" in str(full.value)
+    assert [path for path in small_disk.rglob("*") if path.is_file()] == []
+
+
+def test_load_does_not_wait_for_pandas(tmp_path: Path) -> None:
+    """Arrow imports it when asked to convert; while load runs that takes most of a second of a worker's one core."""
+    code = (
+        "import sys; from pathlib import Path; sys.path[:0] = ['tests/helpers', 'tests/unit/engine']\n"
+        "from test_recorder import arrivals, block, make_recorder\n"
+        "recorder = make_recorder(Path(sys.argv[1])); recorder.sent(block(0, 5)); recorder.received(arrivals(4)); recorder.close({})\n"
+        "print('pandas' in sys.modules)\n"
+    )
+    root = Path(__file__).parents[3]
+    ended = subprocess.run([sys.executable, "-c", code, tmp_path], cwd=root, capture_output=True, text=True, check=True)
+    assert ended.stdout == "False\n"

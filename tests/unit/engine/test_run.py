@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from engine_rig import drive
 
-from pytest_loadtest.hdr import histogram
-from pytest_loadtest.pacing import Pacer
-from pytest_loadtest.quantities import MILLISECOND, SECOND
-from pytest_loadtest.samples import Status
-
-from .rig import drive
+from pytest_loadtest.engine.generator import GeneratorWatch
+from pytest_loadtest.engine.run import COLLECT
+from pytest_loadtest.message.samples import Status
+from pytest_loadtest.metrics.hdr import histogram
+from pytest_loadtest.schedule.changes import Change
+from pytest_loadtest.schedule.pacing import Pacer
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,6 +62,15 @@ def test_the_plan_is_sent_to_the_message(tmp_path: Path) -> None:
         assert run.sent["intended"][mine].tolist() == (pacer.offsets(stream, 0, count) + SECOND).tolist()
     assert (run.sent["sent"] >= run.sent["intended"]).all()
     assert (run.sent["status"] == Status.ACKED).all()
+
+
+def test_progress_counts_what_arrived_until_a_collect_before_it(tmp_path: Path) -> None:
+    """Whoever ends a step early relies on it: nothing that arrived earlier is missing from a report."""
+    run = drive(tmp_path, rate=997, seconds=3, latency=known)
+    arrived = run.received["received"] - SECOND
+    assert len({progress.elapsed for progress in run.progress}) > 6
+    for progress in run.progress:
+        assert (arrived <= progress.elapsed - COLLECT).sum() <= progress.received <= (arrived <= progress.elapsed).sum()
 
 
 def test_warm_up_is_neither_recorded_nor_confused(tmp_path: Path) -> None:
@@ -129,3 +140,30 @@ def test_late_rows_are_marked_at_the_consumer(tmp_path: Path) -> None:
     run = drive(tmp_path, rate=1000, seconds=1, streams=1, latency=lambda seq: np.where(seq % 100 == 50, 20 * MILLISECOND, MILLISECOND))
     late = run.received["seq"][run.received["flags"] & 2 != 0]
     assert sorted(late.tolist()) == list(range(50, 1000, 100))
+
+
+def test_the_evidence_is_of_the_phase_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The generator is watched from the first instant of the phase to its last: not while it waits for the start, nor in the drain."""
+    seen: list[tuple[str, int]] = []
+    for name in ("start", "stop"):
+        monkeypatch.setattr(GeneratorWatch, name, lambda watch, *_, name=name: seen.append((name, watch._clock())))
+    monkeypatch.setattr(GeneratorWatch, "woke", lambda watch, wanted, now: seen.append(("woke", now)))
+    half_a_tick = MILLISECOND // 2
+    drive(tmp_path, rate=100, seconds=1 + half_a_tick / SECOND, start=SECOND, latency=lambda seq: np.full(len(seq), SECOND // 2))
+    (began,) = (at for name, at in seen if name == "start")
+    ended = next(at for name, at in seen if name == "stop")
+    woke = [at for name, at in seen if name == "woke"]
+    assert SECOND <= began <= SECOND + 60 * MILLISECOND
+    assert 2 * SECOND + half_a_tick <= ended <= 2 * SECOND + 60 * MILLISECOND
+    assert len(woke) > 50
+    assert began < min(woke) <= max(woke) == ended
+
+
+def test_consumers_come_and_go_at_their_instants(tmp_path: Path) -> None:
+    """In the order of the instants, in whatever order they were told of."""
+    changes = [Change(at=1500 * MILLISECOND, consumers=1), Change(at=500 * MILLISECOND, consumers=0)]
+    run = drive(tmp_path, rate=1000, seconds=2, told=[(0, change) for change in changes], start=0)
+    received = run.received["received"] - run.sent["intended"].min()
+    assert ((received < 520 * MILLISECOND) | (received >= 1500 * MILLISECOND)).all()
+    assert (received < 500 * MILLISECOND).sum() > 400
+    assert (received >= 1500 * MILLISECOND).sum() > 400

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from made_progress import made_progress
 
-from pytest_loadtest.changes import Change
 from pytest_loadtest.errors import NoData, TargetError, UsageError, WorkerError
 from pytest_loadtest.fleet.coordinator import MEETING_TIMEOUT, SILENCE_TIMEOUT, Coordinator, Run
 from pytest_loadtest.fleet.drain import Drain
-from pytest_loadtest.quantities import SECOND
+from pytest_loadtest.schedule.changes import Change
 from pytest_loadtest.testing import FakeClock
+from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
     from pytest_loadtest.fleet.link import Message
@@ -28,12 +28,15 @@ class Answers:
     def __init__(self) -> None:
         self.gone: Exception | None = None
         self.broken: list[Exception] = []
+        self.begin: Callable[[Run], None] = lambda run: None
 
     def meeting(self, run: Run, name: str, payloads: Sequence[Any]) -> Sequence[Any]:
         if name == "fails":
             raise TargetError("no broker")
         if name == "breaks":
             raise ValueError("odd")
+        if name == "begins":
+            self.begin(run)
         return list(enumerate(payloads))
 
     def check(self, run: Run) -> None:
@@ -45,7 +48,7 @@ class Answers:
     def command(self, run: Run, kind: str, argument: Any) -> Any:
         if kind == "wrong":
             raise UsageError("cannot be")
-        return argument
+        return argument  # of some tests a function
 
     def gave_up(self, run: Run, error: Exception) -> None:
         self.broken.append(error)
@@ -222,6 +225,35 @@ def test_progress_ends_the_phase_for_all(fleet: Fleet) -> None:
     assert fleet.got("end") == [("a", ("", "measure")), ("b", ("", "measure"))]
 
 
+def test_a_worker_is_named_once(fleet: Fleet) -> None:
+    """By the coordinator, unless the error does so itself."""
+    for error, told in ((NoData("odd"), "worker a: odd"), (NoData("worker a could not write"), "worker a could not write")):
+        key = (len(fleet.conductor.broken) + 7, 0)
+        fleet.say("a", "arrive", key=key)
+        fleet.say("a", "failed", error, key=key)
+        assert str(fleet.conductor.broken[-1]) == told
+
+
+def test_waiting_for_the_controller_is_no_silence(fleet: Fleet) -> None:
+    """Before a start line that took the controller long, workers have nothing to say; their silence counts from its answer on."""
+
+    def begin(run: Run) -> None:
+        fleet.clock.advance((SILENCE_TIMEOUT + 1) * SECOND)  # Spark starts
+        run.drains[""] = Drain("measure", 2, 1, 30 * SECOND)
+        fleet.coordinator._check_silence(run)
+
+    fleet.conductor.begin = begin
+    fleet.join("a", "b")
+    run = fleet.start("a", "b")
+    for worker in ("a", "b"):
+        fleet.say(worker, "meet", ("begins", None))
+    fleet.wait("pass", 2)
+    fleet.coordinator._check_silence(run)
+    fleet.clock.advance((SILENCE_TIMEOUT + 1) * SECOND)
+    with pytest.raises(WorkerError, match=r"^a, b said nothing for 60 s"):
+        fleet.coordinator._check_silence(run)
+
+
 def test_silence_is_an_error(fleet: Fleet) -> None:
     """A worker that says nothing while load runs, or does not come to a meeting, is named."""
     fleet.join("a", "b")
@@ -232,10 +264,51 @@ def test_silence_is_an_error(fleet: Fleet) -> None:
     with pytest.raises(WorkerError, match=r"^b said nothing for 60 s"):
         fleet.coordinator._check_silence(run)
     run.drains.clear()
-    fleet.say("b", "meet", ("order", None))
+    fleet.say("a", "meet", ("order", None))
     fleet.coordinator._check_silence(run)
     fleet.clock.advance((MEETING_TIMEOUT + 1) * SECOND)
-    with pytest.raises(WorkerError, match=r"^a did not reach 'order' within 300 s"):
+    with pytest.raises(WorkerError, match=r"^b did not reach 'order' within 300 s"):
+        fleet.coordinator._check_silence(run)
+
+
+def test_who_is_called_back_may_say_nothing_yet(fleet: Fleet) -> None:
+    """Of a rerun, only the lead has said something when it begins: the others' silence counts from there on, as everybody's."""
+    fleet.join("a", "b")
+    fleet.start("a", "b")
+    fleet.say("a", "again", key=(4, 1))
+    run = fleet.coordinator.runs[4, 1]
+    fleet.coordinator._check_silence(run)
+    run.drains[""] = Drain("measure", 2, 1, 30 * SECOND)
+    fleet.clock.advance((SILENCE_TIMEOUT + 1) * SECOND)
+    with pytest.raises(WorkerError, match=r"^a, b said nothing for 60 s"):
+        fleet.coordinator._check_silence(run)
+
+
+def test_connections_at_a_rate_take_their_time(fleet: Fleet) -> None:
+    """As much as the conductor says that the plan takes; then a worker that does not come is named all the same."""
+    fleet.join("a", "b")
+    run = fleet.start("a", "b")
+    run.patience += 1000
+    fleet.say("a", "meet", ("subscribed", None))
+    fleet.clock.advance((MEETING_TIMEOUT + 1) * SECOND)
+    fleet.coordinator._check_silence(run)
+    fleet.clock.advance(1000 * SECOND)
+    with pytest.raises(WorkerError, match=r"^b did not reach 'subscribed' within 1300 s"):
+        fleet.coordinator._check_silence(run)
+
+
+def test_the_body_of_a_live_test_may_prepare_for_long(fleet: Fleet) -> None:
+    """The others wait at the first meeting for as long as the lead's own test lets it take; from then on nobody is waited for so long."""
+    fleet.join("a", "b")
+    run = fleet.start("a", "b")
+    fleet.say("b", "meet", ("order", None))
+    fleet.clock.advance((MEETING_TIMEOUT + 1) * SECOND)
+    fleet.coordinator._check_silence(run)
+    fleet.say("a", "meet", ("order", None))
+    assert len(fleet.wait("pass", 2)) == 2
+    fleet.say("b", "meet", ("prepared", None))
+    fleet.clock.advance((MEETING_TIMEOUT + 1) * SECOND)
+    with pytest.raises(WorkerError, match=r"^a did not reach 'prepared' within 300 s"):
         fleet.coordinator._check_silence(run)
 
 
@@ -267,3 +340,52 @@ def test_a_command_is_answered_to_who_asked(fleet: Fleet) -> None:
     (_, answer), (worker, error) = fleet.got("answer")
     assert (answer, worker, str(error)) == (5, "a", "cannot be")
     assert run.error is None
+
+
+def test_a_command_that_takes_long_holds_nobody_up(fleet: Fleet) -> None:
+    """It is worked out in a thread of its own, while workers report and are told to change; then it is answered."""
+    fleet.join("a", "b")
+    run = fleet.start("a", "b")
+    begun, end = threading.Event(), threading.Event()
+
+    def restart() -> str:
+        begun.set()
+        assert end.wait(10)
+        return "done"
+
+    fleet.say("a", "command", ("long", restart))
+    assert begun.wait(10)
+    fleet.say("b", "progress", made_progress(acked=5))
+    fleet.coordinator.change(run, "", "measure", Change(at=5, rate=10.0))
+    assert run.progress[""]["b"].acked == 5
+    assert len(fleet.got("change")) == 2
+    assert not fleet.got("answer")
+    end.set()
+    assert fleet.wait("answer", 1) == [("a", "done")]
+
+
+def test_a_long_command_that_cannot_be(fleet: Fleet) -> None:
+    """As with any other: who asked hears why, and the run goes on."""
+
+    def restart() -> None:
+        raise UsageError("not ours")
+
+    fleet.join("a", "b")
+    run = fleet.start("a", "b")
+    fleet.say("a", "command", ("long", restart))
+    ((worker, error),) = fleet.wait("answer", 1)
+    assert (worker, str(error), run.error) == ("a", "not ours", None)
+
+
+def test_a_long_command_that_loses_the_target_ends_the_run(fleet: Fleet) -> None:
+    """All workers hear of it, and with them who asked."""
+
+    def restart() -> None:
+        raise TargetError("did not come back")
+
+    fleet.join("a", "b")
+    fleet.start("a", "b")
+    fleet.say("a", "command", ("long", restart))
+    assert {worker: str(error) for worker, error in fleet.wait("abort", 2)} == {"a": "did not come back", "b": "did not come back"}
+    assert [str(error) for error in fleet.conductor.broken] == ["did not come back"]
+    assert not fleet.got("answer")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from made_progress import made_progress
 
 from pytest_loadtest.fleet.drain import GRACE, QUIET, Drain
-from pytest_loadtest.quantities import SECOND
+from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
     from pytest_loadtest.engine.progress import Progress
@@ -25,49 +25,49 @@ def test_all_arrived_and_a_moment_more() -> None:
     """It ends when everything acknowledged was received, and nothing more came for a moment."""
     d = drain()
     everything = {"a": said(acked=20, received=5), "b": said(acked=0, received=15)}
-    assert not d.over(everything, 1)
-    assert not d.over(everything, GRACE)
-    assert d.over(everything, 1 + GRACE)
+    assert not d.has_ended(everything, 1)
+    assert not d.has_ended(everything, GRACE)
+    assert d.has_ended(everything, 1 + GRACE)
 
 
 def test_more_than_was_due_is_doubtful() -> None:
     """A second copy may stand in for a first one that is still under way: the target must be quiet for long; news starts it anew."""
     d, doubtful = drain(), {"a": said(), "b": said(received=11)}
-    assert not d.over({"a": said(), "b": said()}, 1)
-    assert not d.over(doubtful, GRACE + 1)
-    assert not d.over(doubtful, GRACE + QUIET)
-    assert d.over(doubtful, GRACE + 1 + QUIET)
+    assert not d.has_ended({"a": said(), "b": said()}, 1)
+    assert not d.has_ended(doubtful, GRACE + 1)
+    assert not d.has_ended(doubtful, GRACE + QUIET)
+    assert d.has_ended(doubtful, GRACE + 1 + QUIET)
 
 
 def test_repeats_are_doubtful_though_the_sum_is_right() -> None:
     """As many copies as were due, some of them second ones."""
     d, doubtful = drain(), {"a": said(repeats=1), "b": said()}
-    assert not d.over(doubtful, 1)
-    assert not d.over(doubtful, QUIET)
-    assert d.over(doubtful, 1 + QUIET)
+    assert not d.has_ended(doubtful, 1)
+    assert not d.has_ended(doubtful, QUIET)
+    assert d.has_ended(doubtful, 1 + QUIET)
 
 
 def test_not_before_all_workers_are_in_the_phase() -> None:
     """A worker that has not spoken, or still speaks of the warm-up, is not through."""
     d = drain()
     for others in ({}, {"b": said(phase="warm-up")}, {"b": said(sending=True)}):
-        assert not d.over({"a": said(), **others}, 100 * SECOND)
+        assert not d.has_ended({"a": said(), **others}, 100 * SECOND)
 
 
 def test_unanswered_and_missing_messages_are_waited_for_until_the_deadline() -> None:
     """In flight, or acknowledged and not there: the deadline counts from the moment that nobody sends any more."""
     for missing in (said(in_flight=1), said(received=9)):
         d = drain()
-        assert not d.over({"a": said(sending=True), "b": missing}, SECOND)
-        assert not d.over({"a": said(), "b": missing}, 2 * SECOND)
-        assert not d.over({"a": said(), "b": missing}, 32 * SECOND - 1)
-        assert d.over({"a": said(), "b": missing}, 32 * SECOND)
+        assert not d.has_ended({"a": said(sending=True), "b": missing}, SECOND)
+        assert not d.has_ended({"a": said(), "b": missing}, 2 * SECOND)
+        assert not d.has_ended({"a": said(), "b": missing}, 32 * SECOND - 1)
+        assert d.has_ended({"a": said(), "b": missing}, 32 * SECOND)
 
 
 def test_every_subscription_is_due_a_copy() -> None:
     """Two subscriptions: twice the acknowledged messages."""
     d = drain(deliveries=2)
-    assert not d.over({"a": said(), "b": said()}, 1)
-    assert not d.over({"a": said(), "b": said()}, 1 + GRACE)
-    assert not d.over({"a": said(received=30), "b": said()}, 2 + GRACE)
-    assert d.over({"a": said(received=30), "b": said()}, 2 + 2 * GRACE)
+    assert not d.has_ended({"a": said(), "b": said()}, 1)
+    assert not d.has_ended({"a": said(), "b": said()}, 1 + GRACE)
+    assert not d.has_ended({"a": said(received=30), "b": said()}, 2 + GRACE)
+    assert d.has_ended({"a": said(received=30), "b": said()}, 2 + 2 * GRACE)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pytest_loadtest.changes import Change
 from pytest_loadtest.errors import GeneratorLimited, NoData, Problem, ProfileError, TargetError, UsageError
 from pytest_loadtest.fleet.link import Link, Message, Released, portable
+from pytest_loadtest.schedule.changes import Change
 
 KEY = (1, 0)
 
@@ -53,31 +53,31 @@ def test_the_end_of_a_run(message: Message, raised: type[Exception]) -> None:
     with pytest.raises(raised):
         line(message)[0].meet("order")
     with pytest.raises(raised):
-        line(message)[0].lane("", "measure").ended()
+        line(message)[0].phase_control("", "measure").ended()
 
 
 def test_an_abort_of_an_earlier_attempt_is_not_ours() -> None:
     """A rerun does not die of what ended the attempt before."""
     link, _ = line(("abort", (1, 1), NoData("old")), ("release", (0, 0), None))
-    assert not link.lane("", "measure").ended()
+    assert not link.phase_control("", "measure").ended()
 
 
 def test_a_phase_ends_for_itself_only() -> None:
     """The end of the warm-up that is heard late does not end the measured phase."""
     link, _ = line(("end", KEY, ("", "warm-up")))
-    assert link.lane("", "warm-up").ended()
-    assert not link.lane("", "measure").ended()
+    assert link.phase_control("", "warm-up").ended()
+    assert not link.phase_control("", "measure").ended()
     link._inbox.put(("end", KEY, ("other", "measure")))
-    assert not link.lane("", "measure").ended()
+    assert not link.phase_control("", "measure").ended()
     link._inbox.put(("end", KEY, ("", "measure")))
-    assert link.lane("", "measure").ended()
+    assert link.phase_control("", "measure").ended()
 
 
 def test_a_change_is_told_once_and_to_its_phase() -> None:
     """What is to change reaches the engine of that workload in that phase, and no other."""
     change = Change(at=5, rate=10.0)
     link, _ = line(("change", KEY, (("small", "measure"), change)))
-    other, mine = link.lane("large", "measure"), link.lane("small", "measure")
+    other, mine = link.phase_control("large", "measure"), link.phase_control("small", "measure")
     assert not other.ended()
     assert list(other.changes()) == []
     assert list(mine.changes()) == [change]
@@ -89,7 +89,7 @@ def test_the_body_asks_and_is_answered() -> None:
     link, sent = line(("answer", KEY, 7))
     link.command("rate", 100.0)
     assert sent == [("command", KEY, ("rate", 100.0))]
-    assert not link.lane("", "measure").ended()
+    assert not link.phase_control("", "measure").ended()
     assert link.answers.get(timeout=1) == 7
 
 

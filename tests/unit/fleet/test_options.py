@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_loadtest.fleet.options import duration, scale, spark_conf
-from pytest_loadtest.quantities import SECOND
+from pytest_loadtest.fleet.options import duration, image, scale, spark_conf
+from pytest_loadtest.values.quantities import SECOND
 
 
 @pytest.mark.parametrize(("text", "value"), [(None, None), ("auto", "auto"), ("0.1", 0.1), ("2", 2.0), ("1e-3", 0.001)])
@@ -28,6 +28,16 @@ def test_duration() -> None:
     for text in ("10", "0s", "-1s", "soon"):
         with pytest.raises(pytest.UsageError, match="--load-duration"):
             duration(text)
+
+
+def test_image() -> None:
+    """For a container that the run starts, and for nothing else."""
+    assert image("registry.example/pulsar:4", "auto", None) == image("registry.example/pulsar:4", "container", None)
+    assert image(None, "process", "mqtt://h:1") is None
+    with pytest.raises(pytest.UsageError, match="--load-image x: an image runs as a container; leave --load-broker process out"):
+        image("x", "process", None)
+    with pytest.raises(pytest.UsageError, match="--load-image x: the broker of --load-target mqtt://h:1 runs already"):
+        image("x", "auto", "mqtt://h:1")
 
 
 def test_spark_conf() -> None:

@@ -10,18 +10,20 @@ import pytest
 from made_measurements import made
 
 from pytest_loadtest import profile as profiles
-from pytest_loadtest.costs import SHIPPED
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.fleet.judge import Aggregated
-from pytest_loadtest.fleet.lanes import Lane
+from pytest_loadtest.fixture.result import Load
+from pytest_loadtest.fleet.aggregated import Aggregated
 from pytest_loadtest.fleet.orders import Part
 from pytest_loadtest.fleet.scripts import SearchScript
-from pytest_loadtest.plan import Machine, make_plan, profile_cost_key, profile_pool
-from pytest_loadtest.result import Load
-from pytest_loadtest.slo import Outcome, Verdict
+from pytest_loadtest.fleet.workload_run import WorkloadRun
+from pytest_loadtest.schedule.costs import SHIPPED
+from pytest_loadtest.schedule.plan import make_plan, profile_pool
+from pytest_loadtest.schedule.pricing import profile_cost_key
+from pytest_loadtest.schedule.scaling import Machine
+from pytest_loadtest.verdict.slo import Outcome, Verdict
 
 if TYPE_CHECKING:
-    from pytest_loadtest.search import Peak
+    from pytest_loadtest.verdict.peak import Peak
 
 SEARCH = """\
 name: p
@@ -42,10 +44,10 @@ class Target:
             profile, profile_pool(profile), workers=1, cost=SHIPPED[profile_cost_key(profile)], machine=Machine(cores=2, memory=1 << 34),
             broker_here=True,
         )  # fmt: skip
-        lane = Lane(
+        workload = WorkloadRun(
             name="", part=Part(profile=profile), plan=plan, root=Path("run"), nonce=1, test="t", source="p.yaml", run="r", workers=("main",)
         )
-        self.script, self.said = SearchScript(lane, self._judge, lambda line: None), Counter[float]()
+        self.script, self.said = SearchScript(workload, self._judge, lambda line: None), Counter[float]()
         self._holds, self._first = holds, first or {}
         self._rate = 0.0
 

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from made_progress import made_progress
 
-from pytest_loadtest.changes import CHANGE_IN
+from pytest_loadtest.engine.run import COLLECT, PROGRESS
 from pytest_loadtest.fleet.watches import BacklogWatch, BrokenWatch
-from pytest_loadtest.objectives import parse
-from pytest_loadtest.pacing import Pacer
-from pytest_loadtest.phases import BacklogPlan, Phase
-from pytest_loadtest.quantities import MILLISECOND, SECOND
+from pytest_loadtest.schedule.changes import CHANGE_IN
+from pytest_loadtest.schedule.counts import StreamCounts
+from pytest_loadtest.schedule.pacing import Pacer
+from pytest_loadtest.schedule.phases import BacklogPlan, Phase
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+from pytest_loadtest.verdict.early import exceeds
+from pytest_loadtest.verdict.objectives import parse
 
-PLAN = BacklogPlan(messages=5000, size=500_000, drain_ratio=1.0, drain_timeout=10 * SECOND, after=3 * SECOND, subscriptions=2)
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.engine.progress import Progress
+    from pytest_loadtest.verdict.objectives import Objective
+
+PLAN = BacklogPlan(
+    messages=5000, size=500_000, drain_ratio=1.0, drain_timeout=10 * SECOND, after=3 * SECOND, subscriptions=2, rate=2500.0
+)  # fmt: skip
 
 
 def test_a_backlog_is_built_drained_and_followed() -> None:
@@ -45,20 +63,147 @@ def test_a_backlog_that_does_not_shrink_is_given_up() -> None:
     assert watch.look([made_progress(acked=9000, received=100)], SECOND + CHANGE_IN + 9 * SECOND) is None
     assert watch.look([made_progress(acked=9000, received=200)], SECOND + CHANGE_IN + 10 * SECOND) is not None
     assert not watch.drained
+    assert watch.left == 17_800
+
+
+def test_a_backlog_is_drained_when_no_more_waits_than_is_under_way() -> None:
+    """At most what is sent in 100 ms, over all subscriptions, or what backlogDrainRatio leaves: 500 of 5 000, and not 1 000."""
+    assert PLAN.drained == 500
+    assert replace(PLAN, drain_ratio=0.8).drained == 1000
+    for left, drained in ((501, False), (500, True)):
+        watch = BacklogWatch(PLAN, 100.0)
+        watch.look([made_progress(acked=2500)], SECOND)
+        mark = watch.look([made_progress(acked=9000, received=18_000 - left)], SECOND + CHANGE_IN + SECOND)
+        assert (watch.drained, mark is not None) == (drained, drained)
+
+
+def watch_of(section: dict[str, object], *, rate: float = 1000, seconds: int = 60, mean_size: float | None = None) -> BrokenWatch:
+    """The watch of a step of one stream and one subscription, over latency objectives."""
+    phase = Phase(
+        name="step 1",
+        duration=seconds * SECOND,
+        pacer=Pacer.of(rate, 1),
+        before=StreamCounts(streams=1),
+        recorded=True,
+        mean_size=mean_size,
+    )
+    return BrokenWatch(parse({"endToEndLatency": section})[: len(section)], phase, 1)
 
 
 def test_a_step_that_cannot_hold_any_more_is_ended() -> None:
-    """One per cent of the planned deliveries are late already, or overdue: p99 is lost."""
-    phase = Phase(name="step 1", duration=60 * SECOND, pacer=Pacer.of(1000, 1), first=(0,), recorded=True)
-    objectives = parse({"endToEndLatency": {"p99": "100ms"}})[:1]
-    watch = BrokenWatch(objectives, phase, 1)
-    assert watch.look([made_progress(received=10_000, over=(500,))], 10 * SECOND) is None
-    end = watch.look([made_progress(received=10_000, over=(601,))], 10 * SECOND)
+    """One per cent of the planned deliveries are late already, or overdue: p99 is lost, and the change says so."""
+    watch = watch_of({"p99": "100ms"})
+    assert watch.look([made_progress(elapsed=10 * SECOND, received=10_000, beyond_bounds=(500,))], 10 * SECOND) is None
+    end = watch.look([made_progress(elapsed=10 * SECOND, received=10_000, beyond_bounds=(601,))], 10 * SECOND)
     assert end is not None
-    assert end.end
-    assert watch.broke == "endToEndLatency.p99"
-    assert watch.look([made_progress(received=10_000, over=(900,))], 11 * SECOND) is None
-    overdue = BrokenWatch(objectives, phase, 1)
-    assert overdue.look([made_progress(received=9000, over=(0,))], 10 * SECOND + 100 * MILLISECOND) is not None
-    late = BrokenWatch(objectives, phase, 1)
-    assert late.look([made_progress(received=0, over=(0,))], 59 * SECOND) is None
+    assert (end.end, end.foregone) == (True, "endToEndLatency.p99")
+    assert watch.look([made_progress(elapsed=11 * SECOND, received=10_000, beyond_bounds=(900,))], 11 * SECOND) is None
+    seen = 10 * SECOND + COLLECT + 101 * MILLISECOND
+    assert watch_of({"p99": "100ms"}).look([made_progress(elapsed=seen, received=9000, beyond_bounds=(0,))], seen) is not None
+    late = [made_progress(elapsed=59 * SECOND, received=0, beyond_bounds=(0,))]
+    assert watch_of({"p99": "100ms"}).look(late, 59 * SECOND) is None  # too near the end to gain anything
+
+
+def test_what_is_due_is_taken_at_the_oldest_report() -> None:
+    """One worker said half a second ago what it had: what was due since then may have come to it."""
+    fresh = made_progress(elapsed=10 * SECOND, received=5000, beyond_bounds=(0,))
+    old = made_progress(elapsed=9500 * MILLISECOND, received=4650, beyond_bounds=(0,))
+    assert watch_of({"p99": "100ms"}, seconds=20).look([fresh, old], 10 * SECOND) is None
+
+
+def test_what_never_comes_breaks_a_percentile_and_not_the_largest_value() -> None:
+    """Percentiles rank over all that was due; ``max`` is of what came, and loss has its own bound."""
+    lossy = [made_progress(elapsed=20 * SECOND, received=19_000, beyond_bounds=(0,))]
+    assert watch_of({"max": "100ms"}).look(lossy, 20 * SECOND) is None
+    assert watch_of({"p99": "100ms"}).look(lossy, 20 * SECOND) is not None
+
+
+def test_with_second_copies_a_percentile_is_left_to_the_verdict() -> None:
+    """Latencies count every copy, so nobody knows of how many there will be; one that is late breaks ``max`` all the same."""
+    twice = [made_progress(elapsed=20 * SECOND, received=30_000, repeats=10_000, beyond_bounds=(900,))]
+    assert watch_of({"p99": "100ms"}).look(twice, 20 * SECOND) is None
+    assert watch_of({"max": "100ms"}).look(twice, 20 * SECOND) is not None
+
+
+def test_where_bytes_are_paced_only_what_came_late_counts() -> None:
+    """Nobody knows beforehand how many messages so many bytes are; there may be somewhat more than planned."""
+    paced = {"rate": 100_000.0, "mean_size": 100.0}
+    silent = [made_progress(elapsed=20 * SECOND, received=0, beyond_bounds=(0,))]
+    assert watch_of({"p99": "100ms"}, **paced).look(silent, 20 * SECOND) is None
+    for late, ends in ((601, False), (661, True)):
+        said = [made_progress(elapsed=20 * SECOND, received=20_000, beyond_bounds=(late,))]
+        assert (watch_of({"p99": "100ms"}, **paced).look(said, 20 * SECOND) is not None) == ends
+
+
+RATE, HOLD = 1000, 12
+LONG_AGO = 1 << 60
+
+
+def two_workers(came: NDArray[np.int64], latency: NDArray[np.int64], bound: int, late: list[int]) -> list[tuple[list[Progress], int]]:
+    """What a controller sees of a step: every report of either worker with the other's last one, and when it is looked at.
+
+    :param came: ns after the start at which each message came, or :data:`LONG_AGO` where it never did; the workers get them by turns.
+    :param late: of each worker, ns by which its reports are later than the other's, and by which its last collect was before them.
+    """
+    shift, collected = late
+    moments = sorted((worker * shift + n * PROGRESS, worker) for n in range(1, HOLD * 2) for worker in (0, 1))
+    last: dict[int, Progress] = {}
+    seen = []
+    for moment, worker in moments:
+        there = came[worker::2] <= moment - collected
+        last[worker] = made_progress(
+            elapsed=moment, received=int(there.sum()), beyond_bounds=(int((there & (latency[worker::2] >= bound)).sum()),)
+        )
+        if len(last) == 2:
+            seen.append((list(last.values()), moment + MILLISECOND))
+    return seen
+
+
+def holds(objective: Objective, latency: NDArray[np.int64], lost: NDArray[np.bool_]) -> bool:
+    """The verdict's arithmetic over the whole hold: nearest rank over all that was due, or the largest value of what came."""
+    threshold = exceeds(objective)
+    assert threshold is not None
+    if objective.percentile is None:
+        return bool((latency[~lost] < threshold).all())
+    ranked = np.sort(np.where(lost, LONG_AGO, latency))
+    return bool(ranked[-(-len(ranked) * int(objective.percentile) // 100) - 1] < threshold)
+
+
+@given(
+    seed=st.integers(0, 1 << 32),
+    statistic=st.sampled_from(["p50", "p90", "p99", "max"]),
+    typical=st.sampled_from([1, 50, 99, 140]),
+    lost=st.sampled_from([0.0, 0.005, 0.02]),
+    stalled=st.sampled_from([0, 100, 700]),
+    shift=st.integers(0, PROGRESS - 1),
+    collected=st.integers(0, COLLECT - 1),
+)
+def test_no_step_that_would_hold_is_ended(
+    seed: int, statistic: str, typical: int, lost: float, stalled: int, shift: int, collected: int
+) -> None:
+    """Whatever the ages of two workers' reports: an end is certain, whether messages are slow, stand still for a while, or never come."""
+    watch = watch_of({statistic: "100ms"}, rate=RATE, seconds=HOLD)
+    random = np.random.default_rng(seed)
+    due = np.arange(RATE * HOLD, dtype=np.int64) * (SECOND // RATE)
+    latency = (random.random(len(due)) * 2 * typical * MILLISECOND).astype(np.int64)
+    still = 3 * SECOND
+    latency = np.where((due >= still) & (due < still + stalled * MILLISECOND), latency + still + stalled * MILLISECOND - due, latency)
+    never = random.random(len(due)) < lost
+    (objective,) = parse({"endToEndLatency": {statistic: "100ms"}})[:1]
+    bound = exceeds(objective)
+    assert bound is not None
+    came = np.where(never, LONG_AGO, due + latency)
+    ended = [watch.look(said, moment) for said, moment in two_workers(came, latency, bound, [shift, collected])]
+    if any(ended):
+        assert not holds(objective, latency, never)
+
+
+@pytest.mark.parametrize("shift", [0, PROGRESS // 2, PROGRESS - 1])
+def test_a_target_that_stands_still_is_seen_soon(shift: int) -> None:
+    """Nothing comes any more after two seconds: p99 of twelve seconds is lost once 121 are overdue, which a report or two later tells."""
+    watch = watch_of({"p99": "100ms"}, rate=RATE, seconds=HOLD)
+    due = np.arange(RATE * HOLD, dtype=np.int64) * (SECOND // RATE)
+    came = np.where(due < 2 * SECOND, due + MILLISECOND, LONG_AGO)
+    looks = two_workers(came, came - due, 100 * MILLISECOND, [shift, 0])
+    moment = next(moment for said, moment in looks if watch.look(said, moment) is not None)
+    assert moment <= 2 * SECOND + 121 * MILLISECOND + 100 * MILLISECOND + COLLECT + 2 * PROGRESS

@@ -1,0 +1,192 @@
+"""ActiveMQ Artemis as a process, from Maven's jars: an MQTT broker of many threads, where mosquitto has one.
+
+It runs by ``embedded.Main`` on one ``broker.xml``; security, web console and management stay off. Artemis
+checks that file against its schema, so an unknown element or a wrong value ends the start with its own words.
+
+With ``persistence-enabled: true`` in the profile's ``broker.settings`` it writes subscriptions and messages of QoS 1 and 2 to its journal,
+and syncs it before it acknowledges: a restart by SIGKILL brings them back too.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from xml.sax.saxutils import escape
+
+from pytest_loadtest.brokers import java, maven
+from pytest_loadtest.brokers.base import NO_SECURITY, BrokerFacts, BrokerRequest, refuse_managed
+from pytest_loadtest.brokers.ports import listens
+from pytest_loadtest.brokers.process import Child
+from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
+from pytest_loadtest.brokers.watchdog import remove
+from pytest_loadtest.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pytest_loadtest.brokers.java import Java
+
+START_SECONDS = 60.0
+MEMORY = ("-Xms256m", "-Xmx1g")
+MANAGED = frozenset(
+    {
+        "acceptors",
+        "address-settings",
+        "wildcard-addresses",
+        "security-enabled",
+        "journal-directory",
+        "bindings-directory",
+        "large-messages-directory",
+        "paging-directory",
+    }
+)
+ADDRESS, ACCEPTOR = "address-setting.", "acceptor."
+# Parameters of an acceptor: outside the schema, and what Artemis does not know or understand there it passes over in silence.
+# So it does with receiveMaximum, which its manual has: no client is told.
+NUMBERS = frozenset(
+    {
+        "maximumPacketSize",
+        "topicAliasMaximum",
+        "serverKeepAlive",
+        "defaultMaximumInFlightPublishMessages",
+        "defaultMqttSessionExpiryInterval",
+        "remotingThreads",
+        "tcpSendBufferSize",
+        "tcpReceiveBufferSize",
+        "backlog",
+    }
+)
+SWITCHES = frozenset({"tcpNoDelay", "allowLinkStealing", "closeMqttConnectionOnPublishAuthorizationFailure"})
+OURS: Final = {
+    "persistence-enabled": "false",
+    "journal-type": "NIO",  # the default is used only where libaio is installed
+    "jmx-management-enabled": "false",
+    "max-disk-usage": "-1",  # by default publishers are blocked on a disk that is 90 % full
+}
+DECISIVE: Final = {  # what decides results, with Artemis's own defaults
+    "persistence-enabled": "true",
+    "journal-type": "ASYNCIO",
+    "journal-datasync": "true",
+    "journal-sync-transactional": "true",
+    "journal-sync-non-transactional": "true",
+    "global-max-size": "half of the heap",
+    "max-disk-usage": "90",
+    "address-setting.max-size-messages": "-1",
+    "address-setting.max-size-bytes": "-1",
+    "address-setting.address-full-policy": "PAGE",
+    "acceptor.defaultMaximumInFlightPublishMessages": "65535",
+    "acceptor.tcpNoDelay": "true",
+}
+_BROKER: Final = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<configuration xmlns="urn:activemq">
+  <core xmlns="urn:activemq:core">
+{core}
+    <security-enabled>false</security-enabled>
+    <!-- MQTT's own syntax: nothing to convert, and a dot in a topic stays one -->
+    <wildcard-addresses><delimiter>/</delimiter><any-words>#</any-words><single-word>+</single-word></wildcard-addresses>
+    <acceptors>
+{acceptors}
+    </acceptors>
+    <address-settings>
+      <address-setting match="#">
+{address}
+      </address-setting>
+    </address-settings>
+  </core>
+</configuration>
+"""
+
+
+def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
+    """Start Artemis; ready in some five seconds on an idle machine.
+
+    :raises UnavailableError: no Java 17, or the jars are neither cached nor to be had.
+    :raises UsageError: a setting that is chosen per run, or that is none of Artemis's.
+    :raises TargetError: it did not start; with the last lines of its log.
+    """
+    if request.security is not None:
+        raise UsageError(NO_SECURITY)
+    version = request.version or maven.ARTEMIS.version
+    runtime = java.require("Artemis")
+    jars = maven.ARTEMIS.resolve(version, progress)
+    return on_free_ports(1, lambda ports: _launch(runtime, jars, ports[0], version, request, progress))
+
+
+def broker_xml(*, port: int, settings: Mapping[str, str]) -> str:
+    """The text of ``broker.xml``: ours, then the profile's settings, which win over ours of the same key.
+
+    :param settings: elements of ``core`` by their names; behind ``address-setting.`` those of the setting of all addresses, behind
+        ``acceptor.`` parameters of the MQTT acceptor.
+    :raises UsageError: the profile sets what is chosen per run, or what cannot be an element or parameter.
+    """
+    refuse_managed("Artemis", settings, MANAGED)
+    core, address, parameters = dict(OURS), dict[str, str](), dict[str, str]()
+    for key, value in settings.items():
+        if key.startswith(ACCEPTOR):
+            parameters[key.removeprefix(ACCEPTOR)] = _parameter(key, value)
+        elif not re.fullmatch(rf"({ADDRESS})?[a-z][a-z0-9-]*", key):
+            known = f"an element of core (journal-datasync), {ADDRESS}ELEMENT or {ACCEPTOR}PARAMETER"
+            raise UsageError(f"broker.settings: {key!r} is not a setting of Artemis: write {known}")
+        elif key.startswith(ADDRESS):
+            address[key.removeprefix(ADDRESS)] = value
+        else:
+            core[key] = value
+    return _BROKER.format(core=_elements(core, 4), acceptors=_acceptor("mqtt", port, parameters), address=_elements(address, 8))
+
+
+def _parameter(key: str, value: str) -> str:
+    name = key.removeprefix(ACCEPTOR)
+    if name not in NUMBERS | SWITCHES:
+        raise UsageError(f"broker.settings: {key} is unknown: behind {ACCEPTOR} write one of {', '.join(sorted(NUMBERS | SWITCHES))}")
+    if not re.fullmatch("true|false" if name in SWITCHES else r"-?\d+", value):
+        wanted = "true or false" if name in SWITCHES else "a whole number"
+        raise UsageError(f"broker.settings: {key}: {value!r} is not {wanted}, as Artemis wants it")
+    return value
+
+
+def _acceptor(name: str, port: int, parameters: Mapping[str, str]) -> str:
+    options = ";".join(f"{key}={value}" for key, value in {"protocols": "MQTT", **parameters}.items())
+    return f'      <acceptor name="{name}">tcp://127.0.0.1:{port}?{options}</acceptor>'
+
+
+def _elements(values: Mapping[str, str], indent: int) -> str:
+    return "\n".join(f"{'':{indent}}<{key}>{escape(value)}</{key}>" for key, value in values.items())
+
+
+def decisive(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings that decide results, for the report: defaults, ours, the memory, the profile's."""
+    ours = {key: value for key, value in OURS.items() if key in DECISIVE}
+    return DECISIVE | ours | {"memory": " ".join(MEMORY)} | dict(settings)
+
+
+def command(runtime: Java, jars: Path, data: Path) -> list[str]:
+    """The java line of a broker that reads ``data/etc/broker.xml`` and keeps its data below ``data``, as it finds it there."""
+    properties = {
+        "java.io.tmpdir": str(data / "tmp"),
+        "java.net.preferIPv4Stack": "true",
+        "org.slf4j.simpleLogger.defaultLogLevel": "warn",
+        "broker.properties": f"{data}/tmp/",  # nothing of the machine's own /config
+    }
+    jvm = [*MEMORY, "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", *(f"-D{key}={value}" for key, value in properties.items())]
+    return [runtime.path, "-cp", f"{jars}/*", *jvm, "org.apache.activemq.artemis.core.server.embedded.Main", str(data)]
+
+
+def _launch(runtime: Java, jars: Path, port: int, version: str, request: BrokerRequest, progress: Progress) -> StartedBroker:
+    folder, name = request.folder.resolve(), f"Artemis {version}"
+    text = broker_xml(port=port, settings=request.settings)
+    data = folder / "data"
+    remove(str(data))  # of a broker that was killed together with its watchdog
+    (data / "tmp").mkdir(parents=True)
+    (data / "etc").symlink_to(folder, target_is_directory=True)  # the configuration is kept where the data is not
+    (folder / "broker.xml").write_text(text, encoding="utf-8")
+    progress(f"starting {name}")
+    child = Child(command(runtime, jars, data), folder=folder, ports=(port,))
+    wait = partial(wait_ready, child, lambda: listens("127.0.0.1", port), name=name, seconds=START_SECONDS, progress=progress)
+    progress(f"{name} ready in {wait():.0f} s")
+    facts = BrokerFacts(
+        name="Artemis", version=version, mode="process", url=f"mqtt://127.0.0.1:{port}", settings=decisive(request.settings)
+    )  # fmt: skip
+    return StartedBroker(facts, child, wait)

@@ -1,0 +1,128 @@
+"""Certificates of one run: an authority of its own, which signs for servers and clients.
+
+They have the extensions that strict verifiers want (RFC 5280, 4.2.1; Python verifies so from 3.13 on). Imported only where a run asks for
+TLS: cryptography takes its time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final, Self
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+BITS: Final = 2048
+EARLIER: Final = timedelta(days=1)  # clocks differ
+LASTS: Final = timedelta(days=365)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """The PEM files of a certificate and its private key: PKCS #8, unencrypted, for its owner alone to read."""
+
+    certificate: Path
+    key: Path
+
+    @classmethod
+    def below(cls, folder: Path, name: str) -> Self:
+        """``NAME.pem`` and ``NAME-key.pem``."""
+        return cls(folder / f"{name}.pem", folder / f"{name}-key.pem")
+
+
+class Authority:
+    """Signs certificates; its own key is written nowhere.
+
+    :param name: common name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name, self._key = _named(name), _new_key()
+        builder = _builder(self._name, self._name, self._key, self._key)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        self._certificate = builder.add_extension(_usage(signs=True), critical=True).sign(self._key, SHA256())
+
+    def write(self, path: Path) -> Path:
+        """Its own certificate as PEM, for those who trust it. :returns: ``path``."""
+        path.write_bytes(self._certificate.public_bytes(Encoding.PEM))
+        return path
+
+    def server(self, files: KeyPair, name: str, hosts: Sequence[str], addresses: Sequence[str]) -> KeyPair:
+        """Write a server's certificate. :param hosts: DNS names. :param addresses: IP addresses. :returns: ``files``."""
+        names = [*map(x509.DNSName, hosts), *(x509.IPAddress(ip_address(one)) for one in addresses)]
+        return self._issue(files, name, ExtendedKeyUsageOID.SERVER_AUTH, x509.SubjectAlternativeName(names))
+
+    def client(self, files: KeyPair, name: str) -> KeyPair:
+        """Write a client's certificate. :param name: common name, which is the client's role at a Pulsar broker. :returns: ``files``."""
+        return self._issue(files, name, ExtendedKeyUsageOID.CLIENT_AUTH)
+
+    def _issue(self, files: KeyPair, name: str, purpose: x509.ObjectIdentifier, *more: x509.ExtensionType) -> KeyPair:
+        key = _new_key()
+        builder = _builder(_named(name), self._name, key, self._key)
+        extensions = (x509.BasicConstraints(ca=False, path_length=None), _usage(signs=False), x509.ExtendedKeyUsage([purpose]), *more)
+        for extension in extensions:
+            builder = builder.add_extension(extension, critical=isinstance(extension, x509.BasicConstraints | x509.KeyUsage))
+        files.certificate.write_bytes(builder.sign(self._key, SHA256()).public_bytes(Encoding.PEM))
+        files.key.touch(mode=0o600)
+        files.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        return files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeysOfRun:
+    """Files that a broker and its clients are told of. :param authority: signed both certificates."""
+
+    authority: Path
+    server: KeyPair
+    client: KeyPair | None
+
+
+def keys_of_run(folder: Path, *, client: str | None) -> KeysOfRun:
+    """Make them for a broker of this machine.
+
+    :param folder: is there, and nobody else looks into it. :param client: name of the client's certificate; None: it has none.
+    """
+    authority = Authority("pytest-loadtest")
+    trusted = authority.write(folder / "ca.pem")
+    server = authority.server(KeyPair.below(folder, "server"), "pytest-loadtest broker", ["localhost"], ["127.0.0.1"])
+    own = None if client is None else authority.client(KeyPair.below(folder, "client"), client)
+    return KeysOfRun(authority=trusted, server=server, client=own)
+
+
+def _new_key() -> RSAPrivateKey:
+    return generate_private_key(public_exponent=65537, key_size=BITS)  # every Pulsar reads RSA keys
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: RSAPrivateKey, signer: RSAPrivateKey) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - EARLIER)
+        .not_valid_after(now + LASTS)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+    )
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs, content_commitment=False, key_encipherment=not signs, data_encipherment=False, key_agreement=False,
+        key_cert_sign=signs, crl_sign=signs, encipher_only=False, decipher_only=False,
+    )  # fmt: skip

@@ -1,0 +1,220 @@
+"""The Docker engine: whether one answers, and a container in it that is gone when the controller is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import socket
+import subprocess
+import sys
+import threading
+from importlib import util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_loadtest.brokers.base import UnavailableError
+from pytest_loadtest.errors import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from testcontainers.core.docker_client import DockerClient
+
+ENGINE_SECONDS = 10  # for the engine to say its version, on a busy machine
+REMOVE_SECONDS = 5.0  # for the engine to remove a container; longer only the guard waits
+DEFAULT_HOST = "unix:///var/run/docker.sock"
+API = "1.44"  # any would do: docker-py's constructor wants one, but the requests that we make with it do not use it
+ENGINE_REMEDY = "start Docker (or podman's service, with DOCKER_HOST), or use --load-broker process"
+PACKAGE_REMEDY = "pip install 'pytest-loadtest[containers]'"
+IMAGE_REMEDY = "name one that the engine has or can pull: --load-image IMAGE, or target: {image: IMAGE} in the profile"
+LABEL = "pytest-loadtest"
+
+
+def require_engine() -> str:
+    """The version of the Docker engine; asked before testcontainers, whose import alone waits a minute for an engine that hangs.
+
+    :raises UnavailableError: none answers within ten seconds, or the Python packages are not there.
+    """
+    if util.find_spec("docker") is None or util.find_spec("testcontainers") is None:
+        raise UnavailableError("testcontainers is not installed", PACKAGE_REMEDY)
+    import docker
+    from docker.errors import DockerException
+
+    try:
+        _knock(_host())
+        # A named API version keeps the constructor from asking the engine, where a failure would leave its socket open.
+        client = docker.from_env(timeout=ENGINE_SECONDS, version=API)
+        try:
+            return str(client.api.version(api_version=False)["Version"])
+        finally:
+            client.close()
+    except (DockerException, OSError) as error:
+        why = getattr(error, "strerror", None) or str(error)[:120]
+        raise UnavailableError(f"no Docker engine answers at {_host()} ({why})", ENGINE_REMEDY) from error
+
+
+def images_here(names: Sequence[str]) -> tuple[str, ...]:
+    """Those of the images that the engine has already.
+
+    :raises UnavailableError: no engine answers.
+    """
+    require_engine()
+    import docker
+    from docker.errors import DockerException, ImageNotFound
+
+    client = docker.from_env()
+    found = []
+    try:
+        for name in names:
+            with contextlib.suppress(ImageNotFound):
+                client.images.get(name)
+                found.append(name)
+    except (DockerException, OSError) as error:
+        raise UnavailableError(f"the Docker engine does not say which images it has ({_reason(error)})", ENGINE_REMEDY) from error
+    finally:
+        client.close()
+    return tuple(found)
+
+
+def _host() -> str:
+    return os.environ.get("DOCKER_HOST") or DEFAULT_HOST
+
+
+def _knock(host: str) -> None:
+    """Connect to the engine's socket ourselves: docker-py leaves its own open where nobody answers."""
+    scheme, _, path = host.partition("://")
+    if scheme == "unix":
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(ENGINE_SECONDS)
+            probe.connect(path)
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "explanation", None) or error)[:300]
+
+
+class RunningContainer:
+    """One container, as :class:`~pytest_loadtest.brokers.starting.Running`. A guard of its own removes it, however the controller ends.
+
+    :param image: pulled where the engine does not have it. :param ports: the same inside and outside.
+    :param folder: where its log goes when it failed. :param tell: told when it cannot be removed.
+    :raises UnavailableError: the image is not to be had, or the engine cannot run it.
+    """
+
+    def __init__(
+        self, image: str, command: Sequence[str], *, env: Mapping[str, str], ports: Sequence[int], folder: Path, tell: Callable[[str], None]
+    ) -> None:
+        from testcontainers.core.docker_client import DockerClient
+
+        self._client, self._folder, self._tell = DockerClient(), folder, tell
+        self._stopped = False
+        self.pid = None  # the engine may be on another machine
+        self._label = f"{LABEL}={secrets.token_hex(8)}"
+        self._guard = _start_guard(self._label)
+        try:
+            self._container = _create(self._client, image, self._label, ports, command=list(command), environment=dict(env))
+        except BaseException:
+            self._remove()
+            raise
+
+    def run(self, command: Sequence[str]) -> str:
+        """What a command prints that is run beside the broker."""
+        output: bytes = self._container.exec_run(list(command)).output
+        return output.decode(errors="replace")
+
+    def restart(self, grace: float) -> None:
+        """The same container again: its ports are bound as before, and what it wrote is still in it."""
+        from docker.errors import DockerException
+
+        try:
+            self._container.restart(timeout=round(grace))
+        except (DockerException, OSError) as error:
+            raise TargetError(f"the container could not be restarted: {_reason(error)}") from error
+
+    def failure(self) -> str | None:
+        if self._stopped:
+            return None
+        from docker.errors import DockerException
+
+        container = self._container
+        try:
+            _knock(_host())
+            container.reload()
+        except (DockerException, OSError) as error:
+            return f"container {container.short_id} cannot be seen any more, the engine at {_host()} does not answer: {_reason(error)}"
+        if container.status in ("created", "running"):
+            return None
+        return f"container {container.short_id} is {container.status}, exit status {container.attrs['State']['ExitCode']}"
+
+    def tail(self) -> str:
+        return "\n".join(self._log().decode(errors="replace").splitlines()[-20:])
+
+    def abandon(self) -> None:
+        self._save_log()
+        self._remove()
+
+    def stop(self) -> None:
+        if not self._stopped and self.failure() is not None:
+            self._save_log()
+        self._remove()
+
+    def _log(self) -> bytes:
+        """Empty where the engine does not give it."""
+        from docker.errors import DockerException
+
+        with contextlib.suppress(DockerException, OSError):
+            _knock(_host())
+            log: bytes = self._container.logs()
+            return log
+        return b""
+
+    def _save_log(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / "broker.log").write_bytes(self._log())
+
+    def _remove(self) -> None:
+        if self._stopped:
+            return
+        self._stopped = True
+        self._client.client.close()
+        trouble = _end_guard(self._guard)
+        if trouble:
+            remedy = f"once the engine answers: docker rm -f $(docker ps -aqf label={self._label})"
+            self._tell(f"the container is still at {_host()} ({trouble}); {remedy}")
+
+
+def _start_guard(label: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-P", str(Path(__file__).with_name("container_guard.py")), label]
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quiet, start_new_session=True)
+
+
+def _end_guard(guard: subprocess.Popen[bytes]) -> str:
+    """Have it remove its containers; what keeps it from that, while it goes on trying, or empty."""
+    assert guard.stdin is not None and guard.stdout is not None
+    with guard.stdin, guard.stdout, contextlib.suppress(BrokenPipeError):  # it was killed: its end of file says so, too
+        guard.stdin.write(b"remove")
+        guard.stdin.close()
+        readable, _, _ = select.select([guard.stdout], [], [], REMOVE_SECONDS)
+        said = os.read(guard.stdout.fileno(), 4096) if readable else f"not removed within {REMOVE_SECONDS:.0f} s".encode()
+        if said:
+            threading.Thread(target=guard.wait, daemon=True).start()  # for as long as we are here, somebody waits for it
+            return said.decode(errors="replace").strip()
+    return "" if guard.wait() == 0 else "the process that removes it was killed"
+
+
+def _create(client: DockerClient, image: str, label: str, ports: Sequence[int], **options: Any) -> Any:
+    """A container that was started."""
+    from docker.errors import DockerException, ImageNotFound
+
+    try:
+        container = client.create(image, ports={str(port): port for port in ports}, labels=dict([label.split("=")]), **options)
+        container.start()
+    except ImageNotFound as error:
+        raise UnavailableError(f"the engine has no image {image} and cannot pull it ({_reason(error)})", IMAGE_REMEDY) from error
+    except (DockerException, OSError) as error:
+        remedy = f"check the engine's network and registry, or {IMAGE_REMEDY}"
+        raise UnavailableError(f"the image {image} could not be run ({_reason(error)})", remedy) from error
+    return container

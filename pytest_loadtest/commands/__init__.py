@@ -1,0 +1,1 @@
+"""``python -m pytest_loadtest``: aggregate, doctor, calibrate, learn."""

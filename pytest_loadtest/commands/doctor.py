@@ -1,0 +1,271 @@
+"""What this machine has for load tests, what each missing thing costs, and how to get it.
+
+:func:`collect` looks, :func:`rows` judges (pure), :func:`render` writes the table, :func:`fix` installs what it can.
+Nothing here starts a broker.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import socket
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_loadtest.brokers import container, docker_engine, embedded, java, maven, mosquitto
+from pytest_loadtest.brokers.base import UnavailableError
+from pytest_loadtest.brokers.ports import ephemeral_range
+from pytest_loadtest.commands import spark_archive
+from pytest_loadtest.values.quantities import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PACKAGES = {"java": "openjdk-17-jre-headless", "maven": "maven", "mosquitto": "mosquitto"}
+MEMORY_WANTED = 4 * 1024**3  # Pulsar 2 GiB, Spark 1 GiB, the load workers
+DISK_WANTED = 2 * 1024**3  # jars 240 MB twice (Maven's and ours), samples
+FILES_WANTED = 4096
+PORTS_WANTED = 10_000
+CORES_WANTED = 2
+IMAGES = (container.default_image("pulsar"), container.default_image("mqtt"))
+FIX = "python -m pytest_loadtest doctor --fix"
+HOSTS, HOSTS_LINE = Path("/etc/hosts"), "127.0.0.1 localhost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """What was found. None: not there, or it could not be found out."""
+
+    java: java.Java | None
+    maven: str | None
+    mosquitto: str | None  # version
+    docker: str | None  # engine version
+    docker_missing: str  # why there is none
+    images: tuple[str, ...]  # of the brokers' own, those that the engine has
+    embedded: bool
+    pulsar: tuple[str, ...]  # cached versions
+    artemis: tuple[str, ...]
+    archive: bool | None  # of Spark's classes; None: no Java to make it with
+    files: int  # hard limit of open files
+    ports: int
+    localhost: bool  # whether that name has an address, as it has wherever there is an ordinary /etc/hosts
+    cores: int
+    memory: int | None  # bytes available
+    disk: int  # bytes free where the cache is
+    root: bool
+    debian: bool
+
+    @property
+    def runs_pulsar(self) -> bool:
+        """Whether the Java here is new enough."""
+        return self.java is not None and self.java.major >= java.OLDEST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspected:
+    """One thing looked at. ``cost``: what does not work without it; ``remedy``: the line that helps; both empty when all is well."""
+
+    name: str
+    found: str
+    well: bool
+    cost: str = ""
+    remedy: str = ""
+
+
+def collect() -> Inventory:
+    """Look at this machine; takes a second or two, most of it Java's own start."""
+    binary = mosquitto.find()
+    docker, missing, images = _docker()
+    return Inventory(
+        java=java.find(),
+        maven=shutil.which("mvn"),
+        mosquitto=mosquitto.installed_version(binary) if binary else None,
+        docker=docker,
+        docker_missing=missing,
+        images=images,
+        embedded=embedded.find() is not None,
+        pulsar=maven.PULSAR.cached_versions(),
+        artemis=maven.ARTEMIS.cached_versions(),
+        archive=spark_archive.there(),
+        files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        ports=ephemeral_range()[1] - ephemeral_range()[0] + 1,
+        localhost=_has_address("localhost"),
+        cores=len(os.sched_getaffinity(0)),
+        memory=_available_memory(),
+        disk=shutil.disk_usage(_existing(maven.cache_root())).free,
+        root=os.geteuid() == 0,
+        debian=Path("/etc/debian_version").exists() and shutil.which("apt-get") is not None,
+    )
+
+
+def _has_address(name: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(name, 0))
+    except OSError:
+        return False
+
+
+def _docker() -> tuple[str | None, str, tuple[str, ...]]:
+    try:
+        return docker_engine.require_engine(), "", docker_engine.images_here(IMAGES)
+    except UnavailableError as missing:
+        return None, missing.reason, ()
+
+
+def _available_memory() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+
+
+def _existing(path: Path) -> Path:
+    return path if path.exists() else _existing(path.parent)
+
+
+def rows(machine: Inventory) -> tuple[Inspected, ...]:
+    """Judge what was found."""
+    return (*_broker_rows(machine), *_limit_rows(machine))
+
+
+def _broker_rows(machine: Inventory) -> tuple[Inspected, ...]:
+    pulsar, artemis = maven.PULSAR.version in machine.pulsar, maven.ARTEMIS.version in machine.artemis
+    maven_well = machine.maven is not None or (pulsar and artemis)
+    found = f"{machine.java.major} ({machine.java.path})" if machine.java else None
+    docker = machine.docker or machine.docker_missing
+    first = "the first run on Pulsar fetches 240 MB, about a minute"
+    lite = "installed" if machine.embedded else None
+    archive = "made" if machine.archive else None
+    slowly = "Spark starts in some 20 s instead of 10, in every session"
+    return (
+        _row("Java", found, machine.runs_pulsar, "no real Pulsar, no Artemis and no Spark", _install("java")),
+        _row("Maven", machine.maven, maven_well, "jars of brokers cannot be fetched", _install("maven")),
+        _row("Pulsar jars", ", ".join(machine.pulsar) or None, pulsar, first, FIX),
+        _row("Artemis jars", ", ".join(machine.artemis) or None, artemis, "the first run on driver.broker: artemis fetches 16 MB", FIX),
+        _row("Spark archive", archive, bool(machine.archive), slowly, FIX),
+        _row("mosquitto", machine.mosquitto, machine.mosquitto is not None, "no MQTT broker as a process", _install("mosquitto")),
+        _row("Docker", docker, machine.docker is not None, "no brokers in containers; processes do as well", docker_engine.ENGINE_REMEDY),
+        *(_image_rows(machine) if machine.docker else ()),
+        _row("pulsar-lite", lite, machine.embedded, "no stand-in for smoke runs without Java", embedded.REMEDY),
+    )
+
+
+def _image_rows(machine: Inventory) -> Iterator[Inspected]:
+    absent = [image for image in IMAGES if image not in machine.images]
+    remedy = f"docker pull {' '.join(absent[:1])}, or an image of your own registry: --load-image, target.image"
+    yield _row("images", ", ".join(machine.images) or None, not absent, f"the first run pulls {' and '.join(absent)}", remedy)
+
+
+def _limit_rows(machine: Inventory) -> tuple[Inspected, ...]:
+    memory, disk, files, ports = machine.memory, machine.disk, machine.files, machine.ports
+    cache = maven.cache_root()
+    ours = "sysctl -w net.ipv4.ip_local_port_range='10240 65535'"
+    share = "broker and load share one core: low rates only"
+    need = f"Pulsar, Spark and the workers want {format_size(MEMORY_WANTED)}"
+    space = f"jars and samples want {format_size(DISK_WANTED)}"
+    known = None if memory is None else f"{format_size(memory)} available"
+    return (
+        _row(
+            "cores", str(machine.cores), machine.cores >= CORES_WANTED, share, "use more cores, or a broker elsewhere (--load-target URL)"
+        ),
+        _row(
+            "memory",
+            known,
+            memory is None or memory >= MEMORY_WANTED,
+            need,
+            "use a larger machine, or a broker elsewhere (--load-target URL)",
+        ),
+        _row(
+            "disk",
+            f"{format_size(disk)} free",
+            disk >= DISK_WANTED,
+            space,
+            f"free some, or set XDG_CACHE_HOME to another disk than that of {cache}",
+        ),
+        _row("open files", str(files), files >= FILES_WANTED, f"at most some {files} connections a worker", "ulimit -Hn 65536"),
+        _row("localhost", "has an address" if machine.localhost else None, machine.localhost, "no Spark", _hosts_command()),
+        _row("ephemeral ports", str(ports), ports >= PORTS_WANTED, f"at most {ports} connections to one address", ours),
+    )
+
+
+def _install(key: str) -> str:
+    return f"apt-get install {PACKAGES[key]}"
+
+
+def _row(name: str, found: str | None, well: bool, cost: str, remedy: str) -> Inspected:
+    shown = found or "not found"
+    return Inspected(name=name, found=shown, well=True) if well else Inspected(name=name, found=shown, well=False, cost=cost, remedy=remedy)
+
+
+def render(found: tuple[Inspected, ...]) -> str:
+    """The table as text: a mark, the thing, what was found; below it what is missing costs and the remedy."""
+    width = max(len(row.name) for row in found)
+    lines = []
+    for row in found:
+        lines.append(f"{'ok' if row.well else '--'}  {row.name:<{width}}  {row.found}")
+        lines += [f"{'':{width + 6}}costs: {row.cost}"] if row.cost else []
+        lines += [f"{'':{width + 6}}remedy: {row.remedy}"] if row.remedy else []
+    return "\n".join(lines)
+
+
+def missing_packages(machine: Inventory) -> tuple[str, ...]:
+    """The Debian packages that would help, in the order of the table."""
+    there = {"java": machine.runs_pulsar, "maven": machine.maven is not None, "mosquitto": machine.mosquitto is not None}
+    return tuple(package for key, package in PACKAGES.items() if not there[key])
+
+
+def fix(machine: Inventory, tell: Callable[[str], None]) -> bool:
+    """Install what is missing, fetch the jars of Pulsar and Artemis, make Spark's class archive; True when nothing is left to do by hand.
+
+    Packages are only installed by root on Debian and its children; anybody else is told the exact line.
+    """
+    packages = missing_packages(machine)
+    if packages and not _install_packages(machine, packages, tell):
+        return False
+    if not machine.localhost and not _name_localhost(machine, tell):
+        return False
+    try:
+        for jars in (maven.PULSAR, maven.ARTEMIS):
+            jars.resolve(jars.version, tell)
+    except UnavailableError as missing:
+        tell(str(missing))
+        return False
+    if not spark_archive.there():  # looked up again: Java may be here only now
+        spark_archive.make(tell)
+    return True
+
+
+def _hosts_command() -> str:
+    return f"echo '{HOSTS_LINE}' >> {HOSTS}"
+
+
+def _name_localhost(machine: Inventory, tell: Callable[[str], None]) -> bool:
+    if not machine.root:
+        tell(f"as root: {_hosts_command()}")
+        return False
+    tell(_hosts_command())
+    with HOSTS.open("a", encoding="ascii") as hosts:
+        hosts.write(f"{HOSTS_LINE}\n")
+    return True
+
+
+def _install_packages(machine: Inventory, packages: tuple[str, ...], tell: Callable[[str], None]) -> bool:
+    line = f"apt-get update && apt-get install -y --no-install-recommends {' '.join(packages)}"
+    if not machine.debian:
+        tell(f"install by hand: Java {java.OLDEST} or later, Maven, mosquitto (on Debian: {line})")
+        return False
+    if not machine.root:
+        tell(f"as root: {line}")
+        return False
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", *packages]):
+        tell(" ".join(command))
+        status = subprocess.run(command, env=environment, check=False).returncode
+        if status != 0:
+            tell(f"{' '.join(command)} ended with status {status}; run it by hand and read why")
+            return False
+    return True

@@ -1,0 +1,75 @@
+"""The MQTT driver on paho-mqtt, without its threads.
+
+*received*: paho delivers the message, at QoS 2 after PUBREL. For topics, sessions and the other instants see
+:mod:`~pytest_loadtest.drivers.mqtt.any_driver`.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from pytest_loadtest.drivers.mqtt.any_driver import AnyMqttDriver
+from pytest_loadtest.drivers.mqtt.clients import FAREWELL
+from pytest_loadtest.drivers.mqtt.connection import MqttConnection
+from pytest_loadtest.drivers.mqtt.consumers import MqttArrivals, MqttConsumer
+from pytest_loadtest.drivers.mqtt.producers import MqttProducers
+from pytest_loadtest.drivers.mqtt.setup import topic_name
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, Received
+
+
+class MqttDriver(AnyMqttDriver[MqttConnection]):
+    """Adapter to an MQTT broker by paho-mqtt.
+
+    :raises UsageError: settings that contradict each other, or under ``strictTuning`` one that cannot be applied.
+    """
+
+    def __init__(self, context: DriverContext) -> None:
+        super().__init__(context, ("paho-mqtt", version("paho-mqtt")), MqttConnection)
+        self._producers = MqttProducers(context)
+        self._arrivals = MqttArrivals(checksum=context.checksum)
+        self._receivers: dict[MqttConnection, MqttConsumer] = {}
+
+    def _clear_retained(self) -> None:
+        clients, connection = self._clients, self._clients.make_passing("clean-up", "cleanup")
+        unanswered: set[int] = set()
+        connection.client.on_publish = lambda _client, _data, mid, _reason, _properties: unanswered.discard(mid)
+        clients.establish([connection], FAREWELL)
+        for topic in range(self._context.topology.topics):  # all of them the run's own: with an existing one there is no retain
+            unanswered.add(connection.client.publish(topic_name(self._context, topic), b"", qos=1, retain=True).mid)
+            connection.flush()
+            clients.until(lambda: len(unanswered) // connection.receive_maximum, FAREWELL)
+        clients.until(lambda: len(unanswered), FAREWELL)
+        connection.end()
+
+    def take(self) -> Received | None:
+        """What all consumers got since the last call, or None; never of a consumer whose place was not told yet."""
+        return self._arrivals.take()
+
+    def _consuming(self, connection: MqttConnection) -> MqttConnection:
+        self._receivers[connection] = MqttConsumer(connection, self._context.clock)
+        return connection
+
+    def _take_place(self, connection: MqttConnection, place: int) -> None:
+        self._receivers.pop(connection).settle(place, self._arrivals)
+
+    def _producing(self, stream: int, connection: MqttConnection) -> None:
+        self._producers.add(stream, connection)
+
+    def send(self, burst: Burst) -> NDArray[np.int64] | None:
+        """Hand over to paho, and write, every message for which its stream's window has room; never block.
+
+        Fills ``burst.sent`` and ``burst.idle`` of those. A stream whose connection is lost has no room.
+
+        :returns: ascending positions of the others, of each stream all from some message on; None when there are none.
+        """
+        return self._producers.send(burst)
+
+    def acks(self) -> Acks | None:
+        """What was answered since the last call, or None. ``resends`` counts what paho sent again after a reconnect."""
+        return self._producers.acks()

@@ -1,0 +1,270 @@
+"""The producers of a driver: bursts become packets, grouped by connection, and answers find their rows."""
+
+from __future__ import annotations
+
+from itertools import accumulate, takewhile
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from pytest_loadtest.drivers.mqtt.answers import AnswerColumns
+from pytest_loadtest.drivers.mqtt.native.user import ConnectionUser
+from pytest_loadtest.drivers.mqtt.setup import topic_name
+from pytest_loadtest.message import envelope, payloads
+from pytest_loadtest.message.samples import Status
+from pytest_loadtest.wire.mqtt.fields import text, variable
+from pytest_loadtest.wire.mqtt.packets import FAILURE, PUBLISH, PUBREC, PUBREL
+from pytest_loadtest.wire.mqtt.properties import encode_properties
+from pytest_loadtest.wire.mqtt.reading import encode_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.drivers.base import Acks, Burst, DriverContext
+    from pytest_loadtest.drivers.mqtt.native.connection import NativeConnection
+    from pytest_loadtest.drivers.mqtt.options import ClientOptions
+
+CHUNK: Final = 64  # messages between two writes, so that the first of a large burst does not wait for the last
+UNSENT: Final = 65_536  # bytes; a QoS 0 producer with more than this before the kernel has a full window
+_DUP: Final = 8
+_MOST_RESENDS: Final = 255  # as many as the column holds
+_IDS: Final = 65_535  # packet identifiers go from 1 on (MQTT 5, 2.2.1)
+_ENDLESS: Final = 1 << 40
+_ALIASED: Final = text("")  # a topic that the alias stands for (MQTT 5, 3.3.2.1)
+_ACKED, _FAILED = int(Status.ACKED), int(Status.FAILED)
+
+
+class NativeMqttProducers:
+    """All producers of a driver, each with a connection of its own.
+
+    QoS 1 and 2: the window is ``maxInflightMessages``, or the broker's Receive Maximum where that is less. QoS 0: the window is full
+    while the kernel takes no more bytes.
+    """
+
+    def __init__(self, context: DriverContext, options: ClientOptions) -> None:
+        self._context, self._options, self._clock = context, options, context.clock
+        self._qos: int = context.settings.qos
+        self._first = PUBLISH << 4 | self._qos << 1 | bool(context.settings.retain)
+        self._topics: dict[int, bytes] = {}
+        self._fronts: dict[bytes, _Fronts] = {}
+        self._properties = {
+            aliased: encode_properties(options.publish_properties(aliased=aliased)) if options.v5 else b"" for aliased in (False, True)
+        }
+        self._producers: dict[int, _Producer] = {}  # by stream
+        self.answers = AnswerColumns()
+
+    def add(self, stream: int, connection: NativeConnection) -> None:
+        """This stream is sent over this connection."""
+        topic = self._context.topology.topic_of_stream(stream)
+        name = self._topics.setdefault(topic, text(topic_name(self._context, topic)))
+        self._producers[stream] = _Producer(self, connection, name, self._qos, self._context.settings.max_inflight_messages)
+
+    def send(self, burst: Burst) -> NDArray[np.int64] | None:
+        """See :meth:`~pytest_loadtest.drivers.mqtt.any_driver.AnyMqttDriver.send`."""
+        pool, count = self._context.pool, len(burst)
+        heads = envelope.encode_heads(
+            pool, nonce=self._context.nonce, stream=burst.stream, seq=burst.seq, intended=burst.intended, payload=burst.payload
+        )
+        hand = _Hand(burst.row.tolist(), payloads.messages(pool, heads, burst.payload), [0] * count, [0] * count)
+        by_stream: dict[int, list[int]] = {}
+        for position, stream in enumerate(burst.stream.tolist()):
+            by_stream.setdefault(stream, []).append(position)
+        refused: list[int] = []
+        for stream, at in by_stream.items():
+            producer = self._producers[stream]
+            gone = producer.send(at, hand)
+            producer.starved = gone < len(at)
+            refused += at[gone:]
+        burst.sent[:], burst.idle[:] = hand.sent, hand.idle
+        return np.array(sorted(refused), np.int64) if refused else None
+
+    def acks(self) -> Acks | None:
+        """See :meth:`~pytest_loadtest.drivers.mqtt.any_driver.AnyMqttDriver.acks`."""
+        return self.answers.take()
+
+    def fronts(self, topic: bytes) -> _Fronts:
+        """Of messages to that topic."""
+        return self._fronts.setdefault(topic, _Fronts(self._first, topic, 2 if self._qos else 0))
+
+    def properties(self, allowed: int) -> tuple[bytes, bool]:
+        """Of each message on a connection, and whether its topic has an alias. :param allowed: aliases that the broker allows."""
+        aliased = self._options.aliased(allowed)
+        return self._properties[aliased], aliased
+
+    def now(self) -> int:
+        """ns."""
+        return self._clock()
+
+
+class _Fronts(dict[int, bytes]):
+    """What a packet begins with, up to the topic, by the bytes of its properties and its message."""
+
+    def __init__(self, first: int, topic: bytes, id_size: int) -> None:
+        self._first, self._topic, self._more = bytes([first]), topic, len(topic) + id_size
+
+    def __missing__(self, rest: int) -> bytes:
+        front = self[rest] = self._first + variable(self._more + rest) + self._topic
+        return front
+
+
+class _Hand(NamedTuple):
+    """A burst on its way, by position. ``sent`` and ``idle`` are filled in."""
+
+    rows: list[int]
+    messages: list[bytes]
+    sent: list[int]
+    idle: list[int]
+
+
+class _Producer(ConnectionUser):
+    """Sends one stream. :ivar starved: some of its last messages found no room."""
+
+    __slots__ = (
+        "_all", "_connection", "_fronts", "_idle_since", "_later", "_messages", "_most", "_name", "_next", "_properties", "_qos",
+        "_released", "_resends", "_room", "_rows", "_unwritten", "starved",
+    )  # fmt: skip
+
+    def __init__(self, producers: NativeMqttProducers, connection: NativeConnection, topic: bytes, qos: int, most: int) -> None:
+        self.starved = False
+        self._all, self._connection, self._name, self._qos, self._most = producers, connection, topic, qos, most
+        self._fronts = self._later = producers.fronts(topic)  # of the next message, of those behind it
+        self._properties = b""
+        self._room = 0  # messages that the window takes
+        self._idle_since = 0  # when it ran empty; 0 while anything is in flight
+        self._rows: dict[int, int] = {}  # of what is not answered to its end, by packet id, in the order in which it was sent first
+        self._messages: dict[int, bytes] = {}  # the same messages
+        self._released: dict[int, None] = {}  # of those, which the broker has and knows that we know (QoS 2)
+        self._resends: dict[int, int] = {}  # how often, where not 0
+        self._unwritten: list[tuple[int, int]] = []  # at QoS 0: where each ends in the stream of bytes, its row
+        self._next = 1
+        connection.user = self
+
+    def send(self, at: list[int], hand: _Hand) -> int:
+        """Hand over messages at these positions, as far as there is room. :returns: how many."""
+        gone = 0
+        while gone < len(at) and self._room > 0:
+            chunk = at[gone : gone + min(CHUNK, self._room)]
+            taken = self._send(chunk, hand)
+            gone += taken
+            if taken < len(chunk) or not self._connection.up:
+                break
+        return gone
+
+    def _send(self, at: list[int], hand: _Hand) -> int:
+        ids = self._free_ids(len(at)) if self._qos else at
+        if not ids:
+            return 0
+        at = at[: len(ids)]
+        messages, rows = [hand.messages[position] for position in at], [hand.rows[position] for position in at]
+        if self._qos:
+            self._rows.update(zip(ids, rows, strict=True))
+            self._messages.update(zip(ids, messages, strict=True))
+            self._room -= len(ids)
+            packets = list(map(self._identified, ids, messages))
+        else:
+            packets = list(map(self._bare, messages))
+        if self._idle_since:
+            hand.idle[at[0]], self._idle_since = self._idle_since, 0
+        now = self._all.now()
+        for position in at:
+            hand.sent[position] = now
+        self._write(packets, rows, now)
+        return len(at)
+
+    def _write(self, packets: list[bytes], rows: list[int], now: int) -> None:
+        connection, data = self._connection, packets[0] if len(packets) == 1 else b"".join(packets)
+        end = connection.written + connection.unsent
+        if connection.write(data, now):
+            if not self._qos:
+                self._close(rows, self._all.now(), _ACKED)
+            return
+        if not self._qos:
+            ends = list(accumulate(map(len, packets), initial=end))[1:]
+            self._unwritten.extend(zip(ends, rows, strict=True))
+        connection.flush()
+
+    def _identified(self, packet_id: int, message: bytes) -> bytes:
+        fronts, properties = self._fronts, self._properties
+        self._fronts = self._later
+        return b"".join((fronts[len(properties) + len(message)], packet_id.to_bytes(2, "big"), properties, message))
+
+    def _bare(self, message: bytes) -> bytes:
+        fronts, properties = self._fronts, self._properties
+        self._fronts = self._later
+        return b"".join((fronts[len(properties) + len(message)], properties, message))
+
+    def _free_ids(self, count: int) -> list[int]:
+        """Packet ids that no message has; fewer than asked where the next is still in use, 65 535 messages later."""
+        ids: list[int] = []
+        while len(ids) < count and self._next not in self._rows:
+            ids.append(self._next)
+            self._next = self._next % _IDS + 1
+        return ids
+
+    # --- what the connection tells
+
+    def answered(self, kind: int, packet_id: int, reason: int, time: int) -> bool:
+        """:returns: whether PUBREL is the next step."""
+        if kind == PUBREC and reason < FAILURE:
+            if packet_id in self._rows:
+                self._released[packet_id] = None
+            return True  # also where it is of a message that we do not know: so the broker ends it (MQTT 5, 4.3.3)
+        row = self._rows.pop(packet_id, None)
+        if row is not None:
+            del self._messages[packet_id]
+            self._released.pop(packet_id, None)
+            self._room += 1
+            self._all.answers.add_one(row, time, _FAILED if reason >= FAILURE else _ACKED, self._resends.pop(packet_id, 0))
+            self._closed(time)
+        return False
+
+    def was_written(self) -> None:
+        """At QoS 0 that is all there is to know."""
+        if self._qos:
+            return
+        connection = self._connection
+        rows = [row for _, row in takewhile(lambda one: one[0] <= connection.written, self._unwritten)]
+        del self._unwritten[: len(rows)]
+        self._room = _ENDLESS if connection.up and connection.unsent < UNSENT else 0
+        if rows:
+            self._close(rows, self._all.now(), _ACKED)
+
+    def was_lost(self) -> None:
+        """At QoS 0, what was not written has failed; the rest is sent again as soon as there is a connection."""
+        self._room = 0
+        if self._unwritten:
+            rows = [row for _, row in self._unwritten]
+            self._unwritten.clear()
+            self._close(rows, self._all.now(), _FAILED)
+
+    def came_up(self, session: bool) -> None:
+        """Send again what was not answered, in the order in which it was sent first (MQTT 5, 4.4)."""
+        connection = self._connection
+        self._properties, aliased = self._all.properties(connection.topic_aliases)
+        self._fronts = self._all.fronts(self._name)  # the broker knows no alias yet (MQTT 5, 3.3.2.3.4)
+        self._later = self._all.fronts(_ALIASED) if aliased else self._fronts
+        for packet_id, message in self._messages.items():
+            if packet_id in self._released and session:
+                connection.put(encode_answer(PUBREL, packet_id))
+                continue
+            packet = self._identified(packet_id, message)
+            self._released.pop(packet_id, None)
+            connection.put(bytes([packet[0] | _DUP]) + packet[1:] if session else packet)
+            self._resends[packet_id] = min(self._resends.get(packet_id, 0) + 1, _MOST_RESENDS)
+        window = min(self._most, connection.receive_maximum) - len(self._rows) if self._qos else _ENDLESS
+        self._room = max(window, 0)
+        connection.flush()
+        if self.starved:
+            connection.wake()
+
+    def _close(self, rows: Sequence[int], time: int, status: int) -> None:
+        self._all.answers.add(rows, time, status)
+        self._closed(time)
+
+    def _closed(self, time: int) -> None:
+        if not self._rows and not self._unwritten:
+            self._idle_since = time
+        if self.starved:
+            self._connection.wake()

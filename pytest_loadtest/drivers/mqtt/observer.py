@@ -1,0 +1,128 @@
+"""An observer of MQTT topics: a QoS 0 subscription under a client id of its own, whose session ends with the connection."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from paho.mqtt import client as paho
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from pytest_loadtest.drivers.mqtt.endpoints import endpoint_of
+from pytest_loadtest.drivers.mqtt.options import NO_RETAINED
+from pytest_loadtest.drivers.mqtt.setup import VERSIONS
+from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.profile.observed import Seen
+from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.wire.mqtt.packets import FAILURE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_loadtest.profile.settings import MqttSettings
+
+_DEADLINE: Final = 10.0
+
+
+class MqttObserver:
+    """:param take: gets every message, retained ones too; without it :meth:`read` has what is sent from now on.
+
+    :raises UsageError: a filter that is none, or would take messages from others. :raises TargetError: not reached, or refused.
+    """
+
+    partitions = 1
+
+    def __init__(
+        self, url: str, topics: Sequence[str], settings: MqttSettings, take: Callable[[paho.MQTTMessage], None] | None = None
+    ) -> None:
+        for topic in topics:
+            check_filter(topic)
+        self._url, self._seen, self._answers = url, list[Seen](), list[Any]()
+        endpoint = endpoint_of(url, settings.tls)
+        self._client = _make_client(settings)
+        if endpoint.tls is not None:
+            self._client.tls_set_context(endpoint.tls.context)
+        self._client.on_connect = lambda _client, _data, _flags, reason, _properties: self._answers.append(reason)
+        self._client.on_subscribe = lambda _client, _data, _mid, reasons, _properties: self._answers.extend(reasons)
+        self._client.on_message = self._keep if take is None else lambda _client, _data, message: take(message)
+        try:
+            self._client.connect(endpoint.host, endpoint.port, settings.keep_alive // SECOND)
+            self._await("the connection", 1)
+            self._subscribe(list(dict.fromkeys(topics)), no_retained=take is None and settings.protocol_version == "5")
+        except OSError as error:
+            raise TargetError(f"{url}: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _subscribe(self, topics: list[str], *, no_retained: bool) -> None:
+        if no_retained:
+            options = SubscribeOptions(qos=0, retainHandling=NO_RETAINED)
+            self._client.subscribe([(topic, options) for topic in topics])
+        else:
+            self._client.subscribe([(topic, 0) for topic in topics])
+        self._await(f"a subscription to {', '.join(topics)}", len(topics))
+
+    def _keep(self, _client: object, _data: object, message: paho.MQTTMessage) -> None:
+        if not message.retain:  # an old one: no traffic of now
+            self._seen.append(Seen(message.topic, len(message.payload), None, time.monotonic_ns()))
+
+    def _await(self, what: str, count: int) -> None:
+        deadline = time.monotonic() + _DEADLINE
+        while len(self._answers) < count:
+            if time.monotonic() > deadline:
+                raise TargetError(f"{self._url}: no answer to {what} in {_DEADLINE:.0f} s")
+            self._loop(0.1, lambda: f"{self._url}: {what} was refused: ")
+        refusals = [str(reason) for reason in self._answers if reason.value >= FAILURE]
+        if refusals:
+            raise TargetError(f"{self._url}: {what} was refused: {', '.join(refusals)}")
+        self._answers.clear()
+
+    def _loop(self, timeout: float, what: Callable[[], str]) -> None:
+        code = self._client.loop(timeout)
+        if code != MQTTErrorCode.MQTT_ERR_SUCCESS and not self._answers:
+            raise TargetError(f"{what()}{paho.error_string(code)}")
+
+    def read(self, timeout: float) -> list[Seen]:
+        """What came; waits for it up to ``timeout`` seconds."""
+        self._loop(timeout, lambda: f"{self._url}: connection lost: ")
+        seen, self._seen = self._seen, []
+        return seen
+
+    @property
+    def port(self) -> int:
+        """Our own, of the connection."""
+        connected: Any = self._client.socket()
+        return int(connected.getsockname()[1])
+
+    def behind(self) -> float:
+        """0: MQTT messages do not say when they were sent."""
+        return 0.0
+
+    def close(self) -> None:
+        """Ends the connection, and the session with it."""
+        self._client.disconnect()
+        self._client.loop(0.0)
+
+
+def _make_client(settings: MqttSettings) -> paho.Client:
+    version = settings.protocol_version
+    client = paho.Client(
+        CallbackAPIVersion.VERSION2, f"{settings.client_id_prefix}-observer-{secrets.token_hex(4)}",
+        clean_session=None if version == "5" else True, reconnect_on_failure=False, protocol=MQTTProtocolVersion(VERSIONS[version]),
+    )  # fmt: skip
+    if settings.username is not None:
+        client.username_pw_set(settings.username, settings.password)
+    return client
+
+
+def check_filter(topic: str) -> None:
+    """:raises UsageError: no topic filter (MQTT 5, 4.7.1), or one of a shared subscription, which takes messages from its other members."""
+    levels = topic.split("/")
+    if topic.startswith("$share/"):
+        raise UsageError(f"topic {topic!r} would take messages from the others that share it: write it without $share/group/")
+    wrong = any(("#" in level or "+" in level) and len(level) > 1 for level in levels) or "#" in levels[:-1]
+    if not topic or wrong:
+        raise UsageError(f"topic {topic!r} is no topic filter: + stands for a whole level, # for all that follow, at the end")

@@ -1,0 +1,185 @@
+"""The profile's keys as options of pulsar-client, and the account of how they were applied."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import pulsar
+
+from pytest_loadtest.drivers.pulsar import settings_facts
+from pytest_loadtest.drivers.pulsar.auth import needed, optional, password_of, tls_context, token_of
+from pytest_loadtest.drivers.pulsar.refusals import why
+from pytest_loadtest.drivers.pulsar.settings_facts import batching, batching_type, window
+from pytest_loadtest.errors import TargetError
+from pytest_loadtest.profile.fields import exact_duration
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_loadtest.profile.settings import Authentication, PulsarSettings
+
+VERSION: Final[str] = pulsar.__version__
+CLOSE_TIMEOUT: Final = 5.0  # seconds until a broker that does not answer is not waited for any more
+_INT32 = 2**31 - 1
+_COMPRESSIONS = {"NONE": "NONE", "LZ4": "LZ4", "ZLIB": "ZLib", "ZSTD": "ZSTD", "SNAPPY": "SNAPPY"}
+_TYPES = {"Exclusive": "Exclusive", "Shared": "Shared", "Failover": "Failover", "Key_Shared": "KeyShared"}
+
+
+def make_client(url: str, settings: PulsarSettings) -> Any:
+    """A client that has not connected yet.
+
+    :raises UsageError: the profile's ``authentication`` is incomplete, or a file of its keys for TLS cannot be used.
+    """
+    if url.startswith("pulsar+ssl:"):
+        tls_context(settings)  # the client names no file that it cannot read, and goes on
+    options: dict[str, Any] = {
+        "operation_timeout_seconds": -(-settings.operation_timeout // SECOND),
+        # the profile means all clients of a worker together
+        "io_threads": -(-settings.io_threads // settings.connections_per_broker),
+        "stats_interval_in_seconds": 0,
+        # never a logging.Logger: its lock and the GIL can deadlock with the client's own threads
+        "logger": pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+        "tls_trust_certs_file_path": settings.tls_trust_certs_file_path,
+        "tls_allow_insecure_connection": settings.tls_allow_insecure_connection,
+        "tls_validate_hostname": settings.tls_enable_hostname_verification,
+    }
+    if settings.max_concurrent_lookup_requests is not None:
+        options["concurrent_lookup_requests"] = settings.max_concurrent_lookup_requests
+    if settings.authentication is not None:
+        options["authentication"] = client_authentication(settings.authentication)
+    return pulsar.Client(url, **options)
+
+
+def client_authentication(auth: Authentication) -> Any:
+    """The authentication object of pulsar-client.
+
+    :raises UsageError: a key that the plugin needs is missing, or its file cannot be read.
+    """
+    if auth.plugin == "token":
+        return pulsar.AuthenticationToken(token_of(auth))
+    if auth.plugin == "basic":
+        return pulsar.AuthenticationBasic(needed(auth.user_id, "userId"), password_of(auth))
+    if auth.plugin == "tls":
+        return pulsar.AuthenticationTLS(needed(auth.cert_file, "certFile"), needed(auth.key_file, "keyFile"))
+    fields = {"issuer_url": needed(auth.issuer_url, "issuerUrl"), "private_key": needed(auth.private_key, "privateKey")}
+    return pulsar.AuthenticationOauth2(json.dumps(fields | optional(auth)))
+
+
+def not_connected(what: str, url: str, settings: PulsarSettings, error: pulsar.PulsarException) -> TargetError:
+    """What to say where the client could not connect: its own words, and why, where that can be found out."""
+    blind = isinstance(error, pulsar.Timeout | pulsar.ConnectError | pulsar.AuthenticationError)
+    reason = why(url, settings) if blind else None
+    if isinstance(error, pulsar.AuthorizationError):
+        reason = "the broker knows the client and does not let it: grant its role produce and consume there"
+    return TargetError(f"{what} cannot connect to {url}: {error}" + (f": {reason}" if reason else ""))
+
+
+def close(clients: Sequence[Any]) -> list[threading.Thread]:
+    """Disconnect, whether or not the broker answers. :returns: threads that do it, which have ended or end soon."""
+    closers = [threading.Thread(target=_close, args=(client,), name="pulsar-close", daemon=True) for client in clients]
+    deadline = time.monotonic() + CLOSE_TIMEOUT
+    for closer in closers:
+        closer.start()
+    for client, closer in zip(clients, closers, strict=True):
+        closer.join(max(deadline - time.monotonic(), 0))
+        if closer.is_alive():
+            # Both are needed, in this order. shutdown() alone could deadlock: it holds the GIL while it waits for the callbacks of messages
+            # in flight, and these need the GIL; close() calls them all before it begins to wait for the broker. close() alone does not
+            # return without a broker, and a thread that is still in it when the interpreter ends crashes the process.
+            client.shutdown()
+    return closers
+
+
+def _close(client: Any) -> None:
+    with contextlib.suppress(pulsar.PulsarException):  # closed under us, or the broker is gone: nothing is left to disconnect
+        client.close()
+
+
+def partitions(client: Any, url: str, topic: str) -> int | None:
+    """How many it has, 1 where it is not partitioned; None: it is known not to exist.
+
+    :param url: the client's, for the error. :raises TargetError: the broker does not answer.
+    """
+    try:
+        return len(client.get_topic_partitions(topic))
+    except pulsar.TopicNotFound:
+        return None
+    except pulsar.PulsarException as error:
+        raise TargetError(f"cannot ask {url} for the topic {topic}: {error}") from error
+
+
+def unsubscribe(url: str, settings: PulsarSettings, topic: str, subscriptions: Sequence[str]) -> None:
+    """Delete subscriptions that have no consumer any more. Without an admin REST only a consumer can do that, so we become one.
+
+    :raises TargetError: one of them has a consumer, or the broker does not answer.
+    """
+    client = make_client(url, settings)
+    try:
+        for subscription in subscriptions:
+            client.subscribe(topic, subscription, **consumer_options(settings, existing=True)).unsubscribe()
+    except pulsar.PulsarException as error:
+        raise TargetError(f"the subscription {subscription!r} of {topic} is left at {url}, delete it there: {error}") from error
+    finally:
+        close([client])
+
+
+def producer_options(settings: PulsarSettings, partitions: int) -> dict[str, Any]:
+    """Keyword arguments of ``create_producer``.
+
+    The client never blocks. With ``blockIfQueueFull`` we keep the window ourselves. The client chooses the partition of each message and
+    does not tell, so that our window is one for all partitions together, and the client's own queue of each partition can hold all of it.
+    """
+    most = window(settings, partitions)
+    pending = settings.max_pending_messages if most is None else most
+    across = settings.max_pending_messages_across_partitions if most is None else most * partitions
+    options: dict[str, Any] = {
+        "send_timeout_millis": _milliseconds(settings.send_timeout),  # 0 waits for ever, here as there
+        "compression_type": getattr(pulsar.CompressionType, _COMPRESSIONS[settings.compression]),
+        "max_pending_messages": min(pending, _INT32),
+        "max_pending_messages_across_partitions": min(across, _INT32),
+        "block_if_queue_full": False,
+        "chunking_enabled": settings.chunking_enabled,
+        "batching_enabled": batching(settings),
+        "batching_type": getattr(pulsar.BatchingType, batching_type(settings)),
+    }
+    if batching(settings):
+        options["batching_max_messages"] = settings.batching_max_messages or _INT32
+        options["batching_max_allowed_size_in_bytes"] = settings.batching_max_bytes
+        options["batching_max_publish_delay_ms"] = settings.batching_max_publish_delay_ms
+    return options
+
+
+def consumer_options(settings: PulsarSettings, *, existing: bool = False) -> dict[str, Any]:
+    """Keyword arguments of ``subscribe``. :param existing: the topic was there before the run, and what it holds is not the run's."""
+    return {
+        "consumer_type": getattr(pulsar.ConsumerType, _TYPES[settings.subscription_type]),
+        "receiver_queue_size": settings.receiver_queue_size,
+        "max_total_receiver_queue_size_across_partitions": settings.max_total_receiver_queue_size_across_partitions,
+        # a topic of our own is read from its beginning, so that nothing is missed that was sent before we subscribed
+        "initial_position": pulsar.InitialPosition.Latest if existing else pulsar.InitialPosition.Earliest,
+    }
+
+
+def applied(settings: PulsarSettings, place: Mapping[str, str], partitions: int) -> dict[str, str]:
+    """What the client was told, by the profile's keys; it takes the operation time-out in whole seconds, that of a message in whole ms.
+
+    :param place: what is known of the run's namespace, or the existing topic.
+    """
+    facts = settings_facts.applied(settings, place, partitions) | {
+        "ioThreads": f"{settings.io_threads}" if settings.connections_per_broker == 1 else f"{settings.io_threads}, over all clients",
+        "connectionsPerBroker": f"{settings.connections_per_broker} (as many clients)",
+        "operationTimeout": f"{-(-settings.operation_timeout // SECOND)}s",
+        "sendTimeout": exact_duration(_milliseconds(settings.send_timeout) * MILLISECOND),
+    }
+    if settings.memory_limit is not None:
+        facts["clientMemoryLimitMB"] += ", kept by us: pulsar-client for Python has no such limit"
+    return facts
+
+
+def _milliseconds(ns: int) -> int:
+    return -(-ns // MILLISECOND)

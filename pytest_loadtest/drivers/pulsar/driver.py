@@ -1,0 +1,239 @@
+"""Pulsar through pulsar-client for Python.
+
+With an admin URL each run has a namespace of its own, ``<namespacePrefix>-<run>``, deleted with everything in it afterwards. Without one,
+topics are made by use in ``public/default``, under names that no other run has, and stay there. An existing topic is used as it is
+(:mod:`~pytest_loadtest.drivers.pulsar.names`).
+
+pulsar-client must not be used across a fork, has no connectionsPerBroker (N connections are N clients here, dealt in turn), and
+hangs in ``close()`` when the broker does not answer. It sends again after a reconnect without saying so: ``resends`` is unknown.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import pulsar
+
+from pytest_loadtest.drivers.base import DriverFacts
+from pytest_loadtest.drivers.pulsar import client as options
+from pytest_loadtest.drivers.pulsar.consumer import PulsarConsumer, key_of, partition_of
+from pytest_loadtest.drivers.pulsar.consumers import PulsarConsumers
+from pytest_loadtest.drivers.pulsar.names import RunNames
+from pytest_loadtest.drivers.pulsar.producers import PulsarProducers
+from pytest_loadtest.drivers.pulsar.settings_facts import not_applied, window
+from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, Joined, Received
+    from pytest_loadtest.profile.settings import PulsarSettings
+
+    T = TypeVar("T")
+
+_CONNECTING: Final = 16  # subscribing is one round trip after another; so many go side by side
+_RETRY: Final = 0.1  # seconds
+_LOOK: Final = MILLISECOND  # between two looks whether a window that was full has room again
+_THREADS_END: Final = 1.0  # seconds that threads get to see that their client was closed
+
+
+class PulsarDriver:
+    """One worker's clients of one Pulsar cluster.
+
+    :raises UsageError: ``strictTuning`` and a key that this client cannot apply.
+    """
+
+    def __init__(self, context: DriverContext) -> None:
+        self._context = context
+        self._settings: PulsarSettings = context.settings
+        self._names = RunNames(context)
+        existing = self._names.existing is not None
+        self._not_applied = not_applied(self._settings, admin=context.target.admin_url is not None, existing=existing)
+        if self._settings.strict_tuning and self._not_applied:
+            listed = "; ".join(f"{key}: {reason}" for key, reason in self._not_applied.items())
+            raise UsageError(f"strictTuning: pulsar-client {options.VERSION} cannot apply {listed}")
+        self._clients: list[Any] = []
+        self._producers = PulsarProducers([], [], context, window=None, memory=None)
+        self._consumers = PulsarConsumers(self._open_consumers)
+        self._failures: list[str] = []
+        self._closed = False
+        self._connecting = threading.Lock()
+
+    def facts(self) -> DriverFacts:
+        """Settings applied and not applied. Needs no connection; the partitions of an existing topic are known once one was made, and the
+        persistence of the run's namespace to whoever prepared it."""
+        applied = options.applied(self._settings, self._names.facts, self._names.partitions)
+        unapplied = self._not_applied | self._names.not_applied
+        return DriverFacts(client="pulsar-client", version=options.VERSION, applied=applied, not_applied=unapplied)
+
+    def prepare(self) -> None:
+        """Make namespace and topics, or see that the existing topic is there.
+
+        :raises TargetError: the target cannot be reached or refuses, has the run's namespace already, or lacks the existing topic.
+        :raises UsageError: ``persistence`` asks for more bookies than there are.
+        """
+        self._names.prepare()
+
+    def open_consumers(self, consumers: Sequence[int]) -> NDArray[np.int32]:
+        """Subscribe; returns the places of the consumers when all of them receive.
+
+        :raises TargetError: one cannot be opened, or the existing topic does not exist.
+        """
+        return self._consumers.open(consumers)
+
+    def open_producers(self, streams: Sequence[int]) -> None:
+        """Connect a producer for each stream; returns when every one may send.
+
+        :raises TargetError: one cannot be opened, or the existing topic does not exist.
+        """
+        streams = sorted(streams)
+        clients = self._connect(streams, self._open_producer)
+        most = window(self._settings, self._names.partitions)
+        self._producers = PulsarProducers(clients, streams, self._context, window=most, memory=self._settings.memory_limit)
+
+    def attach(self, consumers: Sequence[int]) -> None:
+        """Begin to open more consumers, in a thread."""
+        self._consumers.attach(consumers)
+
+    def attached(self) -> Joined | None:
+        """Consumers that were established since the last call, or None.
+
+        :raises TargetError: one cannot be opened.
+        """
+        return self._consumers.attached()
+
+    def detach(self, places: Sequence[int]) -> None:
+        """Begin to close these consumers, in a thread. What they have not acknowledged the broker gives to others of their subscription."""
+        self._consumers.detach(places)
+
+    def pause(self, places: Sequence[int]) -> None:
+        """These take and acknowledge nothing until :meth:`resume`; their client fetches ``receiverQueueSize`` messages ahead."""
+        self._consumers.pause(places)
+
+    def resume(self, places: Sequence[int]) -> None:
+        """Go on. What the client fetched meanwhile is stamped as it is handed over now."""
+        self._consumers.resume(places)
+
+    def send(self, burst: Burst) -> NDArray[np.int64] | None:
+        """Hand over what the windows and ``clientMemoryLimitMB`` take, one message after another; never block.
+
+        :returns: positions of those that are not taken, ascending; None when all are. With ``blockIfQueueFull`` off all are: what finds
+            no room comes back as FAILED.
+        :raises TargetError: a producer was closed.
+        """
+        return self._producers.send(burst)
+
+    def acks(self) -> Acks | None:
+        """What was answered since the last call, or None."""
+        return self._producers.acks()
+
+    def take(self) -> Received | None:
+        """What all consumers got since the last call, or None; also after :meth:`close`."""
+        return self._consumers.take()
+
+    def poll(self, timeout_ns: int) -> None:
+        """Wait: the client's own threads do the I/O. After a refusal, until a message was answered, within a millisecond.
+
+        :raises TargetError: a consumer cannot go on.
+        """
+        if self._failures:
+            raise TargetError("; ".join(self._failures))
+        end = time.monotonic_ns() + timeout_ns
+        while (left := end - time.monotonic_ns()) > 0:
+            time.sleep((min(left, _LOOK) if self._producers.refused else left) / SECOND)
+            if self._producers.may_have_room:
+                return
+
+    def opening_times(self) -> Mapping[str, NDArray[np.int64]]:
+        """Not told."""
+        return {}
+
+    def disconnected(self) -> str | None:
+        """The first that has no connection just now, and how many more; None when all have."""
+        names = self._producers.disconnected() + self._consumers.disconnected()
+        if not names:
+            return None
+        return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+    def close(self) -> None:
+        """Disconnect everything, in some seconds at most; safe to call twice, and after an error."""
+        self._consumers.expect_close()
+        with self._connecting:
+            self._closed = True
+            clients, self._clients = self._clients, []
+        closers = options.close(clients)
+        deadline = time.monotonic() + _THREADS_END
+        for closer in closers:
+            closer.join(max(deadline - time.monotonic(), 0))
+        self._consumers.join_threads(deadline)
+
+    def cleanup(self) -> None:
+        """Delete what the run made: its namespace, or its subscriptions of an existing topic.
+
+        :raises TargetError: the target refuses or does not answer.
+        """
+        self._names.clean_up(partial(options.unsubscribe, self._context.target.url, self._settings))
+
+    def _open_consumers(self, consumers: Sequence[int]) -> list[PulsarConsumer]:
+        return self._connect(consumers, self._open_consumer)
+
+    def _open_consumer(self, client: Any, consumer: int) -> PulsarConsumer:
+        topology, names = self._context.topology, self._names
+        topic, number = topology.topic_of_consumer(consumer), topology.subscription_of_consumer(consumer)
+        name = f"consumer {consumer} (topic {topic}, subscription {number})"
+        kwargs = options.consumer_options(self._settings, existing=names.existing is not None)
+        made = self._wait_for_topic(name, lambda: client.subscribe(names.topic(topic), names.subscription(number), **kwargs))
+        return PulsarConsumer(made._consumer, name, self._context, self._order(names.partitions), self._failures.append, names.partitions)
+
+    def _open_producer(self, client: Any, stream: int) -> Any:
+        """:returns: the compiled producer."""
+        topic = self._names.topic(self._context.topology.topic_of_stream(stream))
+        kwargs = options.producer_options(self._settings, self._names.partitions)
+        return self._wait_for_topic(f"producer of stream {stream}", lambda: client.create_producer(topic, **kwargs))._producer
+
+    def _order(self, partitions: int) -> Callable[[Any], int] | None:
+        """What order is judged within. Also where it is not judged: the drain must tell first copies from possible second ones."""
+        if self._context.ordered and self._settings.subscription_type == "Key_Shared":
+            return key_of
+        return partition_of if partitions > 1 else None
+
+    def _connect(self, numbers: Sequence[int], opening: Callable[[Any, int], T]) -> list[T]:
+        """Open all side by side, dealt over the clients in turn; the first failure ends it."""
+        if not numbers:
+            return []
+        with self._connecting:  # the first of the consumers may come while the run is on
+            if self._closed:
+                raise TargetError("the run is over")
+            if not self._clients:
+                connections = range(self._settings.connections_per_broker)
+                self._clients = [options.make_client(self._context.target.url, self._settings) for _ in connections]
+            clients = self._clients
+        self._names.look_up_partitions(partial(options.partitions, clients[0], self._context.target.url))
+        pool = ThreadPoolExecutor(_CONNECTING, "pulsar-connect")
+        try:
+            return list(pool.map(opening, cycle(clients), numbers))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _wait_for_topic(self, what: str, call: Callable[[], Any]) -> Any:
+        """A topic may be not found for a moment after it was made; one that somebody else made should be there."""
+        deadline = time.monotonic_ns() + self._settings.operation_timeout
+        while True:
+            try:
+                return call()
+            except pulsar.PulsarException as error:
+                missing = isinstance(error, pulsar.TopicNotFound)
+                if missing and self._names.existing is not None:
+                    raise self._names.missing_topic() from error
+                if not missing or time.monotonic_ns() > deadline:
+                    raise options.not_connected(what, self._context.target.url, self._settings, error) from error
+            time.sleep(_RETRY)

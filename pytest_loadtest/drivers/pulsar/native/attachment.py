@@ -1,0 +1,156 @@
+"""A producer or consumer at one partition: finds its broker, is made there, and comes again after a loss, with back-off."""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from pytest_loadtest.drivers.pulsar.native.link import Refused
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+from pytest_loadtest.wire.pulsar import api_pb2 as api
+
+if TYPE_CHECKING:
+    from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
+    from pytest_loadtest.drivers.pulsar.native.link import Address, BrokerLink
+
+REMEDY: Final = ": the broker knows the client and does not let it: grant its role produce and consume there"
+_FIRST: Final = 100 * MILLISECOND  # between two attempts; doubled each time, as in Pulsar's own clients
+_LONGEST: Final = 10 * SECOND  # theirs is 60 s: too long for a test that waits for a broker that comes again
+_FINAL: Final = frozenset(  # asking again does not help
+    {
+        api.AuthenticationError, api.AuthorizationError, api.UnsupportedVersionError, api.TopicTerminatedError, api.InvalidTopicName,
+        api.IncompatibleSchema, api.NotAllowedError, api.ProducerFenced,
+    }
+)  # fmt: skip
+
+
+class _State(enum.Enum):
+    WAITING = enum.auto()
+    OPENING = enum.auto()
+    OPEN = enum.auto()
+    GONE = enum.auto()
+
+
+class Attachment(ABC):
+    """:param topic: full name, with its partition. :param number: its own among producers, or among consumers.
+    :param name: for messages, "producer of stream 3".
+    :ivar link: where it is attached; None while it is not.
+    """
+
+    __slots__ = (
+        "_assigned", "_cluster", "_delay", "_give_up", "_proxied", "_state", "_trying", "established", "link", "name", "number", "reason",
+        "topic",
+    )  # fmt: skip
+    kind: ClassVar[str]
+
+    def __init__(self, cluster: Cluster, topic: str, number: int, name: str) -> None:
+        self._cluster, self.topic, self.number, self.name = cluster, topic, number, name
+        self.link: BrokerLink | None = None
+        self._trying: BrokerLink | None = None
+        self._assigned: Address | None = None
+        self._state, self._delay, self._give_up = _State.WAITING, 0, 0
+        self.established = self._proxied = False
+        self.reason = ""
+
+    @abstractmethod
+    def command(self, request: int) -> api.Command:
+        """That makes it at its broker."""
+
+    @abstractmethod
+    def attached(self, answer: Any) -> None:
+        """It is there, on ``link``."""
+
+    # --- coming
+
+    def open(self) -> None:
+        """Begin; to be called once."""
+        self._give_up = self._cluster.clock() + self._cluster.timeout
+        self._cluster.admit(self)
+
+    def begin(self) -> bool:
+        """See :class:`~pytest_loadtest.drivers.pulsar.native.link.LinkUser`."""
+        if self._state is _State.GONE:
+            return False
+        self._state = _State.OPENING
+        if not self.established and not self._delay:
+            self._give_up = self._cluster.clock() + self._cluster.timeout
+        address, self._assigned = self._assigned, None
+        if address is not None:
+            self._found((address, None))
+        else:
+            self._cluster.look_up(self.topic, self._found)
+        return True
+
+    def _found(self, found: Any) -> None:
+        if isinstance(found, Refused):
+            return self._answered(found)
+        if self._state is not _State.OPENING:
+            return None
+        address, proxy_to = found
+        self._proxied = proxy_to is not None
+        link = self._trying = self._cluster.link(address, proxy_to, self.number)
+        link.users[self.kind, self.number] = self
+        return self._cluster.ask(link, self.command, self._answered)
+
+    def _answered(self, answer: Any) -> None:
+        if self._state is not _State.OPENING:
+            return None
+        link, self._trying = self._trying, None
+        self._cluster.arrived()
+        if isinstance(answer, Refused):
+            if link is not None:
+                link.users.pop((self.kind, self.number), None)
+            return self._again(answer)
+        if link is not None:
+            link.users[self.kind, self.number] = self  # again: the broker may have closed an earlier one under this number meanwhile
+        self._state, self.link, self.established, self._delay = _State.OPEN, link, True, 0
+        return self.attached(answer)
+
+    def _again(self, refused: Refused) -> None:
+        """Try later, unless that is of no use."""
+        self._state, self.reason = _State.WAITING, refused.message
+        late = self._cluster.clock() > self._give_up
+        unreachable = refused.error is None and self._cluster.unreachable
+        if refused.error in _FINAL or unreachable or (late and (not self.established or refused.error == api.TopicNotFound)):
+            return self.fail(self._failure(refused))
+        self._delay = min(max(2 * self._delay, _FIRST), _LONGEST)
+        return self._cluster.after(self._delay, self._retry)
+
+    def _retry(self) -> None:
+        if self._state is _State.WAITING:
+            self._cluster.admit(self)
+
+    def fail(self, why: str) -> None:
+        """It cannot come, or go on: so says the next turn."""
+        self._cluster.failures.append(why)
+
+    def _failure(self, refused: Refused) -> str:
+        if refused.error == api.TopicNotFound and self.established:
+            return f"{self.name}: {self.topic} does not exist any more: {refused.message}"
+        remedy = REMEDY if refused.error == api.AuthorizationError else ""
+        return f"{self.name} cannot {'go on' if self.established else f'connect to {self._cluster.url}'}: {refused.message}{remedy}"
+
+    # --- going
+
+    def lost(self, reason: str, address: Address | None) -> None:
+        """Its connection is gone, or the broker closed it. :param address: where the broker says that its topic is now."""
+        if self._state is not _State.OPEN:
+            return
+        self.link, self.reason, self._state = None, reason, _State.WAITING
+        self._give_up = self._cluster.clock() + self._cluster.timeout
+        if self._proxied:
+            address = None  # behind a proxy: only a lookup tells the way
+        self._delay, self._assigned = _FIRST, address
+        self._cluster.after(0 if address else _FIRST, self._retry)
+
+    def leave(self) -> BrokerLink | None:
+        """It comes no more. :returns: where the broker has it, or was asked for it and will: there it is to be closed."""
+        before, self._state = self._state, _State.GONE
+        link = self.link or self._trying
+        self.link = self._trying = None
+        if link is not None:
+            link.users.pop((self.kind, self.number), None)
+        if before is _State.OPENING:
+            self._cluster.arrived()
+        return link

@@ -1,0 +1,290 @@
+"""All connections of a worker to one cluster: requests and their answers, lookups, timers, and the loop that serves them."""
+
+from __future__ import annotations
+
+import heapq
+import select
+from collections import deque
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_loadtest.drivers.pulsar.native.link import Address, BrokerLink, Refused
+from pytest_loadtest.drivers.pulsar.native.lookups import Lookups
+from pytest_loadtest.errors import TargetError
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+from pytest_loadtest.wire.pulsar import api_pb2 as api
+from pytest_loadtest.wire.pulsar.connection import PulsarConnection
+from pytest_loadtest.wire.pulsar.framing import MAX_MESSAGE
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+    from pytest_loadtest.drivers.pulsar.native.link import LinkUser
+    from pytest_loadtest.wire.pulsar.connection import Entry, Receipt
+
+    Done = Callable[[Any], None]
+    """Told the answer: a message of ``api.proto``, or the :class:`Refused`."""
+
+_KEEP_ALIVE: Final = 5 * SECOND  # between two looks at who is silent
+ON_THEIR_WAY: Final = 200
+"""Producers and consumers that are being made at a time, unless told otherwise."""
+_SELECTABLE: Final = 1024
+_READ: Final = select.EPOLLIN
+_WRITE: Final = select.EPOLLOUT
+_BROKEN: Final = select.EPOLLERR | select.EPOLLHUP
+
+
+def _unasked(event: object, now: int) -> str:
+    return "the broker sent what nobody had asked for"
+
+
+class Cluster:
+    """:param url: ``pulsar://host:6650[,host2:6650]``. :param method: of authentication. :param credentials: data for it.
+    :param connections: to each broker. :param timeout: ns that a request may take.
+    :param most: producers and consumers that are being made at a time.
+    :ivar on_receipt: told of each entry that a broker has. :ivar on_entry: told of each entry that came.
+    :ivar on_error: told of each entry that a broker did not take.
+    """
+
+    def __init__(
+        self, url: str, *, client: str, method: str, credentials: Callable[[], bytes], tls: ssl.SSLContext | None, connections: int,
+        timeout: int, clock: Callable[[], int], most: int = ON_THEIR_WAY,
+    ) -> None:  # fmt: skip
+        self.url = url
+        scheme, _, hosts = url.partition("://")
+        self._services = [Address.of(f"{scheme}://{host}") for host in hosts.split(",")]
+        self._tls, self._client, self._method, self._credentials = tls, client, method, credentials
+        self._connections, self.timeout, self.clock = connections, timeout, clock
+        self._epoll: select.epoll | None = None
+        self._by_key: dict[tuple[Address, str | None, int], BrokerLink] = {}
+        self._by_descriptor: dict[int, BrokerLink] = {}
+        self._requests, self._order = count(1), count()
+        self._timers: list[tuple[int, int, Callable[[], None]]] = []
+        self.look_up = Lookups(self.service, self.link, self.ask).begin
+        self._failed_services = 0
+        self._keep_alive_at = clock() + _KEEP_ALIVE
+        self.max_message = MAX_MESSAGE
+        self.server = ""  # version of a broker that has accepted us
+        self.failures: list[str] = []
+        self._queue: deque[LinkUser] = deque()
+        self._opening = self._arrived = 0
+        self._most = most
+        self.on_receipt: Callable[[Receipt, int], str | None] = _unasked
+        self.on_entry: Callable[[Entry, int], object] = _unasked
+        self.on_error: Callable[[api.SendError, int], str | None] = _unasked
+
+    # --- connections
+
+    def link(self, address: Address, proxy_to: str | None = None, number: int = 0) -> BrokerLink:
+        """A connection to this broker; made where there is none. :param number: whoever asks with the same one shares it."""
+        key = (address, proxy_to, number % self._connections)
+        link = self._by_key.get(key)
+        if link is None or link.failure:
+            connection = PulsarConnection(self._client, self._method, self._credentials, proxy_to)
+            link = self._by_key[key] = BrokerLink(address, connection, self._tls, self.clock)
+            if self._epoll is None:
+                self._epoll = select.epoll()
+            self._epoll.register(link.descriptor, _READ | _WRITE)
+            self._by_descriptor[link.descriptor] = link
+            if link.failure:
+                self.after(0, partial(self.lose, link))
+        return link
+
+    def service(self) -> BrokerLink:
+        """A connection for questions: to the first address that was given, or to the next one after one that failed."""
+        return self.link(self._services[self._failed_services % len(self._services)])
+
+    def ask_service(self, make: Callable[[int], api.Command], done: Done) -> None:
+        """Ask whichever of the addresses that were given lets us in; the last one's refusal counts."""
+
+        def answer(found: Any) -> None:
+            if isinstance(found, Refused) and found.error is None and not (self.server or self.unreachable):
+                self.ask(self.service(), make, answer)
+            else:
+                done(found)
+
+        self.ask(self.service(), make, answer)
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether no broker has ever accepted us, and all of the addresses that were given have failed."""
+        return not self.server and self._failed_services >= len(self._services)
+
+    def flush(self, link: BrokerLink) -> None:
+        """Write what waits on it."""
+        if link.ready and not link.writes:
+            self._wait_to_write(link, link.write())
+
+    def _wait_to_write(self, link: BrokerLink, wanted: bool) -> None:
+        if wanted != link.writes and not link.failure:
+            assert self._epoll is not None
+            self._epoll.modify(link.descriptor, _READ | _WRITE if wanted else _READ)
+        link.writes = wanted
+
+    # --- the loop
+
+    def turn(self, timeout: int) -> None:
+        """Serve what can be served within ``timeout`` ns, and go on as soon as anything was.
+
+        :raises TargetError: a producer or consumer cannot go on.
+        """
+        now = self.clock()
+        if self._timers:
+            timeout = min(timeout, max(self._timers[0][0] - now, 0))
+        if self._epoll is None:
+            select.select((), (), (), timeout / SECOND)
+        elif timeout == 0 or self._comes(self._epoll, timeout / SECOND):
+            for descriptor, what in self._epoll.poll(0):
+                self._serve(self._by_descriptor[descriptor], what)
+        self._run_timers()
+        if self.failures:
+            raise TargetError("; ".join(self.failures))
+
+    @staticmethod
+    def _comes(epoll: select.epoll, seconds: float) -> bool:
+        """Wait. epoll itself counts in whole milliseconds, so that it is asked only where select takes no such number (``FD_SETSIZE``)."""
+        if epoll.fileno() >= _SELECTABLE:
+            return bool(epoll.poll(seconds, 1))
+        return bool(select.select((epoll,), (), (), seconds)[0])
+
+    def _serve(self, link: BrokerLink, what: int) -> None:
+        if what & (_WRITE | _BROKEN) or not link.shaken:
+            self._wait_to_write(link, link.step())
+        if what & (_READ | _BROKEN) and link.shaken and not link.failure:
+            for events, now in link.read():
+                for event in events:
+                    self._dispatch(link, event, now)
+            if not link.failure:
+                self._wait_to_write(link, link.write())
+        if link.failure:
+            self.lose(link)
+
+    def _dispatch(self, link: BrokerLink, event: Any, now: int) -> None:
+        kind = type(event).__name__
+        problem = None
+        if kind == "Receipt":
+            problem = self.on_receipt(event, now)
+        elif kind == "Entry":
+            self.on_entry(event, now)
+        elif kind == "SendError":
+            problem = self.on_error(event, now)
+        elif kind in ("CloseProducer", "CloseConsumer"):
+            self._closed(link, event)
+        elif kind == "Connected":
+            self.max_message, self.server = link.connection.max_message, event.server_version
+            link.accepted()
+        elif kind == "Error" and not link.ready:
+            link.fail(f"the broker refuses us: {event.message}")
+            link.refused = event.error
+        elif kind == "TopicMigrated":
+            link.fail("its topics have moved to another cluster")
+        elif (done := link.answers.pop(getattr(event, "request_id", 0), None)) is not None:
+            done(Refused(event.message, event.error) if kind == "Error" else event)
+        if problem is not None:
+            link.fail(problem)
+
+    def _closed(self, link: BrokerLink, event: api.CloseProducer | api.CloseConsumer) -> None:
+        """The broker has closed one of ours, as where its topic moves to another broker, whose name newer ones tell."""
+        key = ("producer", event.producer_id) if isinstance(event, api.CloseProducer) else ("consumer", event.consumer_id)
+        user = link.users.pop(key, None)
+        if user is not None:
+            url = event.assigned_broker_service_url_tls if link.address.tls else event.assigned_broker_service_url
+            user.lost(f"closed by the broker at {link.address}", Address.said(url))
+
+    def lose(self, link: BrokerLink) -> None:
+        """The connection is gone: so say all who waited for an answer, and all who used it."""
+        if self._by_descriptor.get(link.descriptor) is not link:  # lost before; the descriptor may be another's by now
+            return
+        del self._by_descriptor[link.descriptor]
+        link.close()
+        if link.address == self._services[self._failed_services % len(self._services)]:  # not those that were left before
+            self._failed_services += 1
+        reason = f"{link.address}: {link.failure}"
+        answers, users = list(link.answers.values()), list(link.users.values())
+        link.answers.clear()
+        link.users.clear()
+        for done in answers:
+            done(Refused(reason, link.refused))
+        for user in users:
+            user.lost(reason, None)
+
+    # --- producers and consumers on their way
+
+    def admit(self, attachment: LinkUser) -> None:
+        """Let it begin, when fewer than so many are on their way."""
+        self._queue.append(attachment)
+        self._admit()
+
+    def arrived(self) -> None:
+        """One that was admitted is there, or tries later."""
+        self._arrived += 1
+        self._opening -= 1
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._queue and self._opening < self._most:
+            if self._queue.popleft().begin():
+                self._opening += 1
+
+    # --- timers
+
+    def after(self, delay: int, work: Callable[[], None]) -> None:
+        """Do it in ``delay`` ns."""
+        heapq.heappush(self._timers, (self.clock() + delay, next(self._order), work))
+
+    def _run_timers(self) -> None:
+        now = self.clock()
+        while self._timers and self._timers[0][0] <= now:
+            heapq.heappop(self._timers)[2]()
+        if now >= self._keep_alive_at:
+            self._keep_alive_at = now + _KEEP_ALIVE
+            for link in list(self._by_descriptor.values()):
+                link.keep_alive(now)
+                self.flush(link)
+                if link.failure:
+                    self.lose(link)
+
+    # --- questions
+
+    def ask(self, link: BrokerLink, make: Callable[[int], api.Command], done: Done) -> None:
+        """Send a request as soon as the connection stands. :param make: of the request's number, the command."""
+        number = next(self._requests)
+        link.answers[number] = done
+
+        def expire() -> None:
+            if link.answers.pop(number, None) is not None:
+                done(Refused(f"{link.address} has not answered for {self.timeout / SECOND:.0f} s"))
+
+        self.after(self.timeout, expire)
+        link.send(make(number))
+        self.flush(link)
+
+    def wait(self, what: str, until: Callable[[], bool]) -> None:
+        """Serve until it holds, as long as somebody arrives within twice the time of a request.
+
+        :raises TargetError: nobody does.
+        """
+        seen, end = self._arrived, self.clock() + 2 * self.timeout
+        while not until():
+            if seen != self._arrived:
+                seen, end = self._arrived, self.clock() + 2 * self.timeout
+            if self.clock() > end:
+                raise TargetError(f"{what}: nothing has come of it for {2 * self.timeout / SECOND:.0f} s")
+            self.turn(100 * MILLISECOND)
+
+    def close(self) -> None:
+        """Disconnect from everything, after what waits was written as far as sockets take it."""
+        for link in list(self._by_descriptor.values()):
+            if link.ready:
+                link.write()
+            link.users.clear()
+            link.answers.clear()
+            link.close()
+        self._by_descriptor.clear()
+        self._by_key.clear()
+        self._timers.clear()
+        if self._epoll is not None:
+            self._epoll.close()
+            self._epoll = None

@@ -1,0 +1,219 @@
+"""All consumers of one worker: their places, what they got, what they acknowledge, and their coming and going while messages flow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from pytest_loadtest.drivers.base import Joined
+from pytest_loadtest.drivers.pulsar.names import key_number
+from pytest_loadtest.drivers.pulsar.native.arrivals import Arrival, ArrivalReader, damaged_head
+from pytest_loadtest.drivers.pulsar.native.partition_consumer import TYPES, EntryId, NativeConsumer, PartitionConsumer
+from pytest_loadtest.errors import TargetError
+from pytest_loadtest.message.samples import Flag
+from pytest_loadtest.values.quantities import MILLISECOND
+from pytest_loadtest.wire.pulsar import api_pb2 as api
+from pytest_loadtest.wire.pulsar import compression
+from pytest_loadtest.wire.pulsar.batches import BatchReader, to_be_had
+from pytest_loadtest.wire.pulsar.entries import open_entry
+from pytest_loadtest.wire.pulsar.framing import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pytest_loadtest.drivers.base import DriverContext, Received
+    from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
+    from pytest_loadtest.wire.pulsar.connection import Entry
+
+_GROUPED: Final = 100 * MILLISECOND  # acknowledgements wait for others so long, as in Pulsar's own clients
+_MOST: Final = 1000  # acknowledgements that wait
+_REDELIVERED: Final = int(Flag.REDELIVERED)
+
+
+class NativeConsumers:
+    """:param topics: of a consumer, by its number in the run: name, topics of its partitions, subscription."""
+
+    def __init__(
+        self, cluster: Cluster, context: DriverContext, topics: Callable[[int], tuple[str, Sequence[str], str]], *, earliest: bool
+    ) -> None:
+        settings = context.settings
+        self._cluster, self._context, self._topics, self._earliest = cluster, context, topics, earliest
+        self._kind = TYPES.index(settings.subscription_type)
+        self._keyed = context.ordered and settings.subscription_type == "Key_Shared"
+        self._parts: dict[int, PartitionConsumer] = {}
+        self._here: dict[int, NativeConsumer] = {}
+        self._coming: list[NativeConsumer] = []
+        self._numbers = self._places = 0
+        self._came: list[Arrival] = []
+        self._unacked: set[PartitionConsumer] = set()
+        self.written: set[Any] = set()
+        self.ack_at: int | None = None
+        self._damaged = damaged_head(context.nonce)
+        self._reader = ArrivalReader(BatchReader(), self._damaged, checksum=context.checksum, keyed=self._keyed)
+
+    # --- coming and going
+
+    def begin(self, consumers: Sequence[int]) -> list[NativeConsumer]:
+        """Begin to subscribe them."""
+        begun = [self._make(number) for number in consumers]
+        self._coming += begun
+        for consumer in begun:
+            for part in consumer.parts:
+                part.open()
+        return begun
+
+    def _make(self, number: int) -> NativeConsumer:
+        name, topics, subscription = self._topics(number)
+        consumer = NativeConsumer(number, name, self.written)
+        queue = self._context.settings.receive_window(len(topics)) // len(topics)
+        for topic in topics:
+            part = PartitionConsumer(
+                consumer, self._cluster, topic, self._numbers, subscription, kind=self._kind, queue=max(queue, 1), earliest=self._earliest
+            )
+            consumer.parts.append(part)
+            self._parts[self._numbers] = part
+            self._numbers += 1
+        return consumer
+
+    def welcome(self, consumers: Iterable[NativeConsumer]) -> Joined:
+        """They have their places, and get messages from now on. :raises TargetError: one of them could not come."""
+        joined = list(consumers)
+        self._refuse(joined)
+        for consumer in joined:
+            consumer.place, self._places = self._places, self._places + 1
+            self._here[consumer.place] = consumer
+            for part in consumer.parts:
+                part.flow()
+        self._coming = [one for one in self._coming if one.place < 0]
+        self.write()
+        return Joined(np.array([one.number for one in joined], np.int32), np.array([one.place for one in joined], np.int32))
+
+    def attached(self) -> Joined | None:
+        """As :meth:`Driver.attached`."""
+        self._refuse(self._coming)
+        there = [one for one in self._coming if one.established]
+        return self.welcome(there) if there else None
+
+    def _refuse(self, coming: Iterable[NativeConsumer]) -> None:
+        failed = [one for one in coming if one.failure]
+        if failed:
+            self._coming = [one for one in self._coming if not one.failure]
+            for one in failed:
+                self._close(one)
+            raise TargetError("; ".join(one.failure for one in failed))
+
+    def detach(self, places: Sequence[int]) -> None:
+        """Acknowledge what was taken, and close; what waits goes to others."""
+        for place in places:
+            self._close(self._here.pop(place))
+        self.write()
+
+    def _close(self, consumer: NativeConsumer) -> None:
+        for part in consumer.parts:
+            part.acknowledge()
+            self._parts.pop(part.number)
+            link = part.leave()
+            if link is not None:
+                self._cluster.ask(link, _closing(part.number), lambda answer: None)
+
+    def pause(self, places: Sequence[int]) -> None:
+        """What still comes waits here; the broker is allowed no more."""
+        for place in places:
+            self._here[place].paused = True
+
+    def resume(self, places: Sequence[int]) -> None:
+        """What waits is taken now."""
+        now = self._context.clock()
+        for place in places:
+            consumer = self._here[place]
+            consumer.paused = False
+            for part in consumer.parts:
+                waiting, part.waiting = part.waiting, []
+                for entry in waiting:
+                    self._arrive(part, entry, now)
+        self.write()
+
+    # --- messages
+
+    def entry(self, entry: Entry, now: int) -> None:
+        """An entry came."""
+        part = self._parts.get(entry.consumer)
+        if part is None:
+            return  # it left; others get what it has not acknowledged
+        if part.owner.paused:
+            part.waiting.append(entry)
+        else:
+            self._arrive(part, entry, now)
+
+    def _arrive(self, part: PartitionConsumer, entry: Entry, now: int) -> None:
+        where = EntryId(entry.ledger, entry.entry, entry.partition)
+        flags = _REDELIVERED if entry.redeliveries else 0
+        messages = 1
+        try:
+            metadata, payload = open_entry(entry.body)
+            messages = metadata.num_messages_in_batch
+            if entry.ack_set:  # as the broker counts: Pulsar's Consumer.sendMessages
+                messages = int(np.count_nonzero(to_be_had(entry.ack_set, messages)))
+            if metadata.num_chunks_from_msg > 1:
+                whole = part.assemble(metadata, payload, where)
+                if whole is not None:
+                    self._read(part, entry, metadata, whole, flags, now)
+            else:
+                part.to_ack.append(where)
+                self._read(part, entry, metadata, payload, flags, now)
+        except ProtocolError:  # damaged: it is counted as such, and acknowledged so that it does not come again
+            part.to_ack.append(where)
+            self._came.append(Arrival(part.owner.place, now, 0, flags, 0, self._damaged))
+        part.took(messages)
+        self._unacked.add(part)
+        if self.ack_at is None:
+            self.ack_at = now + _GROUPED
+        elif len(part.to_ack) >= _MOST:
+            part.acknowledge()
+
+    def _read(
+        self, part: PartitionConsumer, entry: Entry, metadata: api.MessageMetadata, payload: memoryview, flags: int, now: int
+    ) -> None:
+        """A whole entry, or a message put together. :raises ProtocolError: it cannot be decompressed."""
+        if metadata.HasField("marker_type"):
+            return
+        if metadata.compression:
+            payload = compression.decompress(metadata.compression, payload, metadata.uncompressed_size)
+        order = max(entry.partition, 0)
+        if self._keyed:
+            order = key_number(metadata.partition_key) if metadata.HasField("partition_key") else 0
+        batch = metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0
+        chosen = np.flatnonzero(to_be_had(entry.ack_set, batch)) if entry.ack_set and batch else None
+        self._came.append(Arrival(part.owner.place, now, order, flags, batch, payload, chosen))
+
+    def acknowledge(self) -> None:
+        """All that was taken."""
+        for part in self._unacked:
+            part.acknowledge()
+        self._unacked.clear()
+        self.ack_at = None
+        self.write()
+
+    def write(self) -> None:
+        """Send what was put on connections."""
+        for link in self.written:
+            self._cluster.flush(link)
+        self.written.clear()
+
+    def take(self) -> Received | None:
+        """As :meth:`Driver.take`."""
+        if not self._came:
+            return None
+        came, self._came = self._came, []
+        return self._reader.columns(came)
+
+    def disconnected(self) -> list[str]:
+        """Names of those that have no connection just now."""
+        return [consumer.name for consumer in self._here.values() if any(part.link is None for part in consumer.parts)]
+
+
+def _closing(number: int) -> Callable[[int], api.Command]:
+    return lambda request: api.Command(
+        type=api.Command.CLOSE_CONSUMER, close_consumer=api.CloseConsumer(consumer_id=number, request_id=request)
+    )

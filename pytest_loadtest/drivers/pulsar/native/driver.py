@@ -1,0 +1,264 @@
+"""Pulsar by its wire protocol: see :class:`~pytest_loadtest.drivers.base.Driver` for what each method promises.
+
+The run's names are those of the library driver, as is what it makes and deletes (:mod:`~pytest_loadtest.drivers.pulsar.names`).
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from pytest_loadtest.drivers.pulsar.auth import credentials, tls_context
+from pytest_loadtest.drivers.pulsar.names import RunNames
+from pytest_loadtest.drivers.pulsar.native import client
+from pytest_loadtest.drivers.pulsar.native.cluster import ON_THEIR_WAY, Cluster
+from pytest_loadtest.drivers.pulsar.native.consumers import NativeConsumers
+from pytest_loadtest.drivers.pulsar.native.partition_producer import PartitionProducer
+from pytest_loadtest.drivers.pulsar.native.producers import NativeProducers
+from pytest_loadtest.drivers.pulsar.refusals import why
+from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.values.quantities import MILLISECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, DriverFacts, Joined, Received
+    from pytest_loadtest.profile.settings import PulsarSettings
+
+_HEADROOM: Final = 1024  # bytes that the metadata of an entry may take of the broker's limit
+
+
+class NativePulsarDriver:
+    """One worker's producers and consumers at one Pulsar cluster.
+
+    :raises UsageError: ``strictTuning`` and a key that this client cannot apply; an ``authentication`` that is incomplete.
+    """
+
+    def __init__(self, context: DriverContext) -> None:
+        self._context = context
+        self._settings: PulsarSettings = context.settings
+        self._names = RunNames(context)
+        self._partitioned = context.topology.partitions > 1
+        self._not_applied = client.not_applied(self._settings, context, self._names)
+        self._cluster: Cluster | None = None
+        self._producers: NativeProducers | None = None
+        self._consumers: NativeConsumers | None = None
+
+    def facts(self) -> DriverFacts:
+        """Settings applied and not applied; once messages went, also the sizes of their batches."""
+        batches = self._producers.batches if self._producers else None
+        return client.facts(self._settings, self._names, self._not_applied, batches)
+
+    def prepare(self) -> None:
+        """Make namespace and topics, or see that the existing topic is there.
+
+        :raises TargetError: the target cannot be reached or refuses, has the run's namespace already, or lacks the existing topic.
+        :raises UsageError: ``persistence`` asks for more bookies than there are.
+        """
+        self._names.prepare()
+
+    # --- coming
+
+    def open_consumers(self, consumers: Sequence[int]) -> NDArray[np.int32]:
+        """Subscribe; returns the places of the consumers when all subscriptions are established.
+
+        :raises TargetError: one cannot be opened, or the existing topic does not exist.
+        """
+        if not len(consumers):
+            return np.empty(0, np.int32)
+        with self._explained():
+            own = self._own_consumers()
+            begun = own.begin(consumers)
+            self._connected().wait("subscribing", lambda: all(one.established or one.failure for one in begun))
+            return own.welcome(begun).place
+
+    def open_producers(self, streams: Sequence[int]) -> None:
+        """Connect a producer of each stream to each partition of its topic; returns when every one may send.
+
+        :raises TargetError: one cannot be opened, or the existing topic does not exist.
+        :raises UsageError: a payload is larger than the broker takes.
+        """
+        if not len(streams):
+            return
+        with self._explained():
+            self._open_producers(sorted(streams))
+
+    def _open_producers(self, streams: Sequence[int]) -> None:
+        cluster, topology = self._connected(), self._context.topology
+        self._look_up_partitions(cluster)
+        parts: list[PartitionProducer] = []
+        for stream in streams:
+            for topic in self._topics(topology.topic_of_stream(stream)):
+                parts.append(PartitionProducer(cluster, topic, len(parts), f"producer of stream {stream}"))
+        self._producers = NativeProducers(cluster, parts, streams, self._context, client.window(self._settings, self._names.partitions))
+        cluster.on_receipt, cluster.on_error = self._producers.receipt, self._producers.error
+        for part in parts:
+            part.open()
+        cluster.wait("connecting producers", lambda: all(part.link is not None for part in parts))
+        self._producers.bound(cluster.max_message - _HEADROOM)
+        largest = int(self._context.pool.sizes.max())
+        if largest + _HEADROOM > cluster.max_message and not self._settings.chunking_enabled:
+            raise UsageError(
+                f"payloads of up to {largest} B: the broker takes messages of {cluster.max_message} B (maxMessageSize), less {_HEADROOM} B "
+                "for their metadata: send smaller ones, raise maxMessageSize at the broker, or write chunkingEnabled: true"
+            )
+
+    def attach(self, consumers: Sequence[int]) -> None:
+        """Begin to subscribe more consumers."""
+        if len(consumers):
+            self._own_consumers().begin(consumers)
+
+    def attached(self) -> Joined | None:
+        """Consumers that were established since the last call, or None."""
+        return self._consumers.attached() if self._consumers else None
+
+    def detach(self, places: Sequence[int]) -> None:
+        """Close these consumers; what they have not acknowledged the broker gives to others of their subscription."""
+        if self._consumers:
+            self._consumers.detach(places)
+
+    def pause(self, places: Sequence[int]) -> None:
+        """These take and acknowledge nothing until :meth:`resume`; ``receiverQueueSize`` bounds what the broker sends meanwhile."""
+        if self._consumers:
+            self._consumers.pause(places)
+
+    def resume(self, places: Sequence[int]) -> None:
+        """Go on. What came meanwhile is stamped now."""
+        if self._consumers:
+            self._consumers.resume(places)
+
+    # --- messages
+
+    def send(self, burst: Burst) -> NDArray[np.int64] | None:
+        """Take what finds room in the windows and in ``clientMemoryLimitMB``; it leaves with its batch."""
+        assert self._producers, "send() before open_producers()"
+        return self._producers.send(burst)
+
+    def acks(self) -> Acks | None:
+        """What was answered since the last call, or None."""
+        return self._producers.acks() if self._producers else None
+
+    def take(self) -> Received | None:
+        """What all consumers got since the last call, or None; also after :meth:`close`."""
+        return self._consumers.take() if self._consumers else None
+
+    def poll(self, timeout_ns: int) -> None:
+        """Send batches whose time has come, read what comes, until the time is over or a refused stream may find room.
+
+        :raises TargetError: a producer or consumer cannot go on.
+        """
+        cluster = self._connected()
+        clock = self._context.clock
+        end = clock() + timeout_ns
+        while True:
+            now = clock()
+            due = self._serve(now)
+            cluster.turn(max(min(end, due) - now, 0))
+            if self._producers is not None and self._producers.may_have_room:
+                return
+            if clock() >= end:
+                return
+
+    def _serve(self, now: int) -> int:
+        """Do what is due. :returns: when more will be."""
+        due = now + 1000 * MILLISECOND
+        if self._producers is not None:
+            at = self._producers.flush_at
+            if at is not None and at <= now:
+                self._producers.flush(now)
+            self._producers.give_up_late(now)
+            due = min(due, self._producers.flush_at or due)
+        if self._consumers is not None:
+            at = self._consumers.ack_at
+            if at is not None and at <= now:
+                self._consumers.acknowledge()
+            self._consumers.write()
+            due = min(due, self._consumers.ack_at or due)
+        return due
+
+    def opening_times(self) -> Mapping[str, NDArray[np.int64]]:
+        """Not told."""
+        return {}
+
+    def disconnected(self) -> str | None:
+        """The first that has no connection just now, and how many more; None when all have."""
+        names = (self._producers.disconnected() if self._producers else []) + (self._consumers.disconnected() if self._consumers else [])
+        if not names:
+            return None
+        return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+    # --- going
+
+    def close(self) -> None:
+        """Disconnect everything; safe to call twice, and after an error. Waits for nothing."""
+        if self._cluster is not None:
+            if self._consumers is not None:
+                self._consumers.acknowledge()
+            self._cluster.close()
+            self._cluster = None
+
+    def cleanup(self) -> None:
+        """Delete what the run made: its namespace, or its subscriptions of an existing topic.
+
+        :raises TargetError: the target refuses or does not answer.
+        """
+        self._names.clean_up(lambda topic, subscriptions: client.unsubscribe(self._new_cluster(), self._settings, topic, subscriptions))
+
+    # --- parts
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """:raises TargetError: what cannot be had; where no connection ever stood, with what may be the reason."""
+        url = self._context.target.url
+        try:
+            yield
+        except TargetError as error:
+            reason = None if self._cluster is None or self._cluster.server else why(url, self._settings)
+            if reason is None:
+                raise
+            raise TargetError(f"cannot connect to {url}: {reason}") from error
+
+    def _connected(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = self._new_cluster()
+        return self._cluster
+
+    def _new_cluster(self) -> Cluster:
+        settings, url = self._settings, self._context.target.url
+        method, data = credentials(settings.authentication, settings)
+        return Cluster(
+            url, client=client.NAME, method=method, credentials=data, tls=tls_context(settings) if url.startswith("pulsar+ssl") else None,
+            connections=settings.connections_per_broker, timeout=settings.operation_timeout, clock=self._context.clock,
+            most=settings.max_concurrent_lookup_requests or ON_THEIR_WAY,
+        )  # fmt: skip
+
+    def _own_consumers(self) -> NativeConsumers:
+        if self._consumers is None:
+            cluster = self._connected()
+            self._look_up_partitions(cluster)
+            self._consumers = NativeConsumers(cluster, self._context, self._consumer, earliest=self._names.existing is None)
+            cluster.on_entry = self._consumers.entry
+        return self._consumers
+
+    def _consumer(self, number: int) -> tuple[str, list[str], str]:
+        topology = self._context.topology
+        topic, subscription = topology.topic_of_consumer(number), topology.subscription_of_consumer(number)
+        name = f"consumer {number} (topic {topic}, subscription {subscription})"
+        return name, self._topics(topic), self._names.subscription(subscription)
+
+    def _topics(self, index: int) -> list[str]:
+        """A topic's partitions, or the topic itself."""
+        topic = self._names.topic(index)
+        return [f"{topic}-partition-{i}" for i in range(self._names.partitions)] if self._partitioned else [topic]
+
+    def _look_up_partitions(self, cluster: Cluster) -> None:
+        def ask(topic: str) -> int | None:
+            found = client.partitions(cluster, topic)
+            self._partitioned = bool(found)
+            return found
+
+        self._names.look_up_partitions(ask)

@@ -1,0 +1,241 @@
+"""All producers of one worker: a tick's messages are grouped by producer and partition in one sort, and go as batches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from pytest_loadtest.drivers.base import Acks, Burst
+from pytest_loadtest.drivers.pulsar.native.batching import Batches, BatchLimits, Partitioner, form
+from pytest_loadtest.drivers.pulsar.native.entry_writer import EntryWriter, Held
+from pytest_loadtest.drivers.pulsar.native.in_flight import InFlight
+from pytest_loadtest.drivers.pulsar.settings_facts import batching
+from pytest_loadtest.message.envelope import encode_heads
+from pytest_loadtest.message.samples import Status
+from pytest_loadtest.values.quantities import MILLISECOND
+from pytest_loadtest.wire.pulsar import api_pb2 as api
+from pytest_loadtest.wire.pulsar import compression
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.drivers.base import DriverContext
+    from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
+    from pytest_loadtest.drivers.pulsar.native.link import BrokerLink
+    from pytest_loadtest.drivers.pulsar.native.partition_producer import PartitionProducer, Unanswered
+    from pytest_loadtest.wire.pulsar.connection import Receipt
+
+    Column = NDArray[np.int64]
+    Taken = slice | NDArray[np.bool_]
+
+_CHECK: Final = 100 * MILLISECOND  # between two looks at who waits beyond sendTimeout
+
+
+class NativeProducers:
+    """:param parts: all partitions of the first of the ``streams``, then those of the second, and so on.
+    :param streams: ascending. :param window: messages of one stream in flight at one partition; None: no such limit.
+    :ivar refused: whether the last :meth:`send` refused something. :ivar flush_at: when the next batch is due, ns.
+    :ivar batches: how many batches went, by their number of messages.
+    """
+
+    def __init__(
+        self, cluster: Cluster, parts: Sequence[PartitionProducer], streams: Sequence[int], context: DriverContext, window: int | None
+    ) -> None:
+        settings = context.settings
+        self._cluster, self._parts, self._context = cluster, parts, context
+        self._streams = np.array(streams, np.int32)
+        self._sizes = context.pool.sizes.astype(np.int64)
+        self._partitions = max(len(parts) // max(len(streams), 1), 1)
+        self._batched = batching(settings)
+        delay = settings.batching_max_publish_delay_ms * MILLISECOND
+        self._limits = (
+            BatchLimits(settings.batching_max_messages, settings.batching_max_bytes, delay) if self._batched else BatchLimits(1, 1, 0)
+        )
+        self._partitioner = Partitioner(self._partitions, self._limits)
+        self._by_key = self._batched and settings.subscription_type == "Key_Shared"
+        self._writer = EntryWriter(context.pool, parts, compression.NAMES.index(settings.compression), one_key=self._by_key)
+        self._clock, self._blocks = context.clock, settings.block_if_queue_full
+        self._timeout, self._check_at = settings.send_timeout, 0
+        self._in_flight = InFlight(len(streams), self._partitions, window, settings.memory_limit)
+        self._held: list[Held] = []
+        self._held_count = self._held_bytes = 0
+        self.flush_at: int | None = None
+        self._answered: list[tuple[Unanswered, int, Status]] = []
+        self._counted: list[Acks] = []
+        self.refused = self._news = False
+        self.batches: Counter[int] = Counter()
+
+    def bound(self, room: int) -> None:
+        """No batch takes more than ``room`` bytes, though ``batchingMaxBytes`` may allow more."""
+        self._limits = self._limits.within(room, int(self._context.pool.sizes.min()))
+        self._writer.most = room if self._context.settings.chunking_enabled else None
+
+    # --- taking
+
+    def send(self, burst: Burst) -> Column | None:
+        """As :meth:`Driver.send`."""
+        self._count_answers()
+        stream = self._streams.searchsorted(burst.stream)
+        place = stream * self._partitions + self._partitioner.choose(burst.stream, burst.seq, burst.intended, burst.key)
+        size = self._sizes.take(burst.payload)
+        refused = self._in_flight.beyond(stream, place, size)
+        now = self._clock()
+        if len(refused) < len(burst):
+            taken: Taken = slice(None)
+            if len(refused):
+                taken = np.ones(len(burst), np.bool_)
+                taken[refused] = False
+            self._hold(burst, taken, stream[taken], place[taken], size[taken], now)
+        self.refused, self._news = len(refused) > 0 and self._blocks, False
+        if self.refused:
+            return refused
+        if len(refused):
+            burst.sent[refused] = now
+            self._counted.append(Acks(burst.row[refused], np.full(len(refused), now), np.full(len(refused), np.int8(Status.FAILED))))
+        return None
+
+    def _hold(self, burst: Burst, taken: Taken, stream: Column, place: Column, size: Column, now: int) -> None:
+        """They are in flight from now on, and leave with their batch."""
+        burst.sent[taken] = now
+        burst.idle[taken] = self._in_flight.idle_since(stream)
+        more = int(np.add.reduce(size))
+        self._in_flight.add(stream, place, more)
+        payload = burst.payload[taken].copy()
+        heads = encode_heads(
+            self._context.pool, nonce=self._context.nonce, stream=burst.stream[taken], seq=burst.seq[taken],
+            intended=burst.intended[taken], payload=payload,
+        )  # fmt: skip
+        key = None if burst.key is None else burst.key[taken].copy()
+        held = Held(burst.row[taken].copy(), place, size, payload, heads, np.full(len(place), now), key)
+        if burst.due is not None:
+            held = self._send_delayed(held, burst.due[taken], burst.intended[taken], now)
+            if not len(held.row):
+                return
+        self._held.append(held)
+        self._held_bytes += int(np.add.reduce(held.size))
+        self._held_count += len(held.row)
+        if not self._batched or 0 < self._limits.messages <= self._held_count or self._held_bytes >= self._limits.size:
+            self.flush(now)
+        elif self.flush_at is None:
+            self.flush_at = now + self._limits.delay
+
+    # --- sending
+
+    def _send_delayed(self, held: Held, due: Column, intended: Column, now: int) -> Held:
+        """Messages that a consumer is to get later are in no batch: those go at once. :returns: the others."""
+        later = due > intended
+        positions = np.flatnonzero(later)
+        if len(positions):
+            chosen, numbers = held.choose(positions), list(range(len(positions)))
+            alone = Batches(None, numbers, [number + 1 for number in numbers], chosen.size.tolist(), None)
+            self._send_entries(self._writer.write(chosen, alone, now, batched=False, wait=due[positions] - now))
+        return held.choose(np.flatnonzero(~later))
+
+    def flush(self, now: int) -> None:
+        """Send the batches that are full or have waited long enough."""
+        held = self._held[0] if len(self._held) == 1 else Held.joined(self._held)
+        group = held.place
+        if self._by_key and held.key is not None:
+            group = group << 32 | held.key
+        made = form(group, held.size, held.since, now, self._limits)
+        if made.starts:
+            messages = held if made.order is None else held.choose(made.order)
+            self._send_entries(self._writer.write(messages, made, now, batched=self._batched))
+        self._held, self._held_count, self._held_bytes, self.flush_at = [], 0, 0, None
+        if made.kept is not None:
+            kept = held.choose(made.kept)
+            self._held, self._held_count, self._held_bytes = [kept], len(made.kept), int(np.add.reduce(kept.size))
+            self.flush_at = int(kept.since.min()) + self._limits.delay
+
+    def _send_entries(self, made: Iterator[Unanswered]) -> None:
+        written: set[BrokerLink] = set()
+        for entry in made:
+            part = self._parts[entry.place]
+            if part.send(entry):
+                written.add(part.link)  # type: ignore[arg-type]
+            self.batches[entry.count] += 1
+        for link in written:
+            self._cluster.flush(link)
+
+    # --- answers
+
+    def receipt(self, receipt: Receipt, now: int) -> str | None:
+        """The broker has an entry. :returns: what is wrong about it, if anything is."""
+        try:
+            entry = self._parts[receipt.producer].answered(receipt.sequence)
+        except ValueError as error:
+            return str(error)
+        except IndexError:
+            return f"the broker has an entry of producer {receipt.producer}, and there is none"
+        if entry is not None:
+            self._answer(entry, now, Status.ACKED)
+        return None
+
+    def error(self, error: api.SendError, now: int) -> str | None:
+        """The broker did not take an entry. :returns: why the connection must be given up, so that it is sent again on another."""
+        if error.error in (api.NotAllowedError, api.ChecksumError):
+            try:
+                entry = self._parts[error.producer_id].answered(error.sequence_id)
+            except ValueError as wrong:
+                return str(wrong)
+            except IndexError:
+                return f"the broker refuses an entry of producer {error.producer_id}, and there is none"
+            if entry is not None:
+                self._answer(entry, now, Status.FAILED)
+            return None
+        return f"the broker did not take an entry: {error.message}"
+
+    def _answer(self, entry: Unanswered, now: int, status: Status) -> None:
+        self._answered.append((entry, now, status))
+        self._news = True
+
+    def give_up_late(self, now: int) -> None:
+        """What was not answered within sendTimeout has failed."""
+        if not self._timeout or now < self._check_at:
+            return
+        self._check_at = now + _CHECK
+        for place in self._in_flight.places():
+            unanswered = self._parts[place].unanswered
+            while unanswered and unanswered[0].since < now - self._timeout:
+                self._answer(unanswered.popleft(), now, Status.FAILED)
+
+    def acks(self) -> Acks | None:
+        """As :meth:`Driver.acks`."""
+        self._count_answers()
+        if not self._counted:
+            return None
+        counted, self._counted = self._counted, []
+        if len(counted) == 1:
+            return counted[0]
+        resends = [np.zeros(len(part.row), np.uint8) if part.resends is None else part.resends for part in counted]
+        row, at, status = (np.concatenate([getattr(part, name) for part in counted]) for name in ("row", "time", "status"))
+        return Acks(row, at, status, np.concatenate(resends))
+
+    def _count_answers(self) -> None:
+        """What was answered is in flight no longer."""
+        if not self._answered:
+            return
+        answered, self._answered = self._answered, []
+        for entry, at, _ in answered:
+            self._in_flight.answered(entry.place, entry.count, at, entry.size)
+        entries_, times, statuses = zip(*answered, strict=True)
+        count = [entry.count for entry in entries_]
+        resends = None
+        if any(entry.sends > 1 for entry in entries_):
+            resends = np.repeat(np.array([min(max(entry.sends - 1, 0), 255) for entry in entries_], np.uint8), count)
+        status = np.repeat(np.array(statuses, np.int8), count)
+        rows = np.concatenate([entry.rows for entry in entries_])
+        self._counted.append(Acks(rows, np.repeat(np.array(times, np.int64), count), status, resends))
+
+    @property
+    def may_have_room(self) -> bool:
+        """Whether the last :meth:`send` refused something and anything was answered since."""
+        return self.refused and self._news
+
+    def disconnected(self) -> list[str]:
+        """Names of those that have no connection just now."""
+        return [part.name for part in self._parts if part.link is None]

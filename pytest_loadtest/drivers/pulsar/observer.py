@@ -1,0 +1,120 @@
+"""Watches topics of somebody else: one non-durable reader for each topic or partition, from the latest message on.
+
+A reader acknowledges nothing, leaves no subscription, and keeps no message in the backlog. It would make a topic that does not exist;
+therefore the admin REST is asked first whether the topic exists.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final
+
+import pulsar
+
+from pytest_loadtest.drivers.pulsar.admin import Admin
+from pytest_loadtest.drivers.pulsar.client import make_client
+from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.profile.observed import Seen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_loadtest.profile.settings import PulsarSettings
+
+_POLL: Final = 100  # ms that a reader waits before it looks whether it shall end
+_CLOSE: Final = 5.0
+
+
+class PulsarObserver:
+    """Reads topics from when it is made.
+
+    :raises UsageError: a topic that does not exist. :raises TargetError: broker or admin REST cannot be reached.
+    """
+
+    def __init__(self, url: str, admin_url: str, topics: Sequence[str], settings: PulsarSettings) -> None:
+        admin, parts = Admin(admin_url, settings), {}
+        for topic in map(full_name, topics):
+            partitions = admin.partitions(topic)
+            if partitions is None:
+                raise UsageError(f"{topic} does not exist at {admin_url}, and learn makes none: is the name right?")
+            parts[topic] = [f"{topic}-partition-{i}" for i in range(partitions)] or [topic]
+        self.partitions = max(map(len, parts.values()))
+        self._seen: SimpleQueue[Seen | TargetError] = SimpleQueue()
+        self._least, self._last = float("inf"), float("inf")
+        self._stop = threading.Event()
+        self._client: Any = make_client(url, settings)
+        self._threads: list[threading.Thread] = []
+        try:
+            for topic, found in parts.items():
+                for part in found:
+                    self._open(topic, part)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, topic: str, part: str) -> None:
+        try:
+            reader = self._client.create_reader(part, pulsar.MessageId.latest, subscription_role_prefix="learn")
+        except pulsar.PulsarException as error:
+            raise TargetError(f"{part} cannot be read: {error}") from error
+        thread = threading.Thread(target=self._read, args=(topic, reader), name=f"learn {part}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _read(self, topic: str, reader: Any) -> None:
+        try:
+            while not self._stop.is_set():
+                try:
+                    message = reader.read_next(_POLL)
+                except pulsar.Timeout:
+                    continue
+                self._seen.put(Seen(topic, len(message.data()), message.partition_key() or None, time.monotonic_ns()))
+                self._last = time.time() - message.publish_timestamp() / 1000
+                self._least = min(self._least, self._last)
+        except pulsar.PulsarException as error:
+            if not self._stop.is_set():
+                self._seen.put(TargetError(f"{topic} cannot be read any more: {error}"))
+
+    def read(self, timeout: float) -> list[Seen]:
+        """What came; waits for the first up to ``timeout`` seconds."""
+        found: list[Seen] = []
+        try:
+            one = self._seen.get(timeout=timeout)
+            for _ in range(self._seen.qsize() + 1):
+                if isinstance(one, TargetError):
+                    raise one
+                found.append(one)
+                one = self._seen.get_nowait()
+        except Empty:
+            pass
+        return found
+
+    def behind(self) -> float:
+        """Seconds by which the last message took longer from publish to arrival than the fastest; a difference of clocks cancels out."""
+        return self._last - self._least if self._least < float("inf") else 0.0
+
+    def close(self) -> None:
+        """Ends the readers, whose subscriptions go with them; waits a few seconds at most."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(_CLOSE)
+        closer = threading.Thread(target=self._client.close, name="learn close", daemon=True)
+        closer.start()
+        closer.join(_CLOSE)
+        if closer.is_alive():
+            self._client.shutdown()
+
+
+def full_name(topic: str) -> str:
+    """``orders`` → ``persistent://public/default/orders``, as Pulsar's own clients complete names.
+
+    :raises UsageError: neither a name nor tenant/namespace/name.
+    """
+    domain, mark, rest = topic.partition("://")
+    if not mark:
+        domain, rest = "persistent", topic if "/" in topic else f"public/default/{topic}"
+    if domain not in ("persistent", "non-persistent") or rest.count("/") != 2 or not all(rest.split("/")):
+        raise UsageError(f"topic {topic!r}: write persistent://tenant/namespace/name")
+    return f"{domain}://{rest}"

@@ -1,0 +1,114 @@
+"""The profile's keys as every client of Pulsar reads them: the window of a producer, and the account of what was applied and what not.
+
+No client library is imported here: see :mod:`~pytest_loadtest.drivers.pulsar.client` for pulsar-client's part.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_loadtest.profile.fields import exact_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_loadtest.profile.settings import PulsarSettings
+
+
+def window(settings: PulsarSettings, partitions: int) -> int | None:
+    """Messages that one producer may have in flight. None where we hold none back: without ``blockIfQueueFull`` the client refuses what is
+    too much, and with ``maxPendingMessages: 0`` (OMB's ``pendingQueueSize: 0``) memory is the only limit."""
+    if not settings.block_if_queue_full or not settings.max_pending_messages:
+        return None
+    if partitions == 1:
+        return settings.max_pending_messages
+    return min(settings.max_pending_messages * partitions, settings.max_pending_messages_across_partitions)
+
+
+def batching(settings: PulsarSettings) -> bool:
+    """Whether messages may share an entry. A limit of one message is none (pulsar-client refuses it); a limit of 0 is no limit."""
+    return settings.batching_enabled and settings.batching_max_messages != 1
+
+
+def batching_type(settings: PulsarSettings) -> str:
+    """``KeyBased``: a batch holds messages of one key; or ``Default``."""
+    # a batch goes to one consumer as a whole: where keys decide who gets a message it must hold one key
+    return "KeyBased" if settings.subscription_type == "Key_Shared" else "Default"
+
+
+def applied(settings: PulsarSettings, place: Mapping[str, str], partitions: int) -> dict[str, str]:
+    """What is applied as asked, by the profile's keys; a client says itself what becomes of the others (``ioThreads``,
+    ``connectionsPerBroker``), and where it rounds.
+
+    :param place: what is known of the run's namespace, or the existing topic.
+    """
+    most, memory = window(settings, partitions), settings.memory_limit
+    pending = str(settings.max_pending_messages or "no own limit")
+    if most is not None:
+        pending = f"{most} per producer, over {partitions} partitions"
+    facts = {
+        **place,
+        "operationTimeout": exact_duration(settings.operation_timeout),
+        "blockIfQueueFull": _yaml_bool(settings.block_if_queue_full),
+        "maxPendingMessages": pending,
+        "compression": settings.compression,
+        "sendTimeout": exact_duration(settings.send_timeout),
+        "receiverQueueSize": str(settings.receiver_queue_size),
+        "subscriptionType": settings.subscription_type,
+        **_batching_facts(settings),
+    }
+    if memory is not None:
+        facts["clientMemoryLimitMB"] = f"{memory // 1024**2} per worker"
+    if partitions > 1:
+        facts["maxPendingMessagesAcrossPartitions"] = str(settings.max_pending_messages_across_partitions)
+        facts["maxTotalReceiverQueueSizeAcrossPartitions"] = str(settings.max_total_receiver_queue_size_across_partitions)
+    if settings.max_concurrent_lookup_requests is not None:
+        facts["maxConcurrentLookupRequests"] = str(settings.max_concurrent_lookup_requests)
+    if "namespace" in place:
+        facts["topicType"] = settings.topic_type
+    return facts | _security(settings)
+
+
+def not_applied(settings: PulsarSettings, *, admin: bool, existing: bool = False) -> dict[str, str]:
+    """What the profile asks for and the target cannot do, with the reason.
+
+    :param admin: whether there is an admin REST. :param existing: the topic was there before the run.
+    """
+    facts: dict[str, str] = {}
+    if existing:
+        asked = {"persistence": "persistence", "namespacePrefix": "namespace_prefix", "topicType": "topic_type"}
+        return facts | {key: "the topic exists already" for key, field in asked.items() if field in settings.model_fields_set}
+    if not admin and settings.persistence is not None:
+        facts["persistence"] = "needs target.adminUrl"
+    if not admin and "namespace_prefix" in settings.model_fields_set:
+        facts["namespacePrefix"] = "needs target.adminUrl; topics go to public/default"
+    return facts
+
+
+def _batching_facts(settings: PulsarSettings) -> dict[str, str]:
+    facts = {"batchingEnabled": _yaml_bool(batching(settings))}
+    if batching(settings):
+        facts["batchingMaxMessages"] = str(settings.batching_max_messages or "no limit")
+        facts["batchingMaxBytes"] = str(settings.batching_max_bytes)
+        facts["batchingMaxPublishDelayMs"] = str(settings.batching_max_publish_delay_ms)
+        facts["batchingType"] = batching_type(settings)
+    return facts
+
+
+def _security(settings: PulsarSettings) -> dict[str, str]:
+    facts: dict[str, str] = {}
+    if settings.authentication is not None:
+        facts["authentication"] = settings.authentication.plugin
+    if settings.tls_trust_certs_file_path is not None:
+        facts["tlsTrustCertsFilePath"] = settings.tls_trust_certs_file_path
+    for name, key in (
+        ("tls_allow_insecure_connection", "tlsAllowInsecureConnection"),
+        ("tls_enable_hostname_verification", "tlsEnableHostnameVerification"),
+    ):
+        if name in settings.model_fields_set:
+            facts[key] = _yaml_bool(getattr(settings, name))
+    return facts
+
+
+def _yaml_bool(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,198 @@
+"""What consumers got: whose it is, whether it came in order, and which rows of it are recorded.
+
+Arrivals are stamped by the driver, so they may be looked at much later, many at a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from pytest_loadtest.engine.order import OrderCheck
+from pytest_loadtest.message.envelope import CORRUPT, OURS, decode_heads
+from pytest_loadtest.message.samples import Flag
+from pytest_loadtest.values.quantities import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.drivers.base import Driver, Joined, Received
+    from pytest_loadtest.message.envelope import Heads
+    from pytest_loadtest.message.payloads import PayloadPool
+    from pytest_loadtest.schedule.pacing import Pacer
+    from pytest_loadtest.schedule.phases import Phase
+
+    Columns = dict[str, NDArray[Any]]
+
+_LATE: Final = np.int8(Flag.LATE)
+_CORRUPT: Final = np.int8(Flag.CORRUPT)
+_NONE: Final = np.int8(0)
+
+
+@dataclass(slots=True)
+class ReceiveCounts:
+    """Copies of the current phase so far; of the whole run: foreign, corrupt, stragglers (of an earlier phase, too late for it).
+
+    :param beyond_bounds: for each bound, how many copies took longer.
+    """
+
+    beyond_bounds: list[int]
+    received: int = 0
+    foreign: int = 0
+    corrupt: int = 0
+    stragglers: int = 0
+
+
+class Arrivals:
+    """What a run without producers of its own gets in a phase: other people's messages, counted by the second.
+
+    :param start: of the phase, ns. :param duration: ns; what comes later, even in the same second, is not counted.
+    """
+
+    def __init__(self, start: int, duration: int) -> None:
+        self.seconds: Counter[int] = Counter()
+        self.start, self.duration = start, duration
+
+    def add(self, received: Received) -> None:
+        """Those of them that came within the phase."""
+        passed = received.time - self.start
+        seconds, counts = np.unique(passed[(passed >= 0) & (passed < self.duration)] // SECOND, return_counts=True)
+        self.seconds.update(dict(zip(seconds.tolist(), counts.tolist(), strict=True)))
+
+
+class SizeCheck:
+    """Whether payloads have a size that was sent: any of their bucket, which the envelope names and its check protects.
+
+    Which of several sizes of a bucket a message has follows from seed, stream and number as long as no distribution changes; a change
+    that a consumer hears of late would make whole payloads look damaged, so that is not asked. By default a bucket has one size.
+    """
+
+    def __init__(self, pool: PayloadPool) -> None:
+        buckets = pool.buckets.astype(np.int64)
+        self._pairs = np.unique(buckets << 32 | pool.sizes)
+        self._only = np.full(len(pool.bucket_names), -1, np.int32)
+        self._only[buckets] = pool.sizes
+        numbers, sizes = np.unique(self._pairs >> 32, return_counts=True)
+        self._only[numbers[sizes > 1]] = -1
+
+    def wrong(self, bucket: NDArray[np.int16], size: NDArray[np.int32]) -> NDArray[np.intp]:
+        """Which of them have none."""
+        doubtful = np.flatnonzero(self._only.take(bucket) != size)
+        if not len(doubtful):
+            return doubtful
+        pairs = bucket[doubtful].astype(np.int64) << 32 | size[doubtful]
+        nearest = np.minimum(np.searchsorted(self._pairs, pairs), len(self._pairs) - 1)
+        wrong: NDArray[np.intp] = doubtful[self._pairs.take(nearest) != pairs]
+        return wrong
+
+
+class Inbox:
+    """Everything that one worker's consumers get.
+
+    :param pool: what may come.
+    :param bounds: latencies in ns; ``counts.beyond_bounds`` tells how many copies took longer than each.
+    """
+
+    def __init__(self, driver: Driver, pool: PayloadPool, *, nonce: int, ordered: bool, bounds: Sequence[int] = ()) -> None:
+        self._sizes = SizeCheck(pool)
+        self.counts = ReceiveCounts(beyond_bounds=[0] * len(bounds))
+        self._driver, self._nonce, self._ordered, self._bounds = driver, nonce, ordered, bounds
+        self._order = OrderCheck()
+        self._consumers = np.empty(0, np.int32)  # by place
+
+    def add(self, joined: Joined) -> None:
+        """More consumers."""
+        if len(joined.place):
+            more = int(joined.place.max()) + 1 - len(self._consumers)
+            self._consumers = np.append(self._consumers, np.full(max(more, 0), -1, np.int32))
+            self._consumers[joined.place] = joined.consumer
+
+    def begin(self, phase: Phase, start: int) -> None:
+        """A phase begins; its messages have sequences from ``phase.first`` on."""
+        self._first = phase.first
+        self.repace(phase.pacer, start)
+        self.counts.received, self.counts.beyond_bounds = 0, [0] * len(self._bounds)
+        self.arrivals = Arrivals(start, phase.duration)
+        self._order.repeats = 0
+
+    def repace(self, pacer: Pacer, start: int) -> None:
+        """The rate has changed: so have the intended times that compact envelopes leave out."""
+        self.pacer, self._start = pacer, start
+
+    def _compact_intended(self, stream: NDArray[np.int64], seq: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The intended time of messages whose envelope leaves it out: the plan's arithmetic."""
+        return self._start + self.pacer.times(stream + (seq - self._first[stream]) * self.pacer.streams)
+
+    @property
+    def repeats(self) -> int:
+        """How many of the phase's received copies may be second ones."""
+        return self._order.repeats
+
+    def collect(self) -> Columns | None:
+        """Take what arrived; the rows of the current phase, as they are recorded, or None."""
+        received = self._driver.take()
+        if received is None or not len(received.size):
+            return None
+        if not len(self._first):
+            self._count_others(received)
+            return None
+        return self._rows(received)
+
+    def _rows(self, received: Received) -> Columns | None:
+        heads = decode_heads(received.heads, received.size, self._nonce)
+        columns: Columns = {
+            "consumer": received.consumer, "stream": heads.stream, "bucket": heads.bucket, "size": received.size,
+            "flags": received.flags, "seq": heads.seq, "intended": heads.intended, "received": received.time,
+        }  # fmt: skip
+        order, pick = received.order, self._current(heads)
+        if pick is not None:
+            columns, order = {name: column[pick] for name, column in columns.items()}, order[pick]
+        n = len(order)
+        self.counts.received += n
+        if not n:
+            return None
+        self._complete(columns, order)
+        columns["consumer"] = self._consumers.take(columns["consumer"])
+        return columns
+
+    def _count_others(self, received: Received) -> None:
+        """Nobody of this run sends: count, and record nothing."""
+        self.arrivals.add(received)
+        self.counts.received += len(received.size)
+
+    def _current(self, heads: Heads) -> NDArray[np.bool_] | None:
+        """Which rows are this run's and this phase's; None when all are. Counts the others by what they are."""
+        strange = np.count_nonzero(heads.kind) or np.count_nonzero(heads.stream >= len(self._first))
+        if not strange and not np.count_nonzero(heads.seq < self._first.take(heads.stream)):
+            return None
+        known = (heads.kind == OURS) & (heads.stream < len(self._first))
+        stream = np.where(known, heads.stream, 0)
+        current = known & (heads.seq >= self._first[stream])
+        ours, corrupt = int(np.count_nonzero(known)), int(np.count_nonzero(heads.kind == CORRUPT))
+        self.counts.stragglers += ours - int(np.count_nonzero(current))
+        self.counts.corrupt += corrupt
+        self.counts.foreign += len(stream) - corrupt - ours  # also what has our nonce, but a stream that the run does not have
+        wanted: NDArray[np.bool_] = current
+        return wanted
+
+    def _complete(self, columns: Columns, order: NDArray[np.int64]) -> None:
+        """Mark what has another size or came late, and work out the intended times that compact envelopes leave out."""
+        stream, seq = columns["stream"], columns["seq"]
+        damaged = self._sizes.wrong(columns["bucket"], columns["size"])
+        if len(damaged):
+            columns["flags"] = columns["flags"].copy()
+            columns["flags"][damaged] |= _CORRUPT
+        late = self._order.late(columns["consumer"], stream, order, seq)
+        if late is not None and self._ordered:
+            columns["flags"] = columns["flags"] | np.where(late, _LATE, _NONE)
+        compact = columns["intended"] < 0
+        if np.count_nonzero(compact):
+            columns["intended"] = np.where(compact, self._compact_intended(stream.astype(np.int64), seq), columns["intended"])
+        if self._bounds:
+            latency, before = columns["received"] - columns["intended"], self.counts.beyond_bounds
+            self.counts.beyond_bounds = [n + int(np.count_nonzero(latency > bound)) for n, bound in zip(before, self._bounds, strict=True)]

@@ -1,0 +1,1 @@
+"""What is sent, and one message's record."""

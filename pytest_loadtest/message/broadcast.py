@@ -1,0 +1,110 @@
+"""Broadcast rows: what up to 64 subscriptions got of one message, in one row. Nothing is lost on the way there and back.
+
+A message to 10 000 subscribers is 10 000 copies, whose stream, sequence, bucket, size and intended time are the same, and whose arrivals
+are near each other. As received rows they would be said 10 000 times. A row here says them once for 64 neighbouring subscriptions, has a
+mask for what is true of some, and keeps the time of each: so whatever is defined over received rows is exact over broadcast rows too.
+
+A row begins anew where a subscription gets a second copy, where the copies' heads or sizes differ (as of a damaged one), and every
+2**31 ns of the clock, so that what came after its first copy fits 32 bits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from pytest_loadtest.message.samples import WIDTH, Flag
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    Columns = Mapping[str, NDArray[Any]]
+
+_BITS: Final = 6
+_EPOCH: Final = 31
+_MASKS: Final = {"redelivered": Flag.REDELIVERED, "late": Flag.LATE, "corrupt": Flag.CORRUPT}
+_PLACE: Final = ("topic", "base", "stream", "seq", "epoch", "bit")
+_SAME: Final = ("bucket", "size", "intended")
+_MOST: Final = 1 << 62
+
+
+def pack(copies: Columns) -> dict[str, NDArray[Any]]:
+    """Received rows, in the order in which they came, to broadcast rows.
+
+    :param copies: the columns of ``samples.RECEIVED`` but ``consumer``.
+    """
+    subscription = copies["subscription"]
+    keys = {
+        "topic": copies["topic"], "base": subscription >> _BITS, "stream": copies["stream"], "seq": copies["seq"],
+        "epoch": copies["received"] >> _EPOCH, "bit": subscription & WIDTH - 1,
+    }  # fmt: skip
+    order = _order([keys[name] for name in _PLACE])
+    keys = {name: column[order] for name, column in keys.items()}
+    same = {name: copies[name][order] for name in _SAME}
+    received, flags = copies["received"][order], copies["flags"][order]
+    starts = _starts(keys, same)
+    bit = np.left_shift(1, keys["bit"], dtype=np.int64)
+    first = np.minimum.reduceat(received, starts) if len(starts) else received
+    lengths = np.diff(starts, append=len(received))
+    return {
+        "topic": keys["topic"][starts], "base": keys["base"][starts] << _BITS, "stream": keys["stream"][starts], "seq": keys["seq"][starts],
+        **{name: column[starts] for name, column in same.items()},
+        "got": _any(bit, starts),
+        **{name: _any(np.where(flags & int(flag) != 0, bit, 0), starts) for name, flag in _MASKS.items()},
+        "first": first, "last": np.maximum.reduceat(received, starts) if len(starts) else received,
+        "after": (received - np.repeat(first, lengths)).astype(np.int32),
+    }  # fmt: skip
+
+
+def unpack(rows: Columns) -> dict[str, NDArray[Any]]:
+    """Broadcast rows to received rows, by row and subscription; all columns of ``samples.RECEIVED`` but ``consumer``.
+
+    :param rows: those of ``samples.BROADCAST``, ``after`` without its ends: as many numbers as ``got`` has bits in all.
+    """
+    row, bit = bits(rows["got"])
+    flags = np.zeros(len(row), np.int8)
+    for name, flag in _MASKS.items():
+        mask = rows[name]
+        if mask.any():
+            flags |= np.where(mask[row] >> bit & 1, np.int8(flag), np.int8(0))
+    return {
+        "subscription": (rows["base"][row] + bit).astype(np.int32), "flags": flags, "received": rows["first"][row] + rows["after"],
+        **{name: rows[name][row] for name in ("stream", "topic", "seq", *_SAME)},
+    }  # fmt: skip
+
+
+def bits(masks: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Row and number of every set bit, in the order of rows and bits."""
+    row, bit = np.nonzero(np.unpackbits(np.ascontiguousarray(masks, "<i8").view(np.uint8).reshape(-1, 8), axis=1, bitorder="little"))
+    return row, bit
+
+
+def _order(keys: list[NDArray[Any]]) -> NDArray[np.intp]:
+    """Rows by keys, the first one most significant; what is equal stays in its order."""
+    if not len(keys[0]):
+        return np.zeros(0, np.intp)
+    lows = [int(key.min()) for key in keys]
+    widths = [int(key.max()) - low + 1 for key, low in zip(keys, lows, strict=True)]
+    if math.prod(widths) >= _MOST:
+        return np.lexsort(keys[::-1])
+    packed = np.zeros(len(keys[0]), np.int64)
+    for key, low, width in zip(keys, lows, widths, strict=True):
+        packed = packed * width + (key - low)
+    return np.argsort(packed, kind="stable")
+
+
+def _starts(keys: Columns, same: Columns) -> NDArray[np.intp]:
+    """Where a row begins: the place is another, what all copies of a row share differs, or the subscription is the one before."""
+    new = np.diff(keys["bit"]) <= 0  # in order within a place, so another place or a second copy
+    for column in (*(keys[name] for name in _PLACE[:-1]), *same.values()):
+        new |= column[1:] != column[:-1]
+    return np.flatnonzero(np.concatenate([np.ones(min(len(keys["bit"]), 1), np.bool_), new]))
+
+
+def _any(masks: NDArray[np.int64], starts: NDArray[np.intp]) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = np.bitwise_or.reduceat(masks, starts) if len(starts) else masks
+    return found

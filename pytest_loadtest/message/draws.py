@@ -1,0 +1,132 @@
+"""Random draws that are the same on every machine and every numpy version: a counter hash and a weighted choice.
+
+Draw number i of a key is a pure function of (key, i): splitmix64's finaliser (Steele, Lea, Flood, "Fast splittable
+pseudorandom number generators", 2014) over ``(i + 1) * golden ^ key``. It is here, in a dozen integer operations, rather than a numpy
+Generator, because numpy promises stable streams for its bit generators only, not for ``Generator.choice`` or ``integers``; because
+random access is what makes draws independent of how they are cut into bursts; and because the state of a stream is one integer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+MASK64: Final = 2**64 - 1
+_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+_MIX1: Final = np.uint64(0xBF58476D1CE4E5B9)
+_MIX2: Final = np.uint64(0x94D049BB133111EB)
+_27, _30, _31 = np.uint64(27), np.uint64(30), np.uint64(31)
+
+
+def words(key: int, first: int, count: int) -> NDArray[np.uint64]:
+    """Draws ``first`` to ``first + count - 1`` of a key, uniform over 64 bits."""
+    drawn = np.arange(first + 1, first + count + 1, dtype=np.uint64)  # from 1, as splitmix64 does: key 0 gives its published numbers
+    drawn *= _GOLDEN
+    drawn ^= np.uint64(key & MASK64)  # XOR, not a sum: keys are no windows on one common sequence
+    return _finalise(drawn)
+
+
+def words_of(keys: NDArray[np.uint64], numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Draw ``numbers[i]`` of key ``keys[i]``, for each ``i``."""
+    drawn = numbers.astype(np.uint64)
+    drawn += np.uint64(1)
+    drawn *= _GOLDEN
+    drawn ^= keys
+    return _finalise(drawn)
+
+
+def _finalise(drawn: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Mix in place."""
+    shifted = drawn >> _30
+    drawn ^= shifted
+    drawn *= _MIX1
+    np.right_shift(drawn, _27, out=shifted)
+    drawn ^= shifted
+    drawn *= _MIX2
+    np.right_shift(drawn, _31, out=shifted)
+    drawn ^= shifted
+    return drawn
+
+
+def subkey(key: int, index: int) -> int:
+    """A key of its own for each index (a payload)."""
+    return int(words(key, index, 1)[0])
+
+
+def subkeys(key: int, indexes: range) -> NDArray[np.uint64]:
+    """:func:`subkey` of each (the streams of a worker)."""
+    numbers = np.arange(indexes.start, indexes.stop, indexes.step, dtype=np.int64)
+    return words_of(np.full(len(numbers), key & MASK64, np.uint64), numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedChoice:
+    """Walker's alias method in integers: slots of equal width, each split between two choices.
+
+    The top ``64 - shift`` bits of a draw name its slot; the draw is the slot's own choice while below ``split``, its alias from there
+    on. A choice of weight 0 owns no draw at all, because its part of its slot is empty.
+
+    :param split: uint64, one per slot. :param own: uint16. :param alias: uint16.
+    """
+
+    shift: np.uint64
+    split: NDArray[np.uint64]
+    own: NDArray[np.uint16]
+    alias: NDArray[np.uint16]
+
+    def choose(self, drawn: NDArray[np.uint64]) -> NDArray[np.uint16]:
+        """One choice per draw."""
+        slot = (drawn >> self.shift).view(np.int64)
+        return np.where(drawn < self.split.take(slot), self.own.take(slot), self.alias.take(slot))
+
+
+def weighted_choice(weights: Sequence[float]) -> WeightedChoice:
+    """The alias table of relative weights: every share exact to 2**-63, zero stays zero.
+
+    :raises ValueError: a negative weight, no weight above 0, or more than 65536 of them.
+    """
+    shares = _shares(weights)
+    bits = max(1, (len(shares) - 1).bit_length())
+    slots, width = 1 << bits, 1 << (64 - bits)
+    left = shares + [0] * (slots - len(shares))
+    alias = list(range(slots))
+    split = [0] * slots
+    small = [slot for slot in range(slots) if left[slot] < width]
+    large = [slot for slot in range(slots) if left[slot] >= width]
+    while small:
+        slot, giver = small.pop(), large[-1]
+        split[slot], alias[slot] = slot * width + left[slot], giver
+        left[giver] -= width - left[slot]
+        if left[giver] < width:
+            small.append(large.pop())
+    for slot in large:  # exactly full: nothing for the alias, which is the slot itself
+        split[slot] = slot * width
+    indexes = np.arange(slots, dtype=np.uint16)
+    return WeightedChoice(np.uint64(64 - bits), np.array(split, np.uint64), indexes, np.array(alias, np.uint16))
+
+
+def sparse_choice(weights: NDArray[np.float64]) -> WeightedChoice:
+    """The same over those above 0 alone: what it draws does not depend on how many others there are, or where."""
+    above = np.flatnonzero(weights).astype(np.uint16)
+    table = weighted_choice(weights[above].tolist())
+    padded = np.pad(above, (0, len(table.own) - len(above)), mode="edge")  # slots beyond the last are all alias
+    return replace(table, own=padded[table.own], alias=padded[table.alias])
+
+
+def _shares(weights: Sequence[float]) -> list[int]:
+    """Whole shares of 2**64, in proportion to the weights; what rounding leaves goes to the heaviest."""
+    if not 0 < len(weights) <= 1 << 16 or min(weights) < 0 or max(weights) <= 0:
+        raise ValueError(f"{len(weights)} weights leave nothing to choose from: give 1 to 65536, none negative, at least one above 0")
+    exact = [Fraction(weight) for weight in weights]
+    total = sum(exact)
+    shares = [int(weight * 2**64 / total) for weight in exact]
+    shares[exact.index(max(exact))] += 2**64 - sum(shares)
+    return shares

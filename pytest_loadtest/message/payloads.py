@@ -1,0 +1,289 @@
+"""What is sent: the size distribution, the pool of payloads made from it, and the weighted choice among them."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from operator import add
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from pytest_loadtest.errors import UsageError
+from pytest_loadtest.message import draws, envelope
+from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
+from pytest_loadtest.message.sizing import Limits, check_number
+from pytest_loadtest.values.quantities import parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+CHECKSUM: Final = 4
+MAX_BUCKETS: Final = 256  # the envelope numbers them in one byte
+MAX_PAYLOADS: Final = 1 << 16  # a burst numbers them in two
+_HEAD: Final = np.dtype("V32")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """One range of sizes, [low, high) bytes of whole payload, and its relative weight; the name is the profile's key."""
+
+    name: str
+    low: int
+    high: int
+    weight: int
+
+
+def parse_range(text: str) -> tuple[int, int]:
+    """``"1KB-4KB"`` → (1024, 4096): sizes from the first up to, but without, the second.
+
+    :raises ValueError: not two sizes, or nothing between them.
+    """
+    ends = text.split("-")
+    if len(ends) != 2:
+        raise ValueError(f"{text!r} is not a size range: write two sizes, as in 1KB-4KB")
+    low, high = parse_size(ends[0]), parse_size(ends[1])
+    if low >= high:
+        raise ValueError(f"size range {text!r} is empty: it holds sizes from {low} up to, but without, {high}; the larger goes second")
+    return low, high
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """What the bodies are made of."""
+
+    seed: int
+    ratio: float
+    content: bytes | None
+    checksum: bool
+
+    def body(self, size: int, number: int) -> bytes:
+        """What follows the head of one payload of the pool."""
+        head = HEAD if size >= HEAD else COMPACT_HEAD
+        length = size - head - (CHECKSUM if self.checksum else 0)
+        body = self._random(int(length * self.ratio), number).ljust(length, b"\0")
+        if self.content is not None and len(self.content) == size:  # a stage may have other sizes
+            body = self.content[head : head + length]
+        return body + zlib.crc32(body).to_bytes(CHECKSUM, "little") if self.checksum else body
+
+    def _random(self, length: int, number: int) -> bytes:
+        key = draws.subkey(~self.seed, number)  # the complement keeps bodies apart from the choosers' keys
+        return draws.words(key, 0, length // 8 + 1).astype("<u8").tobytes()[:length]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PayloadPool:
+    """Everything that can be sent, its bodies made once. One row per payload in every column.
+
+    Stages may each have a distribution of their own: number 0 is the profile's, then one for each of ``build_pool``'s ``more``.
+
+    :param filling: what bodies are made of.
+    :param sizes: int32, bytes of the whole payload. :param buckets: int16, index of the size bucket.
+    :param weights_of: by distribution, float64, sum 1; a payload of another distribution alone weighs 0.
+    :param bucket_names: of all distributions; the same key is the same bucket.
+    :param clamped: how many payloads had their size moved to the envelope's or the target's limit.
+    """
+
+    filling: Filling
+    sizes: NDArray[np.int32]
+    buckets: NDArray[np.int16]
+    weights_of: tuple[NDArray[np.float64], ...]
+    bucket_names: tuple[str, ...]
+    clamped: int
+    checksum: bool
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Of the first distribution."""
+        return self.weights_of[0]
+
+    @property
+    def mean_size(self) -> float:
+        """The weighted mean of ``sizes``: what one message really weighs, in bytes."""
+        return self.mean_sizes[0]
+
+    @cached_property
+    def mean_sizes(self) -> tuple[float, ...]:
+        """The same by distribution."""
+        return tuple(float(weights @ self.sizes) for weights in self.weights_of)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the bodies take."""
+        return int(self.sizes.sum(dtype=np.int64) - self.head_size.sum(dtype=np.int64))
+
+    @cached_property
+    def bodies(self) -> tuple[bytes, ...]:
+        """What follows the head; with ``checksum`` the last 4 bytes are the CRC-32 (little-endian) of the rest of the body.
+
+        Made when they are first asked for, which a plan never does.
+        """
+        return tuple(self.filling.body(size, number) for number, size in enumerate(self.sizes.tolist()))
+
+    @cached_property
+    def head_size(self) -> NDArray[np.uint8]:
+        """Bytes of envelope per payload: 16 where the payload is shorter than 32, else 32."""
+        return np.where(self.sizes < HEAD, COMPACT_HEAD, HEAD).astype(np.uint8)
+
+    @cached_property
+    def compact(self) -> bool:
+        """Whether any payload has the compact envelope."""
+        return bool((self.sizes < HEAD).any())
+
+    @cached_property
+    def marks(self) -> NDArray[np.uint32]:
+        """Magic, version and bucket of each payload's envelope, as one number."""
+        return envelope.marks(self.buckets)
+
+    @cached_property
+    def body_column(self) -> NDArray[np.object_]:
+        """The bodies as a column, to be taken from by the burst."""
+        column = np.empty(len(self.bodies), object)
+        column[:] = self.bodies
+        return column
+
+    @cached_property
+    def choices(self) -> tuple[draws.WeightedChoice, ...]:
+        """By distribution, the table that every chooser of this pool shares."""
+        return tuple(map(draws.sparse_choice, self.weights_of))
+
+    def table(self, distribution: int | Mapping[str, int]) -> draws.WeightedChoice:
+        """What draws by a distribution: one of the pool's own by number, or its payloads by other weights of their size buckets.
+
+        :raises UsageError: a bucket that the pool does not have, or no weight at all.
+        """
+        if isinstance(distribution, int):
+            return self.choices[distribution]
+        check_weights(distribution, self.bucket_names)
+        weights = np.array([distribution.get(name, 0) for name in self.bucket_names], np.float64)[self.buckets]
+        shares = np.bincount(self.buckets, minlength=len(self.bucket_names))[self.buckets]
+        return draws.sparse_choice(weights / shares / (weights / shares).sum())
+
+
+def check_weights(weights: Mapping[str, float], names: Sequence[str]) -> None:
+    """Other weights for payloads that are made already.
+
+    :raises UsageError: a bucket that is not among ``names``, or no weight at all.
+    """
+    if unknown := [str(name) for name in weights if name not in names]:
+        raise UsageError(f"no size bucket {', '.join(unknown)}: the payloads were made for {', '.join(names)}")
+    if not all(isinstance(weight, (int, float)) and 0 <= weight < math.inf for weight in weights.values()) or not any(weights.values()):
+        raise UsageError(f"weights {dict(weights)}: none may be below 0, and one must be above")
+
+
+def build_pool(
+    *,
+    buckets: Sequence[Bucket] | None,
+    message_size: int | None,
+    representative: str = "midpoint",
+    randomized: bool,
+    random_ratio: float,
+    pool_size: int = 1,
+    file_content: bytes | None,
+    seed: int,
+    checksum: bool,
+    max_size: int | None,
+    per_bucket: int = 1,
+    more: Sequence[Sequence[Bucket]] = (),
+) -> PayloadPool:
+    """The payloads of a distribution, or of one size, and of what stages have instead.
+
+    :param representative: which sizes stand for a bucket: its ``midpoint``, its ``max`` (the last size inside), or ``uniform``,
+        ``per_bucket`` sizes spread evenly inside, 16 where that is 1. A bucket of weight 0 keeps its index and gets no payload.
+    :param randomized: the first ``random_ratio`` of each body is random, the rest zeros; otherwise all zeros, or ``file_content``.
+    :param pool_size: how many different random bodies a ``message_size`` gets (OMB's ``randomizedPayloadPoolSize``).
+    :param file_content: exactly ``message_size`` bytes; the envelope takes the place of its head, the checksum that of its end.
+    :param max_size: the target's limit on a whole payload.
+    :param per_bucket: payloads of each size bucket, equally likely; of one size only where bodies are random.
+    :param more: distributions of stages. The pool has the buckets of all; those of the same key are one.
+    :raises ValueError: a size, or a whole range, that cannot be sent; no weight; too many buckets or payloads; a file of another size.
+    """
+    if (buckets is None) == (message_size is None):
+        raise ValueError("give either messageSize or messageSizeDistribution")
+    if file_content is not None and len(file_content) != message_size:
+        raise ValueError(f"payloadFile holds {len(file_content)} bytes and messageSize says {message_size}: they must be equal")
+    distributions = [_only(message_size) if message_size is not None else buckets or (), *more]
+    union = _united(distributions)
+    asked = [per_bucket] * len(union)
+    if message_size is not None:
+        asked[0] = max(per_bucket, pool_size)
+    check_number(asked, per_bucket, MAX_PAYLOADS)
+    limits = Limits(CHECKSUM if checksum else 0, max_size)
+    fill = random_ratio if randomized else 0.0
+    rows = [
+        (size, number)
+        for number, bucket in enumerate(union)
+        for size in (limits.sizes(bucket, representative, asked[number], randomized) if bucket.weight else ())
+    ]  # fmt: skip
+    return PayloadPool(
+        filling=Filling(seed, fill, None if randomized else file_content, checksum),
+        sizes=np.array([size for size, _ in rows], np.int32),
+        buckets=np.array([bucket for _, bucket in rows], np.int16),
+        weights_of=tuple(_weights(each, [union[bucket].name for _, bucket in rows]) for each in distributions),
+        bucket_names=tuple(bucket.name for bucket in union),
+        clamped=limits.moved,
+        checksum=checksum,
+    )
+
+
+def _only(size: int) -> list[Bucket]:
+    return [Bucket(name=str(size), low=size, high=size + 1, weight=1)]
+
+
+def _united(distributions: Sequence[Sequence[Bucket]]) -> list[Bucket]:
+    """Every bucket once, in the order in which they come; its weight is above 0 where it is anywhere."""
+    union: dict[str, Bucket] = {}
+    for buckets in distributions:
+        weights = [bucket.weight for bucket in buckets]
+        if sum(weights) <= 0 or min(weights) < 0:
+            raise ValueError("the weights of messageSizeDistribution must not be negative, and at least one must be above 0")
+        for bucket in buckets:
+            before = union.get(bucket.name)
+            union[bucket.name] = bucket if before is None or not before.weight else before
+    if len(union) > MAX_BUCKETS:
+        stages = " in all stages together" if len(distributions) > 1 else ""
+        raise ValueError(f"{len(union)} size buckets{stages}: the envelope numbers at most {MAX_BUCKETS}")
+    return list(union.values())
+
+
+def _weights(buckets: Sequence[Bucket], rows: Sequence[str]) -> NDArray[np.float64]:
+    """What each payload weighs in a distribution, by the name of its bucket."""
+    total, payloads = sum(bucket.weight for bucket in buckets), Counter(rows)
+    share = {bucket.name: bucket.weight / total / payloads[bucket.name] for bucket in buckets if bucket.weight}
+    return np.array([share.get(name, 0.0) for name in rows])
+
+
+def body_ok(data: bytes) -> bool:
+    """Whether the body of one whole payload is as it was made, by its checksum (the profile's ``checksum: true``)."""
+    head = HEAD if len(data) >= HEAD else COMPACT_HEAD
+    if len(data) < head + CHECKSUM:
+        return False
+    return zlib.crc32(memoryview(data)[head:-CHECKSUM]) == int.from_bytes(data[-CHECKSUM:], "little")
+
+
+class PayloadChooser:
+    """The payloads of the messages of some streams: message ``n``'s is a function of (seed, stream, n) and its distribution alone."""
+
+    def __init__(self, pool: PayloadPool, seed: int, streams: range) -> None:
+        self._table, self._keys = pool.choices[0], draws.subkeys(seed, streams)
+
+    def draw(self, index: NDArray[np.int64], seq: NDArray[np.int64], table: draws.WeightedChoice | None = None) -> NDArray[np.uint16]:
+        """One payload for each message.
+
+        :param index: of its stream among ``streams``. :param seq: its number in the stream.
+        :param table: of its distribution; by default the pool's first.
+        """
+        return (table or self._table).choose(draws.words_of(self._keys.take(index), seq))
+
+
+def messages(pool: PayloadPool, heads: NDArray[np.uint8], payload: NDArray[np.uint16]) -> list[bytes]:
+    """Whole payloads, for clients that take one message at a time; ``heads`` as ``envelope.encode_heads`` made them."""
+    fronts = heads.view(_HEAD).ravel().tolist()
+    if pool.compact:
+        fronts = [front[:size] for front, size in zip(fronts, pool.head_size[payload].tolist(), strict=True)]
+    return list(map(add, fronts, pool.body_column.take(payload).tolist()))

@@ -1,0 +1,95 @@
+"""The columns of a sample: the one table that the recorder writes by and Spark reads by.
+
+A *sent* row is one message a producer had to send, a *received* row is one copy a consumer got. Where a message goes to many subscriptions
+of one consumer each, a *broadcast* row is in place of up to 64 received ones (:mod:`pytest_loadtest.message.broadcast`). All times are
+CLOCK_MONOTONIC nanoseconds of the run's clock; 0 in ``acked`` and ``sent`` means "never", told apart by ``status``.
+Signed integers only: Spark turns unsigned 64-bit columns into decimals.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final, NamedTuple
+
+
+class Column(NamedTuple):
+    """One column: name, numpy/Arrow integer type (or a list of one, as Arrow spells it), unit or meaning."""
+
+    name: str
+    type: str
+    meaning: str
+
+    @property
+    def item(self) -> str | None:
+        """The integer type of a list's items; None of a plain column."""
+        return self.type.partition(": ")[2][:-1] or None
+
+
+class Status(enum.IntEnum):
+    """What became of a message on its way out."""
+
+    PENDING = -1  # in memory only; a row never leaves with it
+    ACKED = 0
+    FAILED = 1  # answered with an error, by the client or the target
+    DROPPED = 2  # never handed to the client: later than maxSendDelay
+    UNKNOWN = 3  # handed over, no answer until drain ended
+
+
+class Flag(enum.IntFlag):
+    """Bits of a received row."""
+
+    REDELIVERED = 1  # the target says so
+    LATE = 2  # a higher sequence of the same (stream, partition or key) came before, at this consumer
+    CORRUPT = 4  # the head is whole, the rest of the payload is not
+
+
+SENT: Final = (
+    Column("stream", "int32", "producer's stream"),
+    Column("topic", "int32", "index of the topic"),
+    Column("bucket", "int16", "size bucket, in the order of the profile"),
+    Column("size", "int32", "payload bytes"),
+    Column("status", "int8", "Status"),
+    Column("seq", "int64", "number of the message in its stream, from 0"),
+    Column("intended", "int64", "ns"),
+    Column("sent", "int64", "ns; 0 when dropped"),
+    Column("acked", "int64", "ns; 0 unless status is ACKED"),
+    Column("blocked", "int64", "ns of the send delay that the stream stood before the target's full window"),
+    Column("resends", "int16", "how often the client sent it again after a lost connection, 255 for 255 or more; 0 also where unknown"),
+)
+
+RECEIVED: Final = (
+    Column("consumer", "int32", "index of the consumer"),
+    Column("subscription", "int32", "index of the subscription, within its topic"),
+    Column("stream", "int32", "producer's stream, from the envelope"),
+    Column("topic", "int32", "index of the topic"),
+    Column("bucket", "int16", "size bucket, from the envelope"),
+    Column("size", "int32", "payload bytes"),
+    Column("flags", "int8", "Flag bits"),
+    Column("seq", "int64", "from the envelope"),
+    Column("intended", "int64", "ns, from the envelope"),
+    Column("received", "int64", "ns"),
+)
+
+BROADCAST: Final = (
+    Column("topic", "int32", "index of the topic"),
+    Column("base", "int32", "index of the first of its 64 subscriptions, within the topic: bit i of a mask is subscription base + i"),
+    Column("stream", "int32", "producer's stream, from the envelope"),
+    Column("bucket", "int16", "size bucket, from the envelope"),
+    Column("size", "int32", "payload bytes"),
+    Column("seq", "int64", "from the envelope"),
+    Column("intended", "int64", "ns, from the envelope"),
+    Column("got", "int64", "mask of the subscriptions whose copy this is"),
+    Column("redelivered", "int64", "mask of those with Flag.REDELIVERED"),
+    Column("late", "int64", "mask of those with Flag.LATE"),
+    Column("corrupt", "int64", "mask of those with Flag.CORRUPT"),
+    Column("first", "int64", "ns; when the first of the copies was received"),
+    Column("last", "int64", "ns; when the last was"),
+    Column("after", "list<element: int32>", "ns from first until each copy was received, by subscription"),
+)
+
+WIDTH: Final = 64
+"""Subscriptions of one broadcast row; and from so many of a topic on, with one consumer each, copies are recorded so."""
+KINDS: Final = {"sent": SENT, "received": RECEIVED, "broadcast": BROADCAST}
+MANIFEST_VERSION: Final = 4
+MANIFEST_SUFFIX: Final = ".manifest.json"
+EVIDENCE: Final = ("cpu", "stalled", "longest_stall", "gc")  # ns in each second of the phase, how a worker's own process fared

@@ -1,0 +1,1 @@
+"""What was observed, and the definitions by which it is counted."""

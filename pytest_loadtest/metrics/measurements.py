@@ -1,0 +1,295 @@
+"""What was observed in one run, with counts, or an explicit nothing.
+
+None always means "not measured" or "not applicable", never zero. Histograms hold counts per HDR bucket: the index of a value in an
+HdrHistogram with lowest value 1 ns and three significant digits, ``(shift << 10) + (v >> shift)``, ``shift = max(floor(log2 v) - 10, 0)``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pytest_loadtest.values.units import Duration, Rate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.metrics.evidence import WorkerEvidence
+    from pytest_loadtest.metrics.opening import Opening
+
+CustomValue = Duration | Rate | float | None
+"""None: there is nothing to tell."""
+SUB_BITS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Histogram:
+    """Latencies of one kind.
+
+    :param index: int64 ``(k,)``, HDR bucket indexes, ascending.
+    :param count: int64 ``(k,)``, messages per bucket.
+    :param minimum: ns, exact. :param maximum: ns, exact. :param total: sum in ns, exact.
+    :param negative: how many values were below zero (counted as 0 in the buckets: a clock error).
+    """
+
+    index: NDArray[np.int64]
+    count: NDArray[np.int64]
+    minimum: int
+    maximum: int
+    total: int
+    negative: int = 0
+
+    @cached_property
+    def n(self) -> int:
+        """Number of values."""
+        return int(self.count.sum())
+
+    @property
+    def mean(self) -> float:
+        """Arithmetic mean, ns."""
+        return self.total / self.n
+
+    def percentile(self, p: float) -> int:
+        """Nearest rank: the smallest bucket with at least ``ceil(p/100 · n)`` values at or below it, as its midpoint in ns.
+
+        At most 0.05 % from the exact value (half a bucket); never outside [minimum, maximum].
+        """
+        return self._at(rank(p, self.n))
+
+    def percentile_of_due(self, p: float, never_came: int) -> float:
+        """The same rank over all that was due: these values, and ``never_came`` that are later than any; inf where it lies among those."""
+        at = rank(p, self.n + never_came)
+        return self._at(at) if at <= self.n else math.inf
+
+    def _at(self, at: int) -> int:
+        index = int(self.index[int(np.searchsorted(np.cumsum(self.count), at))])
+        return min(max(_middle(index), self.minimum), self.maximum)
+
+    def above(self, bound: float) -> int:
+        """How many values are larger, by the middle of their bucket."""
+        return int(self.count[[_middle(index) > bound for index in self.index.tolist()]].sum())
+
+    def without_largest(self, many: int) -> Histogram | None:
+        """What is left without that many of the largest values, each taken for the middle of its bucket; None when nothing is."""
+        if many >= self.n:
+            return None
+        left = self.count - np.diff(np.minimum(np.cumsum(self.count[::-1]), many), prepend=0)[::-1]
+        kept = np.flatnonzero(left)
+        gone = sum(_middle(index) * taken for index, taken in zip(self.index.tolist(), (self.count - left).tolist(), strict=True) if taken)
+        return replace(
+            self, index=self.index[kept], count=left[kept], maximum=self._at(self.n - many), total=max(self.total - gone, 0),
+        )  # fmt: skip
+
+
+def rank(p: float, n: int) -> int:
+    """Which of ``n`` values in order, counted from 1, the percentile is: ⌈p·n⌉."""
+    return max(1, math.ceil(p / 100 * n - 1e-9))
+
+
+def _middle(index: int) -> int:
+    low, width = bucket_bounds(index)
+    return low + width // 2
+
+
+def bucket_bounds(index: int) -> tuple[int, int]:
+    """Lowest value and width of an HDR bucket, ns."""
+    shift = max((index >> SUB_BITS) - 1, 0)
+    return (index - (shift << SUB_BITS)) << shift, 1 << shift
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Messages of the measured phase. Deliveries (received, lost, duplicates, out of order) are summed over subscriptions.
+
+    offered = sent + dropped; sent = acked + failed + unknown; expected deliveries = acked × subscriptions = received_acked + lost.
+    ``sent_in_time`` were handed over before the measured phase ended. ``received`` counts first copies. The client sent ``resent`` messages
+    again after a lost connection; of the duplicates, ``duplicates_of_resent`` are copies of those messages.
+    ``out_of_order`` is None where order is not applicable, ``foreign`` where nobody knows when such messages came: in a stage.
+    """
+
+    offered: int
+    sent: int
+    sent_in_time: int
+    acked: int
+    failed: int
+    dropped: int
+    unknown: int
+    received: int
+    received_in_time: int
+    lost: int
+    duplicates: int
+    out_of_order: int | None
+    foreign: int | None
+    corrupt: int
+    resent: int = 0
+    duplicates_of_resent: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breakdown:
+    """One topic or one size bucket. Of topics ``own_send_delay`` is not told apart: None."""
+
+    name: str
+    offered: int = 0
+    sent: int
+    acked: int
+    received: int
+    received_in_time: int = 0
+    lost: int = 0
+    bytes_sent: int
+    end_to_end: Histogram | None
+    publish: Histogram | None
+    own_send_delay: Histogram | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Per second of the measured phase (and its drain), one entry a second; times in ns, NaN where nothing was measured."""
+
+    offered: NDArray[np.int64]
+    sent: NDArray[np.int64]
+    acked: NDArray[np.int64]
+    received: NDArray[np.int64]
+    end_to_end_p50: NDArray[np.float64]
+    end_to_end_p99: NDArray[np.float64]
+    end_to_end_max: NDArray[np.float64]
+
+    @classmethod
+    def padded(cls, planned: int, counted: Sequence[NDArray[np.int64]], seconds: NDArray[np.int64], latency: NDArray[np.float64]) -> Series:
+        """Bring the columns to one length: the planned seconds, or as long as anything happened.
+
+        :param planned: number of seconds. :param counted: offered, sent, acked, received, each by second from 0.
+        :param seconds: ``(k,)``, seconds that have latencies. :param latency: ``(k, 3)``, their p50, p99 and maximum in ns.
+        """
+        length = max(planned, int(seconds.max(initial=-1)) + 1, *map(len, counted))
+        offered, sent, acked, received = (np.pad(column, (0, length - len(column))) for column in counted)
+        times = np.full((length, 3), np.nan)
+        times[seconds] = latency
+        return cls(
+            offered=offered, sent=sent, acked=acked, received=received,
+            end_to_end_p50=times[:, 0], end_to_end_p99=times[:, 1], end_to_end_max=times[:, 2],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """Latencies of the messages due in one stretch of the measured phase."""
+
+    publish: Histogram | None
+    end_to_end: Histogram | None
+    send_delay: Histogram | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """A backlog built while consumers stood still, then read while producers went on, as the workers' reports showed it twice a second.
+
+    :param size_messages: deliveries that were waiting when consumers resumed, summed over subscriptions. :param size_bytes: the same in
+        payload bytes. :param build: ns from the pause until the size was reached.
+    :param drain: ns from the resumption until the backlog was down to what ``backlogDrainRatio`` leaves, or until
+        ``backlogDrainTimeout``. :param drained: it came down that far in time. :param left: deliveries that still waited then.
+    :param allowed: that may be left of a backlog that counts as drained.
+    :param drain_rate: deliveries per second during the drain. :param publish_during_drain: acked − intended of the messages due
+        meanwhile; None where acknowledgement is not applicable or nothing was acked.
+    """
+
+    size_messages: int
+    size_bytes: int
+    build: int
+    drain: int
+    drained: bool
+    left: int
+    allowed: int
+    drain_rate: float
+    publish_during_drain: Histogram | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """A range of messages that a subscription should have got and did not: ``first..last`` inclusive."""
+
+    topic: int
+    subscription: int
+    stream: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurements:
+    """Everything observed in one measured phase.
+
+    :param duration: ns, the measured phase as planned. :param rate: offered msg/s. :param subscriptions: per topic.
+    :param publish: acked − intended; None where acknowledgement is not applicable or nothing was acked.
+    :param end_to_end: received − intended, first copies and duplicates alike; None when nothing was received.
+    :param send_delay: sent − intended. :param own_send_delay: the same less the time blocked before the target's full window.
+    :param blocked: ns, summed over messages. :param intervals: of ten seconds each, where there is more than one.
+    :param custom: what users' own ``pytest_loadtest_aggregate`` returned, by name.
+    :param broadcasts: each message went to 64 subscriptions or more, of one consumer each: only then there are the next two.
+    :param completion: of each message that every subscription got, last copy received − intended. :param spread: of the same, last − first.
+    :param connect: how long connections took to come up, before load and, unless they are paced, at every loss of one. :param subscribe:
+        and subscriptions to be confirmed; None where the client does not tell.
+    :param opening: how connections came up that were paced, or are all that there is; None of others.
+    :param lost: ranges, at most 10 000 of them; ``counts.lost`` is exact.
+    :param checksum: payloads ended in one, so that damage anywhere shows; without it only heads and sizes tell.
+    :param backlog: None where none was built and its drain seen.
+    """
+
+    duration: int
+    rate: float
+    subscriptions: int
+    counts: Counts
+    bytes_sent: int
+    publish: Histogram | None
+    end_to_end: Histogram | None
+    send_delay: Histogram | None
+    own_send_delay: Histogram | None
+    blocked: int
+    series: Series
+    intervals: tuple[Interval, ...] = ()
+    topics: tuple[Breakdown, ...] = ()
+    buckets: tuple[Breakdown, ...] = ()
+    workers: tuple[WorkerEvidence, ...] = ()
+    lost: tuple[Lost, ...] = field(default=())
+    checksum: bool = False
+    backlog: Backlog | None = None
+    custom: Mapping[str, CustomValue] = field(default_factory=dict)
+    broadcasts: bool = False
+    completion: Histogram | None = None
+    spread: Histogram | None = None
+    connect: Histogram | None = None
+    subscribe: Histogram | None = None
+    opening: Opening | None = None
+
+    @property
+    def throughput(self) -> float:
+        """Delivered msg/s, per subscription: first copies received within the measured phase, moved by the median latency."""
+        deliveries = self.counts.received_in_time / max(self.subscriptions, 1)
+        return deliveries / (self.duration / 1e9)
+
+    @property
+    def publish_rate(self) -> float:
+        """Messages handed over in time, per second."""
+        return self.counts.sent_in_time / (self.duration / 1e9)
+
+    def never_came(self, kind: str, part: Breakdown | None = None) -> int:
+        """Of how many that were due there is no latency: they are later than any bound.
+
+        :param kind: ``end_to_end``: deliveries without a copy; ``publish``: messages that were not acked; ``send_delay``: dropped ones;
+            ``completion``, ``spread``: messages that not every subscription got.
+        :param part: of this bucket or topic only.
+        """
+        counted = self.counts if part is None else part
+        if kind in ("connect", "subscribe"):
+            return 0  # or the run had not begun
+        if kind in ("completion", "spread"):
+            return counted.offered - (self.completion.n if self.completion else 0)
+        if kind == "end_to_end":
+            due = counted.offered * self.subscriptions
+            return due - counted.received if due else 0  # a run that only consumes takes what others sent
+        return counted.offered - (counted.acked if kind == "publish" else counted.sent)

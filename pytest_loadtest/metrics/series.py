@@ -1,0 +1,57 @@
+"""What happened by the second, and the latencies of the messages that were due in each.
+
+Seconds are whole ones since the start; what has an earlier time counts in second 0. A message is offered in the second of its intended
+time; sent, acked and received (every copy) in the seconds in which that happened; its end-to-end latency belongs to the second of its
+*intended* time, so that a stall shows where it began. The two percentiles of a second come from HDR buckets with seven bits (at most 0.4 %
+off), nearest rank, within that second's exact minimum and maximum.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from pytest_loadtest.metrics.hdr import hdr_index, midpoint
+from pytest_loadtest.metrics.measurements import Series
+from pytest_loadtest.values.quantities import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.metrics.expected import Expected
+
+    Columns = Mapping[str, NDArray[np.int64]]
+
+SERIES_BITS: Final = 7
+SERIES_PERCENTILES: Final = (50, 99)
+
+
+def by_second(sent: Columns, out: Columns, acked: Columns, copies: Columns, run: Expected) -> Series:
+    """The series of a run, of one value a message or copy.
+
+    :param sent: those that were due (int64 ``intended``, ns, as all times here). :param out: those handed over (``sent``).
+    :param acked: those acknowledged (``acked``). :param copies: all that were received (``intended``, ``received``).
+    """
+    counted = [np.bincount(second) for second in (
+        _second(sent["intended"], run), _second(out["sent"], run), _second(acked["acked"], run), _second(copies["received"], run)
+    )]  # fmt: skip
+    second = _second(copies["intended"], run)
+    latency = copies["received"] - copies["intended"]
+    seconds = np.unique(second)
+    rows = [_one_second(latency[second == s]) for s in seconds]
+    return Series.padded(-(-run.duration // SECOND), counted, seconds, np.array(rows, np.float64).reshape(-1, 3))
+
+
+def _second(times: NDArray[np.int64], run: Expected) -> NDArray[np.int64]:
+    seconds: NDArray[np.int64] = np.maximum((times - run.start) // SECOND, 0)
+    return seconds
+
+
+def _one_second(latency: NDArray[np.int64]) -> list[float]:
+    index = np.sort(hdr_index(latency, SERIES_BITS))
+    ranks = [-(-p * len(index) // 100) for p in SERIES_PERCENTILES]
+    middles = midpoint(index[[rank - 1 for rank in ranks]], SERIES_BITS)
+    return [*np.clip(middles, latency.min(), latency.max()).tolist(), float(latency.max())]

@@ -1,0 +1,251 @@
+"""The definitions: what is counted, and how. Plain numpy over all rows at once; whatever else measures a run must agree to the bit.
+
+A row is *measured* when its sequence lies in its stream's ``[first, end)``; all other rows are ignored. A *delivery* is one message to one
+subscription of its stream's topic. Of the measured received rows
+
+- *misplaced* ones, which a subscription got that does not subscribe to the message's topic, count as foreign;
+- *corrupt* ones (``Flag.CORRUPT``) count as corrupt, together with the damaged heads that the manifests count, and as nothing else;
+- the others are *copies*. A delivery is received when it has a copy, whatever became of the send; further copies are duplicates, told
+  apart by whether the message was *resent*: the client sent it again after a lost connection (``resends`` above 0).
+
+A delivery is *lost* when the message was acked and has no copy, *out of order* when all its copies are ``Flag.LATE``, *in time* when a copy
+came within the measured phase, moved as a whole by the median end-to-end latency: in time counts from when a message is due, which is its
+intended time where it has no later one. Latencies count every copy. Topic and size bucket of a message are the same in its sent row and in
+all its copies; by them, deliveries are broken down.
+
+A *stage* is measured like a run: the same samples, its own start, duration, rate, ``[first, end)`` of each stream, and its seconds of what
+the workers say of themselves. When they counted foreign messages and damaged heads is not known: a stage's foreign ones are None, its
+corrupt ones those with a good head. Without
+subscriptions there are no deliveries, and whatever is received is foreign.
+
+Of a run that *broadcasts*, each message that every subscription got has a *completion*, from its intended time until its last copy came,
+and a *spread*, from its first copy to its last.
+
+Series are defined in :mod:`pytest_loadtest.metrics.series`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from pytest_loadtest.message.samples import Flag, Status
+from pytest_loadtest.metrics.hdr import histogram
+from pytest_loadtest.metrics.measurements import Breakdown, Counts, Histogram, Interval, Lost, Measurements
+from pytest_loadtest.metrics.series import by_second
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.metrics.expected import Expected, Recorded
+
+LOST_RANGES: Final = 10_000
+
+Columns = Mapping[str, "NDArray[np.int64]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """One entry per planned delivery, ``subscription × offered + number of the message``: its copies, and copies with a property; whether
+    it is lost, and whether its message was resent."""
+
+    copies: NDArray[np.int64]
+    punctual: NDArray[np.int64]
+    in_time: NDArray[np.int64]
+    lost: NDArray[np.bool_]
+    resent: NDArray[np.bool_]
+
+
+def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded) -> Measurements:
+    """Measure a run whose every planned message has exactly one sent row.
+
+    :param sent: the columns of ``samples.SENT``. :param received: the columns of ``samples.RECEIVED``.
+    """
+    sent, received = _measured(sent, run), _measured(received, run)
+    misplaced = (received["topic"] != run.stream_topics[received["stream"]]) | ~_within(received["subscription"], run.subscriptions)
+    damaged = ~misplaced & (received["flags"] & Flag.CORRUPT != 0)
+    copies = _take(received, ~misplaced & ~damaged)
+    acked, out = _take(sent, sent["status"] == Status.ACKED), _take(sent, sent["sent"] > 0)
+    end_to_end = copies["received"] - copies["intended"]
+    delay = out["sent"] - out["intended"]
+    latency = histogram(end_to_end)
+    deliveries = _deliveries(sent, acked, copies, run, latency)
+    own = {**out, "own": np.maximum(delay - out["blocked"], 0)}
+    foreign = None if recorded.foreign is None else recorded.foreign + int(misplaced.sum())
+    corrupt = recorded.corrupt + int(damaged.sum())
+    completion, spread = _completions(copies, deliveries, run) if run.broadcasts else (None, None)
+    return Measurements(
+        duration=run.duration,
+        rate=run.rate,
+        subscriptions=run.subscriptions,
+        counts=_counts(sent, deliveries, run, foreign, corrupt),
+        bytes_sent=int(sent["size"][sent["status"] != Status.DROPPED].sum()),
+        publish=histogram(acked["acked"] - acked["intended"]) if run.publish_acks else None,
+        end_to_end=latency,
+        send_delay=histogram(delay),
+        own_send_delay=histogram(own["own"]),
+        blocked=int(sent["blocked"].sum()),
+        series=by_second(sent, out, acked, copies, run),
+        intervals=_intervals(out, acked, copies, run),
+        topics=_breakdown("topic", run.topic_names(), sent, acked, copies, deliveries, run),
+        buckets=tuple(
+            replace(part, own_send_delay=histogram(own["own"][own["bucket"] == i]))
+            for i, part in enumerate(_breakdown("bucket", run.buckets, sent, acked, copies, deliveries, run))
+        ),
+        workers=recorded.workers,
+        lost=_lost(deliveries.lost, run),
+        broadcasts=run.broadcasts,
+        completion=completion,
+        spread=spread,
+        connect=recorded.connect,
+        subscribe=recorded.subscribe,
+        opening=recorded.opening,
+    )
+
+
+def _intervals(out: Columns, acked: Columns, copies: Columns, run: Expected) -> tuple[Interval, ...]:
+    def of(number: int, rows: Columns, until: str) -> Histogram | None:
+        mine = _take(rows, run.interval(rows["intended"]) == number)
+        return histogram(mine[until] - mine["intended"])
+
+    return tuple(
+        Interval(
+            publish=of(number, acked, "acked") if run.publish_acks else None, end_to_end=of(number, copies, "received"),
+            send_delay=of(number, out, "sent"),
+        )
+        for number in range(run.intervals)
+    )  # fmt: skip
+
+
+def _take(rows: Columns, pick: NDArray[np.bool_]) -> Columns:
+    return {name: column[pick] for name, column in rows.items()}
+
+
+def _within(values: NDArray[np.int64], end: int) -> NDArray[np.bool_]:
+    inside: NDArray[np.bool_] = (values >= 0) & (values < end)
+    return inside
+
+
+def _measured(rows: Columns, run: Expected) -> Columns:
+    rows = {name: column.astype(np.int64) for name, column in rows.items()}
+    rows = _take(rows, _within(rows["stream"], len(run.first)))
+    return _take(rows, (rows["seq"] >= run.first[rows["stream"]]) & (rows["seq"] < run.end[rows["stream"]]))
+
+
+def _numbers(rows: Columns, run: Expected) -> NDArray[np.int64]:
+    """Number of each row's message, from 0 over all streams."""
+    before: NDArray[np.int64] = np.cumsum(run.end - run.first) - (run.end - run.first)
+    numbers: NDArray[np.int64] = before[rows["stream"]] + rows["seq"] - run.first[rows["stream"]]
+    return numbers
+
+
+def _deliveries(sent: Columns, acked: Columns, copies: Columns, run: Expected, latency: Histogram | None) -> Deliveries:
+    offered = int((run.end - run.first).sum())
+
+    def each_of(rows: Columns) -> NDArray[np.bool_]:
+        """The deliveries of these messages."""
+        found = np.zeros(offered, np.bool_)
+        found[_numbers(rows, run)] = True
+        return np.tile(found, run.subscriptions)
+
+    place = copies["subscription"] * offered + _numbers(copies, run)
+    size = run.subscriptions * offered
+    begin = run.start + (latency.percentile(50) if latency else 0)
+    in_time = (copies["received"] >= begin) & (copies["received"] < begin + run.duration)
+    count = np.bincount(place, minlength=size)
+    return Deliveries(
+        copies=count,
+        punctual=np.bincount(place[copies["flags"] & Flag.LATE == 0], minlength=size),
+        in_time=np.bincount(place[in_time], minlength=size),
+        lost=each_of(acked) & (count == 0),
+        resent=each_of(_take(sent, sent["resends"] > 0)),
+    )
+
+
+def _completions(copies: Columns, deliveries: Deliveries, run: Expected) -> tuple[Histogram | None, Histogram | None]:
+    """How long messages took to reach all subscriptions: completion and spread."""
+    offered, number = int((run.end - run.first).sum()), _numbers(copies, run)
+    least = np.iinfo(np.int64)
+    first, last, due = np.full(offered, least.max), np.full(offered, least.min), np.zeros(offered, np.int64)
+    np.minimum.at(first, number, copies["received"])
+    np.maximum.at(last, number, copies["received"])
+    due[number] = copies["intended"]
+    all_got = (deliveries.copies.reshape(run.subscriptions, offered) > 0).all(axis=0)
+    return histogram((last - due)[all_got]), histogram((last - first)[all_got])
+
+
+def _counts(sent: Columns, deliveries: Deliveries, run: Expected, foreign: int | None, corrupt: int) -> Counts:
+    status = {member: int((sent["status"] == member).sum()) for member in Status}
+    received = deliveries.copies > 0
+    duplicates = deliveries.copies - received
+    return Counts(
+        offered=len(sent["seq"]),
+        sent=status[Status.ACKED] + status[Status.FAILED] + status[Status.UNKNOWN],
+        sent_in_time=int(((sent["sent"] > 0) & (sent["sent"] < run.start + run.duration)).sum()),
+        acked=status[Status.ACKED],
+        failed=status[Status.FAILED],
+        dropped=status[Status.DROPPED],
+        unknown=status[Status.UNKNOWN],
+        received=int(received.sum()),
+        received_in_time=int((deliveries.in_time > 0).sum()),
+        lost=int(deliveries.lost.sum()),
+        duplicates=int(duplicates.sum()),
+        out_of_order=int((received & (deliveries.punctual == 0)).sum()) if run.ordered else None,
+        foreign=foreign,
+        corrupt=corrupt,
+        resent=int((sent["resends"] > 0).sum()),
+        duplicates_of_resent=int(duplicates[deliveries.resent].sum()),
+    )
+
+
+def _breakdown(
+    key: str, names: tuple[str, ...], sent: Columns, acked: Columns, copies: Columns, deliveries: Deliveries, run: Expected
+) -> tuple[Breakdown, ...]:
+    offered = int((run.end - run.first).sum())
+    first = _take(copies, np.zeros(len(copies["seq"]), np.bool_))
+    if len(copies["seq"]):
+        first = _take(copies, np.unique(copies["subscription"] * offered + _numbers(copies, run), return_index=True)[1])
+    key_of = np.zeros(offered, np.int64)
+    key_of[_numbers(sent, run)] = sent[key]
+    keys = np.tile(key_of, run.subscriptions)
+    lost, in_time = keys[deliveries.lost], keys[deliveries.in_time > 0]
+    parts = []
+    for i, name in enumerate(names):
+        part_sent, part_acked, part_copies = (_take(rows, rows[key] == i) for rows in (sent, acked, copies))
+        out = part_sent["status"] != Status.DROPPED
+        parts.append(
+            Breakdown(
+                name=name,
+                offered=len(part_sent["seq"]),
+                sent=int(out.sum()),
+                acked=len(part_acked["seq"]),
+                received=int((first[key] == i).sum()),
+                received_in_time=int((in_time == i).sum()),
+                lost=int((lost == i).sum()),
+                bytes_sent=int(part_sent["size"][out].sum()),
+                end_to_end=histogram(part_copies["received"] - part_copies["intended"]),
+                publish=histogram(part_acked["acked"] - part_acked["intended"]) if run.publish_acks else None,
+            )
+        )
+    return tuple(parts)
+
+
+def _lost(lost: NDArray[np.bool_], run: Expected) -> tuple[Lost, ...]:
+    """The ranges of lost messages by topic, subscription, stream and sequence; the first 10 000 of them."""
+    ranges = []
+    after = np.cumsum(run.end - run.first)
+    by_subscription = lost.reshape(run.subscriptions, int((run.end - run.first).sum()))
+    for stream in range(len(run.first)):
+        start, stop = int(after[stream] - run.end[stream] + run.first[stream]), int(after[stream])
+        for subscription in range(run.subscriptions):
+            edges = np.diff(np.concatenate([[0], by_subscription[subscription, start:stop].astype(np.int8), [0]]))
+            firsts, lasts = np.flatnonzero(edges == 1) + run.first[stream], np.flatnonzero(edges == -1) + run.first[stream] - 1
+            topic = int(run.stream_topics[stream])
+            ranges += [
+                Lost(topic=topic, subscription=subscription, stream=stream, first=int(first), last=int(last))
+                for first, last in zip(firsts, lasts, strict=True)
+            ]
+    return tuple(sorted(ranges, key=lambda lost: (lost.topic, lost.subscription, lost.stream, lost.first))[:LOST_RANGES])

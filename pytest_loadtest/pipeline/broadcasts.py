@@ -1,0 +1,190 @@
+"""Words of broadcasts: one bit a subscription, 64 subscriptions of one message to a word. numpy only.
+
+With thousands of subscriptions, words of 64 messages would be mostly empty, and what was sent would be said once for each subscription.
+Here a message's words follow each other, and what was sent of it is said once, as the lowest bit of its first word.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from pytest_loadtest.message.broadcast import bits
+from pytest_loadtest.metrics.hdr import hdr_index
+from pytest_loadtest.pipeline.bitmaps import WORD_BITS, WORD_ENDS, Words, words
+from pytest_loadtest.pipeline.kernel import MANY, times
+from pytest_loadtest.pipeline.tables import COMPLETION, SPREAD, WHOLE, Groups, Table, count_bits, first_edges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.metrics.expected import Expected
+    from pytest_loadtest.pipeline.kernel import Rows
+
+_ALL: Final = np.int64(-1)
+_SUMS: Final = ("offered", "copies", "distinct", "received", "received_in_time", "lost", "late", "resent", "duplicates_of_resent")
+
+
+def words_of(run: Expected) -> Words:
+    """The words that suit the run."""
+    return BroadcastWords(run) if run.broadcasts else Words(run)
+
+
+class BroadcastWords(Words):
+    """Messages are numbered over all streams; each has ``width`` words."""
+
+    def __init__(self, run: Expected) -> None:
+        super().__init__(run)
+        self.width = (run.subscriptions - 1 >> WORD_BITS) + 1
+        lengths = run.end - run.first
+        self._before = np.cumsum(lengths) - lengths
+
+    def _with_ends(self, table: Table, rows: Rows) -> Table:
+        """Of each word the ``last`` arrival, how ``early`` the first was, and when it was ``due``."""
+        if not len(rows["seq"]):
+            return table
+        groups = Groups({"word": self._delivery(rows) >> WORD_BITS})
+        place = np.searchsorted(groups.keys["word"], table["word"])  # a word with second copies has several rows
+        ends = {"last": rows["received"], "early": MANY - rows["received"], "due": rows["intended"]}  # 0 is what a table does not have
+        return {**table} | {name: groups.maximum(column.astype(np.int64))[place] for name, column in ends.items()}
+
+    def tables(self, table: Table, ranges: int) -> dict[str, Table]:
+        """Besides, ``histograms`` and ``counts`` of how long messages took to reach all."""
+        found = _Messages(self, table)
+        return {"deliveries": found.deliveries(), "buckets": found.buckets(), "edges": found.edges(ranges), **dict(found.times())}
+
+    def place(self, message: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Stream and sequence of numbered messages."""
+        stream = np.searchsorted(self._before, message, side="right") - 1
+        return stream, message - self._before[stream] + self.run.first[stream]
+
+    def _number(self, rows: Rows) -> NDArray[np.int64]:
+        message = self._before[rows["stream"]] + rows["seq"] - self.run.first[rows["stream"]]
+        number: NDArray[np.int64] = message * (self.width << WORD_BITS)
+        return number
+
+    def _delivery(self, rows: Rows) -> NDArray[np.int64]:
+        number: NDArray[np.int64] = self._number(rows) + rows["subscription"]
+        return number
+
+    def _for_all(self, once: Mapping[str, NDArray[np.int64]]) -> Table:
+        return once
+
+    def _columns(self) -> tuple[str, ...]:
+        return (*super()._columns(), *WORD_ENDS)
+
+    def _slot_words(self) -> int:
+        return self.width * max(super()._slot_words() // self.width, 1)
+
+
+class _Messages:
+    """The messages of one slot, one row each, and ``(messages, width)`` masks of what subscriptions got. :param table: merged."""
+
+    def __init__(self, how: BroadcastWords, table: Table) -> None:
+        self._how, run = how, how.run
+        message, group = np.divmod(table["word"], how.width)
+        self._low = int(message.min())
+        self._n = int(message.max()) - self._low + 1
+        place = (message - self._low, group)
+        self._got, punctual, in_time = (self._masks(table[name], place) for name in ("got", "punctual", "in_time"))
+        sent = group == 0
+        facts = {name: self._said(table[name], place[0], sent) for name in ("offered", "acked", "resent")}
+        self._bucket = np.zeros(self._n, np.int64)
+        for i, plane in enumerate(how.planes):
+            self._bucket |= self._said(table[plane], place[0], sent).astype(np.int64) << i
+        valid = np.full(how.width, _ALL)
+        if run.subscriptions & 63:
+            valid[-1] = (1 << (run.subscriptions & 63)) - 1
+        self._missing = np.where(facts["acked"][:, None], valid & ~self._got, 0)
+        self._stream, self._seq = how.place(self._low + np.arange(self._n))
+        received, copies = count_bits(self._got).sum(axis=1), self._of_message(np.add, table["copies"], place[0])
+        self._counts = {
+            "offered": self._of_message(np.add, table["offered_rows"], place[0]), "copies": copies,
+            "distinct": facts["offered"].astype(np.int64),
+            "received": received, "received_in_time": count_bits(in_time).sum(axis=1),
+            "lost": count_bits(self._missing).sum(axis=1), "late": count_bits(self._got & ~punctual).sum(axis=1),
+            "resent": facts["resent"].astype(np.int64),
+            "duplicates_of_resent": np.where(facts["resent"], copies - received, 0),
+        }  # fmt: skip
+        self._ends = {name: self._of_message(np.maximum, table[name], place[0]) for name in WORD_ENDS}
+
+    def _masks(self, column: NDArray[np.int64], place: tuple[NDArray[np.int64], NDArray[np.int64]]) -> NDArray[np.int64]:
+        found = np.zeros((self._n, self._how.width), np.int64)
+        found[place] = column
+        return found
+
+    def _of_message(self, how: np.ufunc, column: NDArray[np.int64], message: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The words of each message together."""
+        found = np.zeros(self._n, np.int64)
+        how.at(found, message, column)
+        return found
+
+    def _said(self, column: NDArray[np.int64], message: NDArray[np.int64], sent: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """What the lowest bit of a message's first word says of it."""
+        found = np.zeros(self._n, np.bool_)
+        found[message[sent]] = column[sent] & 1 != 0
+        return found
+
+    def deliveries(self) -> Table:
+        """By stream, all subscriptions together as if they were the first."""
+        groups = Groups({"stream": self._stream})
+        return {
+            "subscription": np.zeros(len(groups.n), np.int64), "stream": groups.keys["stream"],
+            **{name: groups.sum(self._counts[name]) for name in _SUMS},
+        }  # fmt: skip
+
+    def buckets(self) -> Table:
+        """By size bucket."""
+        found: dict[str, NDArray[np.int64]] = {"bucket": np.arange(len(self._how.run.buckets))}
+        known = self._bucket < len(self._how.run.buckets)
+        for name in ("received", "received_in_time", "lost"):
+            found[name] = np.zeros(len(self._how.run.buckets), np.int64)
+            np.add.at(found[name], self._bucket[known], self._counts[name][known])
+        return found
+
+    def times(self) -> Iterator[tuple[str, Table]]:
+        """Of each message that all subscriptions got: until the last copy came, and from the first copy to the last."""
+        all_got = self._counts["received"] == self._how.run.subscriptions
+        last, due = self._ends["last"][all_got], self._ends["due"][all_got]
+        first = MANY - self._ends["early"][all_got]
+        found: dict[str, list[Table]] = {}
+        for what, values in ((COMPLETION, last - due), (SPREAD, last - first)):
+            for name, table in times(what, values, hdr_index(values), {WHOLE: np.zeros(len(values), np.int8)}):
+                found.setdefault(name, []).append(table)
+        for name, parts in found.items():
+            yield name, {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
+
+    def edges(self, ranges: int) -> Table:
+        """Where ranges of lost messages begin and end, as :func:`~pytest_loadtest.pipeline.tables.lost_edges` has them.
+
+        Subscriptions are gone through in order, until there are ranges enough: where everything is lost, the rest is not looked at.
+        """
+        found = first_edges([self._edges_of(np.zeros(0, np.intp), 0)], ranges)
+        topic = self._how.run.stream_topics[self._stream]
+        lost = self._missing.any(axis=1)
+        for number in np.unique(topic[lost]).tolist():
+            messages = np.flatnonzero(lost & (topic == number))
+            for group in np.flatnonzero(self._missing[messages].any(axis=0)).tolist():
+                found = first_edges([found, self._edges_of(messages, group)], ranges)
+                if len(found["word"]) >= 2 * ranges:
+                    return found
+        return found
+
+    def _edges_of(self, messages: NDArray[np.intp], group: int) -> Table:
+        """Of 64 subscriptions."""
+        row, bit = bits(self._missing[messages, group])
+        message = messages[row]
+        stream, seq, streams = self._stream[message], self._seq[message], len(self._how.run.first)
+        most = int(seq.max(initial=0) >> WORD_BITS) + 1
+        subscription = (group << WORD_BITS) + bit
+        table = words(((subscription * streams + stream) * most << WORD_BITS) + seq, {}, ("n", "mask"))
+        rest, word = np.divmod(table["word"], most)
+        subscription, stream = np.divmod(rest, max(streams, 1))
+        mask = table["mask"]
+        return {
+            "topic": self._how.run.stream_topics[stream], "subscription": subscription, "stream": stream, "word": word,
+            "first": mask & ~(mask << 1), "last": mask & ~(mask >> 1 & MANY),
+        }  # fmt: skip

@@ -1,0 +1,153 @@
+"""Raw samples for people's own questions: as Spark DataFrames in a hook, as pyarrow datasets in a test's body.
+
+Both are read lazily: naming a kind reads nothing but the list of its files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_loadtest.message.samples import KINDS, Flag
+
+if TYPE_CHECKING:
+    from pyarrow.dataset import Dataset
+    from pyspark.sql import DataFrame, SparkSession
+
+_SPARK = {"int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint"}
+"""Spark's names of the columns' types."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledRun:
+    """What a hook is told of the run.
+
+    :param test: its node id. :param profile: its name. :param workload: its name, where several ran together; otherwise empty.
+    :param folder: of the samples.
+    :param start: of the measured phase on the clock of the samples, ns. :param started: the same instant as wall clock, seconds since
+        the epoch. :param duration: of the measured phase, ns.
+    :param rate: offered, msg/s. :param topics: how many. :param subscriptions: of each topic.
+    :param buckets: names of the size buckets, in the order of the samples' ``bucket``.
+    :param scale: factor of ``--load-scale``; None where the profile ran as written.
+    :param stages: start and end of each stage by its name, ns on the samples' clock.
+    """
+
+    test: str
+    profile: str
+    workload: str
+    folder: Path
+    start: int
+    started: float
+    duration: int
+    rate: float
+    topics: int
+    subscriptions: int
+    buckets: tuple[str, ...]
+    scale: float | None
+    stages: Mapping[str, tuple[int, int]]
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any], folder: Path) -> SampledRun:
+        """:param document: its ``run.json``."""
+        spans = {stage["name"]: (stage["start"], stage["start"] + stage["duration"]) for stage in document["stages"]}
+        return cls(
+            test=document["test"], profile=document["profile"]["name"], workload=document.get("workload") or "", folder=folder,
+            start=document["start"], started=document["started"], duration=document["duration"], rate=document["rate"],
+            topics=document["topics"], subscriptions=document["subscriptions"], buckets=tuple(document["buckets"]),
+            scale=document["scale"], stages=spans,
+        )  # fmt: skip
+
+
+def kinds_of(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """The kinds of samples that a run has; none where nobody of it sends. :param document: its ``run.json``."""
+    sends = document["streams"]["count"] > 0 and not document.get("connects_only")  # older runs do not say
+    copies = "broadcast" if document["broadcasts"] else "received"
+    has = {"sent": sends, copies: sends and document["subscriptions"] > 0}
+    return tuple(kind for kind in KINDS if has.get(kind))
+
+
+class SampleFiles:
+    """The samples of a run, ``load.samples`` in a test's body: each kind is a ``pyarrow.dataset.Dataset``.
+
+    A kind that the run does not have is an AttributeError that names what there is.
+
+    :param folder: of the run. :param kinds: what it has. :param subscriptions: of each topic.
+    """
+
+    sent: Dataset
+    """One row for each message that was to be sent."""
+    received: Dataset
+    """One row for each copy that a consumer got."""
+    broadcast: Dataset
+    """In place of that, where each message goes to 64 subscriptions or more of one consumer each: one row for 64 of them."""
+
+    def __init__(self, folder: Path, kinds: tuple[str, ...], subscriptions: int = 1) -> None:
+        self.folder, self.kinds, self.subscriptions = folder, kinds, subscriptions
+
+    def __getattr__(self, kind: str) -> Dataset:
+        folder = folder_of(self, kind)  # first: pickle asks for names that are none, and must not wait for imports
+        from pyarrow import dataset
+
+        from pytest_loadtest.engine.sample_files import arrow_schema
+
+        files = sorted(map(str, folder.glob("*.parquet")))
+        return dataset.dataset(files, schema=arrow_schema(kind), format="parquet")
+
+
+class Samples:
+    """The samples of a run, for the hook ``pytest_loadtest_aggregate``: each kind is a Spark DataFrame.
+
+    A kind that the run does not have is an AttributeError that names what there is.
+
+    :param files: the same samples as pyarrow has them.
+    """
+
+    sent: DataFrame
+    """One row for each message that was to be sent."""
+    received: DataFrame
+    """One row for each copy that a consumer got; made of the broadcast rows where the run has those."""
+    broadcast: DataFrame
+    """Where each message goes to 64 subscriptions or more of one consumer each: one row for 64 of them."""
+
+    def __init__(self, spark: SparkSession, files: SampleFiles) -> None:
+        self._spark, self.folder, self.kinds, self._subscriptions = spark, files.folder, files.kinds, files.subscriptions
+
+    def __getattr__(self, kind: str) -> DataFrame:
+        """The schema is given, so that Spark looks into no file before it is asked for rows."""
+        if kind == "received" and "broadcast" in self.kinds:
+            return _copies(self.broadcast, self._subscriptions)
+        path = folder_of(self, kind).resolve()
+        types = {column: f"array<{_SPARK[column.item]}>" if column.item else _SPARK[column.type] for column in KINDS[kind]}
+        schema = ", ".join(f"{column.name} {type_}" for column, type_ in types.items())
+        plain = re.sub(r"([\[\]{}*?\\])", r"\\\1", str(path))  # to Spark a path is a pattern
+        return self._spark.read.schema(schema).parquet(f"file://{plain}")
+
+
+def _copies(rows: DataFrame, subscriptions: int) -> DataFrame:
+    """Broadcast rows as received ones."""
+    masks = {"redelivered": Flag.REDELIVERED, "late": Flag.LATE, "corrupt": Flag.CORRUPT}
+    flags = " + ".join(f"(shiftright({name}, bit) & 1) * {int(flag)}" for name, flag in masks.items())
+    made = {
+        "consumer": f"topic * {subscriptions} + base + bit", "subscription": "base + bit", "flags": flags,
+        "received": "first + after[place]",
+    }  # fmt: skip
+    each = rows.selectExpr("*", "posexplode(filter(sequence(0, 63), i -> shiftright(got, i) & 1 = 1)) as (place, bit)")
+    return each.selectExpr(
+        *(f"cast({made.get(column.name, column.name)} as {_SPARK[column.type]}) as {column.name}" for column in KINDS["received"])
+    )
+
+
+def folder_of(samples: SampleFiles | Samples, kind: str) -> Path:
+    """Where the files of a kind are.
+
+    :raises AttributeError: the run has none of it; names what there is.
+    """
+    if kind.startswith("_"):  # what copy and pickle ask of any object
+        raise AttributeError(kind)
+    if kind not in samples.kinds:
+        there = ", ".join(samples.kinds) if samples.kinds else "none at all"
+        raise AttributeError(f"the run in {samples.folder} has no samples {kind!r}; there are: {there}")
+    return samples.folder / kind

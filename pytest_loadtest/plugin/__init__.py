@@ -1,0 +1,1 @@
+"""What pytest calls: options, hooks, fixtures. Forwards, decides nothing."""

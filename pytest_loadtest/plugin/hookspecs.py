@@ -1,0 +1,27 @@
+"""The hooks that users and other plugins may implement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pytest_loadtest.metrics.measurements import CustomValue
+    from pytest_loadtest.pipeline.samples import SampledRun, Samples
+
+
+@pytest.hookspec
+def pytest_loadtest_aggregate(spark: SparkSession, run: SampledRun, samples: Samples) -> Mapping[str, CustomValue] | None:
+    """Measure something of your own: called in the controller once for each measured phase, when its samples are complete.
+
+    What comes back is in ``load.measurements.custom`` and in every report, and ``slo: {custom: …}`` may bound it. Several may implement
+    this; each name may come from one of them.
+
+    :param spark: the session that aggregates samples. :param run: what was driven, when, and for how long.
+    :param samples: a DataFrame for each kind of sample, ``samples.sent`` and ``samples.received``; nothing is read before it is asked for.
+    :returns: values by name: durations (``ms(12)``), rates (``Rate(500)``), numbers, or None where there is nothing to tell.
+    """

@@ -1,0 +1,260 @@
+"""One pytest session's load tests: which fleet drives them, and what is said of them at the end.
+
+A session is one of three things: the only process, xdist's controller, or one of its workers.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_loadtest.errors import BrokenRun, GeneratorLimited, LoadtestError, UsageError
+from pytest_loadtest.plugin.aggregating import AggregateHook
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pytest_loadtest.fixture.handle import LiveLoad
+    from pytest_loadtest.fixture.result import Load
+    from pytest_loadtest.fleet.conductor import Conductor
+    from pytest_loadtest.fleet.link import Link
+    from pytest_loadtest.fleet.local import LocalFleet
+    from pytest_loadtest.fleet.orders import Request, RunResult
+    from pytest_loadtest.fleet.xdist import GangController, GangWorker
+
+_WORKERS = pytest.StashKey[int]()
+_ATTEMPTS = pytest.StashKey[int]()
+_LOADS: pytest.StashKey[Load | LiveLoad] = pytest.StashKey()
+
+
+class LoadSession:
+    """The fleet of this process, made when it is needed; under xdist at once, because workers get their channel when they start."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._conductor: Conductor | None = None
+        self._local: LocalFleet | None = None
+        self._controller: GangController | None = None
+        self._worker: GangWorker | None = None
+        self._hook = AggregateHook(config.pluginmanager, config.rootpath)
+        if "loadtest_channel" in getattr(config, "workerinput", {}):
+            self._join_gang()
+        elif config.pluginmanager.hasplugin("dsession"):
+            self._lead_gang()
+
+    def _join_gang(self) -> None:
+        from pytest_loadtest.fleet.xdist import GangRelease, GangWorker
+
+        self._worker = GangWorker(self._config)
+        self._config.pluginmanager.register(self._worker, "loadtest-worker")
+        self._config.pluginmanager.register(GangRelease(self._worker), "loadtest-release")
+
+    def _lead_gang(self) -> None:
+        from pytest_loadtest.fleet.xdist import GangController
+
+        self._controller = GangController(self._config, self._make_conductor())
+        self._config.pluginmanager.register(self._controller, "loadtest-controller")
+
+    def _make_conductor(self) -> Conductor:
+        from pytest_loadtest.fleet.conductor import Conductor
+        from pytest_loadtest.fleet.options import Options
+        from pytest_loadtest.report.live import LiveLine
+
+        self._conductor = Conductor(Options.of(self._config), LiveLine(self._config), self._hook)
+        return self._conductor
+
+    def check(self, items: list[pytest.Item]) -> None:
+        """Look at what every load test asks for, before anything is started.
+
+        :raises pytest.UsageError: something cannot be; on a worker of xdist the controller raises it.
+        """
+        from pytest_loadtest.plugin.selection import check
+
+        asking = [item for item in items if item.get_closest_marker("load") or "load" in getattr(item, "fixturenames", ())]
+        if not asking:
+            return
+        try:
+            if self._worker is None:
+                self._make_conductor()  # reads the options, so that a wrong one is an error now
+            check(self._config, asking)
+            self._hook.check()
+        except (pytest.UsageError, UsageError) as error:
+            if self._worker is None:
+                raise pytest.UsageError(str(error)) from None
+            self._worker.refuse(str(error))
+            items.clear()
+
+    def collected(self, items: list[pytest.Item]) -> None:
+        """Start Spark as soon as it is known that a load test will run. Under xdist the controller hears of it from its workers."""
+        if self._conductor is None or self._config.option.collectonly or not any(item.get_closest_marker("load") for item in items):
+            return
+        from pytest_loadtest.fleet.interrupts import heed_sigterm
+
+        heed_sigterm()
+        self._conductor.aggregation.start()
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """Ctrl-C, or SIGTERM: nothing that Spark does is waited for any more."""
+        if self._conductor is not None:
+            self._conductor.aggregation.interrupt()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Before xdist waits for its workers."""
+        if self._conductor is not None:
+            self._conductor.aggregation.finish()
+
+    def drive(self, item: pytest.Item) -> Any:
+        """What the fixture ``load`` is worth: the finished run, or with ``live=True`` the handle that starts it."""
+        from pytest_loadtest.plugin.selection import load_mark
+
+        request, mark = self._request(item), load_mark(item)
+        member = self._worker is not None and not self._worker.leads
+        if not mark.live or member:  # a member runs no body that could start its share: it starts here, and waits for the lead
+            load = self._lead(request, item)
+            if load is not None and mark.judge:
+                item.stash[_LOADS] = load
+            return load
+        from pytest_loadtest.fixture.handle import LiveLoad
+
+        def run(changes: Mapping[str, Any], taking: Callable[[Link], None] | None) -> Load | None:
+            asked = request_of(self._config, item, request.attempt, changes) if changes else request
+            return self._lead(asked, item, taking)
+
+        item.stash[_LOADS] = live = LiveLoad(run, judge=mark.judge)
+        return live
+
+    def _lead(self, request: Request, item: pytest.Item, taking: Callable[[Link], None] | None = None) -> Load | None:
+        try:
+            outcome = self._run(request, taking)
+        except BrokenRun as error:
+            # not the fixture record_property: it warns under JUnit's second schema, which most projects have
+            said = "generator-limited" if isinstance(error, GeneratorLimited) else "no data"
+            item.user_properties += [("load.outcome", said), ("load.reason", str(error))]
+            raise
+        return self._finished(outcome, item)
+
+    def _run(self, request: Request, taking: Callable[[Link], None] | None) -> RunResult | None:
+        if self._worker is not None:
+            return self._worker.run(request, taking)
+        if self._local is None:
+            from pytest_loadtest.fleet.local import LocalFleet
+
+            assert self._conductor is not None
+            self._local = LocalFleet(self._conductor)
+        return self._local.run(request, taking)
+
+    def _finished(self, outcome: RunResult | None, item: pytest.Item) -> Load | None:
+        if outcome is None:
+            return None
+        item.user_properties += outcome.properties
+        outcome.load.ensure_judged()
+        return outcome.load
+
+    def _request(self, item: pytest.Item) -> Request:
+        from pytest_loadtest.profile import setting
+
+        attempt = item.stash[_ATTEMPTS] = item.stash.get(_ATTEMPTS, 0) + 1
+        item.user_properties[:] = [
+            (name, value) for name, value in item.user_properties if not name.startswith("load.")
+        ]  # an earlier attempt's
+        item.user_properties += [("load.set", setting(*text.partition("=")[::2])) for text in self._config.option.load_set]
+        return request_of(self._config, item, attempt)
+
+    def summarise(self, terminalreporter: Any) -> None:
+        """The summary of every run of the session."""
+        if self._conductor is None or not self._conductor.documents:
+            return
+        from pytest_loadtest.report.terminal import lines
+
+        terminalreporter.section("load tests")
+        for document in self._conductor.documents:
+            for line in lines(document):
+                terminalreporter.write_line(line)
+
+    def close(self) -> None:
+        """Stop whatever this session started."""
+        for part in (self._local, self._controller, self._conductor):
+            if part is not None:
+                part.close()
+        if self._conductor is not None:
+            from pytest_loadtest.fleet.interrupts import unheed_sigterm
+
+            unheed_sigterm()
+
+
+def request_of(config: pytest.Config, item: pytest.Item, attempt: int, changes: Mapping[str, Any] | None = None) -> Request:
+    """What a load test asks for. :param changes: keys of the profile that differ, beside those of the mark.
+
+    :raises UsageError: something that cannot be.
+    """
+    from pytest_loadtest import profile as profiles
+    from pytest_loadtest.fleet.orders import Part, Request
+    from pytest_loadtest.plugin.selection import load_mark, load_profile
+
+    mark, (profile, path) = load_mark(item), load_profile(config, item, changes)
+    return Request(
+        nodeid=item.nodeid, attempt=attempt, profile=profile, source=os.path.relpath(path, config.rootpath),
+        parts=tuple(Part(profile=one, payload_file=profiles.payload(one, path)) for one in profile.workloads or (profile,)),
+        broker=mark.broker, target=mark.target, admin=mark.admin, security_line=profiles.line_of(path, ("target", "security")),
+        broker_line=profiles.line_of(path, ("driver", "broker")),
+    )  # fmt: skip
+
+
+def body_returned(item: pytest.Item) -> None:
+    """Raise what the run of a load test came to and its body left unjudged.
+
+    :raises SloMissed: objectives did not hold. :raises BrokenRun, UsageError: a live test has no result.
+    """
+    __tracebackhide__ = True
+    load = item.stash.get(_LOADS, None)
+    if load is not None:
+        load.ensure_asserted()
+
+
+def settle(report: pytest.TestReport, error: BaseException) -> None:
+    """Make a broken run an error with a text for people; xdist and JUnit take it from the report."""
+    if isinstance(error, (BrokenRun, UsageError)):
+        report.longrepr = str(error)
+        if report.when == "call":
+            report.when = "setup"
+    elif isinstance(error, AssertionError) and type(error).__name__ == "SloMissed":
+        report.longrepr = str(error)
+
+
+def remember_workers(config: pytest.Config) -> None:
+    """Note how many workers were asked for and start none: a plan runs nothing."""
+    asked = config.option.numprocesses
+    if asked in ("auto", "logical"):
+        asked = config.hook.pytest_xdist_auto_num_workers(config=config)
+    config.stash[_WORKERS] = int(asked or 0) or len(config.option.tx or ()) or 1
+    config.option.numprocesses, config.option.tx, config.option.dist = None, [], "no"
+
+
+def print_plans(session: pytest.Session) -> None:
+    """The plan of every load test that was collected.
+
+    :raises pytest.UsageError: there is none for some of them; what is wrong was printed in its place.
+    """
+    from pytest_loadtest.fleet.options import Options
+    from pytest_loadtest.fleet.planning import plan_lines
+
+    config = session.config
+    reporter: Any = config.pluginmanager.getplugin("terminalreporter")
+    workers, options, wrong = config.stash.get(_WORKERS, 1), Options.of(config), []
+    for item in session.items:
+        if item.get_closest_marker("load"):
+            reporter.write_line("")
+            reporter.write_line(item.nodeid, bold=True)
+            try:
+                lines = plan_lines(request_of(config, item, attempt=1), workers, options)
+            except LoadtestError as error:
+                lines = str(error).splitlines()
+                wrong.append(item.nodeid)
+            for line in lines:
+                reporter.write_line(f"  {line}")
+    if wrong:
+        reporter.write_line("")
+        raise pytest.UsageError(f"no plan for {', '.join(wrong)}: see above")

@@ -1,0 +1,185 @@
+"""What must hold between the objectives of a profile and the rest of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_loadtest.message.samples import WIDTH
+from pytest_loadtest.profile.presence import Misfit
+from pytest_loadtest.profile.settings import MqttSettings, PulsarSettings
+from pytest_loadtest.values.quantities import format_duration
+from pytest_loadtest.verdict.grammar import BROADCASTS, CONNECT_RATE, CONNECTING
+from pytest_loadtest.verdict.objectives import ObjectiveErrors, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pytest_loadtest.profile.model import Profile
+    from pytest_loadtest.profile.text import Path
+
+_SENDING = ("sent", "publishLatency", "sendDelay", "failed", "dropped", "connectLatency", CONNECT_RATE)
+
+
+def _objectives(profile: Profile) -> Iterator[Misfit]:
+    for path, slo, _ in sections(profile):
+        yield from _section(slo, path, None)
+        if path[0] == "stages" and "custom" in slo:
+            found = (*path, "custom")
+            message = f"{'.'.join(map(str, found))}: custom metrics are of the whole run, not of a stage"
+            yield Misfit(found, message, "write it in the profile's own slo", at_key=True)
+
+
+def _of_stages(profile: Profile) -> Iterator[Misfit]:
+    """What nobody knows of a stage: foreign messages and damaged heads are counted over the whole run, as users' own metrics are."""
+    unknown = {
+        "custom": "custom metrics are of the whole run, not of a stage",
+        "foreign": "when foreign messages came is not known, so no stage has them",
+    } | ({} if profile.checksum else {"corrupt": "without checksum, which stage damage belongs to is not known"})
+    for path, slo, _ in sections(profile):
+        for metric in slo if path[0] == "stages" else ():
+            if metric in unknown:
+                found, remedy = (*path, metric), ", or set checksum: true" if metric == "corrupt" else ""
+                message = f"{'.'.join(map(str, found))}: {unknown[metric]}"
+                yield Misfit(found, message, f"write it in the profile's own slo{remedy}", at_key=True)
+
+
+def _bucket_names(profile: Profile) -> Iterator[Misfit]:
+    for path, slo, buckets in sections(profile):
+        spoken = set(_section(slo, path, None))
+        yield from (finding for finding in _section(slo, path, buckets) if finding not in spoken)
+
+
+def sections(profile: Profile) -> Iterator[tuple[Path, Mapping[str, object], Mapping[str, int]]]:
+    """Every ``slo`` section with its place and the size ranges that it may name."""
+    own = profile.message_size_distribution or {}
+    yield ("slo",), profile.slo, own
+    yield ("scaled", "slo"), profile.scaled.slo, own
+    for i, stage in enumerate(profile.stages):
+        yield ("stages", i, "slo"), stage.slo, stage.message_size_distribution or own
+
+
+def _section(slo: Mapping[str, object], where: Path, buckets: Mapping[str, int] | None) -> Iterator[Misfit]:
+    try:
+        parse(slo, buckets=buckets)
+    except ObjectiveErrors as errors:
+        for path, message, suggestion in errors.problems:
+            found = (*where, *path)
+            yield Misfit(found, f"{'.'.join(map(str, found))}: {message}", suggestion, at_key=_names_key(path, message))
+
+
+def _names_key(path: Path, message: str) -> bool:
+    """The slo parser speaks of a key when it begins with the last step of the path: ``'los' is``, ``percentile 101 is``, ``p100 is``."""
+    last = str(path[-1]) if path else ""
+    return message.startswith((f"{last!r} is", f"percentile {last[1:]} is", f"{last} is"))
+
+
+def _bounded(profile: Profile, metric: str) -> Iterator[Path]:
+    """Where there is an objective on a metric, for all messages or one bucket's."""
+    for path, slo, _ in sections(profile):
+        if metric in slo:
+            yield (*path, metric)
+        by_bucket = slo.get("buckets")
+        for name, section in by_bucket.items() if isinstance(by_bucket, dict) else ():
+            if isinstance(section, dict) and metric in section:
+                yield (*path, "buckets", name, metric)
+
+
+def _order(profile: Profile) -> Iterator[Misfit]:
+    if profile.ordered:
+        return
+    for path in _bounded(profile, "outOfOrder"):
+        why, remedy = _unordered(profile)
+        yield Misfit(path, f"{'.'.join(map(str, path))}: order cannot be judged {why}", f"{remedy}, or remove it", at_key=True)
+
+
+def _acknowledgements(profile: Profile) -> Iterator[Misfit]:
+    if profile.publish_acks:
+        return
+    for path in _bounded(profile, "publishLatency"):
+        qos = isinstance(profile.driver, MqttSettings)
+        why, remedy = ("at QoS 0", "use qos: 1") if qos else ("on non-persistent topics", "use topicType: persistent")
+        message = f"{'.'.join(map(str, path))}: nothing is acknowledged {why}"
+        yield Misfit(path, message, f"{remedy}, or bound endToEndLatency", at_key=True)
+
+
+def _broadcasts(profile: Profile) -> Iterator[Misfit]:
+    if profile.broadcasts:
+        return
+    for metric in BROADCASTS:
+        for path in _bounded(profile, metric):
+            message = f"{'.'.join(map(str, path))}: no message goes to {WIDTH} subscriptions or more of one consumer each"
+            yield Misfit(path, message, "bound endToEndLatency", at_key=True)
+
+
+def _openings(profile: Profile) -> Iterator[Misfit]:
+    for metric in CONNECTING:
+        for path in _bounded(profile, metric):
+            if not isinstance(profile.driver, MqttSettings):
+                yield Misfit(path, f"{'.'.join(map(str, path))}: clients of {profile.driver.name} do not tell", "remove it", at_key=True)
+            elif metric == CONNECT_RATE and profile.connect_rate is None:
+                message = f"{'.'.join(map(str, path))}: no rate of connections is asked for"
+                yield Misfit(path, message, "write driver: {connectRate: 100}, or remove it", at_key=True)
+            elif path[0] == "stages":
+                message = f"{'.'.join(map(str, path))}: connections come up before the first stage"
+                yield Misfit(path, message, f"write it under slo: {metric}", at_key=True)
+
+
+def _unordered(profile: Profile) -> tuple[str, str]:
+    if isinstance(profile.driver, MqttSettings):
+        return "on a shared subscription", "use one consumer per subscription"
+    if isinstance(profile.driver, PulsarSettings) and profile.driver.subscription_type == "Key_Shared":
+        return "on Key_Shared without keys", "use keyDistributor: KEY_ROUND_ROBIN"
+    return "on a Shared subscription", "use Failover"
+
+
+def _one_sided(profile: Profile) -> Iterator[Misfit]:
+    """Objectives on what does not happen."""
+    if profile.connects_only:
+        return
+    for path, slo, _ in sections(profile):
+        for metric, bound in slo.items():
+            at, name = (*path, metric), ".".join(map(str, (*path, metric)))
+            if profile.consumer_only and path[0] == "stages":
+                message = f"{name}: without producers of its own a run knows only how much it received in all"
+                yield Misfit(at, message, "write slo: {throughput: 1000/s} for the whole run", at_key=True)
+            elif profile.consumer_only and metric not in CONNECTING and (metric != "throughput" or "%" in str(bound)):
+                message = f"{name}: without producers of its own a run knows only how much it received"
+                yield Misfit(at, message, "write throughput: 1000/s, and nothing else", at_key=True)
+            elif profile.producer_only and not profile.consumer_only and metric not in _SENDING:
+                yield Misfit(at, f"{name}: nothing is received without consumers", f"use {', '.join(_SENDING)}", at_key=True)
+
+
+def _drain(profile: Profile) -> Iterator[Misfit]:
+    """A drain is judged where a backlog is built, and not longer than it is waited for."""
+    for path, slo, _ in sections(profile):
+        if "backlogDrain" not in slo:
+            continue
+        at, name = (*path, "backlogDrain"), ".".join(map(str, (*path, "backlogDrain")))
+        if not profile.consumer_backlog_size_gb:
+            yield Misfit(at, f"{name}: no backlog is built", "write consumerBacklogSizeGB: 1, or remove it", at_key=True)
+            continue
+        try:
+            bounds = parse({"backlogDrain": slo["backlogDrain"]}, implicit=())
+        except ObjectiveErrors:
+            continue  # spoken of elsewhere
+        most = max(bound for one in bounds for bound in (one.minimum, one.maximum) if bound)
+        if most > profile.backlog_drain_timeout:
+            timeout = format_duration(profile.backlog_drain_timeout)
+            message = f"{name}: {format_duration(most)} is more than backlogDrainTimeout, {timeout}"
+            yield Misfit(at, message, "raise backlogDrainTimeout")
+
+
+WHO_GETS_WHAT = ("driver.name", "driver.subscriptionType", "driver.sharedSubscription", "consumerPerSubscription")
+
+CHECKS = (
+    # each check with the keys whose default would mislead it
+    (_objectives, ()),
+    (_bucket_names, ("messageSizeDistribution.*",)),
+    (_of_stages, ("checksum",)),
+    (_order, (*WHO_GETS_WHAT, "keyDistributor")),
+    (_broadcasts, ("subscriptionsPerTopic", "consumerPerSubscription")),
+    (_openings, ("driver.name",)),
+    (_acknowledgements, ("driver.name", "driver.qos", "driver.topicType")),
+    (_one_sided, ("producersPerTopic", "subscriptionsPerTopic", "consumerPerSubscription")),
+    (_drain, ("consumerBacklogSizeGB", "backlogDrainTimeout")),
+)

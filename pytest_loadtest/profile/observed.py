@@ -1,0 +1,220 @@
+"""What was seen of somebody else's traffic, and the profile that has its shape."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pytest_loadtest.message.payloads import parse_range
+from pytest_loadtest.message.sizing import Range
+from pytest_loadtest.profile.sizes import distribution
+from pytest_loadtest.schedule.pacing import LEAST_RATE
+from pytest_loadtest.values.quantities import SECOND, format_count, format_duration, format_rate, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+MOST_RANGES: Final = 64
+_FINE: Final = 4  # bits kept of a size: eight ranges between a power of two and the next
+_SHOWN_TOPICS: Final = 8
+_SERIES_LINE: Final = 20
+
+
+class Seen(NamedTuple):
+    """One message: bytes of payload, its key where it has one, and when it came (ns, any monotonic clock)."""
+
+    topic: str
+    size: int
+    key: str | None
+    time: int
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Messages counted by size, topic, key and second; what came before ``start`` is left out.
+
+    :param start: ns. :param end: ns; when looking ended.
+    """
+
+    start: int
+    end: int = 0
+    messages: int = 0
+    sizes: Counter[int] = field(default_factory=Counter)
+    topics: Counter[str] = field(default_factory=Counter)
+    keys: Counter[str] = field(default_factory=Counter)
+    seconds: Counter[int] = field(default_factory=Counter)
+
+    def add(self, seen: Iterable[Seen], most: int) -> bool:
+        """Count messages until there are ``most``; whether there are, and then ``end`` is when the last one came."""
+        for one in seen:
+            if one.time < self.start:
+                continue
+            self.messages += 1
+            self.sizes[one.size] += 1
+            self.topics[one.topic] += 1
+            if one.key is not None:
+                self.keys[one.key] += 1
+            self.seconds[(one.time - self.start) // SECOND] += 1
+            if self.messages == most:
+                self.end = one.time
+                return True
+        return False
+
+    @property
+    def elapsed(self) -> int:
+        return max(self.end - self.start, 1)
+
+    @property
+    def rate(self) -> float:
+        return self.messages * SECOND / self.elapsed
+
+    @property
+    def mean_size(self) -> float:
+        return sum(size * count for size, count in self.sizes.items()) / self.messages
+
+    @property
+    def series(self) -> tuple[int, ...]:
+        """Messages in each whole second."""
+        return tuple(self.seconds[second] for second in range(self.elapsed // SECOND))
+
+    def distribution(self) -> dict[str, int]:
+        """Each size where there are few, else ranges with edges near powers of two, joined to 64 at most."""
+        if len(self.sizes) <= MOST_RANGES:
+            ranges = [Range(size, size + 1, Fraction(count)) for size, count in sorted(self.sizes.items())]
+        else:
+            weights: Counter[tuple[int, int]] = Counter()
+            for size, count in self.sizes.items():
+                shift = max(size.bit_length() - _FINE, 0)
+                weights[size >> shift << shift, (size >> shift) + 1 << shift] += count
+            ranges = [Range(*ends, Fraction(count)) for ends, count in sorted(weights.items())]
+        return distribution(ranges, MOST_RANGES)
+
+
+class Source(NamedTuple):
+    """Where the traffic was seen, for the profile.
+
+    :param driver: the ``driver`` section, as YAML would have it. :param topics: how many were asked for; 0: as many as were seen.
+    :param at_least: the sampler was too slow, so there was more than it saw.
+    """
+
+    url: str
+    admin_url: str | None
+    driver: dict[str, object]
+    topics: int
+    partitions: int
+    at_least: bool
+    date: str
+
+
+def summary(traffic: Traffic, at_least: bool) -> list[str]:
+    """A few lines for people."""
+    rate, largest = format_rate(traffic.rate), format_size(max(traffic.sizes))
+    lines = [
+        f"{format_count(traffic.messages)} messages in {format_duration(traffic.elapsed)}: {rate}",
+        f"{len(traffic.sizes)} sizes, {format_size(traffic.mean_size)} mean, {largest} largest",
+        _spread(traffic),
+        _skew(traffic),
+    ]
+    if at_least:
+        lines.append(f"the sampler could not keep up: the rate is at least {rate}; sample fewer topics")
+    return lines
+
+
+def profile_text(traffic: Traffic, source: Source, replay: bool) -> str:
+    """A profile with the traffic's sizes, rate, keys and number of topics.
+
+    :param replay: with the rate of each second, one stage; otherwise the mean rate for as long as was sampled.
+    """
+    return "\n".join(_lines(traffic, source, replay)) + "\n"
+
+
+def _lines(traffic: Traffic, source: Source, replay: bool) -> Iterator[str]:
+    yield f"# Learned from {source.url}, {source.date}."
+    yield from (f"# {line}" for line in summary(traffic, source.at_least))
+    yield f"name: {_quoted(f'Learned from {_first(traffic)}')}"
+    yield ""
+    yield "# how many producers and subscriptions there are cannot be seen in the messages"
+    yield f"topics: {source.topics or len(traffic.topics)}"
+    if source.partitions > 1:
+        yield f"partitionsPerTopic: {source.partitions}"
+    keyed = 2 * traffic.keys.total() >= traffic.messages
+    yield f"keyDistributor: {'RANDOM_NANO' if keyed else 'NO_KEY'}"
+    yield f"producerRate: {_plain(max(traffic.rate, LEAST_RATE))}"
+    yield from _time(traffic, replay)
+    yield ""
+    yield from _sizes(traffic)
+    yield ""
+    yield "# the broker that was sampled: name the one to be tested before a run, or remove this to have one started"
+    yield "target:"
+    yield f"  url: {json.dumps(source.url)}"
+    if source.admin_url is not None:
+        yield f"  adminUrl: {json.dumps(source.admin_url)}"
+    yield f"driver: {json.dumps(source.driver)}"
+    yield ""
+    yield "# what must hold, for example: {throughput: 99%, endToEndLatency: {p99: 100ms}, loss: 0}"
+    yield "slo: {}"
+
+
+def _time(traffic: Traffic, replay: bool) -> Iterator[str]:
+    if not replay:
+        yield f"testDuration: {-(-traffic.elapsed // SECOND)}s"
+        return
+    series = traffic.series
+    yield "stages:"
+    yield "  - name: replay"
+    yield f"    duration: {len(series)}s"
+    yield "    rate:"
+    yield "      every: 1s"
+    yield "      replay: ["
+    for first in range(0, len(series), _SERIES_LINE):
+        yield f"        {', '.join(map(str, series[first : first + _SERIES_LINE]))},"
+    yield "      ]"
+
+
+def _sizes(traffic: Traffic) -> Iterator[str]:
+    found = traffic.distribution()
+    middles = sum(sum(parse_range(key)) // 2 * weight for key, weight in found.items()) / sum(found.values())
+    yield f"# mean {traffic.mean_size:,.0f} B; of what is sent, the middle of each range, {middles:,.0f} B"
+    yield "messageSizeDistribution:"
+    for key, weight in found.items():
+        yield f"  {json.dumps(key)}: {weight}"
+
+
+def _first(traffic: Traffic) -> str:
+    names = sorted(traffic.topics)
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _spread(traffic: Traffic) -> str:
+    shares = [f"{_quoted(name)} {_share(count, traffic.messages)}" for name, count in traffic.topics.most_common(_SHOWN_TOPICS)]
+    more = len(traffic.topics) - _SHOWN_TOPICS
+    rest = f" and {more} more" if more > 0 else ""
+    return f"{len(traffic.topics)} topics: {', '.join(shares)}{rest}; a run shares its rate evenly"
+
+
+def _skew(traffic: Traffic) -> str:
+    keyed = traffic.keys.total()
+    if not keyed:
+        return "no keys"
+    top = [count for _, count in traffic.keys.most_common(10)]
+    shares = f"the most frequent has {_share(top[0], keyed)} of them, the first ten {_share(sum(top), keyed)}"
+    return f"{_share(keyed, traffic.messages)} of messages have one of {len(traffic.keys):,} keys; {shares}; RANDOM_NANO has no such skew"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.3g} %"
+
+
+def _plain(rate: float) -> str:
+    """Four digits, never in the form with an exponent, which YAML 1.1 reads as text."""
+    digits = max(0, 3 - len(str(int(rate)))) if rate >= 1 else 6
+    return f"{rate:.{digits + 1}f}".rstrip("0").rstrip(".") if rate < 1000 else f"{rate:.0f}"
+
+
+def _quoted(text: str) -> str:
+    """A name of somebody else's, on one line, as YAML takes it."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(mark if mark.isprintable() else f"\\U{ord(mark):08x}" for mark in quoted)

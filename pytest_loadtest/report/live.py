@@ -1,0 +1,113 @@
+"""The line that says how load goes while it runs: rewritten in place on a terminal, a plain line every ten seconds elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from pytest_loadtest.values.quantities import SECOND, format_count, format_duration, format_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pytest
+
+    from pytest_loadtest.engine.progress import Progress
+    from pytest_loadtest.schedule.phases import Phase
+
+_TERMINAL_EVERY, _PLAIN_EVERY = 0.5, 10.0
+
+
+class LiveLine:
+    """Shows progress of one run at a time; may be called from any thread.
+
+    Under xdist only the controller's main loop may write: what is to be written is handed to its queue, where that is there.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._last: dict[str, tuple[Phase, float, int, int, int]] = {}  # by profile
+
+    def announce(self, text: str, *, quiet: bool = False) -> None:
+        """A line of its own, for things that take a while. :param quiet: shown with ``-q`` too, as all that this line says then."""
+        if self._config.option.verbose >= (-1 if quiet else 0):
+            self._hand_over(f"load: {text}", stays=True)
+
+    def show(self, profile: str, phase: Phase, progress: Sequence[Progress]) -> None:
+        """The latest progress of every worker in a phase of a profile's load; nothing with ``-q``."""
+        if self._config.option.verbose < 0:
+            return
+        now, interval = time.monotonic(), _TERMINAL_EVERY if self._terminal else _PLAIN_EVERY
+        totals = (phase, now, sum(p.offered for p in progress), sum(p.sent for p in progress), sum(p.received for p in progress))
+        last = self._last.get(profile)
+        if last is None or last[0] is not phase:
+            self._last[profile] = totals
+            return
+        if now - last[1] < interval:
+            return
+        self._last[profile] = totals
+        self._hand_over(describe(profile, progress, last, totals), stays=not self._terminal)
+
+    @property
+    def _terminal(self) -> bool:
+        reporter = self._config.pluginmanager.getplugin("terminalreporter")
+        return reporter is not None and bool(reporter.isatty)
+
+    def _hand_over(self, text: str, *, stays: bool) -> None:
+        session: Any = self._config.pluginmanager.getplugin("dsession")
+        if session is None or not hasattr(session, "queue"):
+            self._write(text, stays)
+            return
+        session.worker_loadtest_line = self._write
+        session.queue.put(("loadtest_line", {"text": text, "stays": stays}))
+
+    def _write(self, text: str, stays: bool) -> None:
+        reporter: Any = self._config.pluginmanager.getplugin("terminalreporter")
+        if reporter is None:
+            return
+        capture: Any = self._config.pluginmanager.getplugin("capturemanager")
+        if capture is None:
+            self._put(reporter, text, stays)
+            return
+        with capture.global_and_fixture_disabled():
+            self._put(reporter, text, stays)
+
+    def _put(self, reporter: Any, text: str, stays: bool) -> None:
+        if self._terminal:
+            reporter.rewrite(text[: reporter._tw.fullwidth - 1], erase=True)
+            if stays:
+                reporter.write_line("")
+        else:
+            reporter.ensure_newline()
+            if reporter._tw.width_of_current_line:  # pytest ends the line only after dots of its own, not after xdist's
+                reporter.write_line("")
+            reporter.write_line(text)
+
+
+def describe(
+    profile: str, progress: Sequence[Progress], before: tuple[Phase, float, int, int, int], now: tuple[Phase, float, int, int, int]
+) -> str:
+    """One line: phase, elapsed, offered, sent and received per second, in flight, send delay.
+
+    :param before: ``(phase, monotonic s, offered, sent, received)`` when the last line was written. :param now: the same now.
+    """
+    phase, seconds = now[0], now[1] - before[1]
+    offered, sent, received = ((b - a) / seconds for a, b in zip(before[2:], now[2:], strict=True))
+    elapsed = max(p.elapsed for p in progress)
+    name = phase.name if any(p.sending for p in progress) or elapsed < phase.duration else f"{phase.name}: drain"
+    delays = [p.send_delay_p99 for p in progress if p.send_delay_p99 is not None]
+    # the most telling first: a narrow terminal cuts the line
+    rates = " ".join(
+        f"{word} {format_rate(rate).removesuffix(' msg/s')}"
+        for word, rate in (("offered", offered), ("sent", sent), ("received", received))
+    )
+    if phase.idle and phase.streams:
+        return f"{name} {elapsed / SECOND:.0f}/{phase.duration / SECOND:.0f} s  connections are held  load {profile}"
+    parts = [
+        f"{name} {elapsed / SECOND:.0f}/{phase.duration / SECOND:.0f} s", f"{rates} msg/s",
+        f"delay p99 {format_duration(max(delays)) if delays else '–'}", f"in flight {format_count(sum(p.in_flight for p in progress))}",
+        f"load {profile}",
+    ]  # fmt: skip
+    if any(p.blocked for p in progress):
+        parts.insert(-1, "window full")
+    return "  ".join(parts)

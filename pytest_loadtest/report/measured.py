@@ -1,0 +1,167 @@
+"""The numbers of a run as JSON values: the sections ``measurements`` of its document."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_loadtest.metrics.measurements import Interval
+from pytest_loadtest.report.hdr import encode
+from pytest_loadtest.values.units import Duration, Rate
+from pytest_loadtest.values.wording import format_value
+from pytest_loadtest.verdict.slo import blocked_share, unfit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.metrics.measurements import Breakdown, Counts, CustomValue, Histogram, Measurements, Series
+    from pytest_loadtest.metrics.opening import Opening
+
+PERCENTILES: Final = (50, 75, 90, 95, 99, 99.9, 99.99)
+TOPICS: Final = 100
+"""A run of more topics has the histograms of none: a file with thousands of them is too large to be read, and samples have it all."""
+
+
+def measured(measurements: Measurements) -> dict[str, Any]:
+    """The section ``measurements`` of a run or a stage."""
+    m = measurements
+    return {
+        "duration": m.duration,
+        "rate": m.rate,
+        "subscriptions": m.subscriptions,
+        "throughput": m.throughput if m.counts.received else None,
+        "publishRate": m.publish_rate,
+        "bytesSent": m.bytes_sent,
+        "blocked": m.blocked,
+        "blockedShare": blocked_share(m),
+        "counts": _counts(m.counts),
+        "latencies": {
+            "publish": latency(m.publish, m.never_came("publish")),
+            "endToEnd": latency(m.end_to_end, m.never_came("end_to_end")),
+            "sendDelay": latency(m.send_delay, m.never_came("send_delay")),
+            "ownSendDelay": latency(m.own_send_delay),
+            **{name: latency(found) for name in ("connect", "subscribe") if (found := getattr(m, name)) is not None},
+            **({name: latency(getattr(m, name), m.never_came(name)) for name in ("completion", "spread")} if m.broadcasts else {}),
+        },
+        "opening": None if m.opening is None else _opening(m.opening),
+        "series": _series(m.series),
+        "intervals": [
+            {
+                "publish": latency(part.publish, whole=False),
+                "endToEnd": latency(part.end_to_end, whole=False),
+                "sendDelay": latency(part.send_delay, whole=False),
+            }
+            for part in m.intervals or [Interval(publish=m.publish, end_to_end=m.end_to_end, send_delay=m.send_delay)]
+        ],
+        "topics": [_breakdown(topic, m, buckets=len(m.topics) <= TOPICS) for topic in m.topics],
+        "buckets": [_breakdown(bucket, m) for bucket in m.buckets],
+        "workers": [
+            {"worker": w.worker, "cpu": w.cpu, "stalled": w.stalled, "longestStall": w.longest_stall, "gc": w.gc} for w in m.workers
+        ],
+        "custom": {name: _custom(value) for name, value in m.custom.items()},
+        "lost": [{"topic": r.topic, "subscription": r.subscription, "stream": r.stream, "first": r.first, "last": r.last} for r in m.lost],
+    }
+
+
+def _custom(value: CustomValue) -> dict[str, Any]:
+    """With its unit; text of its own, as people read it."""
+    number, unit = (value.ns, "ns") if isinstance(value, Duration) else (value, "msg/s" if isinstance(value, Rate) else "number")
+    return {"value": number, "unit": unit, "shown": "nothing to tell" if number is None else format_value(number, unit)}
+
+
+def _counts(counts: Counts) -> dict[str, Any]:
+    return {
+        "offered": counts.offered,
+        "sent": counts.sent,
+        "sentInTime": counts.sent_in_time,
+        "acked": counts.acked,
+        "failed": counts.failed,
+        "dropped": counts.dropped,
+        "unknown": counts.unknown,
+        "received": counts.received,
+        "receivedInTime": counts.received_in_time,
+        "lost": counts.lost,
+        "duplicates": counts.duplicates,
+        "outOfOrder": counts.out_of_order,
+        "foreign": counts.foreign,
+        "corrupt": counts.corrupt,
+        "resent": counts.resent,
+        "duplicatesOfResent": counts.duplicates_of_resent,
+    }
+
+
+def _opening(opening: Opening) -> dict[str, Any]:
+    return {
+        "alone": opening.alone,
+        "connections": opening.connections,
+        "rate": opening.rate,
+        "achieved": opening.achieved,
+        "took": opening.took,
+        "busiest": opening.busiest,
+        "cpu": opening.cpu,
+        "begunLate": opening.begun_late,
+        "inTime": opening.in_time,
+    }
+
+
+def latency(histogram: Histogram | None, never_came: int = 0, *, whole: bool = True, buckets: bool = True) -> dict[str, Any] | None:
+    """Percentiles that rest on too few samples are null, and those that lie among what never came.
+
+    :param never_came: of how many more that were due there is no latency; percentiles rank over them too.
+    :param whole: of the whole run. The entries of a list over time prove nothing by themselves, so those have all percentiles, however
+        few samples they rest on, and no histogram. :param buckets: whether a whole one has its histogram.
+    """
+    if histogram is None or not histogram.n:
+        return None
+    found = {
+        "samples": histogram.n,
+        "neverCame": never_came,
+        "minimum": histogram.minimum,
+        "maximum": histogram.maximum,
+        "mean": histogram.mean,
+        "total": histogram.total,
+        "negative": histogram.negative,
+        "percentiles": {
+            f"p{p:g}": None if whole and unfit(histogram, p, never_came) else _finite(histogram.percentile_of_due(p, never_came))
+            for p in PERCENTILES
+        },
+    }
+    return found | ({"histogram": encode(histogram) if buckets else None} if whole else {})
+
+
+def _series(series: Series) -> dict[str, Any]:
+    return {
+        "offered": series.offered.tolist(),
+        "sent": series.sent.tolist(),
+        "acked": series.acked.tolist(),
+        "received": series.received.tolist(),
+        "endToEndP50": _numbers(series.end_to_end_p50),
+        "endToEndP99": _numbers(series.end_to_end_p99),
+        "endToEndMax": _numbers(series.end_to_end_max),
+    }
+
+
+def _numbers(values: NDArray[np.float64]) -> Sequence[float | None]:
+    return [_finite(value) for value in values.tolist()]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _breakdown(part: Breakdown, whole: Measurements, *, buckets: bool = True) -> dict[str, Any]:
+    return {
+        "name": part.name,
+        "offered": part.offered,
+        "sent": part.sent,
+        "acked": part.acked,
+        "received": part.received,
+        "receivedInTime": part.received_in_time,
+        "lost": part.lost,
+        "bytesSent": part.bytes_sent,
+        "endToEnd": latency(part.end_to_end, whole.never_came("end_to_end", part), buckets=buckets),
+        "publish": latency(part.publish, whole.never_came("publish", part), buckets=buckets),
+    }

@@ -1,0 +1,92 @@
+"""What a message costs in CPU time, by driver and client: what the plan estimates cores with.
+
+A client library costs the same for every message. One that works by the batch costs for each batch, and next to nothing for each further
+message of it: see :attr:`Cost.shared`, and :mod:`~pytest_loadtest.schedule.batches` for how many share one.
+
+Shipped figures are rounded up from measurements on a slow shared machine; ``python -m pytest_loadtest calibrate`` measures this machine's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """CPU time of one message that travels alone in ns, and per payload byte in ns.
+
+    :param produce: in the worker that sends it. :param consume: in the worker that receives one copy. :param broker: in the target, each
+        way together.
+    :param per_byte: in all of them together, whatever shares a batch.
+    :param shared: 0 to 1, what the messages of one batch have in common of ``produce``, ``consume`` and ``broker``: each of ``n`` costs
+        ``(1 - shared) + shared / n`` of them.
+    """
+
+    produce: float
+    consume: float
+    broker: float
+    per_byte: float
+    shared: float = 0.0
+
+    def cores(self, rate: float, fan_out: float, size: float, *, broker_here: bool, batch: float = 1.0) -> float:
+        """Cores that ``rate`` msg/s of ``size`` bytes, delivered ``fan_out`` times each, keep busy on this machine.
+
+        :param batch: messages that share one, on the average; at least 1.
+        """
+        broker = self.broker * (1 + fan_out) / 2 if broker_here else 0.0
+        message = (self.produce + self.consume * fan_out + broker) * self._part(batch)
+        return rate * (message + self.per_byte * size * (1 + fan_out) / 2) / 1e9
+
+    def busiest_worker(self, rate: float, fan_out: float, size: float, workers: int, *, batch: float = 1.0) -> float:
+        """Share of one core that the busiest of ``workers`` needs: a worker's Python runs on one core.
+
+        :param batch: as for :meth:`cores`.
+        """
+        message = (self.produce + self.consume * fan_out) * self._part(batch)
+        return rate * (message + self.per_byte * size * (1 + fan_out) / 4) / 1e9 / workers
+
+    def _part(self, batch: float) -> float:
+        """Of what a message costs alone, what it costs in a batch of so many."""
+        return 1 - self.shared + self.shared / batch
+
+    @classmethod
+    def of(cls, document: Mapping[str, float], shared: float = 0.0) -> Self:
+        """What :meth:`document` gave.
+
+        :param shared: where the document is older than that figure. :raises KeyError: another figure is missing.
+        """
+        document = {"shared": shared, **document}
+        return cls(**{field.name: float(document[field.name]) for field in fields(cls)})
+
+    def document(self) -> dict[str, float]:
+        return asdict(self)
+
+
+# broker: below the 90 to 180 µs measured in the first minute of a JVM that still compiles; calibrate shows those
+PULSAR: Final = Cost(produce=75_000, consume=20_000, broker=75_000, per_byte=8.0)
+# of an entry, as measured cold with one message in each; a further message of a batch costs below a microsecond
+PULSAR_NATIVE: Final = Cost(produce=60_000, consume=30_000, broker=75_000, per_byte=4.0, shared=0.99)
+SHIPPED: Final[Mapping[str, Cost]] = {
+    "pulsar": PULSAR,
+    "pulsar-native": PULSAR_NATIVE,
+    "mqtt-qos0": Cost(produce=40_000, consume=80_000, broker=24_000, per_byte=6.0),
+    "mqtt-qos1": Cost(produce=125_000, consume=110_000, broker=40_000, per_byte=6.0),
+    "mqtt-qos2": Cost(produce=200_000, consume=190_000, broker=70_000, per_byte=6.0),
+    "mqtt-native-qos0": Cost(produce=25_000, consume=20_000, broker=24_000, per_byte=6.0),
+    "mqtt-native-qos1": Cost(produce=80_000, consume=40_000, broker=40_000, per_byte=6.0),
+    "mqtt-native-qos2": Cost(produce=120_000, consume=50_000, broker=70_000, per_byte=6.0),
+    "loopback": Cost(produce=1_500, consume=1_000, broker=1_000, per_byte=1.0),
+}
+# Artemis's own, by QoS, where the rows of MQTT have mosquitto's: measured 1 → 1 and 1 → 100, the dearer of both, in a JVM that ran for a
+# minute. Before that it takes up to five times as much; but a plan that counted with it would refuse what the machine holds from then on.
+ARTEMIS: Final[Mapping[int, float]] = {0: 120_000, 1: 180_000, 2: 360_000}
+
+
+def cost_key(driver: str, qos: int | None, client: str = "library") -> str:
+    """The table's row for a driver and its client: MQTT's differ by QoS, and a library's has no name of its own."""
+    name = driver if client == "library" else f"{driver}-{client}"
+    return name if qos is None else f"{name}-qos{qos}"

@@ -1,0 +1,215 @@
+"""How a plan differs from its profile: what ``--load-scale`` and ``--load-duration`` make of rate, topology, duration and bounds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from pytest_loadtest.message.samples import WIDTH
+from pytest_loadtest.schedule.pacing import Pacer
+from pytest_loadtest.schedule.topology import Topology
+from pytest_loadtest.values.quantities import ByteRate, format_duration, format_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pytest_loadtest.profile import Profile
+    from pytest_loadtest.schedule.costs import Cost
+    from pytest_loadtest.schedule.phases import PacedTraffic
+
+AUTO_LOAD = 0.2  # of all cores: leaves room for the broker's own bursts, Spark's idle JVM and other tenants
+HANDLES_PER_CORE = 50  # partition producers and consumers that `auto` opens per core
+OTHER_FILES = 100  # open beside connections: libraries, logs, samples, links to the controller; a process begins with some forty
+_HALVINGS = 64  # of 1: far below the least factor at which any rate can be paced
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What this machine has: cores this process may use, memory in bytes.
+
+    :param files: that a process may have open. :param ports: for connections from one address to one port.
+    """
+
+    cores: float
+    memory: int
+    files: int = 1 << 20
+    ports: int = 28_232
+
+    @property
+    def connections(self) -> int:
+        """That a process may have."""
+        return max(self.files - OTHER_FILES, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How a plan differs from its profile: the factor on the rate, and ``before → after`` of each thing changed.
+
+    :param factor: on the load. :param rate: on the rate, which a broadcast keeps: its load is that of its subscribers; without messages,
+        that of its connections.
+    :param messages: planned, by those that the profile plans; of a search, in a hold; of a broadcast, deliveries.
+    """
+
+    factor: float
+    rate: float
+    messages: float
+    changes: Mapping[str, str]
+
+
+def auto_crowd(
+    wanted: Topology, rate: float, size: float, cost: Cost, machine: Machine, workers: int, broker_here: bool,
+    connects: Callable[[Topology], bool],
+) -> Topology:  # fmt: skip
+    """A broadcast with as many subscribers as this machine can carry at that rate, msg/s, by the calibrated costs, and can connect.
+
+    :param connects: whether it can have the connections.
+    """
+
+    def fits(topology: Topology) -> bool:
+        fan_out = topology.subscriptions
+        cores = cost.cores(rate, fan_out, size, broker_here=broker_here) / machine.cores
+        worker = cost.busiest_worker(rate, fan_out, size, workers)
+        return max(cores, worker) <= AUTO_LOAD and connects(topology)
+
+    if fits(wanted):
+        return wanted
+    few, many = WIDTH, max(wanted.subscriptions, WIDTH + 1)
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (middle, many) if fits(replace(wanted, subscriptions=middle)) else (few, middle)
+    return replace(wanted, subscriptions=few)
+
+
+def auto_factor(
+    fan_out: int, whole: PacedTraffic, cost: Cost, machine: Machine, workers: int, broker_here: bool, batch: Callable[[float], float]
+) -> float:
+    """How much of the load this machine can carry, by the calibrated costs; at most 1.
+
+    :param batch: messages that share a batch at so many msg/s. It grows with the rate but no faster: more messages are not fewer batches.
+    """
+
+    def load(factor: float) -> float:
+        """Of what this machine and each worker should carry; it never falls as the factor grows."""
+        rate = whole.highest * factor
+        cores = cost.cores(rate, fan_out, whole.mean_size, broker_here=broker_here, batch=batch(rate))
+        worker = cost.busiest_worker(rate, fan_out, whole.mean_size, workers, batch=batch(rate))
+        return max(cores / machine.cores, worker) / AUTO_LOAD
+
+    return float(f"{largest(lambda factor: load(factor) <= 1):.1e}")
+
+
+def largest(fits: Callable[[float], bool]) -> float:
+    """The largest factor that fits; at most 1, and 0 where none was found."""
+    if fits(1.0):
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def auto_topology(profile: Profile, wanted: Topology, machine: Machine) -> Topology:
+    """As many clients as this machine should have, of those that the profile calls scalable."""
+    limit, share = HANDLES_PER_CORE * machine.cores, 1.0
+    topology = wanted
+    while topology.partition_handles > limit and profile.scalable and share > 1e-4:
+        share *= 0.9
+        topology = shrunk(wanted, profile.scalable, share)
+    return topology
+
+
+def crowd(topology: Topology, factor: float) -> tuple[Topology, float]:
+    """A broadcast with ``factor`` of its subscribers, and 1; or with the fewest by which it stays one, and what is left for the rate."""
+    left = topology.subscriptions * factor
+    return replace(topology, subscriptions=max(round(left), WIDTH)), min(left / WIDTH, 1.0)
+
+
+def fewer(topology: Topology, factor: float) -> Topology:
+    """About ``factor`` of the connections: fewer topics as far as there are several, then of what each has; no factor below 1 adds any."""
+    topics = max(math.ceil(round(topology.topics * min(factor, 1.0), 6)), 1)
+    left = factor * topology.topics / topics
+    producers, subscriptions = (max(round(count * left), min(1, count)) for count in (topology.producers, topology.subscriptions))
+    return replace(topology, topics=topics, producers=producers, subscriptions=subscriptions)
+
+
+def shrunk(topology: Topology, scalable: tuple[str, ...], factor: float) -> Topology:
+    """With ``factor`` of what the profile calls scalable, at least one of each."""
+
+    def scaled(name: str, value: int) -> int:
+        return max(min(1, value), round(value * factor)) if name in scalable else value
+
+    return Topology(
+        topics=scaled("topics", topology.topics), partitions=scaled("partitions", topology.partitions),
+        producers=scaled("producers", topology.producers), subscriptions=topology.subscriptions,
+        consumers=scaled("consumers", topology.consumers), name=topology.name,
+    )  # fmt: skip
+
+
+def lengths(profile: Profile, whole: PacedTraffic, cap: int | None) -> dict[str, tuple[int, int]]:
+    """What takes time in a run, by name: ns as the profile asks for it, and as it will be. Nothing but ``cap`` makes anything shorter.
+
+    A confirmation is to show more than a step, so it gets twice the cap; a warm-up half of it.
+
+    :param whole: the profile's traffic. :param cap: longest measured phase, ns.
+    """
+    if profile.search is not None and profile.peak_search:
+        asked = profile.search
+        shares = {"hold": (asked.hold, Fraction(1)), "confirm": (asked.confirm, Fraction(2)), "warm-up": (asked.warmup, Fraction(1, 2))}
+    else:
+        warmup = 0 if profile.consumer_only or profile.connects_only else profile.warmup_duration
+        shares = {"measured phase": (whole.duration, Fraction(1)), "warm-up": (warmup, Fraction(1, 2))}
+    return {name: (length, length if cap is None else min(length, int(cap * share))) for name, (length, share) in shares.items()}
+
+
+def compare(
+    profile: Profile, wanted: Topology, topology: Topology, factor: float, whole: PacedTraffic, made: PacedTraffic, cap: int | None
+) -> Scale | None:
+    """What is different about the plan; None when the profile runs as it is written.
+
+    :param factor: on the rate. :param whole: the profile's traffic. :param made: the plan's. :param cap: longest measured phase, ns.
+    """
+    changes = {} if factor == 1.0 else {"rate": _rates(profile, factor, whole)}
+    for name in ("topics", "partitions", "producers", "subscriptions", "consumers"):
+        before, after = getattr(wanted, name), getattr(topology, name)
+        if before != after:
+            changes[name] = f"{before} → {after}"
+    planned = lengths(profile, whole, cap)
+    for name, (before, after) in planned.items():
+        if after < before:
+            changes[name] = f"{format_duration(before)} → {format_duration(after)}"
+    if not changes:
+        return None
+    if profile.scaled.keys:
+        changes["bounds"] = f"as under scaled: {', '.join(profile.scaled.keys)}"
+    share = topology.subscriptions / wanted.subscriptions if wanted.broadcasts else 1.0
+    if profile.connects_only:
+        share = topology.clients / wanted.clients
+    return Scale(
+        factor=factor * share, rate=factor, messages=_share(planned.get("hold"), factor, whole, made) * share, changes=changes
+    )  # fmt: skip
+
+
+def _share(hold: tuple[int, int] | None, factor: float, whole: PacedTraffic, made: PacedTraffic) -> float:
+    """Of the messages that the profile plans, as many as are planned; of a search, in a hold."""
+    if hold is not None:
+        before, after = hold
+        return factor * after / before
+    planned = _messages(whole)
+    return _messages(made) / planned if planned else 1.0
+
+
+def _messages(traffic: PacedTraffic) -> int:
+    """Messages, or bytes where those are paced."""
+    return Pacer.through(traffic.steps, 1).total(traffic.duration)
+
+
+def _rates(profile: Profile, factor: float, whole: PacedTraffic) -> str:
+    rate = whole.highest or 0.0
+    if profile.search is not None and profile.peak_search:
+        rate = profile.search.start
+    elif profile.in_bytes:
+        rate = ByteRate(profile.producer_rate)
+    return f"{format_rate(rate)} → {format_rate(type(rate)(rate * factor))}"

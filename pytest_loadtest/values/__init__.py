@@ -1,0 +1,1 @@
+"""Text ⇄ numbers with units, and how numbers are worded."""

@@ -1,0 +1,144 @@
+"""Text ⇄ integers with units: durations in ns, sizes in bytes, rates per second.
+
+Integers inside, units only at the edge. KB and MB are 1024-based, as in OMB; reports print KiB, MiB and Gbit/s.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+MICROSECOND = 1_000
+MILLISECOND = 1_000_000
+SECOND = 1_000_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+_DURATIONS = {
+    "ns": 1,
+    "us": MICROSECOND,
+    "µs": MICROSECOND,
+    "ms": MILLISECOND,
+    "s": SECOND,
+    "m": MINUTE,
+    "min": MINUTE,
+    "h": HOUR,
+    "d": DAY,
+}
+_SIZES = {"": 1, "B": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
+_NUMBER = re.compile(r"\s*(\d+(?:[_ ]\d+)*(?:\.\d+)?(?:[eE]\+?\d+)?)\s*([^\d\s]*)\s*")
+
+
+_BYTE_RATES = {"B/s": 1, "KB/s": 1024, "kB/s": 1024, "MB/s": 1024**2, "GB/s": 1024**3, "KiB/s": 1024, "MiB/s": 1024**2, "GiB/s": 1024**3}
+_MOST_DIGITS = 40
+_RATE = re.compile(r"\s*(\d+(?:[_ ]\d+)*(?:\.\d+)?(?:[eE]\+?\d+)?)\s*([^\d\s]+)\s*")
+
+
+def _decimal(number: str) -> Decimal:
+    """Beyond what any unit needs it is infinite: the digits of 1e999999999 would fill the memory."""
+    value = Decimal(number.replace("_", "").replace(" ", ""))
+    return value if value.adjusted() < _MOST_DIGITS else Decimal("Infinity")
+
+
+def _parse(text: str, units: dict[str, int], what: str, fold: bool) -> int:
+    match = _NUMBER.fullmatch(text)
+    unit = match[2].upper() if match and fold else match[2] if match else ""
+    if match is None or unit not in units:
+        known = ", ".join(unit for unit in units if unit)
+        raise ValueError(f"{text!r} is not a {what}: write a number and a unit ({known})")
+    value = _decimal(match[1]) * units[unit]
+    if not value.is_finite():
+        raise ValueError(f"{text!r} is too large for a {what}")
+    return int(value.to_integral_value())
+
+
+def parse_duration(text: str) -> int:
+    """``"90s"`` → 90_000_000_000 ns.
+
+    :raises ValueError: no unit or an unknown one.
+    """
+    return _parse(text, _DURATIONS, "duration", fold=False)
+
+
+def parse_size(text: str) -> int:
+    """``"4KB"`` → 4096 bytes (1024-based; a bare number is bytes).
+
+    :raises ValueError: unknown unit.
+    """
+    return _parse(text, _SIZES, "size", fold=True)
+
+
+class ByteRate(float):
+    """Bytes per second, where a rate without this class is messages per second. ``type(rate)(rate * 2)`` keeps either kind."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return format_rate(self)
+
+
+def parse_rate(text: str) -> float:
+    """``"5000/s"`` or ``"5000 msg/s"`` → 5000.0; ``"200MB/s"`` → a :class:`ByteRate` (1024-based).
+
+    :raises ValueError: no unit or an unknown one; bits.
+    """
+    match = _RATE.fullmatch(text)
+    unit = match[2] if match else None
+    if match and unit in ("/s", "msg/s"):
+        return float(_decimal(match[1]))
+    if match and unit in _BYTE_RATES:
+        return ByteRate(_decimal(match[1]) * _BYTE_RATES[unit])
+    if match and re.fullmatch(r"[KMGkmg]?i?(b|bits?|bps)(/s|ps)?", match[2]):
+        raise ValueError(f"{text!r} is a rate in bits: write bytes, as in 200MB/s")
+    raise ValueError(f"{text!r} is not a rate: write messages per second, as in 5000/s, or bytes (B/s, KB/s, MB/s, GB/s)")
+
+
+def exact_rate(rate: float) -> float | str:
+    """A rate as a profile may spell it, nothing lost: ``ByteRate(2048)`` → ``"2048B/s"``; messages per second are the number."""
+    if not isinstance(rate, ByteRate):
+        return rate
+    return f"{int(rate)}B/s" if rate.is_integer() else f"{Decimal(float.__repr__(rate)):f}B/s"
+
+
+def format_duration(ns: int | float) -> str:
+    """``1_500_000`` → ``"1.50 ms"``; three significant digits, the unit that reads best."""
+    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
+    for unit, scale in (("h", HOUR), ("min", MINUTE), ("s", SECOND), ("ms", MILLISECOND), ("µs", MICROSECOND)):
+        if ns >= (2 * scale if unit in ("h", "min") else scale):
+            return f"{sign}{_significant(ns / scale)} {unit}"
+    return f"{sign}{ns:.0f} ns"
+
+
+def format_size(size: int | float) -> str:
+    """``26_214_400`` → ``"25.0 MiB"``."""
+    for unit, scale in (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
+        if abs(size) >= scale:
+            return f"{_significant(size / scale)} {unit}"
+    return f"{size:.0f} B"
+
+
+def format_rate(per_second: int | float) -> str:
+    """``2_500_000`` → ``"2.50 M msg/s"``; ``ByteRate(209_715_200)`` → ``"200 MiB/s"``."""
+    return f"{format_size(float(per_second))}/s" if isinstance(per_second, ByteRate) else f"{format_count(per_second)} msg/s"
+
+
+def format_count(count: int | float) -> str:
+    """``12_345`` → ``"12.3 k"``; exact below 10 000."""
+    for unit, scale in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if abs(count) >= scale * (10 if unit == "k" else 1):
+            return f"{_significant(count / scale)} {unit}"
+    return f"{count:,.0f}".replace(",", " ") if count == int(count) else f"{count:.1f}"
+
+
+def format_bits(bytes_per_second: int | float) -> str:
+    """``64e9`` → ``"512 Gbit/s"`` (decimal, as links are rated)."""
+    bits = bytes_per_second * 8
+    for unit, scale in (("Tbit/s", 10**12), ("Gbit/s", 10**9), ("Mbit/s", 10**6), ("kbit/s", 10**3)):
+        if bits >= scale:
+            return f"{_significant(bits / scale)} {unit}"
+    return f"{bits:.0f} bit/s"
+
+
+def _significant(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -1,0 +1,1 @@
+"""What the measurements mean: objectives, the verdict, the peak search."""

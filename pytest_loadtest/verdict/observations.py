@@ -1,0 +1,239 @@
+"""metric × measurements → the number observed, or why there is none: of what each metric counts, and of how many."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_loadtest.values.quantities import format_rate
+from pytest_loadtest.values.wording import exact
+from pytest_loadtest.verdict import custom
+from pytest_loadtest.verdict.grammar import BROADCASTS, CONNECT_RATE
+
+if TYPE_CHECKING:
+    from pytest_loadtest.metrics.measurements import Backlog, Breakdown, Histogram, Measurements
+    from pytest_loadtest.metrics.opening import Opening
+    from pytest_loadtest.verdict.objectives import Objective
+
+TAIL = 10
+"""Samples that must lie beyond a percentile before it is called a number."""
+KINDS = {
+    "publishLatency": "publish", "endToEndLatency": "end_to_end", "sendDelay": "send_delay", "broadcastCompletion": "completion",
+    "broadcastSpread": "spread", "connectLatency": "connect", "subscribeLatency": "subscribe",
+}  # fmt: skip
+"""What measurements call the latencies of each metric."""
+DELIVERIES = ("throughput", "endToEndLatency", *BROADCASTS, "loss", "duplicates", "outOfOrder", "corrupt", "foreign")
+"""Metrics that need a consumer."""
+
+NO_CONSUMERS = "not applicable: nothing subscribes in this run"
+NOT_RECEIVED = "nothing was received"
+NOT_ACKED = "nothing was acknowledged, or acknowledgement is not applicable"
+NOT_SENT = "nothing was sent"
+NO_ORDER = "order is not applicable to this subscription type"
+NOT_TOLD = "the client does not tell, or nothing was opened"
+NOT_COMPLETE = "no message reached every subscriber"
+NOT_DUE = "nothing was acknowledged, so no delivery was due"
+ABSENT = {
+    "publish": NOT_ACKED, "end_to_end": NOT_RECEIVED, "send_delay": NOT_SENT, "completion": NOT_COMPLETE, "spread": NOT_COMPLETE,
+    "connect": NOT_TOLD, "subscribe": NOT_TOLD,
+}  # fmt: skip
+"""Why there are no latencies of a kind, where there are none."""
+
+
+class Observation(NamedTuple):
+    """What was seen of one metric. ``value`` is None where it cannot be told, and ``basis`` then says why.
+
+    Otherwise ``basis`` says of what: ``100 of 5 000 deliveries``.
+    """
+
+    value: float | None
+    samples: int
+    basis: str
+
+
+def observe(objective: Objective, measurements: Measurements) -> Observation:
+    """What the objective's metric came to, in the objective's unit. Never a number for what was not measured."""
+    if objective.metric == "custom":
+        value, basis = custom.observe(objective.statistic, objective.unit, measurements.custom)
+        return Observation(value, 0, basis)
+    if objective.metric in DELIVERIES and not measurements.subscriptions:
+        return Observation(None, 0, NO_CONSUMERS)
+    return _of_bucket(objective, measurements) if objective.bucket else _of_run(objective, measurements)
+
+
+def _of_run(objective: Objective, measurements: Measurements) -> Observation:
+    if objective.metric == "backlogDrain":
+        return _drain(measurements.backlog)
+    if objective.metric == CONNECT_RATE:
+        return _connect_rate(measurements.opening)
+    of = _latency if objective.unit == "ns" else _throughput if objective.metric == "throughput" else _count
+    return of(objective, measurements)
+
+
+def samples_needed(percentile: float) -> int:
+    """Fewest samples of which ten lie beyond this percentile: 1 000 for p99, 10 000 for p99.9."""
+    return math.ceil(TAIL * 100 / (100 - Fraction(repr(float(percentile)))))  # in decimals: 99.998 is no binary fraction
+
+
+def unfit(histogram: Histogram | None, percentile: float | None, never: int = 0) -> str | None:
+    """Why this histogram cannot answer for a percentile (None: for any other statistic), or None when it can.
+
+    :param never: how many that were due never came: the percentile ranks over them too.
+    """
+    n = 0 if histogram is None else histogram.n
+    if histogram is not None and histogram.negative:
+        return f"{exact(histogram.negative)} of {exact(n)} values are below zero: the clocks of sender and receiver disagree"
+    if percentile is not None and n + never < samples_needed(percentile):
+        return f"p{percentile:.10g} needs {exact(samples_needed(percentile))} samples, there are {exact(n)}{never_came(never)}"
+    return None
+
+
+def blocked_share(measurements: Measurements) -> float:
+    """How much of the whole send delay was spent before the target's full window, 0 to 1: the target's doing."""
+    delay = measurements.send_delay
+    return min(measurements.blocked / delay.total, 1.0) if delay is not None and delay.total > 0 else 0.0
+
+
+def sends_nothing(measurements: Measurements) -> bool:
+    """The run only reads what others send, or only connects: nothing was to be offered, so nothing of what is sent can be judged."""
+    return measurements.rate == 0
+
+
+def bucket_of(measurements: Measurements, key: str) -> Breakdown | None:
+    """The part of the run's messages in a size bucket; None where there is no such bucket."""
+    return next((part for part in measurements.buckets if part.name == key), None)
+
+
+def _drain(backlog: Backlog | None) -> Observation:
+    """A backlog that was given up would have taken longer than was waited for it, were it only by a nanosecond."""
+    if backlog is None:
+        return Observation(None, 0, "no backlog was built, or its drain was not seen")
+    size = f"{exact(backlog.size_messages)} deliveries"
+    if backlog.drained:
+        return Observation(backlog.drain, backlog.size_messages, size)
+    basis = f"NOT drained: {exact(backlog.left)} of {size} still waiting, {exact(backlog.allowed)} would do"
+    return Observation(backlog.drain + 1, backlog.size_messages, basis)
+
+
+def _connect_rate(opening: Opening | None) -> Observation:
+    """Like throughput: what came up while the rate was asked for, moved by the median latency."""
+    if opening is None or opening.in_time is None:
+        return Observation(None, 0, "no rate of connections was asked for")
+    basis = f"{exact(opening.in_time)} of {exact(opening.connections)} connections in time"
+    return Observation(opening.in_time / opening.connections, opening.connections, basis)
+
+
+def _throughput(objective: Objective, measurements: Measurements) -> Observation:
+    counts = measurements.counts
+    if not counts.received:
+        return Observation(None, 0, NOT_RECEIVED)
+    done = format_rate(measurements.throughput)
+    if objective.unit == "msg/s":
+        offered = "" if sends_nothing(measurements) else f" of {format_rate(measurements.rate)} offered"
+        return Observation(measurements.throughput, counts.received_in_time, done + offered)
+    if not counts.offered:
+        return Observation(None, 0, "nothing was offered")
+    share = counts.received_in_time / (counts.offered * measurements.subscriptions)
+    return Observation(share, counts.received_in_time, f"{done} of {format_rate(measurements.rate)} offered")
+
+
+def _count(objective: Objective, measurements: Measurements) -> Observation:
+    count, base, noun = _tally(objective.metric, measurements)
+    if count is None:
+        unknown = "whether foreign messages came in this stage is not known" if objective.metric == "foreign" else NO_ORDER
+        return Observation(None, 0, unknown)
+    if base == 0:
+        return Observation(None, 0, "nothing was offered" if noun == "offered" else NOT_DUE)
+    basis = f"{exact(count)} of {exact(base)} {noun}"
+    if objective.metric == "corrupt" and not measurements.checksum:
+        basis += ", by heads and sizes alone: no checksum"
+    if objective.metric == "failed" and measurements.counts.unknown:
+        basis += f", {exact(measurements.counts.unknown)} of them unanswered"
+    return Observation(count / base if objective.unit == "ratio" else count, base, basis)
+
+
+def _tally(metric: str, measurements: Measurements) -> tuple[int | None, int, str]:
+    """A metric's count, of how many, of what. A message without an answer counts as failed: nobody said that it arrived."""
+    counts = measurements.counts
+    on_the_way_out = {"sent": counts.sent_in_time, "dropped": counts.dropped, "failed": counts.failed + counts.unknown}
+    if metric in on_the_way_out:
+        return on_the_way_out[metric], counts.offered, "offered"
+    deliveries: dict[str, int | None] = {
+        "loss": counts.lost,
+        "duplicates": counts.duplicates,
+        "outOfOrder": counts.out_of_order,
+        "corrupt": counts.corrupt,
+        "foreign": counts.foreign,
+    }
+    return deliveries[metric], counts.acked * measurements.subscriptions, "deliveries"
+
+
+def _of_bucket(objective: Objective, measurements: Measurements) -> Observation:
+    part = bucket_of(measurements, objective.bucket)
+    if part is None or not part.offered:
+        return Observation(None, 0, "there is no such size bucket" if part is None else "no message of this size was due")
+    if objective.unit == "ns":
+        return _latency(objective, measurements)
+    if objective.metric == "throughput":
+        return _bucket_throughput(objective, part, measurements)
+    due = part.acked * measurements.subscriptions
+    if not due:
+        return Observation(None, 0, NOT_DUE)
+    return Observation(part.lost / due if objective.unit == "ratio" else part.lost, due, f"{exact(part.lost)} of {exact(due)} deliveries")
+
+
+def _bucket_throughput(objective: Objective, part: Breakdown, measurements: Measurements) -> Observation:
+    """In time, as of the whole run."""
+    if not part.received:
+        return Observation(None, 0, NOT_RECEIVED)
+    seconds, deliveries = measurements.duration / 1e9, part.received_in_time / measurements.subscriptions
+    value = deliveries / seconds if objective.unit == "msg/s" else deliveries / part.offered
+    return Observation(
+        value, part.received_in_time, f"{format_rate(deliveries / seconds)} of {format_rate(part.offered / seconds)} offered"
+    )
+
+
+class Latencies(NamedTuple):
+    """What percentiles of a kind of latencies rank over: those measured, and how many that were due never came."""
+
+    histogram: Histogram | None
+    never_came: int
+
+    def statistic(self, objective: Objective) -> float | None:
+        """The objective's statistic, ns; inf where a percentile's rank lies among what never came; None where nothing came."""
+        histogram, p = self.histogram, objective.percentile
+        if histogram is None or not histogram.n:
+            return math.inf if p is not None and self.never_came else None
+        if p is not None:
+            return histogram.percentile_of_due(p, self.never_came)
+        return float({"max": histogram.maximum, "min": histogram.minimum, "mean": histogram.mean}[objective.statistic])
+
+
+def latencies(objective: Objective, measurements: Measurements) -> Latencies:
+    """What a latency objective is about: the whole run or one bucket of it."""
+    return latencies_of(KINDS[objective.metric], measurements, bucket_of(measurements, objective.bucket) if objective.bucket else None)
+
+
+def latencies_of(kind: str, measurements: Measurements, part: Breakdown | None = None) -> Latencies:
+    """The latencies of a kind. :param kind: as measurements call it. :param part: of this bucket only."""
+    histogram: Histogram | None = getattr(measurements if part is None else part, kind)
+    absent = kind == "publish" and histogram is None  # nothing says that acknowledgement is applicable
+    return Latencies(histogram, 0 if absent else measurements.never_came(kind, part))
+
+
+def _latency(objective: Objective, measurements: Measurements) -> Observation:
+    found = latencies(objective, measurements)
+    samples = 0 if found.histogram is None else found.histogram.n
+    value = found.statistic(objective)
+    if value is None:
+        return Observation(None, 0, ABSENT[KINDS[objective.metric]])
+    reason = unfit(found.histogram, objective.percentile, found.never_came)
+    if reason:
+        return Observation(None, samples, reason)
+    return Observation(value, samples, f"{exact(samples)} samples" + never_came(found.never_came))
+
+
+def never_came(count: int) -> str:
+    """What to write behind a number of samples: ``, 12 never came``; nothing where all came."""
+    return f", {exact(count)} never came" if count else ""

@@ -1,0 +1,33 @@
+"""Which missed latencies were the generator's own doing: its pauses come before everything that the target does with a message."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_loadtest.values.wording import exact, format_value
+from pytest_loadtest.verdict.observations import Latencies, bucket_of, latencies
+
+if TYPE_CHECKING:
+    from pytest_loadtest.metrics.measurements import Measurements
+    from pytest_loadtest.verdict.objectives import Objective
+
+
+def our_own(objective: Objective, measurements: Measurements) -> str | None:
+    """Why the generator itself broke the upper bound of a missed latency objective; None where it did not, or nobody can tell.
+
+    It did where the objective would hold without as many messages as had own send delay (less the time before the target's full window)
+    above half the bound. Those are taken from the largest latencies, which is generous to the target; what never came stays.
+    """
+    bound = objective.maximum
+    part = bucket_of(measurements, objective.bucket) if objective.bucket else None
+    own = measurements.own_send_delay if part is None else part.own_send_delay
+    found = latencies(objective, measurements)
+    if bound is None or own is None or found.histogram is None:
+        return None
+    late = own.above(bound / 2)
+    copies = late * max(measurements.subscriptions, 1) if objective.metric == "endToEndLatency" else late
+    value = Latencies(found.histogram.without_largest(copies), found.never_came).statistic(objective) if late else None
+    if not late or (value is not None and value > bound):
+        return None
+    half = format_value(bound / 2, "ns")
+    return f"{objective.name} would hold without the {exact(late)} messages that had own send delay above {half}, half its bound"

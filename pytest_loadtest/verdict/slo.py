@@ -1,0 +1,246 @@
+"""objective × measurements → verdict. Pure; the definitions of what each metric counts, and of what.
+
+Four outcomes, and the worst one wins: *no data* > *generator-limited* > *missed* > *met*.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from pytest_loadtest.values.quantities import format_duration
+from pytest_loadtest.values.wording import exact, format_value, pair
+from pytest_loadtest.verdict.grammar import CONNECT_RATE
+from pytest_loadtest.verdict.objectives import Objective, ObjectiveErrors, explicit, parse, scale
+from pytest_loadtest.verdict.observations import (
+    DELIVERIES,
+    KINDS,
+    Observation,
+    blocked_share,
+    observe,
+    samples_needed,
+    sends_nothing,
+    unfit,
+)
+from pytest_loadtest.verdict.own_delay import our_own
+from pytest_loadtest.verdict.shown import show
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_loadtest.metrics.evidence import WorkerEvidence
+    from pytest_loadtest.metrics.measurements import Measurements
+
+__all__ = [
+    "REMEDY",
+    "EvidenceLimits",
+    "Finding",
+    "Objective",
+    "ObjectiveErrors",
+    "Observation",
+    "Outcome",
+    "Verdict",
+    "blocked_share",
+    "evaluate",
+    "explicit",
+    "observe",
+    "overall",
+    "parse",
+    "samples_needed",
+    "scale",
+    "unfit",
+    "worst",
+]
+
+REMEDY = "lower the rate, add workers (-n), or use --load-scale auto"
+
+
+class Outcome(enum.Enum):
+    """What a run says about its target, best first."""
+
+    MET = "met"
+    MISSED = "missed"
+    GENERATOR_LIMITED = "generator-limited"
+    NO_DATA = "no data"
+
+
+class EvidenceLimits(Protocol):
+    """The profile's ``generator`` section: beyond any of these the generator set the pace."""
+
+    @property
+    def send_delay_p99(self) -> int:
+        """ns, of the send delay less the time blocked before the target's full window."""
+
+    @property
+    def cpu(self) -> float:
+        """Cores that one worker's process may use."""
+
+    @property
+    def stalled(self) -> float:
+        """Share of the measured phase that one worker's loop may wake up late."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One objective judged.
+
+    :param text: observed, bound, how far over, of how many, in one line. :param own: why it is *generator-limited*, otherwise None.
+    """
+
+    objective: Objective
+    outcome: Outcome
+    observed: float | None
+    samples: int
+    text: str
+    own: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The outcome of a run.
+
+    :param reasons: the causes of *no data*, or the evidence of *generator-limited* with what to change last.
+    """
+
+    outcome: Outcome
+    findings: tuple[Finding, ...]
+    reasons: tuple[str, ...] = ()
+
+    def having(self, outcome: Outcome) -> tuple[Finding, ...]:
+        """The findings with this outcome."""
+        return tuple(finding for finding in self.findings if finding.outcome is outcome)
+
+
+def worst(outcomes: Iterable[Outcome]) -> Outcome:
+    """The outcome of a whole whose parts came out so; of no parts at all it is *no data*."""
+    order = list(Outcome)
+    return max(outcomes, key=order.index, default=Outcome.NO_DATA)
+
+
+def overall(parts: Sequence[tuple[str, Verdict]]) -> Verdict:
+    """The verdict on a whole, of those on its parts: the worst outcome, its reasons, and the findings of all.
+
+    :param parts: each with what to write before its reasons, ``stage ramp: ``.
+    """
+    outcome = worst(verdict.outcome for _, verdict in parts)
+    alike = [(prefix, verdict) for prefix, verdict in parts if verdict.outcome is outcome]
+    reasons = [f"{prefix}{reason}" for prefix, verdict in alike for reason in verdict.reasons if reason != REMEDY]
+    if any(REMEDY in verdict.reasons for _, verdict in alike):
+        reasons.append(REMEDY)  # once, and last
+    findings = tuple(finding for _, verdict in parts for finding in verdict.findings)
+    return Verdict(outcome=outcome, findings=findings, reasons=tuple(reasons))
+
+
+def evaluate(objectives: Iterable[Objective], measurements: Measurements, limits: EvidenceLimits) -> Verdict:
+    """Judge a run. Implicit objectives about what it leaves out on purpose (consumers, or producers) do not apply to it."""
+    absent = _nothing(measurements)
+    findings = tuple(_judge(objective, measurements, absent) for objective in objectives if _applies(objective, measurements))
+    missing = [absent] if absent else [finding.text for finding in findings if finding.outcome is Outcome.NO_DATA]
+    if not absent:
+        missing += _no_evidence(measurements)
+    if missing:
+        return Verdict(outcome=Outcome.NO_DATA, findings=findings, reasons=tuple(missing))
+    evidence = _evidence(measurements, limits)
+    evidence += [finding.own for finding in findings if finding.own]
+    if evidence:
+        return Verdict(outcome=Outcome.GENERATOR_LIMITED, findings=findings, reasons=(*evidence, REMEDY))
+    missed = any(finding.outcome is Outcome.MISSED for finding in findings)
+    return Verdict(outcome=Outcome.MISSED if missed else Outcome.MET, findings=findings)
+
+
+def _applies(objective: Objective, measurements: Measurements) -> bool:
+    if not objective.implicit or objective.metric == CONNECT_RATE:
+        return True
+    return not sends_nothing(measurements) and (measurements.subscriptions > 0 or objective.metric not in DELIVERIES)
+
+
+def _nothing(measurements: Measurements) -> str | None:
+    """Why the run as a whole measured nothing, or None."""
+    counts, opening = measurements.counts, measurements.opening
+    if opening is not None and opening.alone:
+        return None if opening.connections else "nothing was connected"
+    if sends_nothing(measurements):
+        return None if counts.received else "nothing was received in the measured phase"
+    if counts.offered == 0:
+        return "nothing was offered: no message was due in the measured phase"
+    if counts.sent == 0:
+        return f"nothing was sent: all {exact(counts.offered)} messages were dropped"
+    if counts.received == 0 and measurements.subscriptions:
+        return f"nothing was received: {exact(counts.sent)} messages were sent, {exact(counts.acked)} acknowledged"
+    return None
+
+
+def _no_evidence(measurements: Measurements) -> list[str]:
+    """What is missing to tell a slow target from a slow generator."""
+    watched = measurements.own_send_delay is not None or sends_nothing(measurements)
+    missing = [] if watched else ["the generator's own send delay was not measured"]
+    return missing if measurements.workers else [*missing, "no worker reported its own CPU time and stalls"]
+
+
+def _evidence(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
+    """Why the generator, not the target, set the pace; empty where it did not. Time that the target's full window cost never counts."""
+    evidence = []
+    own = measurements.own_send_delay
+    if own is not None and own.percentile(99) > limits.send_delay_p99:
+        delay, limit = pair(own.percentile(99), limits.send_delay_p99, "ns")
+        evidence.append(f"own send delay p99 {delay} > {limit} (generator.sendDelayP99)")
+    evidence += _connecting(measurements, limits)
+    evidence += _worn(measurements, limits)
+    if measurements.counts.dropped and blocked_share(measurements) < 0.5:
+        evidence.append(f"{exact(measurements.counts.dropped)} messages were dropped, and {_blocked(measurements)}")
+    return evidence
+
+
+def _connecting(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
+    """Connections are begun when they are due, as messages are: where there is no rate, the generator may take all the time it needs."""
+    opening = measurements.opening
+    if opening is None or opening.rate is None:
+        return []
+    evidence = []
+    if opening.begun_late is not None and opening.begun_late > limits.send_delay_p99:
+        delay, limit = pair(opening.begun_late, limits.send_delay_p99, "ns")
+        evidence.append(f"connections were begun late though there was room, p99 {delay} > {limit} (generator.sendDelayP99)")
+    if opening.cpu > limits.cpu:
+        evidence.append(f"worker {opening.busiest} used {opening.cpu:.2f} cores while it connected > {limits.cpu:g} (generator.cpu)")
+    return evidence
+
+
+def _worn(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
+    """The worker that fared worst, by each limit, and how many more are beyond it."""
+    evidence = []
+    busy = sorted((worker for worker in measurements.workers if worker.cpu > limits.cpu), key=lambda worker: -worker.cpu)
+    if busy:
+        evidence.append(f"worker {busy[0].worker} used {busy[0].cpu:.2f} cores > {limits.cpu:g} (generator.cpu){_more(busy)}")
+    allowed = limits.stalled * measurements.duration
+    late = sorted((worker for worker in measurements.workers if worker.stalled > allowed), key=lambda worker: -worker.stalled)
+    if late:
+        share, limit = pair(late[0].stalled / measurements.duration, limits.stalled, "ratio")
+        by = format_duration(late[0].longest_stall)
+        evidence.append(
+            f"worker {late[0].worker} woke up late for {share} of the run > {limit} (generator.stalled), once by {by}{_more(late)}"
+        )
+    return evidence
+
+
+def _more(workers: Sequence[WorkerEvidence]) -> str:
+    return f", and so did {len(workers) - 1} more" if len(workers) > 1 else ""
+
+
+def _blocked(measurements: Measurements) -> str:
+    return f"{format_value(blocked_share(measurements), 'ratio')} of the send delay was spent before the target's full window"
+
+
+def _judge(objective: Objective, measurements: Measurements, absent: str | None) -> Finding:
+    value, samples, basis = observe(objective, measurements) if absent is None else Observation(None, 0, absent)
+    if value is None:
+        text = f"{objective.name}: {basis}"
+        return Finding(objective=objective, outcome=Outcome.NO_DATA, observed=None, samples=samples, text=text)
+    shown = show(objective, value)
+    if shown.missed_by and objective.metric in ("sent", "dropped", "throughput") and measurements.blocked:
+        basis += f"; {_blocked(measurements)}"
+    text = f"{objective.name} {shown.comparison} ({basis})"
+    over = objective.metric in KINDS and objective.maximum is not None and value > objective.maximum
+    own = our_own(objective, measurements) if over else None
+    outcome = Outcome.MET if not shown.missed_by else Outcome.GENERATOR_LIMITED if own else Outcome.MISSED
+    return Finding(objective=objective, outcome=outcome, observed=value, samples=samples, text=text, own=own)

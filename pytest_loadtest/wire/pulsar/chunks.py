@@ -1,0 +1,113 @@
+"""Messages that are longer than an entry may be: a producer cuts them into chunks, each an entry of its own, a consumer puts them together.
+
+All chunks have one uuid, the sequence id, and whatever else the message's metadata says; those of one message come in order, those of
+several may be mixed. A compressed message was compressed as a whole before it was cut, so that it is decompressed after it was put
+together, to the ``uncompressed_size`` that every chunk names (PIP-37; what is done with chunks that do not fit is as in
+``ConsumerImpl.processMessageChunk`` of Pulsar's clients).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from pytest_loadtest.wire.pulsar.entries import chunk_of
+from pytest_loadtest.wire.pulsar.framing import ProtocolError
+
+if TYPE_CHECKING:
+    from pytest_loadtest.wire.pulsar.api_pb2 import MessageMetadata
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled(Generic[T]):
+    """A whole message. :param payload: still compressed, if it is. :param where: of its chunks, in their order."""
+
+    payload: bytes
+    where: list[T]
+
+
+class _Pending(NamedTuple, Generic[T]):
+    """A message of which chunks are still to come."""
+
+    chunks: int
+    size: int
+    payload: bytearray
+    where: list[T]
+
+
+class ChunkAssembler(Generic[T]):
+    """What one consumer has of chunked messages; give it the entries whose metadata names a ``num_chunks_from_msg`` above 1.
+
+    ``where`` is what the caller knows the entry by, and by which a chunk that the broker delivers again is told from one that was
+    published twice.
+
+    :param most: messages that may be incomplete at a time; for one more the oldest is given up.
+    :ivar given_up: the ``where`` of chunks that were dropped and will not be part of a message; the caller takes them out. They are to be
+        acknowledged, or delivered again. Chunks that came again stand here only if they have another ``where``: the others are the very
+        entries that are still needed.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = max(1, most)
+        self._pending: dict[str, _Pending[T]] = {}  # by uuid, the oldest first
+        self.given_up: list[T] = []
+
+    def add(self, metadata: MessageMetadata, payload: memoryview, where: T) -> Assembled[T] | None:
+        """One more chunk → the message that it completes. The payload is copied.
+
+        A first chunk begins its message anew; one that is there already is dropped; one that comes too early, or without a first, takes all
+        of its message with it.
+
+        :raises ProtocolError: the chunks contradict each other or themselves; that message is given up.
+        """
+        uuid, number = metadata.uuid, metadata.chunk_id
+        if number == 0:
+            self._begin(metadata, where)
+        pending = self._pending.get(uuid)
+        if pending is not None and number < len(pending.where):
+            if where not in pending.where:
+                self.given_up.append(where)
+            return None
+        if pending is None or number != len(pending.where):
+            self._give_up(uuid)
+            self.given_up.append(where)
+            return None
+        return self._append(uuid, pending, payload, where)
+
+    def _begin(self, metadata: MessageMetadata, where: T) -> None:
+        old = self._pending.get(metadata.uuid)
+        if old is not None and where in old.where:  # its entries are delivered again, from the first
+            del self._pending[metadata.uuid]
+        self._give_up(metadata.uuid)
+        while len(self._pending) >= self._most:
+            self._give_up(next(iter(self._pending)))
+        self._pending[metadata.uuid] = _Pending(metadata.num_chunks_from_msg, metadata.total_chunk_msg_size, bytearray(), [])
+
+    def _append(self, uuid: str, pending: _Pending[T], payload: memoryview, where: T) -> Assembled[T] | None:
+        pending.payload.extend(payload)
+        pending.where.append(where)
+        so_far, last = len(pending.payload), len(pending.where) >= pending.chunks
+        if so_far > pending.size or (last and so_far < pending.size):
+            self._give_up(uuid)
+            raise ProtocolError(f"{len(pending.where)} of {pending.chunks} chunks have {so_far} bytes of a message of {pending.size}")
+        if not last:
+            return None
+        del self._pending[uuid]
+        return Assembled(bytes(pending.payload), pending.where)
+
+    def _give_up(self, uuid: str) -> None:
+        pending = self._pending.pop(uuid, None)
+        if pending is not None:
+            self.given_up += pending.where
+
+
+def split(payload: memoryview, most: int, uuid: bytes) -> list[tuple[memoryview, bytes]]:
+    """A message's payload, after compression, → the payload of each of its chunks and what their metadata says besides (``more``).
+
+    :param payload: not empty. :param most: bytes of a chunk's payload, at least 1: what the broker takes as a message less its metadata.
+    :param uuid: no other message of the topic has it; Pulsar's clients write ``producer name-sequence id``.
+    """
+    pieces = [payload[start : start + most] for start in range(0, len(payload), most)]
+    return [(piece, chunk_of(uuid, len(pieces), len(payload), number)) for number, piece in enumerate(pieces)]

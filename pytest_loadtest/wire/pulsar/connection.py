@@ -1,0 +1,181 @@
+"""One connection, from its handshake to its end: bytes in, events out, and the bytes that are to go out.
+
+Events are the commands that came, as ``api.proto`` has them, but for the two that come with every entry (:class:`Receipt`,
+:class:`Entry`). The connection answers pings and authentication challenges itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from pytest_loadtest.wire.pulsar import api_pb2 as api
+from pytest_loadtest.wire.pulsar.framing import MAX_MESSAGE, OVERHEAD, FrameDecoder, ProtocolError, cut, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+PROTOCOL_VERSION: Final = 21
+_BUFFERS: Final = 512  # of one sendmsg; Linux takes 1024 (IOV_MAX)
+_PONG: Final = encode(api.Command(type=api.Command.PONG, pong=api.Pong()))
+_PING: Final = encode(api.Command(type=api.Command.PING, ping=api.Ping()))
+_FEATURES: Final = api.FeatureFlags(
+    supports_auth_refresh=True, supports_broker_entry_metadata=True, supports_partial_producer=False,
+    supports_get_partitioned_metadata_without_auto_creation=True,
+)  # fmt: skip
+_KINDS: Final[dict[int, str]] = {value: name.lower() for name, value in api.Command.Type.items()}
+
+
+class Receipt(NamedTuple):
+    """The broker has an entry. :param producer: its number. :param sequence: of the entry's first message."""
+
+    producer: int
+    sequence: int
+
+
+class Entry(NamedTuple):
+    """An entry for a consumer. :param ack_set: of a batch, which messages are still to be had, as 64-bit words; empty: all.
+
+    :param body: for :func:`~pytest_loadtest.wire.pulsar.entries.open_entry`; a view of what was read.
+    """
+
+    consumer: int
+    ledger: int
+    entry: int
+    partition: int
+    redeliveries: int
+    ack_set: tuple[int, ...]
+    body: memoryview
+
+
+Event = Receipt | Entry | Any
+"""Of other commands the message itself: ``api.Connected``, ``api.LookupResponse``, ``api.Error``, …"""
+
+
+class PulsarConnection:
+    """:param client: named to the broker. :param method: of authentication; "none": none.
+    :param credentials: gives what the method asks for, at the start and whenever the broker challenges.
+    :param proxy_to: ``host:port`` of the broker that a proxy is to pass us on to.
+    :ivar ready: the broker has accepted the handshake. :ivar max_message: bytes of the largest message that it takes.
+    """
+
+    def __init__(self, client: str, method: str, credentials: Callable[[], bytes], proxy_to: str | None = None) -> None:
+        self._client, self._method, self._credentials, self._proxy_to = client, method, credentials, proxy_to
+        self._decoder = FrameDecoder()
+        self._out: deque[bytes | memoryview] = deque()
+        self.ready = False
+        self.server = ""
+        self.max_message = MAX_MESSAGE
+        self.features = api.FeatureFlags()
+        self.space = self._decoder.space
+
+    # --- out
+
+    def open(self) -> None:
+        """Say hello; to be called once, first."""
+        hello = api.Connect(client_version=self._client, protocol_version=PROTOCOL_VERSION, feature_flags=_FEATURES)
+        if self._method != "none":
+            hello.auth_method_name, hello.auth_data = self._method, self._credentials()
+        if self._proxy_to is not None:
+            hello.proxy_to_broker_url = self._proxy_to
+        self.send(api.Command(type=api.Command.CONNECT, connect=hello))
+
+    def send(self, command: api.Command) -> None:
+        """Put a command behind the others."""
+        self._out.append(encode(command))
+
+    def add(self, buffers: Iterable[bytes | memoryview]) -> None:
+        """Put whole frames behind the others, none of them empty; they must not change later."""
+        self._out.extend(buffers)
+
+    def ping(self) -> None:
+        """Ask for a sign of life."""
+        self._out.append(_PING)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something to go out."""
+        return bool(self._out)
+
+    def next(self) -> list[bytes | memoryview]:
+        """What to give to one ``sendmsg``."""
+        return list(islice(self._out, _BUFFERS))
+
+    def sent(self, count: int) -> None:
+        """``count`` bytes of it are gone."""
+        out = self._out
+        while count:
+            first = out[0]
+            if count < len(first):
+                out[0] = memoryview(first)[count:]
+                return
+            count -= len(first)
+            out.popleft()
+
+    # --- in
+
+    def filled(self, count: int) -> list[Event]:
+        """What ``count`` more bytes in :meth:`space` say.
+
+        :raises ProtocolError: they are not Pulsar's protocol; what came before the fault in the same bytes is lost with it.
+        """
+        events: list[Event] = []
+        for frame in self._decoder.filled(count):
+            command, rest = cut(frame)
+            try:
+                self._read(api.Command.FromString(bytes(command)), rest, events)
+            except DecodeError as error:
+                raise ProtocolError(f"a command of {len(command)} bytes: {error}") from error
+        return events
+
+    def _read(self, command: api.Command, rest: memoryview, events: list[Event]) -> None:
+        kind = command.type
+        if kind == api.Command.SEND_RECEIPT:
+            receipt = command.send_receipt
+            if not (receipt.producer_id and receipt.sequence_id):  # else both are there, and there is one of these for every entry
+                _check(command)
+            events.append(Receipt(receipt.producer_id, receipt.sequence_id))
+        elif kind == api.Command.MESSAGE:
+            _check(command)
+            message = command.message
+            where = message.message_id
+            ack_set = tuple(message.ack_set) if message.ack_set else ()
+            events.append(
+                Entry(message.consumer_id, where.ledger_id, where.entry_id, where.partition, message.redelivery_count, ack_set, rest)
+            )
+        elif kind == api.Command.PING:
+            self._out.append(_PONG)
+        elif kind == api.Command.AUTH_CHALLENGE:
+            self._answer(command.auth_challenge)
+        elif kind in _KINDS:
+            _check(command)
+            event = getattr(command, _KINDS[kind])
+            if kind == api.Command.CONNECTED:
+                self._accept(event)
+            events.append(event)
+
+    def _accept(self, connected: api.Connected) -> None:
+        self.ready, self.server, self.features = True, connected.server_version, connected.feature_flags
+        if connected.HasField("max_message_size"):
+            self.max_message = connected.max_message_size
+        self._decoder.most = self.max_message + OVERHEAD
+
+    def _answer(self, challenge: api.AuthChallenge) -> None:
+        answer = api.AuthData(auth_method_name=self._method, auth_data=self._credentials())
+        response = api.AuthResponse(client_version=self._client, protocol_version=PROTOCOL_VERSION, response=answer)
+        self.send(api.Command(type=api.Command.AUTH_RESPONSE, auth_response=response))
+
+
+def _check(command: api.Command) -> None:
+    """Protobuf's parser itself leaves it to the reader whether all is there that must be.
+
+    :raises ProtocolError: the part that the command's type names is missing, or a field that must be there.
+    """
+    name = _KINDS[command.type]
+    if not command.HasField(name):
+        raise ProtocolError(f"a command {name} without what belongs to it")
+    if not command.IsInitialized():
+        raise ProtocolError(f"a command {name} without a field that it must have")

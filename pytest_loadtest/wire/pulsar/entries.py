@@ -1,0 +1,150 @@
+"""Entries, what a topic stores: one message or a batch under one metadata, guarded by a CRC.
+
+On the wire, behind the command::
+
+    [0x0e02 | size u32 | broker entry metadata]  0x0e01 | CRC32-C u32 | metadata size u32 | MessageMetadata | payload
+
+The CRC is over everything behind it. The commands and metadata that go with every entry are written by hand, a few fields each.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from crc32c import crc32c
+from google.protobuf.message import DecodeError
+
+from pytest_loadtest.wire.pulsar.api_pb2 import MessageMetadata
+from pytest_loadtest.wire.pulsar.framing import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MAGIC: Final = 0x0E01
+_BROKER: Final = 0x0E02
+_SIZES: Final = struct.Struct(">II")
+_HEAD: Final = struct.Struct(">HI")
+_U32: Final = struct.Struct(">I")
+_SHORT: Final = tuple(bytes((number,)) for number in range(0x80))
+
+
+class CorruptEntryError(ProtocolError):
+    """The CRC of an entry does not fit: it was damaged on its way."""
+
+
+def varint(number: int) -> bytes:
+    """As protobuf writes an unsigned number."""
+    if number < 0x80:
+        return _SHORT[number]
+    parts = bytearray()
+    while number >= 0x80:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)
+
+
+def field(number: int, value: bytes) -> bytes:
+    """A field of bytes or text, as protobuf writes it."""
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+@dataclass(frozen=True, slots=True)
+class EntrySealer:
+    """What all entries of one producer at one partition have in common."""
+
+    name: bytes
+    command: bytes
+    metadata: bytes
+
+    @classmethod
+    def of(cls, producer: int, name: str) -> EntrySealer:
+        """:param producer: its number on the connection. :param name: as the broker knows it."""
+        return cls(name.encode(), b"\x08" + varint(producer) + b"\x10", field(1, name.encode()) + b"\x10")
+
+    def uuid(self, sequence: int) -> bytes:
+        """Of a message in chunks, as Pulsar's clients name it: ``producer name-sequence id``."""
+        return b"%s-%d" % (self.name, sequence)
+
+    def seal(
+        self, payload: Sequence[bytes | memoryview], *, sequence: int, count: int, published: bytes, batched: bool, more: bytes = b"",
+        chunk: bool = False,
+    ) -> bytes:  # fmt: skip
+        """The frame of an entry up to its payload, which is to follow it as it is.
+
+        :param sequence: of its first message. :param count: messages in it. :param published: :func:`publish_time` of it.
+        :param batched: whether the payload is a batch. :param more: further fields of its metadata; protobuf takes them in any order.
+        """
+        number = varint(sequence)
+        command = self.command + number
+        metadata = self.metadata + number + published + more
+        if batched:
+            several = varint(count)
+            metadata += b"\x58" + several
+            if count > 1:
+                highest = varint(sequence + count - 1)
+                command += b"\x18" + several + b"\x30" + highest
+                metadata += b"\xc0\x01" + highest
+        if chunk:
+            command += b"\x38\x01"
+        guarded = _U32.pack(len(metadata)) + metadata
+        check, length = crc32c(guarded), 0
+        for part in payload:
+            check = crc32c(part, check)
+            length += len(part)
+        command = b"\x08\x06\x32" + varint(len(command)) + command
+        total = 4 + len(command) + _HEAD.size + len(guarded) + length
+        return _SIZES.pack(total, len(command)) + command + _HEAD.pack(_MAGIC, check) + guarded
+
+
+def publish_time(ms: int) -> bytes:
+    """The metadata's field 3. :param ms: since 1970."""
+    return b"\x18" + varint(ms)
+
+
+def compressed(number: int, size: int) -> bytes:
+    """The metadata's fields 8 and 9. :param size: bytes before it was compressed."""
+    return b"\x40" + varint(number) + b"\x48" + varint(size)
+
+
+def deliver_at(ms: int) -> bytes:
+    """The metadata's field 19. :param ms: since 1970."""
+    return b"\x98\x01" + varint(ms)
+
+
+def chunk_of(uuid: bytes, chunks: int, total: int, number: int) -> bytes:
+    """The metadata's fields 26 to 29. :param total: bytes of the whole message. :param number: of this chunk, from 0."""
+    return (
+        b"\xd2\x01" + varint(len(uuid)) + uuid + b"\xd8\x01" + varint(chunks) + b"\xe0\x01" + varint(total) + b"\xe8\x01" + varint(number)
+    )
+
+
+def open_entry(body: memoryview) -> tuple[MessageMetadata, memoryview]:
+    """What follows a MESSAGE command → the entry's metadata and its payload, as it was sent.
+
+    The payload is a batch if the metadata *has* ``num_messages_in_batch``, be it 1; a chunk if ``num_chunks_from_msg`` is above 1.
+
+    :raises CorruptEntryError: the CRC does not fit. :raises ProtocolError: it is no entry.
+    """
+    try:
+        magic, number = _HEAD.unpack_from(body)
+        start = 0
+        if magic == _BROKER:
+            start = _HEAD.size + number
+            magic, number = _HEAD.unpack_from(body, start)
+        if magic == _MAGIC:
+            start += _HEAD.size
+            if crc32c(body[start:]) != number:
+                raise CorruptEntryError("an entry does not fit its CRC32-C")
+        (size,) = _U32.unpack_from(body, start)
+        start += 4
+        if start + size > len(body):
+            raise ProtocolError(f"metadata of {size} bytes in an entry of {len(body)}")
+        metadata = MessageMetadata.FromString(bytes(body[start : start + size]))
+    except (struct.error, DecodeError) as error:
+        raise ProtocolError(f"an entry of {len(body)} bytes: {error}") from error
+    if not metadata.IsInitialized():  # the parser itself takes whatever is there
+        raise ProtocolError("an entry's metadata without a field that it must have")
+    return metadata, body[start + size :]

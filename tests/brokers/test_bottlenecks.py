@@ -1,0 +1,335 @@
+"""Each side made the bottleneck on purpose, with a real mosquitto: what the run concludes, and on what evidence.
+
+Every provocation goes far beyond the rule's bound, so that a busy machine changes the figures and not the conclusion.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from numpy_aggregation import NumpyAggregation
+from paho.mqtt import client as paho
+from paho.mqtt.enums import CallbackAPIVersion
+from running import running
+from tcp_relay import relay
+
+from pytest_loadtest import brokers
+from pytest_loadtest import profile as profiles
+from pytest_loadtest.brokers import mosquitto
+from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
+from pytest_loadtest.errors import TargetError
+from pytest_loadtest.fleet.conductor import Conductor
+from pytest_loadtest.fleet.local import LocalFleet
+from pytest_loadtest.fleet.options import Options
+from pytest_loadtest.fleet.orders import Part, Request
+from pytest_loadtest.profile.sections import SecuritySection
+from pytest_loadtest.report import terminal
+from pytest_loadtest.values.quantities import SECOND
+
+if TYPE_CHECKING:
+    from pytest_loadtest.engine.progress import Progress
+    from pytest_loadtest.schedule.phases import Phase
+
+    Act = Callable[[Progress], None]
+
+pytestmark = pytest.mark.skipif(mosquitto.find() is None, reason="no mosquitto here: apt-get install mosquitto")
+
+PROFILE = """\
+name: bottleneck
+topics: 1
+producersPerTopic: 1
+drainTimeout: 5s
+generator: {sendDelayP99: 60s, cpu: 5, stalled: 0.99}
+slo: {sent: 0.01%}
+"""
+
+
+class BehindRelay:
+    """A broker whose clients reach it by another port."""
+
+    def __init__(self, broker: brokers.Broker, port: int) -> None:
+        self._broker, self._port = broker, port
+
+    @property
+    def facts(self) -> brokers.BrokerFacts:
+        return replace(self._broker.facts, url=f"mqtt://127.0.0.1:{self._port}")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broker, name)
+
+
+class Watcher:
+    """Stands where the live line would: the progress of the measured phase goes to a test."""
+
+    def __init__(self, act: Act | None) -> None:
+        self._act = act
+
+    def show(self, _profile: str, _phase: Phase, progress: Sequence[Progress]) -> None:
+        if self._act is not None:
+            self._act(progress[0])
+
+    def announce(self, text: str, *, quiet: bool = False) -> None: ...
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Drives a profile against a broker, in this process, and returns the results document."""
+
+    def drive(broker: Any, more: str, act: Act | None = None, breaks: AbstractContextManager[Any] | None = None) -> dict[str, Any]:
+        monkeypatch.setattr(brokers, "start", lambda _request, _progress: broker)
+        options = Options(
+            results=tmp_path / "results", scale=None, duration=None, force=True, driver=None, omb_json=None, broker="process", target=None, admin=None,
+            image=None, spark_master=None, spark_remote=None, spark_conf={},
+        )  # fmt: skip
+        conductor = Conductor(options, Watcher(act))  # type: ignore[arg-type]
+        conductor.aggregation = NumpyAggregation(options.results, options, lambda _: None)  # type: ignore[assignment]
+        fleet = LocalFleet(conductor)
+        duration = "" if "testDuration" in more else "testDuration: 3s\n"
+        profile = profiles.loads(PROFILE + duration + more, "bottleneck.yaml")
+        try:
+            with breaks or nullcontext():
+                fleet.run(
+                    Request(nodeid="bottleneck", attempt=1, profile=profile, parts=(Part(profile=profile),), source="bottleneck.yaml")
+                )
+        finally:
+            fleet.close()
+        (document,) = conductor.documents
+        print(*terminal.lines(document), sep="\n")
+        return document
+
+    return drive
+
+
+@contextmanager
+def started(folder: Path, **lines: str) -> Iterator[brokers.Broker]:
+    """A mosquitto with these lines in its configuration."""
+    with running(brokers.BrokerRequest(kind="mqtt", mode="process", folder=folder / "mosquitto", settings=lines)) as broker:
+        yield broker
+
+
+def port_of(broker: brokers.Broker) -> int:
+    return int(broker.facts.url.rpartition(":")[2])
+
+
+def concluded(document: dict[str, Any], conclusion: str, evidence: str) -> None:
+    """The run says so, with evidence of that form, in the document and in the terminal."""
+    found = document["bottleneck"]
+    assert found["conclusion"] == conclusion
+    assert re.search(evidence, found["evidence"]), found["evidence"]
+    assert f"  bottleneck {conclusion}: {found['evidence']}" in terminal.lines(document)
+
+
+def test_a_flood_is_the_brokers_cpu(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    """mosquitto holds every message against a list of rights, one by one: many times what it costs us."""
+    rights = tmp_path / "rights"
+    rights.write_text(
+        "topic read $SYS/#\n" + "".join(f"topic read nothing/of/ours/{i}\n" for i in range(5000)) + "topic readwrite loadtest/#\n"
+    )
+    rights.chmod(0o644)
+    with started(tmp_path, acl_file=str(rights)) as broker:
+        more = "subscriptionsPerTopic: 0\nproducerRate: 15000\nmessageSize: 64\ndriver: {name: mqtt, qos: 0}\n"
+        document = run(broker, more)
+    concluded(document, "broker CPU", r"mosquitto's busiest thread used \d\.\d\d of a core.*, in \d of \d samples")
+
+
+def test_a_stopped_broker_does_not_read(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    with started(tmp_path) as broker:
+        pid = broker.facts.pid
+        assert pid is not None
+
+        def stop_for_two_seconds(progress: Progress) -> None:
+            os.kill(pid, signal.SIGCONT if progress.elapsed > 2.8 * SECOND else signal.SIGSTOP)
+
+        try:
+            document = run(
+                broker, "producerRate: 3000\nmessageSize: 1024\nmaxSendDelay: 1s\ndriver: {name: mqtt, qos: 0}\n", stop_for_two_seconds
+            )
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    concluded(
+        document,
+        "broker not reading",
+        r"stood unread at mosquitto, which was stopped by a signal; .* waited in our sockets, in \d of \d samples",
+    )
+
+
+def test_a_memory_limit(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    """Somebody is away, and what waits for him fills the broker's memory."""
+    with started(tmp_path, memory_limit="2000000", max_queued_messages="0", max_inflight_messages="0") as broker:
+        away = paho.Client(CallbackAPIVersion.VERSION2, "away", clean_session=False)
+        go_away(away, port_of(broker), "ballast")
+        fill(port_of(broker), 1_850_000)
+        document = run(broker, "producerRate: 100\nmessageSize: 64\ndriver: {name: mqtt, qos: 0}\n")
+    concluded(document, "broker memory", r"mosquitto's heap had 1\.\d\d MiB of the 1\.91 MiB of its memory_limit, in \d of \d samples")
+
+
+@contextmanager
+def slow_disk(pid: int, folder: Path, rate: int) -> Iterator[None]:
+    """What the process syncs to the disk of ``folder`` goes there at so many bytes a second."""
+    device = Path(f"/sys/dev/block/{os.major(folder.stat().st_dev)}:{os.minor(folder.stat().st_dev)}").resolve()
+    disk = device.parent if (device / "partition").exists() else device
+    group = Path("/sys/fs/cgroup/blkio", f"loadtest-{pid}")
+    try:
+        number = (disk / "dev").read_text().strip()
+        group.mkdir()
+        (group / "blkio.throttle.write_bps_device").write_text(f"{number} {rate}")
+    except OSError as error:
+        if group.exists():
+            group.rmdir()
+        pytest.skip(f"this system lets nobody slow a disk down: {error}")
+    try:
+        (group / "cgroup.procs").write_text(str(pid))
+        yield
+    finally:
+        (group.parent / "cgroup.procs").write_text(str(pid))
+        group.rmdir()
+
+
+def test_a_slow_disk(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    """The broker saves what somebody who is away has not got after every change, and waits until that is on the disk."""
+    settings = {"persistence": "true", "autosave_on_changes": "true", "autosave_interval": "1", "max_queued_messages": "0"}
+    with started(tmp_path, **settings) as broker:
+        go_away(paho.Client(CallbackAPIVersion.VERSION2, "away", clean_session=False), port_of(broker), "loadtest/#")
+        pid = broker.facts.pid
+        assert pid is not None
+        with slow_disk(pid, tmp_path, 500_000):
+            document = run(broker, "producerRate: 500\nmessageSize: 64\nmaxSendDelay: 1s\ndriver: {name: mqtt}\n")
+    concluded(document, "broker disk", r"mosquitto slept for the disk \d+(\.\d+)? % of the time while it wrote .*/s, in \d of \d samples")
+
+
+def go_away(away: paho.Client, port: int, topic: str) -> None:
+    """Subscribe, and leave a session behind for which the broker keeps messages."""
+    subscribed = threading.Event()
+    away.on_subscribe = lambda *_: subscribed.set()
+    away.connect("127.0.0.1", port)
+    away.loop_start()
+    away.subscribe(topic, 1)
+    assert subscribed.wait(30)
+    away.disconnect()
+    away.loop_stop()
+
+
+def fill(port: int, total: int) -> None:
+    """Let the broker keep so many bytes."""
+    sender = paho.Client(CallbackAPIVersion.VERSION2, "sender")
+    sender.connect("127.0.0.1", port)
+    sender.loop_start()
+    for _ in range(total // 50_000):
+        sender.publish("ballast", bytes(50_000), 1).wait_for_publish(30)
+    sender.disconnect()
+    sender.loop_stop()
+
+
+def test_a_slow_relay_is_the_network(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    """Half of what we send gets through between us and the broker."""
+    with started(tmp_path) as broker, relay(port_of(broker), rate=500_000) as port:
+        document = run(BehindRelay(broker, port), "producerRate: 1000\nmessageSize: 1024\ndriver: {name: mqtt, qos: 0}\n")
+    concluded(document, "network", r"waited in our sockets, and no more than .* stood unread at mosquitto, in \d of \d samples")
+
+
+@pytest.fixture
+def sleeping(monkeypatch: pytest.MonkeyPatch) -> Act:
+    """A subscriber that reads nothing until the measured phase is nearly over: what to do with the progress of the run."""
+    drivers: list[NativeMqttDriver] = []
+    opened = NativeMqttDriver.open_producers
+
+    def fall_asleep(driver: NativeMqttDriver, streams: Sequence[int]) -> None:
+        opened(driver, streams)
+        driver.pause([0])
+        drivers.append(driver)
+
+    def wake_up(progress: Progress) -> None:
+        if progress.elapsed > 2.8 * SECOND and drivers:
+            drivers.pop().resume([0])
+
+    monkeypatch.setattr(NativeMqttDriver, "open_producers", fall_asleep)
+    return wake_up
+
+
+def test_a_subscriber_that_sleeps(run: Callable[..., dict[str, Any]], tmp_path: Path, sleeping: Act) -> None:
+    with started(tmp_path, max_queued_messages="0") as broker:
+        document = run(broker, "producerRate: 200\nmessageSize: 40960\ndriver: {name: mqtt}\n", sleeping)
+    concluded(document, "subscriber", r"stood unread at subscribers; .* more waited at mosquitto, in \d of \d samples")
+
+
+def test_a_window_of_one_on_a_long_way(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    """Each message waits for the answer to the one before it."""
+    with started(tmp_path) as broker, relay(port_of(broker), delay=0.1) as port:
+        more = "producerRate: 100\nmessageSize: 64\nmaxSendDelay: 1s\ndriver: {name: mqtt, qos: 1, maxInflightMessages: 1}\n"
+        document = run(BehindRelay(broker, port), more)
+    concluded(document, "publisher window", r"messages waited .* before a full window, of a mean publish latency of ")
+
+
+def test_an_overloaded_worker_is_the_generator(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    """paho needs several times the broker's CPU for a message."""
+    with started(tmp_path) as broker:
+        more = "testDuration: 4s\nproducerRate: 150000\nmessageSize: 64\nmaxSendDelay: 1s\ndriver: {name: mqtt, client: library, qos: 0}\n"
+        document = run(broker, more)
+    concluded(document, "generator", r"worker main's busiest thread used \d\.\d\d of a core.*, in \d of \d samples")
+
+
+def test_nothing_saturated(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    with started(tmp_path) as broker:
+        document = run(broker, "producerRate: 100\nmessageSize: 64\ndriver: {name: mqtt, qos: 0}\n")
+    concluded(document, "nothing saturated", r"mosquitto's busiest thread used 0\.\d\d of a core.*, no queue stood")
+
+
+@pytest.mark.parametrize("tls", [True, "subscribers"])
+def test_a_broker_with_tls_is_sampled_whole(run: Callable[..., dict[str, Any]], tmp_path: Path, tls: bool | str) -> None:
+    """Its counters come over the address that producers use, with the keys of the run where that speaks TLS; connections are of both."""
+    request = brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto", security=SecuritySection(tls=tls))  # type: ignore[arg-type]
+    with running(request) as broker:
+        document = run(broker, "producerRate: 20\nmessageSize: 64\ndriver: {name: mqtt, qos: 1, tls: {version: TLSv1.3}}\n")
+    found = document["bottleneck"]
+    assert found["missing"] == []
+    assert max(found["columns"]["workers.connections"]) == max(found["columns"]["broker.connections"]) == 2
+    assert max(value for value in found["columns"]["sys.clients"] if value is not None) >= 2
+
+
+def test_a_broken_run_keeps_what_was_sampled(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    """The broker dies three seconds into the phase, which may be why it had stopped before."""
+    with started(tmp_path) as broker:
+        pid = broker.facts.pid
+        assert pid is not None
+
+        def stop_and_kill(progress: Progress) -> None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL if progress.elapsed > 2.5 * SECOND else signal.SIGSTOP)
+
+        more = "testDuration: 20s\nproducerRate: 3000\nmessageSize: 1024\nmaxSendDelay: 1s\ndriver: {name: mqtt, qos: 0}\n"
+        document = run(broker, more, stop_and_kill, pytest.raises(TargetError, match="went away"))
+    assert document["verdict"]["outcome"] == "no data"
+    concluded(document, "broker not reading", r"mosquitto, which was stopped by a signal; .*, in \d of \d samples")
+
+
+# --- what the broker counts itself
+
+
+def test_drops_that_we_found_too(run: Callable[..., dict[str, Any]], tmp_path: Path, sleeping: Act) -> None:
+    """A queue of ten, and a subscriber that sleeps: what the broker dropped is lost by our count."""
+    with started(tmp_path, max_queued_messages="10", max_inflight_messages="10") as broker:
+        document = run(broker, "producerRate: 200\nmessageSize: 64\ndriver: {name: mqtt}\n", sleeping)
+    dropped = [value for value in document["bottleneck"]["columns"]["sys.dropped"] if value is not None]
+    assert 0 < dropped[-1] - dropped[0] <= document["measurements"]["counts"]["lost"]
+    assert document["verdict"]["outcome"] == "missed"
+
+
+def test_drops_that_we_did_not_find(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    """Somebody else's queue overflows on the broker that the run started: that is no run of which to believe the count.
+
+    mosquitto publishes its counter every second or two, and only what rises between two of its numbers is told.
+    """
+    with started(tmp_path, max_queued_messages="10") as broker:
+        go_away(paho.Client(CallbackAPIVersion.VERSION2, "away", clean_session=False), port_of(broker), "loadtest/#")
+        document = run(broker, "testDuration: 7s\nproducerRate: 200\nmessageSize: 64\ndriver: {name: mqtt}\n")
+    assert document["verdict"]["outcome"] == "no data"
+    assert re.search(r"^the broker dropped [\d ]+ messages .*, and 0 are missing by our count", document["verdict"]["reasons"][0])

@@ -1,0 +1,176 @@
+"""User properties and topic aliases of MQTT 5 on a real broker: what both clients send, and what a subscriber of somebody else gets."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import paho.mqtt.client as paho
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+
+from pytest_loadtest import brokers
+from pytest_loadtest.brokers import mosquitto
+from pytest_loadtest.drivers.base import TargetAddress
+from pytest_loadtest.drivers.mqtt.broker_socket import BrokerSocket
+from pytest_loadtest.drivers.mqtt.driver import MqttDriver
+from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
+from pytest_loadtest.errors import TargetError
+from pytest_loadtest.profile.settings import MqttSettings
+from pytest_loadtest.testing import Subject
+from pytest_loadtest.testing.rig import rig
+from pytest_loadtest.wire.mqtt import packets
+from pytest_loadtest.wire.mqtt.codec import decode
+from pytest_loadtest.wire.mqtt.fields import FieldReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(mosquitto.find() is None, reason="no mosquitto here: apt-get install mosquitto")
+
+PAIRS = [("property-name-00", "property-value-00"), ("property-name-01", "property-value-01")]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
+    folder = tmp_path_factory.mktemp("broker") / "mosquitto"
+    running = brokers.start(brokers.BrokerRequest(kind="mqtt", mode="process", folder=folder, settings={}), lambda _: None)
+    yield running
+    running.stop()
+
+
+@pytest.fixture(params=[MqttDriver, NativeMqttDriver], ids=["library", "native"])
+def subject(request: pytest.FixtureRequest, broker: brokers.Broker) -> Callable[..., Subject]:
+    """A driver of either client, by its settings."""
+    target = TargetAddress(url=broker.facts.url)
+    return lambda **given: Subject(driver=request.param, target=target, settings=MqttSettings.model_validate(given))
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> list[tuple[BrokerSocket, packets.Publish]]:
+    """Every PUBLISH that goes out, with the connection that it goes over."""
+    found: list[tuple[BrokerSocket, packets.Publish]] = []
+
+    def note(sock: BrokerSocket, data: bytes) -> None:
+        reader = FieldReader(data)
+        while reader.left:
+            first, body = reader.number(1), reader.take(reader.variable())
+            if first >> 4 == packets.PUBLISH:
+                packet = decode(first, body)
+                assert isinstance(packet, packets.Publish)
+                found.append((sock, packet))
+
+    for name in ("put", "write_now"):
+        written = getattr(BrokerSocket, name)
+
+        def noted(self: BrokerSocket, data: bytes | bytearray, written: Any = written) -> Any:
+            note(self, bytes(data))
+            return written(self, data)
+
+        monkeypatch.setattr(BrokerSocket, name, noted)
+    return found
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_user_properties_arrive(subject: Callable[..., Subject], broker: brokers.Broker, qos: int) -> None:
+    """paho, which is no part of the run, gets the message with two user properties, under its topic, and so do the run's consumers."""
+    arrived: list[tuple[str, Any]] = []
+    visitor = paho.Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
+    visitor.on_message = lambda _client, _data, message: arrived.append((message.topic, vars(message.properties)["UserProperty"]))
+    host, port = broker.facts.url.split("://")[1].split(":")
+    granted: list[object] = []
+    visitor.on_connect = lambda client, *_: client.subscribe("loadtest/props/#", qos)
+    visitor.on_subscribe = lambda *answer: granted.append(answer)
+    visitor.connect(host, int(port))
+    _listen(visitor, lambda: bool(granted))
+    with rig(subject(qos=qos, userProperties=2, topicAliasMaximum=5), run="props") as r:
+        r.send(3)
+        r.until(lambda: r.copies >= 3, "received")
+        assert r.column(0, "size").tolist() == [128] * 3
+        _listen(visitor, lambda: len(arrived) >= 3)
+        facts = r.driver.facts().applied
+    visitor.disconnect()
+    assert arrived == [("loadtest/props/0", PAIRS)] * 3
+    assert facts["userProperties"] == "2, 80 bytes in each message"
+
+
+def _listen(client: paho.Client, done: Callable[[], bool]) -> None:
+    for _ in range(3000):
+        if done():
+            return
+        client.loop(0.01)
+    raise AssertionError("the visitor waited in vain")
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_the_topic_is_named_once_in_a_connection(
+    subject: Callable[..., Subject], published: list[tuple[BrokerSocket, packets.Publish]], qos: int
+) -> None:
+    """The first message of each of two streams has topic and alias, those after it the alias alone; all arrive."""
+    with rig(subject(qos=qos, topicAliasMaximum=5), streams=2, topics=2, run="once") as r:
+        r.send(30)
+        r.until(lambda: r.copies >= 60, "received")
+        assert r.driver.facts().applied["topicAliasMaximum"] == "5; a producer's topic has one"
+    for number, connection in enumerate(dict.fromkeys(where for where, _ in published)):
+        mine = [packet for where, packet in published if where is connection]
+        assert [packet.topic for packet in mine] == [f"loadtest/once/{number}", *[""] * 29]
+        assert {packet.properties["topic_alias"] for packet in mine} == {1}
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_new_connection_knows_no_alias(
+    subject: Callable[..., Subject], broker: brokers.Broker, published: list[tuple[BrokerSocket, packets.Publish]], qos: int
+) -> None:
+    """Five messages wait for a broker that stands still when the connection breaks: sent again, the first of them names the topic."""
+    assert broker.facts.pid is not None
+    with rig(subject(qos=qos, topicAliasMaximum=1, userProperties=1, sessionExpiry="60s"), run="anew") as r:
+        r.send(1)
+        r.until(lambda: r.acked >= 1, "acked")
+        os.kill(broker.facts.pid, signal.SIGSTOP)
+        try:
+            r.send(5, first=1)
+            r.driver._clients._kept[-1].abandon("broken by the test")  # type: ignore[attr-defined]
+        finally:
+            os.kill(broker.facts.pid, signal.SIGCONT)
+        r.until(lambda: r.acked >= 6 and set(r.heads(0).seq.tolist()) == set(range(6)), "acked and received")
+        r.send(1, first=6)
+        r.until(lambda: r.acked >= 7, "acked")
+    first, second = dict.fromkeys(where for where, _ in published)
+    assert [packet.topic for where, packet in published if where is first] == ["loadtest/anew/0", *[""] * 5]
+    again = [packet for where, packet in published if where is second]
+    assert again[0].topic == "loadtest/anew/0"
+    assert {packet.topic for packet in again[1:]} <= {""}
+    assert again[-1].properties == {"topic_alias": 1, "user_property": PAIRS[:1]}
+
+
+def test_a_broker_that_allows_no_alias_gets_the_topic(subject: Callable[..., Subject], tmp_path: Path) -> None:
+    """Facts say that it is not applied, and everything arrives."""
+    request = brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto", settings={"max_topic_alias": "0"})
+    none = brokers.start(request, lambda _: None)
+    try:
+        asked = subject(topicAliasMaximum=3)
+        with rig(Subject(driver=asked.driver, target=TargetAddress(url=none.facts.url), settings=asked.settings)) as r:
+            r.send(5)
+            r.until(lambda: r.copies >= 5, "received")
+            facts = r.driver.facts()
+        assert facts.not_applied["topicAliasMaximum"] == "the broker allows a producer none"
+        assert "topicAliasMaximum" not in facts.applied
+    finally:
+        none.stop()
+
+
+def test_properties_count_for_the_largest_packet(subject: Callable[..., Subject], tmp_path: Path) -> None:
+    """A message that fits without its user properties does not with them, which is said before load."""
+    request = brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto", settings={"max_packet_size": "300"})
+    small = brokers.start(request, lambda _: None)
+    try:
+        asked = subject(userProperties=10)
+        with (
+            pytest.raises(TargetError, match="takes packets of 300 bytes at most"),
+            rig(Subject(driver=asked.driver, target=TargetAddress(url=small.facts.url), settings=asked.settings)),
+        ):
+            pass
+    finally:
+        small.stop()

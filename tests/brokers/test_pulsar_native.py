@@ -1,0 +1,215 @@
+"""The native Pulsar client where a real broker takes its topics away, restarts, or loses its answers: to the message."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from pulsar_proxy import PulsarProxy
+
+from pytest_loadtest import brokers
+from pytest_loadtest.brokers import java
+from pytest_loadtest.drivers.base import TargetAddress
+from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
+from pytest_loadtest.errors import TargetError
+from pytest_loadtest.message.samples import Status
+from pytest_loadtest.profile.settings import Persistence, PulsarSettings
+from pytest_loadtest.testing import Rig, Subject, rig
+from pytest_loadtest.values.quantities import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = [pytest.mark.pulsar, pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install openjdk-17-jre-headless")]
+STREAMS, EACH = 4, 500
+
+
+@pytest.fixture
+def broker(pulsar_process: brokers.Broker) -> brokers.Broker:
+    return pulsar_process
+
+
+def subject(broker: brokers.Broker, url: str | None = None, **settings: Any) -> Subject:
+    chosen = PulsarSettings(**{"max_pending_messages": 1000, "operation_timeout": 20 * SECOND, "batching_max_messages": 10} | settings)
+    target = TargetAddress(url=url or broker.facts.url, admin_url=broker.facts.admin_url)
+    return Subject(driver=NativePulsarDriver, target=target, settings=chosen, deadline=60 * SECOND)
+
+
+def ask(broker: brokers.Broker, path: str, method: str = "GET", body: object = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    url, headers = f"{broker.facts.admin_url}/admin/v2/{path}", {"Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(url, data, headers, method=method), timeout=20) as answer:
+        return json.loads(answer.read() or "null")
+
+
+def disturbed(r: Rig, disturb: Callable[[int], None], turns: int = 3) -> None:
+    """Send on every stream while it is disturbed several times, to the last answer and copy."""
+    for turn in range(turns):
+        r.send(EACH, turn * EACH)
+        disturb(turn)
+    r.send(EACH, turns * EACH)
+    sent = (turns + 1) * EACH * STREAMS
+    r.until(lambda: r.acked >= sent and received(r) >= sent, "acked and received")
+
+
+def received(r: Rig) -> int:
+    """Different messages."""
+    return len(first_and_again(r)[0])
+
+
+def first_and_again(r: Rig) -> tuple[set[tuple[int, int]], list[tuple[int, int]]]:
+    """Messages that came, and those of them that came again."""
+    seen: set[tuple[int, int]] = set()
+    again = []
+    for place in r.places:
+        heads = r.heads(place)
+        for pair in zip(heads.stream.tolist(), heads.seq.tolist(), strict=True):
+            (again.append if pair in seen else seen.add)(pair)  # type: ignore[attr-defined]
+    return seen, again
+
+
+def resent(r: Rig) -> set[tuple[int, int]]:
+    """Messages whose answer says that they were sent again."""
+    rows = np.concatenate([acks.row for acks in r.acks])
+    resends = np.concatenate([np.zeros(len(acks.row), np.uint8) if acks.resends is None else acks.resends for acks in r.acks])
+    wanted = set(rows[resends > 0].tolist())
+    return {
+        (stream, seq)
+        for burst in r.bursts
+        for row, stream, seq in zip(burst.row.tolist(), burst.stream.tolist(), burst.seq.tolist(), strict=True)
+        if row in wanted
+    }
+
+
+def check_whole(r: Rig, turns: int = 3) -> None:
+    """All acknowledged once, none lost, and what came again was sent again."""
+    assert r.acked == (turns + 1) * EACH * STREAMS
+    assert set(np.concatenate([acks.status for acks in r.acks]).tolist()) == {Status.ACKED}
+    seen, again = first_and_again(r)
+    assert seen == {(stream, seq) for stream in range(STREAMS) for seq in range((turns + 1) * EACH)}
+    redelivered = {
+        (stream, seq)
+        for place in r.places
+        for stream, seq, flag in zip(r.heads(place).stream.tolist(), r.heads(place).seq.tolist(), r.column(place, "flags"), strict=True)
+        if flag
+    }
+    assert set(again) <= resent(r) | redelivered
+
+
+def test_topics_are_unloaded(broker: brokers.Broker) -> None:
+    """The broker closes producers and consumers; they come again and nothing is lost."""
+    with rig(subject(broker), streams=STREAMS, run="unloaded") as r:
+        disturbed(r, lambda turn: ask(broker, "namespaces/public/loadtest-unloaded/unload", "PUT"))
+        check_whole(r)
+
+
+def test_bundles_are_split(broker: brokers.Broker) -> None:
+    """Each split moves every topic of the bundle to another one."""
+
+    def split(turn: int) -> None:
+        boundaries = ask(broker, "namespaces/public/loadtest-split/bundles")["boundaries"]
+        ask(broker, f"namespaces/public/loadtest-split/{boundaries[0]}_{boundaries[1]}/split?unload=true", "PUT")
+
+    with rig(subject(broker), streams=STREAMS, topics=2, run="split") as r:
+        before = ask(broker, "namespaces/public/loadtest-split/bundles")["numBundles"]
+        disturbed(r, split)
+        assert ask(broker, "namespaces/public/loadtest-split/bundles")["numBundles"] == before + 3
+        check_whole(r)
+
+
+@pytest.mark.parametrize("deduplicated", [False, True])
+def test_receipts_are_lost(broker: brokers.Broker, deduplicated: bool) -> None:
+    """Entries that the broker has and whose receipts were cut off are sent again: each is stored twice, or once with deduplication."""
+    run = f"cut-{deduplicated}".lower()
+    persistence = Persistence(deduplication_enabled=deduplicated)
+    with PulsarProxy(broker.facts.url) as proxy:
+        with rig(subject(broker, proxy.url, persistence=persistence), streams=STREAMS, run=run) as r:
+            for turn in range(3):
+                r.send(EACH, turn * EACH)
+                r.until(lambda turn=turn: r.acked == ((turn + 1) * EACH + turn * 10) * STREAMS, "acked")  # type: ignore[misc]
+                proxy.withholds, before = True, stored(broker, run)
+                cut = r.burst(10, 3 * EACH + turn * 10)
+                assert not len(r.offer(cut))
+                r.until(lambda before=before: stored(broker, run) == before + 40, "stored without an answer")  # type: ignore[misc]
+                proxy.cut()
+                proxy.withholds = False
+                r.until(lambda turn=turn: r.acked == (turn + 1) * (EACH + 10) * STREAMS, "answered again")  # type: ignore[misc]
+            wanted = 3 * (EACH + 10) * STREAMS
+            copies = wanted if deduplicated else wanted + 120
+            r.until(lambda: r.copies >= copies, "received")
+            _, again = first_and_again(r)
+        assert proxy.asked_for == {broker.facts.url.removeprefix("pulsar://")}
+    twice = {(stream, seq) for stream in range(STREAMS) for seq in range(3 * EACH, 3 * EACH + 30)}
+    assert resent(r) == twice
+    assert sorted(again) == ([] if deduplicated else sorted(twice))
+
+
+def stored(broker: brokers.Broker, run: str) -> int:
+    """Messages that came to the topic."""
+    found: int = ask(broker, f"persistent/public/loadtest-{run}/topic-0/stats")["msgInCounter"]
+    return found
+
+
+def test_the_broker_restarts(tmp_path: Path) -> None:
+    """With messages in flight and consumers that wait: all comes again, and the client loses nothing.
+
+    Pulsar 4.2.4 itself sometimes loses what it had acknowledged, on a busy machine: it is no client's fault where entries are acknowledged one
+    by one (Shared), none waits, and no more was given since the restart than came.
+    """
+    running = brokers.start(brokers.BrokerRequest(kind="pulsar", mode="process", folder=tmp_path), lambda _: None)
+    try:
+        with rig(replace(subject(running, subscription_type="Shared"), deadline=120 * SECOND), streams=STREAMS, run="restarted") as r:
+            r.send(EACH)
+            held = r.burst(100, EACH)
+            assert not len(r.offer(held))
+            running.restart()
+            before = r.copies
+            r.send(EACH, EACH + 100)
+            sent = (2 * EACH + 100) * STREAMS
+            try:
+                r.until(lambda: r.acked >= sent and received(r) >= sent, "acked and received")
+            except AssertionError:
+                path = "persistent/public/loadtest-restarted/topic-0/stats?getPreciseBacklog=true"
+                found = ask(running, path)["subscriptions"]["subscription-0"]
+                given = (found["msgBacklog"], found["msgInReplay"], found["unackedMessages"]) == (0, 0, 0)
+                if r.acked >= sent and given and found["msgOutCounter"] <= r.copies - before:
+                    pytest.xfail(f"Pulsar has lost {sent - received(r)} of the {(EACH + 100) * STREAMS} messages that it had acknowledged")
+                raise
+            assert r.driver.disconnected() is None
+    finally:
+        running.stop()
+
+
+def test_messages_that_are_due_later(broker: brokers.Broker) -> None:
+    """Every second message is to come two seconds later: it does, not before, and the others do not wait for it."""
+    chosen = subject(broker, subscription_type="Shared")
+    with rig(chosen, run="delayed") as r:
+        burst = r.burst(20)
+        now = time.monotonic_ns()
+        burst.intended[:] = now
+        burst.due = burst.intended + (burst.seq % 2) * 4 * SECOND
+        assert not len(r.offer(burst))
+        r.until(lambda: r.copies >= 20, "received")
+        waited = (r.column(0, "time") - now) / SECOND
+        odd = r.heads(0).seq % 2 == 1
+        assert waited[odd].min() >= 3 > waited[~odd].max()  # the broker looks every second, and may be so much early
+        assert len(r.answers(0).seq) == 20
+
+
+def test_a_topic_that_vanishes_is_named(broker: brokers.Broker) -> None:
+    """Somebody deletes it while load runs, and the broker makes none by use: the run ends and says which."""
+    ask(broker, "namespaces/public/default/autoTopicCreation", "POST", {"allowAutoTopicCreation": False})
+    ask(broker, "persistent/public/default/vanishing", "PUT")
+    name = "persistent://public/default/vanishing"
+    with rig(subject(broker, operation_timeout=SECOND), name=name) as r:
+        r.send(10)
+        ask(broker, "persistent/public/default/vanishing?force=true", "DELETE")
+        with pytest.raises(TargetError, match=rf"{name} does not exist any more"):
+            r.until(lambda: False, "over")
+    ask(broker, "namespaces/public/default/autoTopicCreation", "DELETE")

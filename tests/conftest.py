@@ -1,0 +1,14 @@
+"""For all tests. Load tests are none of them, and need not wait for Hypothesis."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# No Java process of a test lives long enough for its second compiler to pay: Pulsar starts with half the CPU without it.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+# A slow machine is no failure, and the same tree gives the same answer twice.
+settings.register_profile("project", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("project")

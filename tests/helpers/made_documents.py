@@ -1,0 +1,86 @@
+"""Documents of runs made up for tests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from made_measurements import MS, Limits, made, spread
+from made_telemetry import made_telemetry
+
+from pytest_loadtest.metrics.measurements import Backlog
+from pytest_loadtest.observe.conclusion import Bottleneck, Saturation
+from pytest_loadtest.report.bottleneck import section
+from pytest_loadtest.report.document import Document, RunFacts, build
+from pytest_loadtest.verdict.peak import Ask, Peak, Step
+from pytest_loadtest.verdict.slo import Outcome, evaluate, parse
+
+FACTS = RunFacts(
+    test="loadtests/test_smoke.py::test_smoke",
+    profile_name="smoke",
+    profile={"name": "smoke", "producerRate": 10_000, "driver": {"name": "pulsar"}},
+    seed=7,
+    started="2026-11-21T03:00:00+00:00",
+    results=".loadtest/1/test_smoke/1/smoke",
+    plan={"rate": 10_000, "topics": 2, "partitions": 1, "producers": 4, "consumers": 6},
+    broker={
+        "name": "Pulsar",
+        "version": "4.2.4",
+        "mode": "process",
+        "url": "pulsar://127.0.0.1:6650",
+        "settings": {"journalSyncData": "false"},
+    },
+    driver={"client": "pulsar-client", "version": "3.13.0", "applied": {}, "not_applied": {}},
+    versions={"pytest-loadtest": "0.1.0"},
+    machine={"cores": 2},
+)
+RESTARTED = {
+    **FACTS.broker,
+    "restarts": [
+        {"down": 3_020 * MS, "ready": 7_130 * MS, "downAt": "2026-11-21T03:00:03.020+00:00", "readyAt": "2026-11-21T03:00:07.130+00:00"},
+        {"down": 9_000 * MS, "ready": None, "downAt": "2026-11-21T03:00:09.000+00:00", "readyAt": None},
+    ],
+}
+SLO = {"throughput": "99%", "endToEndLatency": {"p99": "15ms"}}
+
+
+STEP = Ask(number=1, rate=10_000.0, duration=30_000 * MS, warmup=5_000 * MS, purpose="bracket")
+PEAK = Peak(
+    rate=19_843.0, low=19_843.0, high=20_240.0, limit="target", at_least=False, confirmed=True, broke_first="endToEndLatency.p99",
+    steps=(
+        Step(ask=STEP, outcome=Outcome.MET, throughput=9_999.5),
+        Step(
+            ask=replace(STEP, number=2, rate=20_240.0), outcome=Outcome.MISSED, broke=("endToEndLatency.p99",),
+            text="endToEndLatency.p99 412 ms > 100 ms: 4.1 times the bound", early=True,
+        ),
+        Step(ask=replace(STEP, number=3, rate=19_843.0, duration=60_000 * MS, purpose="confirm"), outcome=Outcome.MET, throughput=19_842.0),
+    ),
+)  # fmt: skip
+BACKLOG = Backlog(
+    size_messages=1_048_576, size_bytes=2**30, build=32_000 * MS, drain=8_000 * MS, drained=True, left=0, allowed=10_000,
+    drain_rate=131_072.0,
+    publish_during_drain=spread(0.5, 12),
+)  # fmt: skip
+
+BOTTLENECK = section(
+    Bottleneck(
+        conclusion="broker CPU", evidence="mosquitto's busiest thread used 0.97 of a core, in 9 of 10 samples",
+        also=(Saturation(conclusion="publisher window", evidence="messages waited 12.0 ms before a full window"),),
+        missing=("worker gw1: it runs on another machine",),
+    ),
+    made_telemetry(broker__busiestWanted=1.0),
+)  # fmt: skip
+
+
+def document(
+    section: dict[str, Any] = SLO, facts: dict[str, Any] | None = None, parts: dict[str, Any] | None = None, **changed: Any
+) -> Document:
+    """The document of a made run; ``parts``: what :func:`build` takes beside its measurements."""
+    run = made(**changed)
+    return build(replace(FACTS, **(facts or {})), evaluate(parse(section), run, Limits()), run, **(parts or {}))
+
+
+def stage(name: str, section: dict[str, Any] = SLO, **changed: Any) -> Any:
+    """One stage as :func:`build` takes it."""
+    run = made(**changed)
+    return name, evaluate(parse(section), run, Limits()), run

@@ -1,0 +1,84 @@
+"""Measurements made up for tests: a good run of 10 s at 10 000 msg/s, with anything in it replaced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pytest_loadtest.metrics.evidence import WorkerEvidence
+from pytest_loadtest.metrics.measurements import Breakdown, Counts, Histogram, Lost, Measurements, Series
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The defaults of a profile's generator section."""
+
+    send_delay_p99: int = 100 * MS
+    cpu: float = 0.95
+    stalled: float = 0.10
+
+
+def histogram(values: NDArray[np.int64]) -> Histogram:
+    """A histogram of exact values, by the definition of an HDR index."""
+    shift = np.maximum(np.frexp(np.maximum(values, 1).astype(float))[1] - 11, 0)
+    index, count = np.unique((shift << 10) + (values >> shift), return_counts=True)
+    return Histogram(index=index, count=count, minimum=int(values.min()), maximum=int(values.max()), total=int(values.sum()))
+
+
+@cache
+def spread(low_ms: float, high_ms: float, n: int = 100_000) -> Histogram:
+    """Values evenly between two latencies."""
+    return histogram(np.linspace(low_ms * MS, high_ms * MS, n).astype(np.int64))
+
+
+def made_counts(**changed: Any) -> Counts:
+    """100 000 messages, every one of them sent, acked and received."""
+    every = dict.fromkeys(("offered", "sent", "sent_in_time", "acked", "received", "received_in_time"), 100_000)
+    none = dict.fromkeys(("failed", "dropped", "unknown", "lost", "duplicates", "out_of_order", "foreign", "corrupt"), 0)
+    return Counts(**{**every, **none, **changed})
+
+
+def made_series(seconds: int = 10) -> Series:
+    """Even rates with one slow second, and one in which nothing was received."""
+    rate = np.full(seconds, 10_000)
+    latency = np.full(seconds, 2e6)
+    latency[4:6] = (83e6, np.nan)[: len(latency[4:6])]
+    received = np.where(np.isnan(latency), 0, rate)
+    return Series(
+        offered=rate, sent=rate, acked=rate, received=received,
+        end_to_end_p50=latency / 2, end_to_end_p99=latency, end_to_end_max=latency * 2,
+    )  # fmt: skip
+
+
+def made_bucket(name: str, **changed: Any) -> Breakdown:
+    """A size bucket (or a topic) of 50 000 messages that all arrived."""
+    every = dict.fromkeys(("offered", "sent", "acked", "received", "received_in_time"), 50_000)
+    return replace(
+        Breakdown(name=name, **every, lost=0, bytes_sent=12_800_000, end_to_end=spread(1, 20, 50_000), publish=spread(0.5, 12, 50_000)),
+        **changed,
+    )
+
+
+def made(**changed: Any) -> Measurements:
+    """A good run; ``counts`` as a mapping of changes."""
+    counts = made_counts(**changed.pop("counts", {}))
+    worker = WorkerEvidence(worker="gw0", cpu=0.42, stalled=0, longest_stall=0, gc=3 * MS)
+    topic = Breakdown(
+        name="topic 0", offered=counts.offered, sent=counts.sent, acked=counts.acked, received=counts.received, lost=counts.lost,
+        bytes_sent=25_600_000, end_to_end=spread(1, 20), publish=None,
+    )  # fmt: skip
+    run = Measurements(
+        duration=10_000 * MS, rate=10_000.0, subscriptions=1, counts=counts, bytes_sent=25_600_000, publish=spread(0.5, 12),
+        end_to_end=spread(1, 20), send_delay=spread(0.001, 1), own_send_delay=spread(0.001, 1), blocked=0, series=made_series(),
+        topics=(topic,), workers=(worker,),
+        lost=(Lost(topic=0, subscription=0, stream=3, first=100, last=100 + counts.lost - 1),) if counts.lost else (),
+    )  # fmt: skip
+    return replace(run, **changed)

@@ -1,0 +1,18 @@
+"""Progress as a worker would report it, with zeros where a test says nothing."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from pytest_loadtest.engine.progress import Progress
+
+
+def made_progress(**said: Any) -> Progress:
+    """A worker in the measured phase."""
+    zeros: dict[str, Any] = {field.name: 0 for field in fields(Progress)}
+    return Progress(
+        **zeros
+        | {"phase": "measure", "sending": False, "blocked": False, "send_delay_p99": None, "beyond_bounds": (), "workload": ""}
+        | said
+    )

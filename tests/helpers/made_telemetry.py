@@ -1,0 +1,32 @@
+"""Telemetry made up for tests: ten samples, a second apart, of a run in which nothing was saturated, with anything in it replaced."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pytest_loadtest.observe.telemetry import Telemetry
+from pytest_loadtest.values.quantities import SECOND
+
+SAMPLES = 10
+QUIET = {
+    "broker.cpu": 0.3, "broker.wanted": 0.4, "broker.busiest": 0.3, "broker.busiestWanted": 0.4, "broker.memory": 1e8, "broker.written": 0.0,
+    "broker.diskWait": 0, "broker.stopped": 0, "broker.unread": 0, "broker.unsent": 0, "broker.stale": 0, "broker.shut": 0, "broker.connections": 2,
+    "broker.relayed": 0, "workers.unread": 0, "workers.unsent": 0, "workers.stale": 0, "workers.shut": 0, "workers.connections": 2,
+    "worker gw0.busiest": 0.3, "worker gw0.busiestWanted": 0.4,
+}  # fmt: skip
+
+
+def made_telemetry(held: int = SAMPLES, without: tuple[str, ...] = (), missing: tuple[str, ...] = (), **changed: float) -> Telemetry:
+    """:param held: in how many samples the changed columns have their value. Names are written with ``__`` for the dot.
+
+    :param without: what columns begin with that were not sampled.
+    """
+    values = {name: np.full(SAMPLES, float(value)) for name, value in QUIET.items()}
+    for key, value in changed.items():
+        name = key.replace("__", ".").replace("worker_", "worker ")
+        column = values.setdefault(name, np.zeros(SAMPLES))
+        column[:held] = value
+    columns = {name: column for name, column in values.items() if not name.startswith(without or ("nothing",))}
+    return Telemetry(
+        time=np.arange(1, SAMPLES + 1) * SECOND, columns=columns, missing=missing, cost=0.004, broker="mosquitto",
+    )  # fmt: skip

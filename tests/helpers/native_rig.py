@@ -1,0 +1,124 @@
+"""The native driver against fake brokers, with a clock that can be moved on."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, Received, TargetAddress
+from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
+from pytest_loadtest.message import payloads
+from pytest_loadtest.message.envelope import Heads, decode_heads
+from pytest_loadtest.profile.settings import PulsarSettings
+from pytest_loadtest.schedule.topology import Topology
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fake_pulsar import FakeBroker
+
+NONCE, ROW = 7, 1000
+PATIENCE = 20  # s of real time that nothing here needs
+
+
+class MovedClock:
+    """The machine's clock, and what was added to it."""
+
+    def __init__(self) -> None:
+        self.ahead = 0
+
+    def __call__(self) -> int:
+        return time.monotonic_ns() + self.ahead
+
+    def advance(self, ns: int) -> None:
+        """Let time pass at once."""
+        self.ahead += ns
+
+
+def pool_of(size: int = 64) -> payloads.PayloadPool:
+    return payloads.build_pool(
+        buckets=None, message_size=size, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=False, max_size=None
+    )
+
+
+class Faulty:
+    """A driver, and what it gave so far."""
+
+    def __init__(self, url: str, clock: MovedClock, size: int = 64, name: str | None = None, count: int = 4, **settings: Any) -> None:
+        self.clock, self.pool = clock, pool_of(size)
+        chosen = PulsarSettings(**{"operation_timeout": 600 * SECOND, "send_timeout": 0, "batching_enabled": False} | settings)
+        topology = Topology(topics=1, partitions=1, producers=count, subscriptions=1, consumers=count, name=name)
+        self.driver = NativePulsarDriver(
+            DriverContext(
+                target=TargetAddress(url=url), settings=chosen, clock=self.clock, run="r", nonce=NONCE, worker="gw0",
+                topology=topology, pool=self.pool,
+            )
+        )  # fmt: skip
+        self._next = 0
+        self.acks: list[Acks] = []
+        self.received: list[Received] = []
+
+    def until(self, done: Callable[[], object], what: str, *, step: int = 0) -> None:
+        """Poll until it holds; time passes faster by ``step`` ns a turn."""
+        end = time.monotonic() + PATIENCE
+        while not done():
+            assert time.monotonic() < end, f"not {what}: {self.driver.disconnected()}"
+            self.clock.advance(step)
+            self.turn()
+
+    def turn(self) -> None:
+        """One poll, and what came with it."""
+        self.driver.poll(MILLISECOND)
+        if (acks := self.driver.acks()) is not None:
+            self.acks.append(acks)
+        if (received := self.driver.take()) is not None:
+            self.received.append(received)
+
+    def send(self, count: int, stream: int = 0) -> list[int]:
+        """More messages of a stream; the positions of those that are refused."""
+        n = np.arange(self._next, self._next + count)
+        self._next += count
+        sent, idle = np.zeros((2, count), np.int64)
+        refused = self.driver.send(
+            Burst(
+                row=n + ROW, stream=np.full(count, stream, np.int32), seq=n.copy(), intended=n + 1, payload=np.zeros(count, np.uint16),
+                sent=sent, idle=idle,
+            )
+        )  # fmt: skip
+        return [] if refused is None else refused.tolist()
+
+    def answers(self) -> list[tuple[int, int, int]]:
+        """Of each message that was answered, in order: its number, status, resends."""
+        found = []
+        for part in self.acks:
+            resends = np.zeros(len(part.row), np.uint8) if part.resends is None else part.resends
+            found += zip((part.row - ROW).tolist(), part.status.tolist(), resends.tolist(), strict=True)
+        return found
+
+    @property
+    def heads(self) -> Heads:
+        """Of all that came."""
+        heads, size = (np.concatenate([getattr(part, name) for part in self.received]) for name in ("heads", "size"))
+        return decode_heads(heads, size, NONCE)
+
+    def column(self, name: str) -> list[int]:
+        """Of all that came."""
+        return [value for part in self.received for value in getattr(part, name).tolist()]
+
+
+@contextmanager
+def faulty(
+    broker: FakeBroker | str, *, streams: int = 0, consumers: int = 0, clock: MovedClock | None = None, **more: Any
+) -> Iterator[Faulty]:
+    """A driver with so many of each open, closed at the end."""
+    made = Faulty(broker if isinstance(broker, str) else broker.url, clock or MovedClock(), **more)
+    try:
+        made.driver.open_consumers(range(consumers))
+        made.driver.open_producers(range(streams))
+        yield made
+    finally:
+        made.driver.close()

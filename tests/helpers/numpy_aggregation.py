@@ -1,0 +1,103 @@
+"""The numpy definitions where Spark would stand, for tests that are about something else: ``-p numpy_aggregation``.
+
+``tests/pipeline`` proves that both give the same to the bit; a Java process that starts for each pytest session would add nothing but time.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy as np
+    import pytest
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.fleet.aggregated import Aggregated
+    from pytest_loadtest.metrics.measurements import Measurements
+
+ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))}
+"""What a pytest process needs to find this module."""
+
+
+def samples(folder: Path, kind: str) -> Mapping[str, NDArray[np.int64]]:
+    """All rows of ``sent`` or ``received``, as columns; the latter may lie there as broadcast rows."""
+    import numpy as np
+    import pyarrow.parquet as pq
+
+    from pytest_loadtest.message.broadcast import unpack
+    from pytest_loadtest.message.samples import KINDS
+
+    packed = kind == "received" and (folder / "broadcast").is_dir()
+    tables = [pq.read_table(path) for path in sorted((folder / ("broadcast" if packed else kind)).glob("*.parquet"))]
+
+    def column(name: str, item: str | None) -> NDArray[np.int64]:
+        parts = [table[name].combine_chunks().flatten() if item else table[name] for table in tables]
+        return np.concatenate([np.empty(0, np.int64), *(part.to_numpy() for part in parts)]).astype(np.int64)
+
+    columns = {one.name: column(one.name, one.item) for one in KINDS["broadcast" if packed else kind]}
+    return unpack(columns) if packed else columns
+
+
+def measured(folder: Path) -> tuple[Measurements, tuple[tuple[str, Measurements], ...]]:
+    """What ``pipeline.aggregate_with_stages`` answers, without Spark.
+
+    :raises NoData: the samples are not whole, or not what was planned.
+    """
+    import numpy as np
+
+    from pytest_loadtest.metrics.expected import Recorded
+    from pytest_loadtest.metrics.stats import measure
+    from pytest_loadtest.pipeline import read
+
+    found = read.load(folder)
+    run, workers = found.run, found.recorded.workers
+    sent, received = samples(folder, "sent"), samples(folder, "received")
+    streams, rows = np.unique(sent["stream"], return_counts=True)
+    distinct = [len(np.unique(sent["seq"][sent["stream"] == stream])) for stream in streams]
+    found.check_offered(run, read.Offered(streams, rows, np.array(distinct, np.int64)))
+    stages = []
+    for name, stage in found.stages.items():
+        during = tuple(worker.during(stage.start - run.start, stage.duration, run.duration) for worker in workers)
+        stages.append((name, measure(sent, received, stage, Recorded(foreign=None, workers=during))))
+    return measure(sent, received, run, found.recorded), tuple(stages)
+
+
+class NumpyAggregation:
+    """Stands where ``fleet.aggregation.Aggregation`` does."""
+
+    def __init__(self, _folder: Path, _options: object, _announce: Callable[[str], None], custom: Any = None) -> None:
+        self._custom = custom
+
+    def aggregate(self, folder: Path) -> Aggregated:
+        """Measure the samples in ``folder``."""
+        from pytest_loadtest.fleet.aggregated import Aggregated, read_run
+        from pytest_loadtest.fleet.custom import measure
+        from pytest_loadtest.pipeline import arrivals
+        from pytest_loadtest.pipeline.samples import kinds_of
+
+        run = read_run(folder)
+        whole, stages = measured(folder) if kinds_of(run) else (arrivals.measure(folder), ())
+        found = Aggregated(folder=folder, run=run, measurements=whole, stages=stages)
+        if self._custom is None:
+            return found
+        spark: Any = None  # users' own questions would need it
+        metrics, failure = measure(self._custom, spark, run, found.files)
+        return replace(found, measurements=replace(whole, custom=metrics), failure=failure)
+
+    def _nothing(self) -> None: ...
+
+    start = ready = interrupt = finish = stop = _nothing
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """On the controller, which alone aggregates."""
+    if not hasattr(config, "workerinput"):
+        from pytest_loadtest.fleet import conductor
+
+        place: Any = conductor
+        place.Aggregation = NumpyAggregation

@@ -1,0 +1,21 @@
+"""A broker for as long as a test needs it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pytest_loadtest import brokers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def running(request: brokers.BrokerRequest) -> Iterator[brokers.Broker]:
+    """Started as it is asked for, and stopped at the end."""
+    broker = brokers.start(request, lambda _: None)
+    try:
+        yield broker
+    finally:
+        broker.stop()

@@ -1,0 +1,151 @@
+"""Samples for users' own questions."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import functions as F
+from runs import empty, generate, make_run, make_stages, write_run
+
+from pytest_loadtest.fleet import custom
+from pytest_loadtest.message.samples import KINDS
+from pytest_loadtest.pipeline.aggregate import aggregate
+from pytest_loadtest.pipeline.samples import SampledRun, SampleFiles, Samples, kinds_of
+from pytest_loadtest.values.units import Rate, ms
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+def test_each_kind_is_read_lazily_with_the_documented_columns(spark: SparkSession, tmp_path: Path) -> None:
+    """By Spark and by pyarrow: the same rows, also where the path looks like a pattern, and none where nothing was received."""
+    run = make_run(messages=50)
+    sent, _ = generate(run, 3)
+    folder = write_run(tmp_path / "a[b]{c}*é ?" / "run", run, sent, empty("received"))
+    files = SampleFiles(folder, ("sent", "received"))
+    samples = Samples(spark, files)
+    for kind in files.kinds:
+        assert getattr(samples, kind).columns == getattr(files, kind).schema.names == [column.name for column in KINDS[kind]]
+    (total,) = samples.sent.agg(F.count("*").alias("n"), F.sum("seq").alias("sum"), F.max("acked").alias("last")).collect()
+    assert total.asDict() == {"n": len(sent["seq"]), "sum": sent["seq"].sum(), "last": sent["acked"].max()}
+    table = pickle.loads(pickle.dumps(files)).sent.to_table()
+    assert (table.num_rows, sum(table["seq"].to_pylist())) == (total.n, total.sum)
+    assert (samples.received.count(), files.received.count_rows()) == (0, 0)
+
+
+def test_broadcast_rows_are_received_rows_too(spark: SparkSession, tmp_path: Path) -> None:
+    """For a hook's own questions: each copy as a row, as a run of few subscriptions has it; pyarrow has the rows as they are."""
+    run = make_run(subscriptions=100, messages=20, broadcasts=True)
+    sent, received = generate(run, 3)
+    received["consumer"] = received["topic"] * 100 + received["subscription"]
+    folder = write_run(tmp_path / "run", run, sent, received)
+    files = SampleFiles(folder, ("sent", "broadcast"), 100)
+    found = Samples(spark, files).received
+    columns = [column.name for column in KINDS["received"]]
+    assert found.columns == columns
+    assert [field.dataType.simpleString() for field in found.schema] == [*["int"] * 4, "smallint", "int", "tinyint", *["bigint"] * 3]
+    rows = sorted(zip(*(received[name].tolist() for name in columns), strict=True))
+    assert sorted(map(tuple, found.collect())) == rows
+    assert sum(map(len, files.broadcast.to_table()["after"].to_pylist())) == len(rows) == found.count()
+    with pytest.raises(AttributeError, match="there are: sent, broadcast"):
+        _ = files.received
+
+
+@pytest.mark.parametrize(("has", "there"), [((), "none at all"), (("sent",), "sent")])
+def test_a_kind_that_the_run_has_not_is_an_error_that_names_what_there_is(tmp_path: Path, has: tuple[str, ...], there: str) -> None:
+    """And not an empty answer."""
+    files = SampleFiles(tmp_path, has)
+    for samples in (files, Samples(None, files)):  # type: ignore[arg-type]
+        with pytest.raises(AttributeError, match=rf"{tmp_path} has no samples 'received'; there are: {there}$"):
+            _ = samples.received
+        assert not hasattr(samples, "broadcast")
+
+
+@pytest.mark.parametrize(
+    ("streams", "subscriptions", "kinds"), [(4, 1, ("sent", "received")), (4, 0, ("sent",)), (0, 1, ()), (4, 64, ("sent", "broadcast"))]
+)
+def test_the_kinds_of_a_run(streams: int, subscriptions: int, kinds: tuple[str, ...]) -> None:
+    """Nobody subscribes, or nobody of ours sends: other people's messages have no samples."""
+    document = {"streams": {"count": streams}, "subscriptions": subscriptions, "broadcasts": subscriptions >= 64}
+    assert kinds_of(document) == kinds
+    assert kinds_of(document | {"connects_only": True}) == ()
+
+
+def test_the_run_is_told_in_times_of_its_samples(tmp_path: Path) -> None:
+    """As ``run.json`` has it."""
+    run = make_run(messages=20)
+    folder = write_run(tmp_path / "run", run, *generate(run, 1), stages=make_stages(run, 1))
+    document = json.loads((folder / "run.json").read_text()) | {"test": "t.py::test", "profile": {"name": "p"}, "started": 1.5}
+    told = SampledRun.of(document, folder)
+    assert (told.test, told.profile, told.workload, told.start, told.buckets) == ("t.py::test", "p", "", run.start, run.buckets)
+    assert told.stages["down"] == (run.start + run.duration // 4, run.start + run.duration // 2)
+
+
+DOCUMENT: dict[str, Any] = {
+    "test": "t.py::test", "profile": {"name": "p"}, "start": 0, "started": 1.5, "duration": 1, "rate": 1.0, "topics": 1, "subscriptions": 1,
+    "buckets": [], "scale": None, "stages": [],
+}  # fmt: skip
+
+
+def asked(tmp_path: Path, answer: Any) -> tuple[dict[str, Any], str]:
+    """What is made of a hook's answer, or of what it raises."""
+
+    def hook(spark: object, run: object, samples: object) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return custom.measure(hook, None, DOCUMENT, SampleFiles(tmp_path, ()))  # type: ignore[arg-type]
+
+
+def test_durations_rates_numbers_and_nothing_are_values(tmp_path: Path) -> None:
+    """Numbers also as numpy and Spark have them."""
+    from decimal import Decimal
+
+    import numpy as np
+
+    found, failure = asked(tmp_path, {"a": ms(12), "b": Rate(5), "c": np.int64(3), "d": np.float32(0.5), "e": Decimal("1.5"), "f": None})
+    assert (found, failure) == ({"a": ms(12), "b": Rate(5), "c": 3.0, "d": 0.5, "e": 1.5, "f": None}, "")
+    assert type(found["b"]) is Rate and type(found["c"]) is float
+
+
+@pytest.mark.parametrize("value", [True, "12ms", float("nan"), float("inf"), [1], ms(float("nan"))])
+def test_anything_else_is_the_users_error(tmp_path: Path, value: object) -> None:
+    """With the name, and what to return."""
+    found, failure = asked(tmp_path, {"gold.p99": value})
+    assert not found
+    assert failure.startswith(f"pytest_loadtest_aggregate returned {value!r} for 'gold.p99': return a duration, ms(…)")
+
+
+def test_an_exception_is_told_with_the_users_own_lines(tmp_path: Path) -> None:
+    """And none of ours."""
+    found, failure = asked(tmp_path, KeyError("gold"))
+    assert not found
+    first, *rest = failure.splitlines()
+    assert first == "pytest_loadtest_aggregate failed: KeyError: 'gold'"
+    assert "test_samples.py" in rest[0] and "raise answer" in rest[1] and "fleet" not in failure
+
+
+def test_nothing_stays_registered_for_pickling(spark: SparkSession, tmp_path: Path) -> None:
+    """The registry is the whole process's: the user's own Spark code is pickled as before."""
+    run = make_run(messages=5)
+    aggregate(spark, write_run(tmp_path / "run", run, *generate(run, 1)))
+    assert "pytest_loadtest" not in cloudpickle.list_registry_pickle_by_value()
+
+
+def test_a_result_crosses_processes_without_imports() -> None:
+    """The lead unpickles it before its body runs: what reads samples is imported by whoever reads some."""
+    code = (
+        "import pickle, sys\nfrom pathlib import Path\nfrom pytest_loadtest.pipeline.samples import SampleFiles\n"
+        "print(pickle.loads(pickle.dumps(SampleFiles(Path('run'), ('sent',)))).kinds, 'pyarrow.dataset' in sys.modules)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "('sent',) False\n"

@@ -1,0 +1,170 @@
+"""Recovery, as a user tests it: the broker is restarted in the body of a live test, and every message arrives all the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_loadtest.brokers import java, maven, mosquitto
+
+from .projects import fresh
+
+if TYPE_CHECKING:
+    from .projects import Finished, Project
+
+needs_mosquitto = pytest.mark.skipif(mosquitto.find() is None, reason="mosquitto is not installed")
+
+DURABLE = """\
+name: durable
+topics: 2
+producersPerTopic: 2
+consumerPerSubscription: 1
+messageSize: 64
+producerRate: 400
+testDuration: 5min
+drainTimeout: 3min  # clients wait longer and longer between two attempts to connect
+maxSendDelay: 5min
+{more}
+generator: {{sendDelayP99: 5min, cpu: 5, stalled: 0.95}}
+slo: {{loss: 0}}
+"""
+MQTT = """\
+driver: {name: mqtt, qos: 1, cleanStart: false, sessionExpiry: 1h}
+broker: {settings: {persistence: true, max_queued_messages: 0}}"""
+ARTEMIS = """\
+driver: {name: mqtt, broker: artemis, qos: 1, cleanStart: false, sessionExpiry: 1h}
+broker: {settings: {persistence-enabled: true}}"""
+TWICE = """
+@pytest.mark.load("exactly", slo={"loss": 0, "duplicates": 0, "throughput": "1%", "sent": "1%"})
+def test_exactly_once(load):
+    load.assert_slo()
+"""
+PULSAR = "driver: {name: pulsar, sendTimeout: 0}"
+
+RECOVERY = """\
+import pytest
+from pytest_loadtest import s
+
+@pytest.mark.load("durable", live=True, judge=False)  # what waits for the broker is late, and throughput says so
+def test_recovery(load):
+    load.begin()
+    load.wait("1s")
+    down, ready = load.restart_broker()
+    assert s(1) <= down < ready
+    load.wait("1s")
+    result = load.stop()
+    assert result.lost == 0
+    counts = result.measurements.counts
+    assert counts.sent == counts.acked == counts.offered
+    assert counts.received == counts.offered
+    assert result.end_to_end.max >= ready - down
+"""
+
+
+def recovered(run: Finished) -> None:
+    """Results and summary tell both instants."""
+    (restart,) = restarts(run, "test_recovery")
+    assert 10**9 <= restart["down"] < restart["ready"]
+    assert run.documents["test_recovery"]["started"] < restart["downAt"] < restart["readyAt"]
+    told = [line for line in run.out.splitlines() if line.startswith("  broker     restarted ") and " later" in line]
+    assert len(told) == sum(one["ready"] is not None for test in run.documents for one in restarts(run, test))
+
+
+def restarts(run: Finished, test: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = run.documents[test]["broker"]["restarts"]
+    return found
+
+
+@pytest.mark.pulsar
+@pytest.mark.slow
+def test_recovery_of_pulsar(project: Project) -> None:
+    """Topics, subscriptions and messages are still there, and clients come back."""
+    if java.find() is None or maven.PULSAR.version not in maven.PULSAR.cached_versions():
+        pytest.skip("no Java, or Pulsar's jars are not cached: python -m pytest_loadtest doctor --fix")
+    recovered(recovery(project, PULSAR))
+
+
+@pytest.mark.artemis
+@pytest.mark.slow
+def test_recovery_of_artemis(project: Project) -> None:
+    """At QoS 1; the report says which broker it was and what it kept. Without a restart each message of QoS 2 comes once."""
+    if java.find() is None or maven.ARTEMIS.version not in maven.ARTEMIS.cached_versions():
+        pytest.skip("no Java, or Artemis's jars are not cached: python -m pytest_loadtest doctor --fix")
+    project.write("profiles/exactly.yaml", DURABLE.format(more=ARTEMIS).replace("5min", "2s", 1).replace("qos: 1", "qos: 2"))
+    run = recovery(project, ARTEMIS, TWICE, passed=2)
+    recovered(run)
+    counts = run.documents["test_exactly_once"]["measurements"]["counts"]
+    assert counts["received"] == counts["acked"] == counts["offered"]
+    assert f"target     Artemis {maven.ARTEMIS.version} (process, mqtt://127.0.0.1:" in run.out
+    assert run.documents["test_recovery"]["broker"]["settings"]["persistence-enabled"] == "true"
+
+
+def recovery(project: Project, more: str, tests: str = "", passed: int = 1) -> Finished:
+    """A recovery and other tests on two workers, all of which passed."""
+    project.write("profiles/durable.yaml", DURABLE.format(more=more))
+    project.write("test_it.py", RECOVERY + tests)
+    run = project.run("-n2", "-p", "no:cacheprovider", "--load-broker", "process")
+    assert run.outcomes == {"passed": passed}
+    return run
+
+
+OTHERWISE = """\
+from pathlib import Path
+import pytest_loadtest
+
+@pytest.mark.load("plain", live=True, testDuration="20s")
+def test_not_this_one(load):
+    with pytest.raises(pytest_loadtest.UsageError, match=r"call load.begin\\(\\) first"):
+        load.restart_broker()
+    load.begin()
+    with pytest.raises(pytest_loadtest.UsageError, match="loopback is not restarted: it keeps nothing"):
+        load.restart_broker()
+    assert load.stop().lost == 0
+
+@pytest.mark.load("durable", live=True, broker="process")
+def test_no_return(load):
+    load.begin()
+    (conf,) = Path(".loadtest").glob("*/brokers/mqtt-*/mosquitto.conf")
+    with conf.open("a") as lines:
+        lines.write("no_such_option 1\\n")
+    load.restart_broker()
+
+# what a killed broker had not saved is waited for, and lost
+@pytest.mark.load("durable", live=True, judge=False, broker="process", drainTimeout="5s")
+def test_after_it(load):
+    load.begin()
+    load.restart_broker(kill=True)
+    load.stop()
+"""
+
+
+@pytest.fixture(scope="module")
+def on_mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """One session: a recovery, then what goes otherwise."""
+    with fresh(tmp_path_factory.mktemp("mosquitto")) as project:
+        project.profile("plain", slo="{throughput: 1%, sent: 1%}")  # a busy machine may be late
+        project.write("profiles/durable.yaml", DURABLE.format(more=MQTT))
+        project.write("test_it.py", RECOVERY + OTHERWISE)
+        return project.run("-n2", "-p", "no:cacheprovider", "--load-broker", "process")
+
+
+@needs_mosquitto
+def test_recovery_of_mosquitto(on_mosquitto: Finished) -> None:
+    """QoS 1, sessions that outlive connections, and a broker that keeps them: nothing that was acknowledged is lost."""
+    assert [child.tag for child in on_mosquitto.case("test_recovery") if child.tag != "properties"] == []
+    recovered(on_mosquitto)
+
+
+@needs_mosquitto
+def test_restarts_that_cannot_be(on_mosquitto: Finished) -> None:
+    """What is not ours to restart is refused and the load goes on; a broker that does not come back breaks the run with its own words, and the
+    next test has another one."""
+    run = on_mosquitto
+    assert run.outcomes == {"passed": 3, "error": 1}
+    assert "no_such_option" in run.case("test_no_return").find("error").get("message", "")  # type: ignore[union-attr]
+    (broken,) = restarts(run, "test_no_return")
+    assert (broken["ready"], broken["readyAt"]) == (None, None)
+    assert not restarts(run, "test_not_this_one")
+    (killed,) = restarts(run, "test_after_it")
+    assert killed["down"] < killed["ready"]

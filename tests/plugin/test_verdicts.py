@@ -1,0 +1,164 @@
+"""A run that missed its objectives fails its test whatever the body asked, and a live run without a result is an error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from .projects import Project
+
+TESTS = """\
+import os, signal, threading, time
+from pathlib import Path
+import pytest
+from pytest_loadtest import NoData, SloMissed, s
+
+DOWN = dict(start=2000, hold="500ms", warmup="0s", repeats=1)  # from the lowest rate that has samples enough: two steps
+
+@pytest.mark.load("lossy")
+def test_asks_for_latency_alone(load):
+    assert load.end_to_end.p99 <= s(60)
+
+@pytest.mark.load("missed")
+def test_expects_the_miss(load):
+    with pytest.raises(SloMissed):
+        load.assert_slo()
+
+@pytest.mark.load("missed", judge=False)
+def test_not_to_be_judged(load):
+    assert load.lost == 0
+
+@pytest.mark.xfail
+@pytest.mark.load("missed")
+def test_expected_to_fail(load): ...
+
+@pytest.mark.xfail(strict=True, raises=SloMissed)
+@pytest.mark.load("missed")
+def test_strictly_expected_to_fail(load): ...
+
+@pytest.mark.load("missed")
+def test_fails_by_itself(load):
+    raise ValueError("of the body")
+
+@pytest.mark.load("staged")
+def test_asks_one_stage_of_two(load):
+    with pytest.raises(SloMissed):
+        load.stage("first").assert_slo()
+
+@pytest.mark.load("missed", search=DOWN)
+def test_finds_no_rate(load):
+    assert load.peak.rate is None
+
+@pytest.mark.load("missed", live=True)
+def test_live_asks_nothing(load):
+    load.start()
+
+@pytest.mark.load("missed", live=True)
+def test_live_expects_the_miss(load):
+    with pytest.raises(SloMissed):
+        load.start().assert_slo()
+
+@pytest.mark.load("missed", live=True)
+def test_live_finds_no_rate(load):
+    load.find_peak(**DOWN)
+
+@pytest.mark.load("missed", live=True, judge=False)
+def test_live_finds_no_rate_and_goes_on(load):
+    assert load.find_peak(**DOWN).rate is None
+
+@pytest.mark.load("missed", live=True)
+def test_live_never_started(load): ...
+
+@pytest.mark.load("good", live=True)
+def test_live_never_finished(load):
+    load.begin()
+    over()
+
+@pytest.mark.load("good", live=True, testDuration="5min")
+def test_live_broken_behind_the_body(load):
+    load.begin()
+    kill_relay()
+    over()
+
+@pytest.mark.load("good", live=True, testDuration="5min")
+def test_live_fails_by_itself(load):
+    load.begin()
+    raise ValueError("of the body")
+
+@pytest.mark.load("good", live=True, testDuration="5min")
+def test_live_expects_the_break(load):
+    load.begin()
+    kill_relay()
+    with pytest.raises(NoData, match="loopback://"):
+        load.finish()
+
+def over():
+    '''Until the load has come to its end behind the body.'''
+    while any(thread.name == "loadtest-live" for thread in threading.enumerate()):
+        time.sleep(0.05)
+
+def kill_relay():
+    mark = os.environ["LOADTEST_MARK"].encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if b"pytest_loadtest.brokers.relay" in (entry / "cmdline").read_bytes() and mark in (entry / "environ").read_bytes():
+                os.kill(int(entry.name), signal.SIGKILL)
+        except OSError:
+            continue
+"""
+# what JUnit has for a test, and what its text says
+EXPECTED = {
+    "test_asks_for_latency_alone": ("failure", "missed  loss "),
+    "test_expects_the_miss": ("", ""),
+    "test_not_to_be_judged": ("", ""),
+    "test_expected_to_fail": ("skipped", ""),
+    "test_strictly_expected_to_fail": ("skipped", ""),
+    "test_fails_by_itself": ("failure", "of the body"),
+    "test_asks_one_stage_of_two": ("failure", "1 of 2 objectives missed (profile staged)\n  missed  stage second: "),
+    "test_finds_no_rate": ("failure", "no rate holds all objectives, down to 2 100/s"),
+    "test_live_asks_nothing": ("failure", "missed  throughput "),
+    "test_live_expects_the_miss": ("", ""),
+    "test_live_finds_no_rate": ("failure", "no rate holds all objectives, down to 2 100/s"),
+    "test_live_finds_no_rate_and_goes_on": ("", ""),
+    "test_live_never_started": ("error", "load.start()"),
+    "test_live_never_finished": ("error", "load.finish()"),
+    "test_live_broken_behind_the_body": ("error", "loopback://"),
+    "test_live_fails_by_itself": ("failure", "of the body"),
+    "test_live_expects_the_break": ("", ""),
+}
+
+
+CHOSEN = ("test_asks_for_latency_alone", "test_strictly_expected_to_fail", "test_live_never_started", "test_live_broken_behind_the_body")
+
+
+@pytest.mark.parametrize(("workers", "chosen"), [("-n0", ()), ("-n2", CHOSEN)])
+def test_what_the_body_does_not_ask(project: Project, workers: str, chosen: tuple[str, ...]) -> None:
+    """A miss that the body did not judge is the call's own failure, which xfail sees; what the body raised stays; a live test without a
+    result is an error."""
+    project.profile("good", slo="{sent: 1%, throughput: 1%}")
+    project.profile("missed", rate=3000, duration="500ms", slo="{throughput: 1000000, endToEndLatency: {p99: 60s}, sent: 1%}")
+    project.profile("lossy", rate=3000, slo="{endToEndLatency: {p99: 60s}, throughput: 1%, sent: 1%}", more="drainTimeout: 500ms")
+    project.profile("staged", slo="{sent: 1%, throughput: 1%}", more=STAGES)
+    for name, old, new in (("lossy", "{name: loopback}", "{name: loopback, loseEvery: 200}"), ("staged", "testDuration: 1s\n", "")):
+        text = (project.path / f"profiles/{name}.yaml").read_text(encoding="utf-8")
+        project.write(f"profiles/{name}.yaml", text.replace(old, new, 1))
+    project.write("test_it.py", TESTS)
+    run = project.run(workers, "-k", " or ".join(chosen), "--load-set", "consumerPerSubscription=1", "-p", "no:cacheprovider")
+    tags = {case.get("name"): [child.tag for child in case if child.tag in ("failure", "error", "skipped")] for case in run.junit}
+    assert tags == {name: [tag] if tag else [] for name, (tag, _) in EXPECTED.items() if not chosen or name in chosen}
+    texts = {case.get("name"): "".join(f"{child.get('message')}\n{child.text}" for child in case) for case in run.junit}
+    assert {name: (said, texts[name]) for name, (_, said) in EXPECTED.items() if name in tags and said not in texts[name]} == {}
+    counts = {key: run.outcomes.get(key, 0) for key in ("failed", "error", "passed", "xfailed")}
+    assert list(counts.values()) == ([1, 2, 0, 1] if chosen else [7, 3, 5, 2])
+    assert run.properties("test_asks_for_latency_alone")["load.set"] == "consumerPerSubscription=1"
+    if not chosen:
+        assert run.documents["test_finds_no_rate"]["verdict"]["outcome"] == "missed"
+
+
+STAGES = """\
+stages:
+  - {name: first, duration: 500ms, rate: 400, slo: {throughput: 1000000}}
+  - {name: second, duration: 500ms, rate: 400, slo: {throughput: 1000000, sent: 1%}}
+"""

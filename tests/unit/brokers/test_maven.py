@@ -1,0 +1,118 @@
+"""The jars of brokers, with a Maven that needs no network."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from pytest_loadtest.brokers import maven
+from pytest_loadtest.brokers.base import UnavailableError
+from pytest_loadtest.errors import UsageError
+
+
+@pytest.mark.parametrize("jars", [maven.PULSAR, maven.ARTEMIS], ids=lambda jars: jars.name)
+def test_pom_names_the_default_version(jars: maven.Jars) -> None:
+    """The pinned version is the same in the pom and in the code."""
+    root = ElementTree.parse(jars.pom).getroot()
+    assert root.findtext("{*}properties/{*}broker.version") == jars.version
+
+
+@pytest.mark.parametrize("version", ["", "../x", "4.2.4 -X", "latest"])
+def test_a_version_is_not_a_path(version: str) -> None:
+    """The version becomes a folder and an argument: only versions pass."""
+    with pytest.raises(UsageError, match="not a version of Pulsar"):
+        maven.PULSAR.resolve(version, print)
+
+
+FAILURE = """\
+[WARNING] Could not transfer metadata x/maven-metadata.xml: Connection refused
+[WARNING] something else
+[ERROR] Could not find artifact pulsar-broker:9.9.9 -> [Help 1]
+[ERROR]
+[ERROR] To see the full stack trace of the errors, re-run Maven with the -e switch.
+[ERROR] [Help 1] http://cwiki.apache.example"""
+MVN = """#!/bin/sh
+for word in "$@"; do case "$word" in -DoutputDirectory=*) out="${word#*=}";; -Dbroker.version=*) version="${word#*=}";; esac; done
+echo "Downloaded from central: x.jar"
+if [ "$version" = 9.9.9 ]; then echo "$FAILURE"; exit 1; fi
+mkdir -p "$out"; touch "$out/a.jar" "$out/b.jar"
+echo run >> "$RUNS"
+"""
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A Maven that makes two jars in no time; the file that counts its runs."""
+    mvn = tmp_path / "bin" / "mvn"
+    mvn.parent.mkdir()
+    mvn.write_text(MVN)
+    mvn.chmod(0o755)
+    counted = tmp_path / "runs"
+    monkeypatch.setenv("RUNS", str(counted))
+    monkeypatch.setenv("FAILURE", FAILURE)
+    monkeypatch.setenv("PATH", f"{mvn.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return counted
+
+
+def test_jars_are_resolved_once(runs: Path) -> None:
+    """The second call only looks; nothing but the jars and the lock is left."""
+    said: list[str] = []
+    jars = maven.PULSAR.resolve("4.0.0", said.append)
+    assert maven.PULSAR.resolve("4.0.0", said.append) == jars
+    assert sorted(path.name for path in jars.iterdir()) == ["a.jar", "b.jar"]
+    assert runs.read_text().split() == ["run"]
+    assert sorted(path.name for path in jars.parent.iterdir()) == ["pulsar-4.0.0", "pulsar-4.0.0.lock"]
+    assert maven.PULSAR.cached_versions() == ("4.0.0",)
+    assert said[-1].startswith("resolved Pulsar 4.0.0: 2 jars")
+
+
+def test_a_failed_resolve_leaves_nothing_and_says_why(runs: Path) -> None:
+    """Maven's own words, and no half-filled folder that a later session would trust."""
+    with pytest.raises(UnavailableError) as raised:
+        maven.PULSAR.resolve("9.9.9", print)
+    assert raised.value.reason.splitlines() == [
+        "Maven could not get Pulsar 9.9.9 (status 1)",
+        "Could not transfer metadata x/maven-metadata.xml: Connection refused",
+        "Could not find artifact pulsar-broker:9.9.9 -> [Help 1]",
+    ]
+    assert not runs.exists()
+    assert maven.PULSAR.cached_versions() == ()
+
+
+def test_leftovers_of_a_killed_session_are_removed(runs: Path) -> None:
+    """A staging folder without its session is in nobody's way."""
+    leftover = maven.cache_root() / ".resolving-pulsar-4.0.0-dead"
+    leftover.mkdir(parents=True)
+    maven.PULSAR.resolve("4.0.0", print)
+    assert not leftover.exists()
+
+
+def test_a_second_session_waits_and_then_finds_the_jars(runs: Path) -> None:
+    """Two sessions never resolve the same version at once."""
+    root = maven.cache_root()
+    root.mkdir(parents=True)
+    waiting = threading.Event()
+    found: list[Path] = []
+    second = threading.Thread(target=lambda: found.append(maven.PULSAR.resolve("4.0.0", lambda _: waiting.set())))
+    with (root / "pulsar-4.0.0.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        second.start()
+        assert waiting.wait(30)
+        (root / "pulsar-4.0.0").mkdir()
+    second.join(30)
+    assert found == [root / "pulsar-4.0.0"]
+    assert not runs.exists()
+
+
+def test_each_broker_has_jars_of_its_own(runs: Path) -> None:
+    """Of one version, side by side."""
+    for jars in (maven.PULSAR, maven.ARTEMIS):
+        jars.resolve("4.0.0", print)
+    assert runs.read_text().split() == ["run", "run"]
+    assert maven.ARTEMIS.cached_versions() == maven.PULSAR.cached_versions() == ("4.0.0",)

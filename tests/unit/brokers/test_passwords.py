@@ -1,0 +1,33 @@
+"""Tokens and htpasswd lines, as others make and read them."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+
+import pytest
+
+from pytest_loadtest.brokers.passwords import apr1, token
+
+
+@pytest.mark.parametrize(
+    ("password", "line"),
+    [
+        ("admin", "$apr1$GBIYZYFZ$MzLcPrvoUky16mLcK6UtX/"),  # in Pulsar's documentation of basic authentication
+        ("a longer password than sixteen bytes é", "$apr1$GBIYZYFZ$Qq8R7uTUUTUNU14hJ0jgr0"),  # by openssl passwd -apr1
+        ("", "$apr1$x$tMwYqBfQwi3FYAr0aJc8M/"),  # the same
+    ],
+)
+def test_apr1(password: str, line: str) -> None:
+    """What htpasswd -m and openssl make of the same salt."""
+    assert apr1(password, line.split("$")[2]) == line
+
+
+def test_token() -> None:
+    """Three parts without padding: header, claims, and the HMAC of both with a dot between them."""
+    parts = token(b"k" * 32, {"sub": "me", "exp": 7}).encode().split(b".")
+    header, claims, signature = (base64.urlsafe_b64decode(part + b"=" * (-len(part) % 4)) for part in parts)
+    assert (json.loads(header), json.loads(claims)) == ({"alg": "HS256", "typ": "JWT"}, {"sub": "me", "exp": 7})
+    assert signature == hmac.digest(b"k" * 32, parts[0] + b"." + parts[1], "sha256")
+    assert b"=" not in b"".join(parts)

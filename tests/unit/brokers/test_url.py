@@ -1,0 +1,95 @@
+"""Targets that are there already."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from pytest_loadtest import brokers
+from pytest_loadtest.brokers import BrokerRequest, url
+from pytest_loadtest.brokers.ports import free_ports
+from pytest_loadtest.brokers.url import Endpoint
+from pytest_loadtest.errors import TargetError, UsageError
+
+
+def request(kind: str, address: str) -> BrokerRequest:
+    return BrokerRequest(kind=kind, mode="url", url=address, folder=Path("unused"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "address", "endpoints"),
+    [
+        ("mqtt", "mqtt://broker", (Endpoint("broker", 1883),)),
+        ("mqtt", "mqtts://broker/", (Endpoint("broker", 8883),)),
+        ("pulsar", "pulsar://a:1,b:2,c", (Endpoint("a", 1), Endpoint("b", 2), Endpoint("c", 6650))),
+        ("pulsar", "pulsar+ssl://[::1]", (Endpoint("::1", 6651),)),
+        ("loopback", "loopback://127.0.0.1:7", (Endpoint("127.0.0.1", 7),)),
+    ],
+)
+def test_parse(kind: str, address: str, endpoints: tuple[Endpoint, ...]) -> None:
+    """Several hosts, the scheme's own port, IPv6."""
+    assert url.parse(kind, address) == endpoints
+
+
+@pytest.mark.parametrize(
+    ("kind", "address"),
+    [("mqtt", "pulsar://x"), ("mqtt", "broker:1883"), ("pulsar", "pulsar://"), ("mqtt", "mqtt://x:99999"), ("loopback", "loopback://x")],
+)
+def test_wrong_addresses_are_usage_errors(kind: str, address: str) -> None:
+    """The address is quoted with what is wrong with it."""
+    with pytest.raises(UsageError, match="target '"):
+        brokers.start(request(kind, address), print)
+
+
+@pytest.mark.parametrize(
+    ("kind", "address", "admin"),
+    [
+        ("mqtt", "mqtt://user:secret@broker", None), ("mqtt", "mqtt://secret@broker:1883", None), ("mqtt", "user:secret@broker", None),
+        ("pulsar", "pulsar://a:6650,user:secret@b:6650", None), ("pulsar", "pulsar://a", "http://user:secret@a:8080"),
+    ],
+)  # fmt: skip
+def test_users_and_passwords_are_refused_unseen(kind: str, address: str, admin: str | None) -> None:
+    """Before anything is said of the target, and the error does not show them either."""
+    said: list[str] = []
+    with pytest.raises(
+        UsageError, match=r"\*\*\*@.*: an address has no user and no password: write driver.username and driver.pass"
+    ) as error:
+        brokers.start(BrokerRequest(kind=kind, mode="url", url=address, admin_url=admin, folder=Path("unused")), said.append)
+    assert said == []
+    assert "secret" not in str(error.value)
+
+
+def test_unreachable_target() -> None:
+    """Nothing listens: the target, the reason and the question to ask oneself."""
+    (port,) = free_ports(1)
+    with pytest.raises(TargetError, match=rf"cannot reach mqtt://127\.0\.0\.1:{port}.*refused"):
+        brokers.start(request("mqtt", f"mqtt://127.0.0.1:{port}"), print)
+
+
+def test_a_target_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails only after it has refused for ten seconds, and is well again when it answers."""
+    now = [0.0]
+    monkeypatch.setattr(url.time, "monotonic", lambda: now[0])
+    server = socket.create_server(("127.0.0.1", 0))
+    port = server.getsockname()[1]
+    broker = brokers.start(request("mqtt", f"mqtt://127.0.0.1:{port}"), print)
+    assert (broker.facts.mode, broker.facts.version, broker.facts.local) == ("url", "unknown", True)
+    now[0] = 6.0
+    assert broker.failure() is None
+    server.close()
+    now[0] = 12.0
+    assert broker.failure() is None
+    now[0] = 18.0
+    assert broker.failure() == f"mqtt://127.0.0.1:{port} has refused connections for 12 s"
+    with socket.create_server(("127.0.0.1", port)):
+        now[0] = 24.0
+        assert broker.failure() is None
+    broker.stop()
+
+
+@pytest.mark.parametrize(("host", "local"), [("127.0.0.1", True), ("localhost", True), ("192.0.2.1", False)])
+def test_local(host: str, local: bool) -> None:
+    """Only addresses of this machine can be bound."""
+    assert url.is_local(host) is local

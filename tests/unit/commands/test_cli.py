@@ -1,0 +1,163 @@
+"""The command line: what it takes, what it refuses, and with which status it ends."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_loadtest.commands import calibrate, cli, doctor
+from pytest_loadtest.errors import GeneratorLimited, NoData, TargetError, UsageError
+from pytest_loadtest.schedule.costs import SHIPPED
+
+COST = SHIPPED["loopback"]
+
+
+def refused(*arguments: str) -> int:
+    """The status with which argparse ends a wrong command line."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (), ("fly",), ("aggregate",), ("aggregate", "a", "b"), ("calibrate", "--driver", "kafka"),
+        ("aggregate", "a", "--spark-conf", "novalue"), ("aggregate", "a", "--spark-conf", "=1"), ("doctor", "--mend"),
+    ],
+)  # fmt: skip
+def test_a_wrong_command_line_is_refused(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """With status 2 and the usage."""
+    assert refused(*arguments) == cli.USAGE
+    assert "usage:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("doctor", "-h"), ("calibrate", "-h"), ("aggregate", "-h"), ("learn", "-h")])
+def test_help_tells_the_statuses(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever calls it from a script finds them where he looks."""
+    assert refused(*arguments) == cli.OK
+    assert cli.STATUSES.strip() in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["doctor", "calibrate", "aggregate", "learn"])
+def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each is a command line that parses."""
+    refused(command, "-h")
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines() if line.startswith(f"  python -m pytest_loadtest {command}")]
+    assert lines
+    for line in lines:
+        assert cli._parser().parse_args(line.split()[3:]).command
+
+
+def test_spark_settings_are_pairs() -> None:
+    """The value may hold an equals sign itself."""
+    options = cli._parser().parse_args(["aggregate", "run", "--spark-conf", "a=1", "--spark-conf", "b=-Dx=2"])
+    assert (dict(options.spark_conf), options.run_dir) == ({"a": "1", "b": "-Dx=2"}, Path("run"))
+
+
+def test_every_driver_with_a_cost_can_be_calibrated() -> None:
+    """The command line, the calibration and the shipped table name the same drivers."""
+    assert set(cli.KEYS) == set(calibrate.DRIVERS) == set(SHIPPED)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(UsageError("x"), cli.USAGE), (NoData("x"), cli.NO_DATA), (TargetError("x"), cli.NO_DATA), (GeneratorLimited("x"), cli.NO_DATA)],
+)
+def test_errors_have_their_status(
+    error: Exception, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line on standard error, no traceback."""
+
+    def fail(_: argparse.Namespace) -> int:
+        raise error
+
+    monkeypatch.setattr(cli, "_doctor", fail)
+    assert cli.main(["doctor"]) == status
+    assert capsys.readouterr().err == "error: x\n"
+
+
+# --- aggregate
+
+
+def test_no_such_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is named."""
+    assert cli.main(["aggregate", str(tmp_path / "gone")]) == cli.USAGE
+    assert f"{tmp_path / 'gone'}: no such folder" in capsys.readouterr().err
+
+
+def test_a_folder_without_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The error says what a run's folder looks like."""
+    assert cli.main(["aggregate", str(tmp_path)]) == cli.USAGE
+    assert "a run's folder holds run.json" in capsys.readouterr().err
+
+
+def test_runs_are_found_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them, in order of name and absolute; a run's own folder stands for that run alone."""
+    for name in ("b/1", "a/2", "a/10"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "run.json").touch()
+    (tmp_path / "c").mkdir()
+    assert cli.runs_in(tmp_path) == [tmp_path / "a/10", tmp_path / "a/2", tmp_path / "b/1"]
+    assert cli.runs_in(tmp_path / "a/2") == [tmp_path / "a/2"]
+    monkeypatch.chdir(tmp_path / "a")
+    assert cli.runs_in(Path("../b")) == [tmp_path / "b/1"]
+
+
+def test_steps_of_a_search_are_one_run(tmp_path: Path) -> None:
+    """Those of one workload; other runs stand for themselves."""
+    names = ("a/measure", "b/step-01", "b/step-02", "c/step-01", "d/measure")
+    found = cli.searches([tmp_path / name for name in names])
+    assert [[str(path.relative_to(tmp_path)) for path in one] for one in found] == [
+        ["a/measure"], ["b/step-01", "b/step-02"], ["c/step-01"], ["d/measure"],
+    ]  # fmt: skip
+
+
+# --- doctor
+
+
+@pytest.mark.parametrize(("arguments", "done", "status"), [((), None, cli.OK), (("--fix",), True, cli.OK), (("--fix",), False, cli.MISSED)])
+def test_the_doctor_ends_well_when_nothing_is_left_to_do(
+    arguments: tuple[str, ...], done: bool | None, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Looking is always well; fixing is when everything could be done. This machine stays as it is."""
+    monkeypatch.setattr(doctor, "fix", lambda *_: done)
+    assert cli.main(["doctor", *arguments]) == status
+    out = capsys.readouterr().out
+    assert "mosquitto" in out
+    assert ("nothing is left to do" in out) == (done is True)
+
+
+# --- calibrate
+
+
+@pytest.mark.parametrize(
+    ("arguments", "working", "status"),
+    [
+        ((), set(calibrate.DRIVERS), cli.OK),
+        ((), {"loopback"}, cli.OK),
+        ((), set(), cli.NO_DATA),
+        (("--driver", "loopback"), {"loopback"}, cli.OK),
+        (("--driver", "loopback", "--driver", "pulsar"), {"loopback"}, cli.NO_DATA),
+        (("--driver", "pulsar-native"), {"pulsar-native"}, cli.OK),
+    ],
+)
+def test_calibrate_does_what_can_be_done(
+    arguments: tuple[str, ...], working: set[str], status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A driver without a broker here is passed by, unless it was asked for by name; what was measured is kept in any case."""
+
+    def measure(key: str, _: object) -> object:
+        if key not in working:
+            raise TargetError("no broker")
+        return replace(COST, produce=1)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(calibrate, "calibrate", measure)
+    assert cli.main(["calibrate", *arguments]) == status
+    kept = calibrate._kept(calibrate.costs_file())
+    assert {key for key, row in kept.items() if row["produce"] == 1} == working

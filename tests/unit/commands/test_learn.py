@@ -1,0 +1,305 @@
+"""What is learned of traffic, and the profile that comes of it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_loadtest import profile
+from pytest_loadtest.commands import cli, learn
+from pytest_loadtest.drivers.mqtt.observer import check_filter
+from pytest_loadtest.drivers.pulsar.observer import full_name
+from pytest_loadtest.errors import NoData, UsageError
+from pytest_loadtest.message.payloads import parse_range
+from pytest_loadtest.profile.observed import MOST_RANGES, Seen, Source, Traffic, profile_text, summary
+from pytest_loadtest.profile.settings import MqttSettings, PulsarSettings
+from pytest_loadtest.values.quantities import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MQTT = Source(url="mqtt://host:1883", admin_url=None, driver={"name": "mqtt"}, topics=0, partitions=1, at_least=False, date="today")
+PULSAR = Source(
+    url="pulsar://host:6650", admin_url="http://host:8080", driver={"name": "pulsar"}, topics=2, partitions=4, at_least=True, date="today"
+)
+START = 1000 * SECOND
+
+
+def made_traffic(seen: list[Seen], seconds: float = 10) -> Traffic:
+    traffic = Traffic(START, end=START + int(seconds * SECOND))
+    assert not traffic.add(seen, 10**9)
+    return traffic
+
+
+def message(at: float = 0, size: int = 100, topic: str = "a", key: str | None = None) -> Seen:
+    return Seen(topic, size, key, START + int(at * SECOND))
+
+
+def learned(traffic: Traffic, source: Source = MQTT, replay: bool = False) -> profile.Profile:
+    return profile.loads(profile_text(traffic, source, replay), "learned.yaml")
+
+
+SEEN = st.builds(
+    message,
+    at=st.floats(0, 9.99),
+    size=st.integers(0, 5_000_000) | st.integers(0, 40),
+    topic=st.text(max_size=8),
+    key=st.none() | st.text(max_size=8),
+)
+
+
+@settings(max_examples=40)
+@given(seen=st.lists(SEEN, min_size=1, max_size=200), replay=st.booleans(), source=st.sampled_from([MQTT, PULSAR]))
+def test_whatever_is_seen_becomes_a_profile(seen: list[Seen], replay: bool, source: Source) -> None:
+    """Any sizes, names and keys: the text is a valid profile of as many messages, with every size in a range."""
+    found = learned(made_traffic(seen), source, replay)
+    buckets = found.buckets or ()
+    assert len(buckets) <= MOST_RANGES
+    assert sum(bucket.weight for bucket in buckets) == len(seen)
+    for one in seen:
+        assert any(bucket.low <= one.size < bucket.high for bucket in buckets)
+    assert found.producer_rate == pytest.approx(len(seen) / 10, rel=1e-3)
+    assert found.test_duration == 10 * SECOND
+
+
+def test_few_sizes_stay_as_they_are() -> None:
+    """To the byte."""
+    traffic = made_traffic([message(size=size) for size in (100, 100, 333, 5000)])
+    assert traffic.distribution() == {"100-101": 2, "333-334": 1, "5000-5001": 1}
+
+
+def test_many_sizes_become_ranges_near_powers_of_two() -> None:
+    """Eight ranges between one power of two and the next, fewer where little is sent; the mean stays within two per cent."""
+    sizes = [64 + i * i // 50 for i in range(1, 2000)]
+    traffic = made_traffic([message(size=size) for size in sizes])
+    found = traffic.distribution()
+    assert len(found) <= MOST_RANGES
+    middles = sum(sum(parse_range(key)) / 2 * weight for key, weight in found.items()) / len(sizes)
+    assert middles == pytest.approx(traffic.mean_size, rel=0.02)
+    assert all(end % 8 == 0 for key in found for end in parse_range(key))
+
+
+def test_what_came_before_the_start_is_left_out() -> None:
+    """Readers open one after the other: until the last one is open, the first ones see more than their share."""
+    assert made_traffic([message(-0.5), message(0.5)]).messages == 1
+
+
+def test_the_number_of_messages_is_a_bound() -> None:
+    """And the rate is that of the time until the last of them."""
+    traffic = Traffic(START)
+    assert traffic.add([message(1), message(2), message(3)], 2)
+    assert (traffic.messages, traffic.elapsed, traffic.rate) == (2, 2 * SECOND, 1.0)
+
+
+def test_a_replay_has_the_rate_of_every_second() -> None:
+    """A begun second at the end would have too low a rate, and is left out."""
+    traffic = made_traffic([message(at) for at in (0.1, 0.2, 0.3, 2.0, 3.2)], seconds=3.5)
+    assert traffic.series == (3, 0, 1)
+    (stage,) = learned(traffic, replay=True).stages
+    assert (stage.name, stage.duration) == ("replay", 3 * SECOND)
+    assert stage.steps(1.0) == ((SECOND, 3), (SECOND, 0), (SECOND, 1))
+
+
+@pytest.mark.parametrize(("keyed", "distributor"), [(0, "NO_KEY"), (3, "NO_KEY"), (5, "RANDOM_NANO"), (10, "RANDOM_NANO")])
+def test_keys(keyed: int, distributor: str) -> None:
+    """Messages get keys where most had some."""
+    traffic = made_traffic([message(key="k" if i < keyed else None) for i in range(10)])
+    assert learned(traffic).key_distributor == distributor
+
+
+def test_what_a_profile_cannot_say_is_in_its_comments() -> None:
+    """Skew of keys and spread over topics, and whether the sampler kept up."""
+    seen = [message(key="hot", topic="a")] * 8 + [message(key=str(i), topic="b") for i in range(12)]
+    lines = summary(made_traffic(seen), at_least=False)
+    assert lines[0] == "20 messages in 10.0 s: 2 msg/s"
+    assert lines[1] == "1 sizes, 100 B mean, 100 B largest"
+    assert lines[2] == '2 topics: "b" 60 %, "a" 40 %; a run shares its rate evenly'
+    assert "one of 13 keys; the most frequent has 40 % of them, the first ten 85 %" in lines[3]
+    assert "at least 2 msg/s" in summary(made_traffic(seen), at_least=True)[-1]
+    text = profile_text(made_traffic(seen), PULSAR, False)
+    assert all(f"# {line}" in text for line in lines)
+
+
+def test_target_and_topics_of_a_learned_profile() -> None:
+    """The broker sampled; as many topics as were asked for, or seen."""
+    seen = [message(topic=topic) for topic in "abc"]
+    pulsar, mqtt = learned(made_traffic(seen), PULSAR), learned(made_traffic(seen), MQTT)
+    assert pulsar.target
+    assert (pulsar.target.admin_url, pulsar.topics, pulsar.partitions_per_topic) == ("http://host:8080", 2, 4)
+    assert mqtt.target
+    assert (mqtt.target.url, mqtt.topics, mqtt.partitions_per_topic, mqtt.driver.name) == ("mqtt://host:1883", 3, 1, "mqtt")
+
+
+@pytest.mark.parametrize(("messages", "seconds"), [(1, 30_000), (1, 7), (3, 0.003), (5_000_000, 2), (123_456, 7)])
+def test_rates_have_no_exponent(messages: int, seconds: float) -> None:
+    """YAML reads 1e6 as text; what is rarer than a message in a thousand seconds cannot be paced."""
+    traffic = made_traffic([message()], seconds)
+    traffic.messages = messages
+    assert learned(traffic).producer_rate == pytest.approx(max(messages / seconds, 0.001), rel=2e-2)
+
+
+# --- sampling
+
+
+class ScriptedObserver:
+    """Gives a message at each reading, stamped by the clock given."""
+
+    partitions = 1
+
+    def __init__(self, each: int = 1, late: float = 0.0, ends: bool = False) -> None:
+        self.each, self.late, self.ends, self.closed = each, late, ends, False
+
+    def read(self, timeout: float) -> list[Seen]:
+        if self.ends:
+            raise KeyboardInterrupt
+        now = time.monotonic_ns()
+        return [Seen("a", 100, None, now)] * self.each
+
+    def behind(self) -> float:
+        return self.late
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def run(observer: ScriptedObserver, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[str, list[str]]:
+    said: list[str] = []
+    monkeypatch.setattr(learn, "open_observer", lambda *_: observer)
+    try:
+        return learn.learn("mqtt://host", ["a"], **{"most": 100} | options, announce=said.append), said
+    finally:
+        assert observer.closed
+
+
+def test_sampling_ends_at_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number of messages, or a time; the summary is said, and what came too fast is called at least."""
+    text, said = run(ScriptedObserver(), monkeypatch)
+    assert profile.loads(text, "x").buckets
+    assert said[0].startswith("100 messages in ")
+    text, said = run(ScriptedObserver(late=3.0), monkeypatch, duration=SECOND // 100, most=10**9)
+    assert "the rate is at least" in said[-1]
+
+
+def test_nothing_seen_is_no_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is half a second a replay."""
+    with pytest.raises(NoData, match="nothing came on a in .*: is the topic right"):
+        run(ScriptedObserver(each=0), monkeypatch, duration=SECOND // 100)
+    with pytest.raises(NoData, match="nothing came"):
+        run(ScriptedObserver(ends=True), monkeypatch)
+    with pytest.raises(NoData, match="--replay needs whole seconds"):
+        run(ScriptedObserver(), monkeypatch, replay=True)
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("url", "settings", "message"),
+    [
+        ("pulsar://host:6650", None, "needs --admin-url, e.g. http://host:8080"),
+        ("kafka://host", None, "'kafka://host': write pulsar://host:6650"),
+        ("host:1883", None, "write pulsar://host:6650"),
+        ("pulsar://host:6650", MqttSettings(), "give a profile for pulsar"),
+        ("mqtt://host:1883", PulsarSettings(), "give a profile for mqtt"),
+    ],
+)
+def test_what_cannot_be_sampled(url: str, settings: Any, message: str) -> None:
+    """The error says what to write."""
+    with pytest.raises(UsageError, match=message):
+        learn.open_observer(url, ["a"], None, settings)
+
+
+@pytest.mark.parametrize("topic", ["", "a#", "#/a", "a/b+/c", "$share/g/a"])
+def test_no_topic_filter(topic: str) -> None:
+    """Malformed ones, and shared subscriptions, which would take messages away."""
+    with pytest.raises(UsageError, match="topic"):
+        check_filter(topic)
+
+
+@pytest.mark.parametrize("topic", ["a", "a/b", "#", "a/#", "+/b/+", "$SYS/broker"])
+def test_topic_filters(topic: str) -> None:
+    """As MQTT has them."""
+    check_filter(topic)
+
+
+@pytest.mark.parametrize(
+    ("topic", "full"),
+    [
+        ("orders", "persistent://public/default/orders"),
+        ("shop/eu/orders", "persistent://shop/eu/orders"),
+        ("non-persistent://shop/eu/orders", "non-persistent://shop/eu/orders"),
+    ],
+)
+def test_pulsar_topics(topic: str, full: str) -> None:
+    """Short names are completed as Pulsar's clients do."""
+    assert full_name(topic) == full
+
+
+@pytest.mark.parametrize("topic", ["", "a/b", "kafka://a/b/c", "persistent://a", "a//c"])
+def test_no_pulsar_topics(topic: str) -> None:
+    """The error shows the form."""
+    with pytest.raises(UsageError, match="write persistent://tenant/namespace/name"):
+        full_name(topic)
+
+
+# --- the command
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
+    """What the command asks for; the answer is a line of text."""
+    asked: list[dict[str, Any]] = []
+
+    def answer(url: str, topics: list[str], **options: Any) -> str:
+        asked.append({"url": url, "topics": topics} | options)
+        return "name: x\n"
+
+    monkeypatch.setattr(learn, "learn", answer)
+    yield asked
+
+
+def test_the_command(seen: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its options reach the sampler; the profile goes to the file, or to standard output."""
+    (tmp_path / "like.yaml").write_text(
+        "name: x\nmessageSize: 100\nproducerRate: 1\ntestDuration: 1s\ndriver: {name: mqtt, username: me}\n"
+    )
+    output = tmp_path / "out.yaml"
+    command = ["learn", "mqtt://h", "--topic", "a", "--topic", "b/#", "--for", "5s", "--messages", "7", "--replay", "--like"]
+    assert cli.main([*command, str(tmp_path / "like.yaml"), "-o", str(output)]) == cli.OK
+    assert output.read_text() == "name: x\n"
+    assert (seen[0]["topics"], seen[0]["duration"], seen[0]["most"], seen[0]["replay"]) == (["a", "b/#"], 5 * SECOND, 7, True)
+    assert seen[0]["settings"].username == "me"
+    capsys.readouterr()
+    assert cli.main(["learn", "mqtt://h", "--topic", "a"]) == cli.OK
+    assert capsys.readouterr().out == "name: x\n"
+    assert (seen[1]["duration"], seen[1]["most"], seen[1]["settings"]) == (learn.DURATION, learn.MESSAGES, None)
+
+
+def test_nothing_is_overwritten(seen: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that is there stays, and nothing is sampled; a folder that is not there is named."""
+    output = tmp_path / "out.yaml"
+    output.write_text("mine")
+    assert cli.main(["learn", "mqtt://h", "--topic", "a", "-o", str(output)]) == cli.USAGE
+    assert "is there already: name another file" in capsys.readouterr().err
+    assert cli.main(["learn", "mqtt://h", "--topic", "a", "-o", str(tmp_path / "no" / "out.yaml")]) == cli.USAGE
+    assert "cannot be written: no folder" in capsys.readouterr().err
+    assert (output.read_text(), seen) == ("mine", [])
+
+
+@pytest.mark.parametrize("wrong", [("--for", "30"), ("--for", "0s"), ("--messages", "0"), ("--messages", "many")])
+def test_wrong_bounds(wrong: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A usage error that quotes the value."""
+    with pytest.raises(SystemExit):
+        cli.main(["learn", "mqtt://h", "--topic", "a", *wrong])
+    assert repr(wrong[1]) in capsys.readouterr().err
+
+
+def test_secrets_are_not_written() -> None:
+    """What the profile of --like says, without the password."""
+    chosen = MqttSettings.model_validate({"username": "me", "password": "secret", "keepAlive": "30s"})
+    assert learn._written(chosen) == {"username": "me", "keepAlive": "30s"}

@@ -1,0 +1,161 @@
+"""Entries that came, as columns: the same as reading message by message."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_loadtest.drivers.pulsar.names import key_number
+from pytest_loadtest.drivers.pulsar.native.arrivals import Arrival, ArrivalReader
+from pytest_loadtest.message.payloads import body_ok
+from pytest_loadtest.message.samples import Flag
+from pytest_loadtest.wire.pulsar.api_pb2 import SingleMessageMetadata
+from pytest_loadtest.wire.pulsar.batches import BatchReader
+
+DAMAGED = b"D" * 32
+SIZES = st.sampled_from([0, 1, 16, 20, 31, 32, 33, 100, 3000])
+KEYS = st.sampled_from([None, "key-7", "key-12", "theirs", ""])
+
+
+class Message(NamedTuple):
+    """One in a batch. ``event_time``: of a metadata that is not as ours; its length may be the same as ours."""
+
+    payload: bytes
+    key: str | None = None
+    event_time: int | None = None
+
+
+def batch(*messages: Message) -> bytes:
+    parts = []
+    for payload, key, event_time in messages:
+        metadata = SingleMessageMetadata(payload_size=len(payload), partition_key=key, event_time=event_time).SerializeToString()
+        parts += [len(metadata).to_bytes(4, "big"), metadata, payload]
+    return b"".join(parts)
+
+
+def with_checksum(body: bytes) -> bytes:
+    return bytes(32) + body + zlib.crc32(body).to_bytes(4, "little")
+
+
+@st.composite
+def payload_of(draw: Any, size: int | None = None) -> bytes:
+    length = draw(SIZES) if size is None else size
+    seed = draw(st.integers(0, 255))
+    if length >= 40 and draw(st.booleans()):
+        return with_checksum(bytes([seed]) * (length - 36))
+    return bytes((seed + i) % 256 for i in range(length))
+
+
+@st.composite
+def arrivals(draw: Any) -> tuple[Arrival, list[Message] | None]:
+    """One, and the messages in it; None: it is damaged."""
+    place, time, order, flags = (draw(st.integers(0, 3)) for _ in range(4))
+    kind = draw(st.sampled_from(["single", "even", "uneven", "keyed", "other prefix", "chosen", "damaged"]))
+    count = draw(st.integers(1, 5))
+    size = draw(SIZES)
+    if kind == "single":
+        payload = draw(payload_of())
+        return Arrival(place, time, order, flags & 1, 0, memoryview(payload)), [Message(payload)]
+    messages = [Message(draw(payload_of(None if kind == "uneven" else size))) for _ in range(count)]
+    if kind == "keyed":
+        messages = [Message(message.payload, draw(KEYS)) for message in messages]
+    if kind == "other prefix":  # of equal length: the first is ours, later ones are not
+        messages = [Message(message.payload, None, draw(st.sampled_from([5, 6]))) for message in messages]
+    data = batch(*messages)
+    chosen = None
+    if kind == "chosen":
+        chosen = np.flatnonzero(draw(st.lists(st.booleans(), min_size=count, max_size=count)))
+        messages = [messages[i] for i in chosen]
+    if kind == "damaged":
+        data = data[: draw(st.integers(0, len(data) - 1))]
+        return Arrival(place, time, order, flags & 1, count, memoryview(data)), None
+    return Arrival(place, time, order, flags & 1, count, memoryview(data), chosen), messages
+
+
+def rows(found: Any) -> list[tuple[Any, ...]]:
+    columns = (found.consumer, found.heads, found.size, found.time, found.order, found.flags)
+    assert [column.dtype for column in columns] == [np.int32, np.uint8, np.int32, np.int64, np.int64, np.int8]
+    consumer, heads, size, time, order, flags = columns
+    assert heads.shape == (len(size), 32)
+    texts = [head.tobytes() for head in heads]
+    return list(zip(consumer.tolist(), texts, size.tolist(), time.tolist(), order.tolist(), flags.tolist(), strict=True))
+
+
+def naive(came: list[tuple[Arrival, list[Message] | None]], checksum: bool, keyed: bool) -> list[tuple[Any, ...]]:
+    found = []
+    for arrival, messages in came:
+        own = (arrival.place, arrival.time)
+        if messages is None:
+            found.append((arrival.place, DAMAGED, max(len(arrival.data), 32), arrival.time, arrival.order, arrival.flags))
+            continue
+        keys = keyed and arrival.messages and any(message.key is not None for message in messages)
+        for message in messages:
+            order = key_number(message.key or "") if keys else arrival.order
+            flags = arrival.flags | (Flag.CORRUPT if checksum and not body_ok(message.payload) else 0)
+            found.append((own[0], message.payload[:32].ljust(32, b"\0"), len(message.payload), own[1], order, flags))
+    return found
+
+
+def reader(checksum: bool = False, keyed: bool = False) -> ArrivalReader:
+    return ArrivalReader(BatchReader(), DAMAGED, checksum=checksum, keyed=keyed)
+
+
+@given(came=st.lists(arrivals(), min_size=1, max_size=8), checksum=st.booleans(), keyed=st.booleans())
+def test_as_message_by_message(came: list[tuple[Arrival, list[Message] | None]], checksum: bool, keyed: bool) -> None:
+    """Whatever comes together: every message once, in order of arrival, with its entry's place, time, order and flags.
+
+    Of a batch whose subset is chosen, keys count where one of the whole batch has any; here none has.
+    """
+    assert rows(reader(checksum, keyed).columns([arrival for arrival, _ in came])) == naive(came, checksum, keyed)
+
+
+def test_a_later_message_of_another_kind() -> None:
+    """Its metadata is as long as the first one's and says something else: a shorter payload behind a key, here."""
+    first, second = Message(b"x" * 40), Message(b"y" * 37, "k")
+    assert len(batch(first)) == len(batch(second))
+    data = batch(first, second)
+    other = batch(first, first)
+    found = rows(reader(keyed=True).columns([Arrival(0, 1, 9, 0, 2, other), Arrival(0, 2, 9, 0, 2, data)]))
+    assert [(head[:1], size, order) for _, head, size, _, order, _ in found] == [
+        (b"x", 40, 9), (b"x", 40, 9), (b"x", 40, 0), (b"y", 37, key_number("k"))
+    ]  # fmt: skip
+
+
+def test_large_entries_are_not_joined_and_say_the_same() -> None:
+    """Beyond a size entries are read each where it lies."""
+    large = [Message(bytes([i]) * 70_000) for i in range(4)]
+    came = [Arrival(i, i, 0, 0, 2, batch(*large[i : i + 2])) for i in (0, 2)]
+    assert [(row[0], row[1][:1], row[2]) for row in rows(reader().columns(came))] == [(i // 2 * 2, bytes([i]), 70_000) for i in range(4)]
+
+
+@pytest.mark.parametrize("length", [0, 3, 15, 31, 32, 200])
+def test_what_is_damaged_is_known_as_such(length: int) -> None:
+    """Whatever size it has: its row has that of an envelope at least, as a shorter one is read as no message of ours."""
+    (row,) = rows(reader().columns([Arrival(1, 2, 3, 1, 3, b"\xff" * length)]))
+    assert row == (1, DAMAGED, max(length, 32), 2, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "number"),
+    [
+        ("key-0", 0),
+        ("key-123", 123),
+        ("", 0),
+        *((key, zlib.crc32(key.encode()) & 0x7FFF_FFFF) for key in ("user12", "key-", "key-x", "key-٣")),
+    ],
+)
+def test_numbers_of_keys(key: str, number: int) -> None:
+    """Ours have the number in them; of any other, a hash."""
+    assert key_number(key) == number
+
+
+def test_a_key_of_many_digits() -> None:
+    """Somebody else's key, on a topic that is there before the run, breaks no column."""
+    key = "key-" + "9" * 30
+    found = reader(keyed=True).columns([Arrival(0, 1, 0, 0, 1, batch(Message(b"z" * 40, key)))])
+    assert found.order.tolist() == [zlib.crc32(key.encode()) & 0x7FFF_FFFF]

@@ -1,0 +1,162 @@
+"""Which messages go into which batch, and to which partition."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_loadtest.drivers.pulsar.native.batching import Batches, BatchLimits, Partitioner, form, java_hash
+
+NOW = 1000
+MESSAGES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 60), st.integers(0, 30)), min_size=1, max_size=60)
+LIMITS = st.builds(BatchLimits, st.integers(0, 12), st.integers(1, 200), st.integers(0, 30))
+
+
+class Formed(NamedTuple):
+    """What is to go, batch by batch, and what waits on: positions."""
+
+    batches: list[list[int]]
+    kept: list[int]
+    made: Batches
+
+
+def formed(group: list[int], size: list[int], since: list[int], limits: BatchLimits) -> Formed:
+    made = form(np.array(group, np.int64), np.array(size, np.int32), np.array(since, np.int64), NOW, limits)
+    order = list(range(len(group))) if made.order is None else made.order.tolist()
+    batches = [order[start:stop] for start, stop in zip(made.starts, made.stops, strict=True)]
+    return Formed(batches, [] if made.kept is None else made.kept.tolist(), made)
+
+
+def columns(messages: list[tuple[int, int, int]]) -> tuple[list[int], list[int], list[int]]:
+    """Groups, sizes, and instants that ascend: as messages come."""
+    group, size, age = (list(column) for column in zip(*messages, strict=True))
+    return group, size, sorted(NOW - each for each in age)
+
+
+def full(batch: list[int], size: list[int], limits: BatchLimits) -> bool:
+    return len(batch) == (limits.messages or len(size)) or sum(size[i] for i in batch) >= limits.size
+
+
+@given(messages=MESSAGES, limits=LIMITS)
+def test_each_message_goes_once_or_waits(messages: list[tuple[int, int, int]], limits: BatchLimits) -> None:
+    """No message is lost or doubled; a batch is of one group and in order; bytes are told right; what waits is told ascending."""
+    group, size, since = columns(messages)
+    found = formed(group, size, since, limits)
+    assert sorted([i for batch in found.batches for i in batch] + found.kept) == list(range(len(group)))
+    assert found.kept == sorted(found.kept)
+    assert found.made.kept is None or found.kept
+    assert found.made.sizes == [sum(size[i] for i in batch) for batch in found.batches]
+    for number in set(group):
+        theirs = [batch for batch in found.batches if number in {group[i] for i in batch}]
+        gone = [i for batch in theirs for i in batch]
+        assert {group[i] for i in gone} <= {number}
+        waiting = [i for i in found.kept if group[i] == number]
+        assert gone + waiting == [i for i, each in enumerate(group) if each == number]
+
+
+@given(messages=MESSAGES, limits=LIMITS)
+def test_no_batch_is_beyond_the_limits(messages: list[tuple[int, int, int]], limits: BatchLimits) -> None:
+    """Neither in number nor in bytes, but for a single message that is larger by itself; none is empty."""
+    group, size, since = columns(messages)
+    for batch in formed(group, size, since, limits).batches:
+        assert 1 <= len(batch) <= (limits.messages or len(size))
+        assert len(batch) == 1 or sum(size[i] for i in batch) <= limits.size
+
+
+@given(messages=MESSAGES, limits=LIMITS)
+def test_full_or_due_batches_leave(messages: list[tuple[int, int, int]], limits: BatchLimits) -> None:
+    """Of a group whose oldest message has waited long enough nothing stays; of others what leaves could take no more, and what stays could."""
+    group, size, since = columns(messages)
+    found = formed(group, size, since, limits)
+    for number in set(group):
+        mine = [i for i, each in enumerate(group) if each == number]
+        waiting = [i for i in found.kept if group[i] == number]
+        if since[mine[0]] <= NOW - limits.delay:
+            assert not waiting
+            continue
+        assert not full(waiting, size, limits) or not waiting
+        for batch in (batch for batch in found.batches if group[batch[0]] == number):
+            following = mine[mine.index(batch[-1]) + 1 :]
+            over = bool(following) and sum(size[i] for i in [*batch, following[0]]) > limits.size
+            assert full(batch, size, limits) or over
+
+
+@pytest.mark.parametrize(("messages", "batches", "kept"), [(3, [[0, 1, 2]], []), (2, [[0, 1], [2]], []), (0, [[0, 1, 2]], [])])
+def test_one_group_that_is_due(messages: int, batches: list[list[int]], kept: list[int]) -> None:
+    """It goes whole, in as many batches as it takes; 0 is no limit."""
+    found = formed([7] * 3, [10] * 3, [0] * 3, BatchLimits(messages, 100, 1))
+    assert (found.batches, found.kept) == (batches, kept)
+
+
+def test_groups_wait_each_for_itself() -> None:
+    """Group 1 is full, group 2 is due, group 3 is neither."""
+    found = formed([3, 1, 2, 1, 3], [1] * 5, [999, 999, 900, 999, 999], BatchLimits(2, 100, 50))
+    assert (sorted(found.batches), found.kept) == ([[0, 4], [1, 3], [2]], [])
+    found = formed([3, 1, 2, 1], [1] * 4, [999, 999, 900, 999], BatchLimits(2, 100, 50))
+    assert (sorted(found.batches), found.kept) == ([[1, 3], [2]], [0])
+
+
+# partitions
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("", 0), ("a", 97), ("Aa", 2112), ("BB", 2112), ("hello", 99162322), ("Hello, World!", 1498789909), ("polygenelubricants", 0)],
+)
+def test_java_hash(text: str, value: int) -> None:
+    """``s[0]*31^(n-1) + … + s[n-1]`` as java.lang.String documents it, in 32 bits; without its sign, as ``HashingScheme.JavaStringHash``."""
+    assert java_hash(text) == value
+
+
+def turn(partitioner: Partitioner, stream: int, seq: int, intended: int) -> int:
+    return int(partitioner.choose(np.array([stream], np.int32), np.array([seq]), np.array([intended]), None)[0])
+
+
+@given(partitions=st.integers(1, 9), keys=st.lists(st.integers(0, 300), min_size=1, max_size=30))
+def test_a_key_has_its_partition(partitions: int, keys: list[int]) -> None:
+    """That of the hash of its text, whatever stream, sequence and time are, and in whatever order keys are first seen."""
+    made = Partitioner(partitions, BatchLimits(10, 100, 5))
+    for start in range(0, len(keys), 7):
+        key = np.array(keys[start : start + 7], np.int32)
+        n = np.arange(len(key))
+        chosen = made.choose(n.astype(np.int32), n * 13, n * 1000, key)
+        assert chosen.tolist() == [java_hash(f"key-{number}") % partitions for number in key.tolist()]
+
+
+@given(
+    partitions=st.integers(2, 9), stream=st.integers(0, 1000), most=st.integers(1, 50), stay=st.integers(1, 100), batch=st.integers(0, 99)
+)
+def test_a_producer_stays_with_a_partition(partitions: int, stream: int, most: int, stay: int, batch: int) -> None:
+    """For as many messages as a batch may have, and for ten publish delays; then it is the next one's turn."""
+    by_count = Partitioner(partitions, BatchLimits(most, 100, 0))
+    first = [turn(by_count, stream, batch * most + i, 0) for i in (0, most - 1, most)]
+    assert first[0] == first[1] and first[2] == (first[0] + 1) % partitions
+    by_time = Partitioner(partitions, BatchLimits(0, 100, stay))
+    then = [turn(by_time, stream, 0, batch * 10 * stay + ns) for ns in (0, 10 * stay - 1, 10 * stay)]
+    assert then[0] == then[1] and then[2] == (then[0] + 1) % partitions
+
+
+@given(
+    partitions=st.integers(1, 9),
+    rows=st.lists(st.tuples(st.integers(0, 99), st.integers(0, 10**6), st.integers(0, 10**15)), min_size=1, max_size=40),
+)
+def test_the_choice_depends_on_the_message_alone(partitions: int, rows: list[tuple[int, int, int]]) -> None:
+    """A tick's messages together are chosen for as each by itself, now and again later; every partition exists."""
+    made = Partitioner(partitions, BatchLimits(100, 1000, 10**6))
+    stream, seq, intended = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    chosen = made.choose(stream.astype(np.int32), seq, intended, None)
+    assert chosen.dtype == np.int64
+    assert all(0 <= partition < partitions for partition in chosen.tolist())
+    again = Partitioner(partitions, BatchLimits(100, 1000, 10**6))
+    assert chosen.tolist() == [turn(again, *row) for row in reversed(rows)][::-1]
+
+
+def test_streams_begin_at_different_partitions() -> None:
+    """So that a topic's partitions get the same where many streams are slow."""
+    made = Partitioner(3, BatchLimits(10, 100, 1))
+    stream = np.arange(6, dtype=np.int32)
+    assert made.choose(stream, np.zeros(6, np.int64), np.zeros(6, np.int64), None).tolist() == [0, 1, 2, 0, 1, 2]

@@ -1,0 +1,325 @@
+"""How the native client finds its brokers and keeps its connections, and what it does when it cannot."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from fake_pulsar import FakeBroker, Seen, answer, nothing, refuse
+from native_rig import MovedClock, faulty
+
+from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
+from pytest_loadtest.drivers.pulsar.native.link import Address
+from pytest_loadtest.errors import TargetError
+from pytest_loadtest.message.samples import Status
+from pytest_loadtest.profile.settings import Authentication
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+from pytest_loadtest.wire.pulsar import api_pb2 as api
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TOPIC = "persistent://a/b/c"
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker() as made:
+        yield made
+
+
+@contextmanager
+def nobody() -> Iterator[str]:
+    """``host:port`` where nobody listens, and nobody else will."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def found(url: str, **more: bool) -> Callable[[Seen], None]:
+    """The topic is there. :param more: ``authoritative``, ``proxy_through_service_url``."""
+    return lambda seen: seen.peer.tell("LOOKUP_RESPONSE", request_id=seen.said.request_id, response=1, broker_service_url=url, **more)
+
+
+def redirect(url: str) -> Callable[[Seen], None]:
+    return lambda seen: seen.peer.tell(
+        "LOOKUP_RESPONSE", request_id=seen.said.request_id, response=0, broker_service_url=url, authoritative=True
+    )
+
+
+# lookups
+
+
+def test_redirected(broker: FakeBroker) -> None:
+    """The next broker is told whether the one before was sure; producers of one topic ask together, and go where the last one says."""
+    with FakeBroker() as other, FakeBroker() as last:
+        broker.rules["LOOKUP"], other.rules["LOOKUP"] = redirect(other.url), found(last.url)
+        with faulty(broker, streams=3):
+            asked = [[lookup.authoritative for lookup in each.of("LOOKUP")] for each in (broker, other, last)]
+            assert asked == [[False], [True], []]
+            assert [len(each.of("PRODUCER")) for each in (broker, other, last)] == [0, 0, 3]
+
+
+def test_redirected_without_end(broker: FakeBroker) -> None:
+    """It has an end."""
+    clock = MovedClock()
+
+    def onwards(seen: Seen) -> None:
+        clock.advance(SECOND)
+        redirect(broker.url)(seen)
+
+    broker.rules["LOOKUP"] = onwards
+    with pytest.raises(TargetError, match="redirected without end"), faulty(broker, streams=1, clock=clock, operation_timeout=15 * SECOND):
+        pass
+    assert len(broker.of("LOOKUP")) == 21
+
+
+def test_through_a_proxy(broker: FakeBroker) -> None:
+    """It is told which broker is meant, on a connection of its own; so also after the broker says that the topic moved."""
+    broker.rules["LOOKUP"] = found("pulsar://inner:6650", proxy_through_service_url=True)
+    with faulty(broker, streams=1) as r, FakeBroker() as inner:
+        assert [hello.proxy_to_broker_url for hello in broker.of("CONNECT")] == ["", "inner:6650"]
+        (made,) = [seen for seen in broker.seen if seen.kind == "PRODUCER"]
+        assert made.peer is broker.peers[1]
+        broker.rules["LOOKUP"] = found("pulsar://next:6650", proxy_through_service_url=True)
+        made.peer.tell("CLOSE_PRODUCER", producer_id=0, request_id=1, assigned_broker_service_url=inner.url)
+        r.until(lambda: len(broker.of("PRODUCER")) == 2, "there again")
+        assert [hello.proxy_to_broker_url for hello in broker.of("CONNECT")] == ["", "inner:6650", "next:6650"]
+        assert not inner.peers
+
+
+@pytest.mark.parametrize("url", ["", "http://127.0.0.1:80", "pulsar://", "pulsar://a..b:6650", "pulsar://127.0.0.1:99999", "pulsar://[::"])
+def test_an_address_that_is_none(broker: FakeBroker, url: str) -> None:
+    """A broker that answers nonsense is asked again; it ends no run by itself."""
+    broker.once["LOOKUP"] += [found(url), redirect(url)]
+    with faulty(broker, streams=1) as r:
+        broker.peers[0].tell("CLOSE_PRODUCER", producer_id=0, request_id=1, assigned_broker_service_url=url)
+        r.until(lambda: len(broker.of("PRODUCER")) == 2, "there again", step=MILLISECOND)
+
+
+# several hosts
+
+
+@pytest.mark.parametrize("name", [None, TOPIC])
+def test_the_first_host_refuses(broker: FakeBroker, name: str | None) -> None:
+    """The next one that is named is asked, for an existing topic and for one of the run's own."""
+    with nobody() as first, faulty(f"pulsar://{first},{first},{broker.host}", streams=1, consumers=1, name=name) as r:
+        r.send(1)
+        r.until(r.answers, "answered")
+
+
+@pytest.mark.parametrize("name", [None, TOPIC])
+def test_all_hosts_refuse(name: str | None) -> None:
+    """Then the target is not there, which is said without waiting any longer."""
+    with nobody() as first, nobody() as second:
+        refused = pytest.raises(TargetError, match="Connection refused")
+        with refused, faulty(f"pulsar://{first},{second}", streams=1, name=name):
+            pass
+
+
+def test_a_host_is_lost_with_several_connections(broker: FakeBroker) -> None:
+    """The next one is asked once, not the lost one again."""
+    with FakeBroker() as other, faulty(f"pulsar://{broker.host},{other.host}", streams=2, connections_per_broker=2) as r:
+        assert len(broker.peers) == 2
+        broker.close()
+        r.until(lambda: len(other.of("PRODUCER")) == 2, "at the other", step=MILLISECOND)
+        assert len(other.of("LOOKUP")) >= 1
+
+
+# who we are
+
+
+TOKEN = Authentication(plugin="token", token="t0")
+
+
+def test_challenged(broker: FakeBroker) -> None:
+    """In the midst of messages, as when a token is about to expire, and in the handshake: it says again who it is, and goes on."""
+    challenge = {"server_version": "fake", "challenge": api.AuthData(auth_method_name="token", auth_data=b"PulsarAuthRefresh")}
+    broker.once["CONNECT"] += [lambda seen: seen.peer.tell("AUTH_CHALLENGE", **challenge)]
+    broker.once["AUTH_RESPONSE"] += [lambda seen: seen.peer.tell("CONNECTED", server_version="fake", max_message_size=5 * 1024**2), nothing]
+    with faulty(broker, streams=1, authentication=TOKEN) as r:
+        assert (broker.of("CONNECT")[0].auth_method_name, broker.of("CONNECT")[0].auth_data) == ("token", b"t0")
+        broker.peers[0].tell("AUTH_CHALLENGE", **challenge)
+        r.send(1)
+        r.until(lambda: r.answers() and len(broker.of("AUTH_RESPONSE")) == 2, "answered")
+        assert [said.response.auth_data for said in broker.of("AUTH_RESPONSE")] == [b"t0", b"t0"]
+        assert len(broker.peers) == 1
+
+
+def test_not_let_in(broker: FakeBroker) -> None:
+    """The broker's own words are in the error."""
+    broker.rules["CONNECT"] = refuse(api.AuthenticationError, "token expired")
+    with pytest.raises(TargetError, match="token expired"), faulty(broker, streams=1):
+        pass
+
+
+def test_not_let_in_again(broker: FakeBroker) -> None:
+    """After a lost connection, too: the run has an end that says so."""
+    with faulty(broker, streams=1) as r:
+        broker.rules["CONNECT"] = refuse(api.AuthenticationError, "token revoked")
+        broker.peers[0].drop()
+        with pytest.raises(TargetError, match=r"producer of stream 0 cannot go on.*token revoked"):
+            r.until(lambda: False, "an end", step=MILLISECOND)
+
+
+def test_not_let_in_for_now(broker: FakeBroker) -> None:
+    """A broker that has only begun to come is tried again."""
+    broker.once["CONNECT"] += [refuse(api.ServiceNotReady)] * 2
+    with faulty(broker, streams=1):
+        assert len(broker.of("CONNECT")) == 3
+
+
+# silence
+
+
+def test_silent_from_the_beginning(broker: FakeBroker) -> None:
+    """A listener that never answers is no target, which is said after operationTimeout."""
+    broker.rules["CONNECT"] = nothing
+    with pytest.raises(TargetError, match="timed out"), faulty(broker, streams=1, operation_timeout=SECOND // 5):
+        pass
+
+
+def test_silent_in_the_handshake(broker: FakeBroker) -> None:
+    """Where a broker was before, 10 s are waited for it, and then it is tried again."""
+    with faulty(broker, streams=1) as r:
+        broker.once["CONNECT"] += [nothing]
+        broker.peers[0].drop()
+        r.until(lambda: len(broker.of("CONNECT")) == 2, "tried", step=MILLISECOND)
+        assert r.driver.disconnected() is not None
+        r.clock.advance(16 * SECOND)
+        r.until(lambda: not r.driver.disconnected(), "there again", step=MILLISECOND)
+        assert len(broker.of("CONNECT")) == 3
+
+
+def test_a_question_without_answer(broker: FakeBroker) -> None:
+    """After operationTimeout it is asked again."""
+    with faulty(broker, streams=1, operation_timeout=3 * SECOND) as r:
+        broker.once["PRODUCER"] += [nothing]
+        broker.peers[0].drop()
+        r.until(lambda: len(broker.of("PRODUCER")) == 2, "asked", step=MILLISECOND)
+        r.clock.advance(4 * SECOND)
+        r.until(lambda: not r.driver.disconnected(), "there again", step=MILLISECOND)
+        assert (len(broker.of("PRODUCER")), len(broker.peers)) == (3, 2)
+
+
+def test_pings(broker: FakeBroker) -> None:
+    """Theirs are answered; after 30 s of silence ours goes, and while there is an answer nothing is given up."""
+    with faulty(broker, streams=1) as r:
+        broker.peers[0].tell("PING")
+        r.until(lambda: broker.of("PONG"), "answered")
+        for number in range(1, 6):
+            r.clock.advance(36 * SECOND)
+            r.until(lambda: len(broker.of("PING")) == number, "pinged")  # noqa: B023
+            r.clock.advance(6 * SECOND)
+            r.turn()
+        assert len(broker.peers) == 1 and r.driver.disconnected() is None
+
+
+def test_no_sign_of_life(broker: FakeBroker) -> None:
+    """After 60 s the connection is given up, and what was on it goes on another."""
+    broker.rules["PING"] = broker.rules["SEND"] = nothing
+    with faulty(broker, streams=1) as r:
+        r.send(1)
+        r.until(lambda: broker.of("SEND"), "sent")
+        r.clock.advance(40 * SECOND)
+        r.until(lambda: broker.of("PING"), "pinged")
+        assert r.driver.disconnected() is None
+        del broker.rules["SEND"]
+        r.clock.advance(30 * SECOND)
+        r.until(r.answers, "answered", step=MILLISECOND)
+        assert r.answers() == [(0, Status.ACKED, 1)]
+        assert len(broker.peers) == 2
+
+
+# garbage
+
+
+def receipt(producer: int) -> Callable[[Seen], None]:
+    return lambda seen: seen.peer.tell("SEND_RECEIPT", producer_id=producer, sequence_id=0)
+
+
+def error_of(producer: int) -> Callable[[Seen], None]:
+    return lambda seen: seen.peer.tell("SEND_ERROR", producer_id=producer, sequence_id=0, error=api.NotAllowedError, message="no")
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        lambda seen: seen.peer.write(b"\xff" * 100),
+        lambda seen: seen.peer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+        lambda seen: seen.peer.write(b"\0\0\0\x08\0\0\0\x04\xff\xff\xff\xff"),
+        lambda seen: seen.peer.write(b"\0\0\0\x05\0\0\xff\xff\0"),
+        receipt(99),
+        error_of(99),
+    ],
+    ids=["a long frame", "HTTP", "no protobuf", "a command longer than its frame", "receipt of another", "error of another"],
+)
+@pytest.mark.parametrize("consumers", [0, 1])
+def test_garbage(broker: FakeBroker, garbage: Callable[[Seen], None], consumers: int) -> None:
+    """Nothing after it can be understood: the connection is given up, and the run goes on with another."""
+    broker.once["SEND"] += [garbage]
+    with faulty(broker, streams=1, consumers=consumers) as r:
+        r.send(1)
+        r.until(r.answers, "answered", step=MILLISECOND)
+        assert r.answers() == [(0, Status.ACKED, 1)]
+        assert len(broker.peers) == 2
+
+
+@pytest.mark.parametrize("garbage", [receipt(0), error_of(0)], ids=["receipt", "error"])
+def test_answers_to_one_who_never_sent(broker: FakeBroker, garbage: Callable[[Seen], None]) -> None:
+    """A worker that has consumers alone is answered about messages."""
+    broker.once["SUBSCRIBE"] += [lambda seen: (answer(seen), garbage(seen))]
+    with faulty(broker, consumers=1) as r:
+        r.until(lambda: len(broker.peers) == 2 and not r.driver.disconnected(), "there again", step=MILLISECOND)
+
+
+def test_what_is_not_known_is_skipped(broker: FakeBroker) -> None:
+    """Commands of later versions, and answers to questions that nobody asked."""
+    with faulty(broker, streams=1) as r:
+        unknown = api.Command(type=199).SerializeToString()
+        broker.peers[0].write((len(unknown) + 4).to_bytes(4, "big") + len(unknown).to_bytes(4, "big") + unknown)
+        broker.peers[0].tell("SUCCESS", request_id=2**40)
+        broker.peers[0].tell("ERROR", request_id=2**64 - 1, error=0, message="nobody")
+        broker.peers[0].tell("CLOSE_PRODUCER", producer_id=77, request_id=1)
+        r.send(1)
+        r.until(r.answers, "answered")
+        assert len(broker.peers) == 1
+
+
+# the loop
+
+
+def test_a_connection_is_lost_once(broker: FakeBroker) -> None:
+    """Told a second time, the next one lives on, though it has the same descriptor."""
+    cluster = Cluster(
+        broker.url, client="c", method="none", credentials=bytes, tls=None, connections=1, timeout=60 * SECOND, clock=MovedClock()
+    )
+    try:
+        first = cluster.link(Address.of(broker.url))
+        first.fail("gone")
+        cluster.lose(first)
+        second = cluster.link(Address.of(broker.url))
+        assert second is not first
+        first.descriptor = second.descriptor  # as it mostly is, where no other thread opens anything
+        cluster.lose(first)
+        cluster.wait("connecting", lambda: second.ready)
+    finally:
+        cluster.close()
+
+
+def test_among_very_many_open_files(broker: FakeBroker) -> None:
+    """A worker that has a thousand connections of another kind already: ``select()`` takes no descriptor beyond 1023."""
+    with ExitStack() as open_files:
+        while True:
+            number = os.dup(0)
+            open_files.callback(os.close, number)
+            if number > 1023:
+                break
+        with faulty(broker, streams=1) as r:
+            r.send(1)
+            r.until(r.answers, "answered")
+    assert select.select([], [], [], 0) == ([], [], [])

@@ -1,0 +1,269 @@
+"""What arrives: whose it is, of which phase, in which order and size; and other people's messages, of which only a count is known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from engine_rig import drive
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_loadtest.drivers.base import Joined, Received
+from pytest_loadtest.engine.receive import Arrivals, Inbox
+from pytest_loadtest.message.envelope import encode_heads
+from pytest_loadtest.message.payloads import Bucket, build_pool
+from pytest_loadtest.message.samples import Flag
+from pytest_loadtest.schedule.counts import StreamCounts
+from pytest_loadtest.schedule.pacing import Pacer
+from pytest_loadtest.schedule.phases import Phase
+from pytest_loadtest.testing import NullDriver
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+
+START = 7_000 * SECOND
+NONCE = 0xBEEF_0001
+STREAMS = 3
+FULL, COMPACT = 0, 1
+"""Payloads of 64 bytes, and of 20, whose envelope leaves the intended time out."""
+POOL = build_pool(
+    buckets=[Bucket(name=str(size), low=size, high=size + 1, weight=1) for size in (64, 20)], message_size=None, randomized=False,
+    random_ratio=0.0, file_content=None, seed=0, checksum=False, max_size=None,
+)  # fmt: skip
+PACER = Pacer.of(1000, STREAMS)
+BOUNDS = (10 * MILLISECOND, 0)
+
+
+class Copy(NamedTuple):
+    """One that a consumer gets."""
+
+    place: int = 0
+    stream: int = 0
+    order: int = 0
+    seq: int = 0
+    latency: int = MILLISECOND
+    payload: int = FULL
+    more: int = 0
+    """Bytes that it is longer than its payload."""
+    whose: str = "ours"
+
+
+def first_of(before: int) -> list[int]:
+    """Of each stream, the sequence of the phase's first message."""
+    return StreamCounts(streams=STREAMS).plus(before).column().tolist()
+
+
+def intended(copy: Copy, before: int) -> int:
+    return START + PACER.offset(copy.stream, copy.seq - first_of(before)[copy.stream]) if copy.stream < STREAMS else START
+
+
+def taken(copies: list[Copy], before: int) -> Received:
+    """What a driver makes of them."""
+    columns = {name: np.array([getattr(copy, name) for copy in copies], np.int64) for name in Copy._fields[:-1]}
+    due = np.array([intended(copy, before) for copy in copies], np.int64)
+    nonces = [NONCE ^ (copy.whose == "foreign") for copy in copies]
+    heads = np.concatenate([np.zeros((0, 32), np.uint8), *(
+        encode_heads(POOL, nonce=nonce, stream=columns["stream"][i : i + 1].astype(np.int32), seq=columns["seq"][i : i + 1],
+                     intended=due[i : i + 1], payload=columns["payload"][i : i + 1].astype(np.uint16))
+        for i, nonce in enumerate(nonces)
+    )])  # fmt: skip
+    heads[[copy.whose == "corrupt" for copy in copies], 9] ^= 1
+    flags = np.array([Flag.REDELIVERED * (copy.place == 1) for copy in copies], np.int8)
+    return Received(
+        columns["place"].astype(np.int32),
+        heads,
+        POOL.sizes[columns["payload"]] + columns["more"].astype(np.int32),
+        due + columns["latency"],
+        columns["order"],
+        flags,
+    )
+
+
+class Post:
+    """Stands where the driver would: hands over what it was given."""
+
+    def __init__(self) -> None:
+        self.received: Received | None = None
+
+    def take(self) -> Received | None:
+        return self.received
+
+
+def inbox(before: int, *, ordered: bool = True) -> tuple[Inbox, Post]:
+    """Of consumers 7 and 5, at places 0 and 1, in a phase before which ``before`` messages were sent."""
+    post = Post()
+    made = Inbox(post, POOL, nonce=NONCE, ordered=ordered, bounds=BOUNDS)  # type: ignore[arg-type]
+    made.add(Joined(np.array([7], np.int32), np.array([0], np.int32)))
+    made.add(Joined(np.array([5], np.int32), np.array([1], np.int32)))
+    made.begin(phase(before), START)
+    return made, post
+
+
+def phase(before: int) -> Phase:
+    return Phase(name="measure", duration=SECOND, pacer=PACER, before=StreamCounts(streams=STREAMS).plus(before), recorded=True)
+
+
+def collected(made: Inbox, post: Post, copies: list[Copy], before: int) -> dict[str, Any]:
+    post.received = taken(copies, before)
+    return made.collect() or {}
+
+
+COPIES = st.builds(
+    Copy, place=st.integers(0, 1), stream=st.integers(0, STREAMS), order=st.integers(0, 1), seq=st.integers(0, 6),
+    latency=st.sampled_from([-1, 0, 1, 10 * MILLISECOND, 10 * MILLISECOND + 1]), payload=st.sampled_from([FULL, COMPACT]),
+    more=st.sampled_from([0, 0, 0, 1]), whose=st.sampled_from(["ours", "ours", "ours", "ours", "foreign", "corrupt"]),
+)  # fmt: skip
+
+
+@given(st.lists(st.lists(COPIES, min_size=1, max_size=12), min_size=1, max_size=5), st.integers(0, 10), st.booleans())
+def test_each_copy_counts_as_what_it_is(batches: list[list[Copy]], before: int, ordered: bool) -> None:
+    """Recorded are this phase's copies, to the column; late is below the highest before it in its consumer, stream and partition (a second
+    copy of the highest is not); what is not above it may be a second copy. The others are counted by what they are.
+    """
+    made, post = inbox(before, ordered=ordered)
+    first, highest, counts, beyond = first_of(before), dict[tuple[int, int, int], int](), Counter[str](), [0, 0]
+    for copies in batches:
+        expected = []
+        for copy in copies:
+            whose = "foreign" if copy.whose == "ours" and copy.stream >= STREAMS else copy.whose
+            if whose == "ours" and copy.seq < first[copy.stream]:
+                whose = "straggler"
+            counts[whose] += 1
+            if whose != "ours":
+                continue
+            group, due = (copy.place, copy.stream, copy.order), intended(copy, before)
+            so_far = highest.get(group, -1)
+            counts["repeats"] += copy.seq <= so_far
+            highest[group] = max(so_far, copy.seq)
+            beyond = [n + (copy.latency > bound) for n, bound in zip(beyond, BOUNDS, strict=True)]
+            flags = Flag.REDELIVERED * (copy.place == 1) | Flag.LATE * (ordered and copy.seq < so_far) | Flag.CORRUPT * copy.more
+            size = int(POOL.sizes[copy.payload]) + copy.more
+            expected.append(((7, 5)[copy.place], copy.stream, copy.payload, size, flags, copy.seq, due, due + copy.latency))
+        found = collected(made, post, copies, before)
+        names = ("consumer", "stream", "bucket", "size", "flags", "seq", "intended", "received")
+        assert list(zip(*(found[name].tolist() for name in names), strict=True) if found else ()) == expected
+    assert (made.counts.received, made.repeats, made.counts.beyond_bounds) == (counts["ours"], counts["repeats"], beyond)
+    assert (made.counts.foreign, made.counts.corrupt, made.counts.stragglers) == (
+        counts["foreign"],
+        counts["corrupt"],
+        counts["straggler"],
+    )
+
+
+def test_messages_of_an_earlier_phase_are_not_measured() -> None:
+    """Ten were sent before: four of stream 0, three of each other one. A burst of nothing but these is told from one with a measured one."""
+    made, post = inbox(10)
+    assert collected(made, post, [Copy(stream=0, seq=3), Copy(stream=1, seq=2)], 10) == {}
+    assert collected(made, post, [Copy(stream=0, seq=3), Copy(stream=0, seq=4), Copy(stream=1, seq=3)], 10)["seq"].tolist() == [4, 3]
+    assert (made.counts.stragglers, made.counts.received) == (3, 2)
+
+
+def test_a_second_copy_repeats_and_is_not_late() -> None:
+    """Of the highest so far: it came in its place. Of one below: late, and a second copy perhaps."""
+    made, post = inbox(0)
+    assert collected(made, post, [Copy(seq=4), Copy(seq=4)], 0)["flags"].tolist() == [0, 0]
+    assert made.repeats == 1
+    assert collected(made, post, [Copy(seq=4), Copy(seq=3), Copy(seq=5)], 0)["flags"].tolist() == [0, Flag.LATE, 0]
+    assert made.repeats == 3
+
+
+def test_a_phase_counts_its_own_copies() -> None:
+    """Repeats, copies and those beyond bounds begin anew; what is of nobody is counted over the whole run."""
+    made, post = inbox(0)
+    collected(made, post, [Copy(latency=SECOND), Copy(latency=SECOND), Copy(whose="foreign"), Copy(whose="corrupt")], 0)
+    assert (made.counts.received, made.repeats, made.counts.beyond_bounds) == (2, 1, [2, 2])
+    made.begin(phase(30), START)
+    assert (made.counts.received, made.repeats, made.counts.beyond_bounds) == (0, 0, [0, 0])
+    assert (made.counts.foreign, made.counts.corrupt) == (1, 1)
+    assert collected(made, post, [Copy(seq=10, latency=SECOND)], 30)["seq"].tolist() == [10]
+    assert (made.counts.received, made.repeats, made.counts.beyond_bounds) == (1, 0, [1, 1])
+
+
+def test_where_nobody_of_the_run_sends_everything_is_only_counted() -> None:
+    """No row of it is recorded, whatever its head says."""
+    made, post = inbox(0)
+    made.begin(Phase(name="measure", duration=SECOND, pacer=PACER, before=StreamCounts(streams=0), recorded=True), START)
+    assert collected(made, post, [Copy(), Copy(seq=1), Copy(whose="foreign"), Copy(latency=SECOND)], 0) == {}
+    assert (made.counts.received, made.counts.foreign, made.arrivals.seconds) == (4, 0, {0: 3})
+
+
+def test_a_run_of_one_stream_gets_anothers_messages() -> None:
+    """They may name streams that this run does not have."""
+    made, post = inbox(0)
+    made.begin(Phase(name="measure", duration=SECOND, pacer=Pacer.of(1000, 1), before=StreamCounts(streams=1), recorded=True), START)
+    assert collected(made, post, [Copy(seq=1), Copy(whose="foreign", stream=2), Copy(stream=1)], 0)["seq"].tolist() == [1]
+    assert (made.counts.received, made.counts.foreign) == (1, 2)
+
+
+def test_nothing_arrived() -> None:
+    """Whether the driver says so or hands over empty columns."""
+    made, post = inbox(0)
+    assert made.collect() is None
+    assert collected(made, post, [], 0) == {}
+    assert made.counts.received == 0
+
+
+def pool_of(*sizes: int, per_bucket: int = 1) -> Any:
+    buckets = [Bucket(name=f"{size}-{2 * size}", low=size, high=2 * size, weight=1) for size in sizes]
+    return build_pool(
+        buckets=buckets, message_size=None, representative="uniform" if per_bucket > 1 else "midpoint", randomized=False, random_ratio=0.0,
+        file_content=None, seed=0, checksum=False, max_size=None, per_bucket=per_bucket,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("pool", [pool_of(64), pool_of(16, 32, 1000), pool_of(16, 4000, per_bucket=4)], ids=["one", "three", "several"])
+@pytest.mark.parametrize("changed", [-1, 1, -900])
+def test_a_payload_of_another_size_is_corrupt(pool: Any, changed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut short, or with something behind it, also where no checksum would tell; what has its own size is whole."""
+    take, cut = NullDriver.take, set()
+
+    def damaged(driver: NullDriver) -> Received | None:
+        came = take(driver)
+        if came is not None:
+            wrong = (np.arange(len(came.size)) % 3 == 0) & (came.size + changed >= 32)
+            came.size[wrong] += changed
+            cut.update(came.time[wrong].tolist())
+        return came
+
+    monkeypatch.setattr(NullDriver, "take", damaged)
+    run = drive(tmp_path, rate=1000, seconds=1, pool=pool, streams=1)
+    flagged = run.received["flags"] & Flag.CORRUPT != 0
+    assert set(run.received["received"][flagged].tolist()) == cut
+    assert len(run.received["seq"]) == 1000
+    assert len(cut) > 100 or changed == -900
+
+
+def received(*offsets: int) -> Received:
+    n = len(offsets)
+    return Received(
+        consumer=np.zeros(n, np.int32),
+        heads=np.zeros((n, 32), np.uint8), size=np.ones(n, np.int32), time=START + np.array(offsets, np.int64), order=np.zeros(n, np.int64),
+        flags=np.zeros(n, np.int8),
+    )  # fmt: skip
+
+
+def test_only_what_comes_within_the_phase_is_counted() -> None:
+    """A phase of 4.5 seconds ends in the middle of its fifth: what came in the rest of that second would raise the rate."""
+    arrivals = Arrivals(START, 4500 * MILLISECOND)
+    arrivals.add(received(-1, 0, SECOND - 1, SECOND, 4 * SECOND))
+    arrivals.add(received(4500 * MILLISECOND - 1, 4500 * MILLISECOND, 4900 * MILLISECOND, 6 * SECOND))
+    assert arrivals.seconds == {0: 2, 1: 1, 4: 2}
+
+
+def test_a_phase_that_is_stopped_counts_to_its_end() -> None:
+    """The end is agreed before it comes."""
+    arrivals = Arrivals(START, 60 * SECOND)
+    arrivals.add(received(SECOND))
+    arrivals.duration = 1500 * MILLISECOND
+    arrivals.add(received(1500 * MILLISECOND - 1, 1500 * MILLISECOND))
+    assert arrivals.seconds == {1: 2}
+
+
+@pytest.mark.parametrize("offsets", [(), (-5, -3), (2 * SECOND,)])
+def test_nothing_within_the_phase(offsets: tuple[int, ...]) -> None:
+    """No second is listed for it."""
+    arrivals = Arrivals(START, 2 * SECOND)
+    arrivals.add(received(*offsets))
+    assert not arrivals.seconds

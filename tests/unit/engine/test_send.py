@@ -1,0 +1,348 @@
+"""What is handed over at each tick, to the message, before windows that open and close as they like."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from engine_rig import make_pool
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_loadtest.drivers.base import Acks, Burst, Joined
+from pytest_loadtest.engine.blocks import Block
+from pytest_loadtest.engine.send import SendCounts, Sender
+from pytest_loadtest.engine.setup import Setup
+from pytest_loadtest.engine.waiting import RETRY
+from pytest_loadtest.errors import WorkerError
+from pytest_loadtest.message.payloads import Bucket, build_pool
+from pytest_loadtest.message.samples import Status
+from pytest_loadtest.schedule.changes import Change
+from pytest_loadtest.schedule.counts import StreamCounts
+from pytest_loadtest.schedule.pacing import NEVER, Pacer
+from pytest_loadtest.schedule.phases import Phase
+from pytest_loadtest.schedule.topology import Topology
+from pytest_loadtest.testing import FakeClock
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+
+START = 5 * SECOND
+ALL = 6
+"""Streams of the run; this worker has every second one, from 1 on."""
+MINE = range(1, ALL, 2)
+EACH = 61 * MILLISECOND // 2
+"""Between two messages of one stream."""
+PACER = Pacer.of(ALL * SECOND / EACH, ALL)
+LENGTH = 2 * SECOND  # some blocks long
+MAX_DELAY = 300 * MILLISECOND
+
+
+class Rooms:
+    """A driver whose streams take as many messages as they have room for, and answer when they are told to."""
+
+    def __init__(self) -> None:
+        self.room = dict.fromkeys(MINE, 0)
+        self.calls, self.now, self.took = 0, 0, list[tuple[int, int]]()
+        self.open: list[int] = []  # rows not answered yet
+        self.answers: list[int] = []
+
+    def send(self, burst: Burst) -> Any:
+        self.calls += 1
+        assert len(burst) and not burst.sent.any() and not burst.idle.any()
+        refused = []
+        for i, (row, stream, seq) in enumerate(zip(burst.row.tolist(), burst.stream.tolist(), burst.seq.tolist(), strict=True)):
+            if self.room[stream]:
+                self.room[stream] -= 1
+                burst.sent[i] = self.now
+                self.took.append((stream, seq))
+                self.open.append(row)
+            else:
+                refused.append(i)
+        return np.array(refused, np.int64) if refused else None
+
+    def acks(self) -> Acks | None:
+        rows, self.answers = self.answers, []
+        return Acks(np.array(rows, np.int64), np.full(len(rows), self.now), np.full(len(rows), Status.ACKED, np.int8)) if rows else None
+
+
+class Expected:
+    """The same one message at a time: a stream that was refused waits with all that follow, until answers or time give it a turn."""
+
+    def __init__(self, first: dict[int, int]) -> None:
+        self.first, self.due = first, dict.fromkeys(MINE, 0)  # messages of the phase that were due so far
+        self.queue: dict[int, list[int]] = {stream: [] for stream in MINE}
+        self.freed, self.tried, self.retry_at = Counter[int](), dict[int, int](), 0
+        self.full: dict[tuple[int, int], int] = {}  # since when the window stood in a message's way
+        self.blocked: dict[tuple[int, int], int] = {}
+        self.dropped: set[tuple[int, int]] = set()
+
+    def intended(self, stream: int, seq: int) -> int:
+        return START + PACER.offset(stream, seq - self.first[stream])
+
+    def take(self, stream: int, room: dict[int, int], most: int, now: int) -> list[tuple[int, int]]:
+        queue = self.queue[stream]
+        taken = [(stream, queue.pop(0)) for _ in range(min(room[stream], most, len(queue)))]
+        room[stream] -= len(taken)
+        self.blocked |= {one: now - self.full.get(one, now) for one in taken}
+        return taken
+
+    def tick(self, now: int, room: dict[int, int], answers: list[int]) -> list[tuple[int, int]]:
+        """What is sent. :param answers: by stream, taken in before anything is tried."""
+        for stream, queue in self.queue.items():
+            while queue and now - self.intended(stream, queue[0]) > MAX_DELAY:
+                self.dropped.add((stream, queue.pop(0)))
+        waits = [stream for stream in MINE if self.queue[stream]]
+        taken, waited = [], bool(waits)
+        if waited:
+            self.freed.update(answers)
+            turn = now >= self.retry_at
+            if turn:
+                self.retry_at = now + RETRY
+            for stream in waits:
+                if turn or self.freed[stream]:
+                    taken += self.take(stream, room, self.freed[stream] or ALL * 1000, now)
+                    self.freed[stream], self.tried[stream] = 0, now
+        waits = [stream for stream in MINE if self.queue[stream]]
+        for stream in MINE:
+            due = PACER.due_in_stream(min(now - START, LENGTH - 1), stream)
+            fresh = [self.first[stream] + k for k in range(self.due[stream], due)]
+            late = [seq for seq in fresh if now - self.intended(stream, seq) > MAX_DELAY]
+            self.dropped |= {(stream, seq) for seq in late}
+            self.queue[stream] += fresh[len(late) :]
+            self.due[stream] = due
+            if stream in waits:
+                self.full |= {(stream, seq): max(self.intended(stream, seq), self.tried[stream]) for seq in fresh}
+        for stream in [one for one in MINE if one not in waits]:
+            taken += self.take(stream, room, ALL * 1000, now)
+        refused = [stream for stream in MINE if stream not in waits and self.queue[stream]]
+        if refused and not waits:
+            self.retry_at = now + RETRY
+        for stream in refused:
+            self.tried[stream], self.freed[stream] = now, 0
+            self.full |= {(stream, seq): now for seq in self.queue[stream]}
+        if not waited:  # answers are taken in afterwards
+            self.freed.update(answers)
+        return taken
+
+
+class Tick(NamedTuple):
+    """What happens before it. :param after: ns since the one before. :param answers: of the oldest messages, so many are answered."""
+
+    after: int
+    room: tuple[int, int, int]
+    answers: int
+
+
+def sender(driver: Rooms, retired: list[Block], before: int = 0, pool: Any = None) -> Sender:
+    setup = Setup(
+        driver=driver, clock=FakeClock(), pool=pool or make_pool(), topology=Topology(topics=1, partitions=1, producers=ALL, subscriptions=1, consumers=1),
+        streams=MINE, opened=Joined(np.zeros(0, np.int32), np.zeros(0, np.int32)), nonce=7, seed=1, key_distributor="KEY_ROUND_ROBIN",
+        max_send_delay=MAX_DELAY, ordered=True,
+    )  # type: ignore[arg-type]  # fmt: skip
+    made = Sender(setup, retired.append)
+    made.begin(phase(before), START)
+    return made
+
+
+def phase(before: int) -> Phase:
+    counts = StreamCounts(streams=ALL).plus(before)
+    return Phase(name="measure", duration=LENGTH, pacer=PACER, before=counts, recorded=True)
+
+
+TICKS = st.lists(
+    st.builds(
+        Tick, after=st.sampled_from([MILLISECOND, 9 * MILLISECOND, 40 * MILLISECOND, 700 * MILLISECOND]),
+        room=st.tuples(*[st.sampled_from([0, 0, 1, 3, 50])] * 3), answers=st.integers(0, 9),
+    ),
+    max_size=12,
+)  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(TICKS, st.integers(0, 20))
+def test_each_tick_sends_what_is_due_and_finds_room(ticks: list[Tick], before: int) -> None:
+    """Streams that were refused wait for answers, or for their turn; too late is dropped; blocked is what the target explains."""
+    driver, retired = Rooms(), list[Block]()
+    made = sender(driver, retired, before)
+    assert made.next_at() == START + PACER.time(MINE[0])
+    first = {stream: StreamCounts(streams=ALL).plus(before).column().tolist()[stream] for stream in MINE}
+    expected, sent, answered, delays = Expected(first), list[tuple[int, int]](), 0, list[int]()
+    now = START
+    for after, room, answers in ticks:
+        now += after
+        driver.now, driver.room, driver.took = now, dict(zip(MINE, room, strict=True)), []
+        driver.answers, driver.open = driver.open[:answers], driver.open[answers:]
+        streams = [MINE[row % len(MINE)] for row in driver.answers]
+        taken = expected.tick(now, dict(driver.room), streams)
+        answered += len(streams)
+        made.tick(now)
+        made.collect()  # what the tick has not
+        assert sorted(driver.took) == sorted(taken)
+        sent += driver.took
+        delays += [now - expected.intended(*one) - expected.blocked[one] for one in taken]
+        dropped = len(expected.dropped)
+        assert made.counts == SendCounts(sent=len(sent), acked=answered, dropped=dropped)
+        assert made.counts.in_flight == len(driver.open)
+        assert made.blocked is any(expected.queue.values())
+        due = sum(expected.due.values())
+        assert made.offered(now - START) == due == len(sent) + dropped + sum(map(len, expected.queue.values()))
+        assert made.finished is (due == made.offered(LENGTH) and not made.blocked)
+        assert made.next_at() == (0 if made.blocked else NEVER if made.finished else START + made._schedule.time(due))
+    for stream in MINE:
+        seqs = [seq for one, seq in sent if one == stream]
+        assert seqs == sorted(seqs)
+    whole = sorted(delays)
+    assert made.own_delay_p99() == (whole[len(whole) * 99 // 100] if whole else None)
+    assert made.own_delay_p99() is None
+    made.end()
+    check_rows(retired, expected, sent, made)
+
+
+def check_rows(retired: list[Block], expected: Expected, sent: list[tuple[int, int]], made: Sender) -> None:
+    """Every planned message is in one row of one block."""
+    rows = {
+        name: np.concatenate([getattr(block, name) for block in retired]).tolist()
+        for name in ("stream", "seq", "intended", "blocked", "status", "key")
+    }
+    planned = {stream: range(expected.first[stream], int(end)) for stream, end in zip(MINE, made.ends, strict=True)}
+    assert [len(seqs) for seqs in planned.values()] == [PACER.due_in_stream(LENGTH - 1, stream) for stream in MINE]
+    keys = list(zip(rows["stream"], rows["seq"], strict=True))
+    assert sorted(keys) == [(stream, seq) for stream in MINE for seq in planned[stream]]
+    assert rows["intended"] == [expected.intended(*key) for key in keys]
+    assert rows["key"] == rows["seq"]
+    gone = set(sent)
+    assert [status == Status.DROPPED for status in rows["status"]] == [key not in gone for key in keys]
+    assert rows["blocked"] == [expected.blocked.get(key, 0) for key in keys]
+
+
+def test_rows_count_on_from_phase_to_phase() -> None:
+    """A driver's answer names the row, whatever phase it is of: one to an earlier phase is nobody's."""
+    driver, retired = Rooms(), list[Block]()
+    made = sender(driver, retired)
+    driver.room = dict.fromkeys(MINE, 10_000)
+    for driver.now in range(START, START + LENGTH + 1, LENGTH // 10):
+        made.tick(driver.now)
+    number, first = made.offered(LENGTH), list(driver.open)
+    assert first == list(range(number))
+    made.end()
+    before = phase(0).ends.total
+    made.begin(phase(before), START + 9 * SECOND)
+    assert made.counts == SendCounts()
+    driver.open.clear()
+    driver.now = START + 9 * SECOND + 200 * MILLISECOND
+    made.tick(driver.now)
+    assert driver.open == list(range(number, number + len(driver.open)))
+    driver.answers = [first[-1], driver.open[0]]
+    made.collect()
+    assert made.counts.acked == 1
+
+
+def test_a_waiting_stream_is_tried_once_for_its_answers() -> None:
+    """No more calls of the driver than there is to know: one for as many messages as there were answers."""
+    driver = Rooms()
+    made = sender(driver, [])
+    driver.room[1], driver.now = 5, START + 290 * MILLISECOND
+    made.tick(driver.now)
+    driver.calls, driver.room[1], driver.answers, driver.now = 0, 3, driver.open[:3], driver.now + 1
+    made.tick(driver.now)
+    assert (driver.calls, driver.room[1]) == (1, 0)
+
+
+def test_a_window_that_opens_without_an_answer_is_found_in_few_calls() -> None:
+    """Nobody knows how much room there is: twice as many each time."""
+    driver = Rooms()
+    made = sender(driver, [])
+    driver.now = START + 290 * MILLISECOND
+    made.tick(driver.now)
+    waiting = made.offered(290 * MILLISECOND) // len(MINE)
+    driver.calls, driver.room, driver.now = 0, dict.fromkeys(MINE, 100), driver.now + RETRY - 1
+    made.tick(driver.now)
+    assert driver.calls == 0
+    driver.now += 1
+    made.tick(driver.now)
+    assert not made.blocked
+    assert driver.calls == (waiting + 1).bit_length()
+
+
+@pytest.mark.parametrize(("rate", "size"), [(1.0, 64), (127.9, 64), (128.0, 128), (1e4, 8192), (1e7, 8192)])
+def test_a_block_is_half_a_second_of_the_workers_own_rate(rate: float, size: int) -> None:
+    """Rounded up to a power of two; never below 64 rows nor above 8 192."""
+    made = sender(Rooms(), [])
+    made.begin(replace(phase(0), pacer=Pacer.of(rate * 2, ALL)), START)
+    assert made._ledger.block_size == size
+    made.begin(replace(phase(0), pacer=Pacer.of(rate * 2 * 64, ALL), mean_size=64.0), START)
+    assert made._ledger.block_size == size
+
+
+MIXED = build_pool(
+    buckets=[Bucket(name=str(size), low=size, high=size + 1, weight=1) for size in (40, 100)], message_size=None, randomized=False,
+    random_ratio=0.0, file_content=None, seed=0, checksum=False, max_size=None, more=[[Bucket(name="300", low=300, high=301, weight=1)]],
+)  # fmt: skip
+CHANGES = st.builds(
+    Change, at=st.integers(1, LENGTH - 1), rate=st.none() | st.sampled_from([10.0, 50.0, 500.5]), distribution=st.sampled_from([None, 1, 0]),
+    end=st.booleans(),
+)  # fmt: skip
+
+
+def changing(change: Change, told_at: int, step: int, in_bytes: bool) -> tuple[Sender, list[tuple[Any, ...]]]:
+    """All rows of a phase with a change that is told of at a time, ticked in steps."""
+    driver, retired = Rooms(), list[Block]()
+    made = sender(driver, retired, 5, MIXED)
+    size = MIXED.mean_size if in_bytes else 1
+    pacer = Pacer.of(PACER.highest * size, ALL)
+    made.begin(replace(phase(5), pacer=pacer, mean_size=MIXED.mean_size if in_bytes else None), START)
+    assert made.finished is False
+    told = False
+    for elapsed in [*range(0, LENGTH, step), LENGTH]:
+        if not told and elapsed >= told_at:
+            changed = None if change.rate is None else pacer.changed(change.at, change.rate * size)
+            made.change(change, changed, None if change.distribution is None else MIXED.table(change.distribution))
+            told = True
+        driver.room, driver.now = dict.fromkeys(MINE, 10_000), START + elapsed
+        made.tick(driver.now)
+    assert made.finished
+    assert made.next_at() == NEVER
+    made.end()
+    names = ("stream", "seq", "intended", "payload", "status", "key", "row")
+    rows = [dict(zip(names, row, strict=True)) for block in retired for row in zip(
+        *(getattr(block, name).tolist() for name in names[:-1]), range(block.row, block.row + block.size), strict=True
+    )]  # fmt: skip
+    return made, [tuple(row[name] for name in names) for row in rows]
+
+
+@settings(max_examples=60)
+@given(change=CHANGES, ahead=st.integers(0, LENGTH), step=st.sampled_from([LENGTH // 40, LENGTH // 7]), in_bytes=st.booleans())
+def test_a_change_means_the_same_whenever_it_is_told_of(change: Change, ahead: int, step: int, in_bytes: bool) -> None:
+    """As long as it is before its instant: what is due before stays; rate, sizes and end are the new ones from there on."""
+    known, expected = changing(change, 0, step, in_bytes)
+    told_at = max(change.at - step - ahead, 0)
+    made, rows = changing(change, told_at, step, in_bytes)
+    assert rows == expected
+    assert made.ends.tolist() == known.ends.tolist()
+    ((at, marks),) = made.marks
+    assert at == change.at
+    for stream, end, mark, first in zip(MINE, made.ends.tolist(), marks.tolist(), phase(5).first_of(MINE).tolist(), strict=True):
+        mine = [row for row in rows if row[0] == stream]
+        assert [row[1] for row in mine] == list(range(first, end))
+        assert mark == first + sum(row[2] < START + at for row in mine)
+    later = [row for row in rows if row[2] >= START + at]
+    assert all(row[4] == Status.UNKNOWN for row in rows)
+    assert not (change.end and later)
+    large = [MIXED.sizes[row[3]] == 300 for row in rows]
+    assert large == [change.distribution == 1 and row[2] >= START + at for row in rows]
+    if not in_bytes and change.rate is not None:
+        pacer = Pacer.of(PACER.highest, ALL).changed(at, change.rate)
+        assert [row[2] for row in rows] == [START + pacer.offset(row[0], row[1] - phase(5).first[row[0]]) for row in rows]
+
+
+def test_a_change_that_is_heard_of_too_late() -> None:
+    """What was sent cannot be planned again; the error says how many."""
+    driver = Rooms()
+    made = sender(driver, [])
+    driver.room, driver.now = dict.fromkeys(MINE, 100), START + 290 * MILLISECOND
+    made.tick(driver.now)
+    late = sum(made._schedule.time(row) >= 200 * MILLISECOND for row in range(made.offered(290 * MILLISECOND)))
+    with pytest.raises(WorkerError, match=f"after it had sent {late} messages"):
+        made.change(Change(at=200 * MILLISECOND, rate=1.0), PACER.changed(200 * MILLISECOND, 1.0), None)

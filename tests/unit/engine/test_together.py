@@ -1,0 +1,63 @@
+"""Several workloads of one worker, driven by one loop."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from engine_rig import DrainControl, make_pool
+
+from pytest_loadtest.drivers.base import DriverContext, Joined, TargetAddress
+from pytest_loadtest.engine.run import Engine, drive
+from pytest_loadtest.engine.setup import Setup
+from pytest_loadtest.fleet.drain import Drain
+from pytest_loadtest.schedule.counts import StreamCounts
+from pytest_loadtest.schedule.pacing import Pacer
+from pytest_loadtest.schedule.phases import Phase
+from pytest_loadtest.schedule.topology import Topology
+from pytest_loadtest.testing import FakeClock, NullDriver
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+
+
+class Polled(NullDriver):
+    """Remembers when it was polled: what keeps a driver's connections alive."""
+
+    def __init__(self, context: DriverContext) -> None:
+        super().__init__(context)
+        self._time, self.at = context.clock, [context.clock()]
+
+    def poll(self, timeout_ns: int) -> None:
+        self.at.append(self._time())
+        super().poll(timeout_ns)
+
+
+def engine_on(clock: FakeClock) -> tuple[Engine, Polled]:
+    """Connected and ready."""
+    pool, topology = make_pool(), Topology(topics=1, partitions=1, producers=1, subscriptions=1, consumers=1)
+    driver = Polled(
+        DriverContext(
+            target=TargetAddress(url="null://"), settings=None, clock=clock, run="r", nonce=7, worker="main", topology=topology, pool=pool
+        )
+    )
+    opened = Joined(np.zeros(1, np.int32), driver.open_consumers(range(1)))
+    driver.open_producers(range(1))
+    made = Setup(
+        driver=driver, clock=clock, pool=pool, topology=topology, streams=range(1), opened=opened, nonce=7, seed=1, key_distributor="NO_KEY",
+        max_send_delay=SECOND, ordered=True,
+    )  # fmt: skip
+    return Engine(made), driver
+
+
+def test_connections_are_served_while_another_workload_has_a_phase() -> None:
+    """That has none now, and one whose phase ended sooner: a broker hangs up on a client that is silent for its keep-alive."""
+    clock = FakeClock()
+    (short, first), (long, second), (_, idle) = (engine_on(clock) for _ in range(3))
+    for engine, seconds in ((short, 1), (long, 90)):
+        phase = Phase(
+            name="p", duration=seconds * SECOND, pacer=Pacer.of(10, 1), before=StreamCounts(streams=1), recorded=False,
+        )  # fmt: skip
+        engine.begin(phase, clock(), DrainControl(clock, Drain("p", 1, 1, SECOND)), None)
+    drive([short, long], clock, [idle])
+    assert clock() > 90 * SECOND
+    for driver in (first, second, idle):
+        assert max(later - at for at, later in pairwise([*driver.at, clock()])) <= 200 * MILLISECOND

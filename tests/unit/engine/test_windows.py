@@ -1,0 +1,90 @@
+"""Full windows: messages wait per stream, in order, and hold up nobody else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from engine_rig import drive
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pytest_loadtest.message.samples import Status
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    import pytest
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    streams=st.integers(1, 12), window=st.integers(1, 5), rate=st.integers(200, 4_000), milliseconds=st.integers(0, 40),
+    drop_after=st.sampled_from([10 * SECOND, 30 * MILLISECOND]), in_bytes=st.booleans(),
+)  # fmt: skip
+def test_every_message_once_in_order(
+    tmp_path_factory: pytest.TempPathFactory, streams: int, window: int, rate: int, milliseconds: int, drop_after: int, in_bytes: bool
+) -> None:
+    """Whatever windows and answers: each planned message is sent once, or dropped for being late; a stream's in their order."""
+    from dataclasses import replace
+
+    from pytest_loadtest.schedule.pacing import Pacer
+
+    def paced(phase):  # type: ignore[no-untyped-def]
+        return replace(phase, pacer=Pacer.of(rate * 64, streams), mean_size=64.0)
+
+    run = drive(
+        tmp_path_factory.mktemp("run"), rate=rate, seconds=0.2, streams=streams, window=window, max_send_delay=drop_after,
+        latency=lambda seq: (seq * 7919 % 11 + 1) * milliseconds * MILLISECOND // 11, change=paced if in_bytes else None,
+    )  # fmt: skip
+    sent = run.sent
+    for stream in range(streams):
+        mine = np.flatnonzero(sent["stream"] == stream)
+        mine = mine[np.argsort(sent["seq"][mine])]
+        assert sent["seq"][mine].tolist() == list(range(len(mine)))
+        went = mine[sent["status"][mine] != Status.DROPPED]
+        assert (np.diff(sent["sent"][went]) >= 0).all()
+    assert sent["intended"].tolist() == sorted(sent["intended"].tolist())
+    own = sent["sent"] - sent["intended"] - sent["blocked"]
+    assert own[sent["status"] != Status.DROPPED].min(initial=0) >= 0
+    assert (sent["blocked"] >= 0).all()
+    assert (sent["status"] == Status.ACKED).sum() == len(run.received["seq"]) == run.progress[-1].acked
+    assert run.progress[-1].in_flight == 0
+
+
+def test_a_full_stream_holds_up_no_other(tmp_path: Path) -> None:
+    """Stream 0 is never answered within the run: the others go out on time all the same."""
+    calls = []
+
+    def latency(seq):  # type: ignore[no-untyped-def]
+        calls.append(len(seq))
+        return np.full(len(seq), 5 * MILLISECOND)
+
+    run = drive(tmp_path, rate=2000, seconds=0.5, streams=4, window=1, latency=latency, max_send_delay=10 * SECOND)
+    delay = run.sent["sent"] - run.sent["intended"]
+    for stream in range(4):  # 500 msg/s a stream, answered in 5 ms: 200 msg/s go; all alike
+        mine = delay[run.sent["stream"] == stream]
+        assert mine.max() < SECOND
+    assert (run.sent["status"] == Status.ACKED).all()
+    own = delay - run.sent["blocked"]
+    assert own.max() <= 2 * MILLISECOND
+
+
+def test_waiting_costs_what_is_tried(tmp_path: Path) -> None:
+    """With full windows a tick offers what answers made room for, and no more of it a second time."""
+    run = drive(
+        tmp_path, rate=10_000, seconds=0.5, streams=100, window=2, latency=lambda seq: np.full(len(seq), 50 * MILLISECOND),
+        max_send_delay=60 * SECOND,
+    )  # fmt: skip
+    assert (run.sent["status"] == Status.ACKED).all()
+    assert (run.sent["sent"] - run.sent["intended"] - run.sent["blocked"]).max() <= 2 * MILLISECOND
+
+
+def test_a_target_that_takes_nothing_is_told_as_such(tmp_path: Path) -> None:
+    """Windows that stay full over whole intervals of progress: there is no delay to tell then, and no failure of ours."""
+    run = drive(
+        tmp_path, rate=4, seconds=3, streams=2, window=1, latency=lambda seq: np.full(len(seq), 2 * SECOND), max_send_delay=60 * SECOND,
+        drain_timeout=1000 * SECOND,
+    )  # fmt: skip
+    assert (run.sent["status"] == Status.ACKED).all()
+    assert any(progress.blocked and progress.send_delay_p99 is None for progress in run.progress)

@@ -1,0 +1,47 @@
+"""What the controller makes of samples: the verdict that the test gets is the one that is written beside them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from made_measurements import made, spread
+from made_plans import loopback
+from made_plans import made as planned
+
+from pytest_loadtest.fleet.aggregated import Aggregated
+from pytest_loadtest.fleet.judge import judge, read_results
+from pytest_loadtest.fleet.orders import Part
+from pytest_loadtest.fleet.workload_run import WorkloadRun
+from pytest_loadtest.schedule.changes import Change
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(("foregone", "outcome"), [(None, "no data"), ("endToEndLatency.p99", "missed")])
+def test_a_phase_ended_by_a_broken_objective_is_missed(tmp_path: Path, foregone: str | None, outcome: str) -> None:
+    """Its samples would be too few for p99; also whoever judges them again later knows why there are no more."""
+    profile = loopback().model_copy(update={"slo": {"endToEndLatency": {"p99": "10ms"}}})
+    workload = WorkloadRun(
+        name="",
+        part=Part(profile=profile),
+        plan=planned(profile),
+        root=tmp_path,
+        nonce=1,
+        test="t",
+        source="p.yaml",
+        run="r",
+        workers=("main",),
+    )
+    workload.begin(workload.plan.measure, "measure", 0)
+    workload.change(Change(at=1000, end=True, foregone=foregone))
+    samples = Aggregated(
+        folder=tmp_path,
+        run=workload.document(),
+        measurements=made(end_to_end=spread(1, 20, 900)),
+        stages=(),
+    )
+    result, _ = judge(samples)
+    assert result.load.outcome.value == outcome
+    assert read_results(tmp_path)["verdict"]["outcome"] == outcome

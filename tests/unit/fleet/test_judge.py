@@ -1,0 +1,126 @@
+"""What the controller makes of measurements: by the objectives of the run as it was, scaled or not, and of what was seen beside the samples."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from made_measurements import MS
+from made_measurements import made as measured
+from made_plans import made as planned
+from made_progress import made_progress
+
+from pytest_loadtest import profile as profiles
+from pytest_loadtest.fleet.aggregated import Aggregated
+from pytest_loadtest.fleet.judge import judge, read_results
+from pytest_loadtest.fleet.orders import Part
+from pytest_loadtest.fleet.watches import BacklogWatch
+from pytest_loadtest.fleet.workload_run import WorkloadRun
+from pytest_loadtest.schedule.changes import CHANGE_IN
+from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.verdict.slo import Outcome
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_loadtest.profile import Profile
+    from pytest_loadtest.verdict.slo import Finding
+
+LEAST = "name: p\nmessageSize: 100\nproducerRate: 10000\ntestDuration: 10s\ndriver: {name: loopback}\n"
+
+
+def samples(profile: Profile, folder: Path, *, scale: float | None = None, cap: int | None = None, **changed: Any) -> Aggregated:
+    """As a run of the profile would leave them."""
+    plan = planned(profile, scale=scale, duration_cap=cap)
+    run = WorkloadRun(
+        name="", part=Part(profile=profile), plan=plan, root=folder, nonce=1, test="t", source="p.yaml", run="r", workers=["main"]
+    )
+    return Aggregated(folder=folder, run=run.document() | {"started": 1.7e9}, measurements=measured(**changed), stages=())
+
+
+def findings(of: Aggregated, **seen: Any) -> dict[str, Finding]:
+    outcome, _ = judge(of, **seen)
+    return {finding.objective.name: finding for finding in outcome.load.verdict.findings}
+
+
+@pytest.mark.parametrize(("scale", "cap", "bound"), [(None, None, 1000), (0.01, None, 10), (None, SECOND, 100), (0.1, SECOND, 10)])
+def test_a_tolerance_in_messages_shrinks_with_the_run(scale: float | None, cap: int | None, bound: int, tmp_path: Path) -> None:
+    """A thousand lost messages of the whole load are ten of a hundredth of it, whether its rate or its duration is less."""
+    profile = profiles.loads(f"{LEAST}slo: {{loss: 1000}}\n", "p.yaml")
+    for lost, outcome in ((bound, Outcome.MET), (bound + 1, Outcome.MISSED)):
+        found = findings(samples(profile, tmp_path, scale=scale, cap=cap, counts={"lost": lost, "received": 100_000 - lost}))["loss"]
+        assert (found.outcome, found.objective.maximum) == (outcome, bound)
+
+
+def test_a_scaled_run_is_judged_by_what_stands_under_scaled(tmp_path: Path) -> None:
+    """Bounds of production hold in production, whatever a scaled run is allowed; there numbers are taken as they are written."""
+    text = (
+        "slo: {endToEndLatency: {p50: 1ms, p99: 5ms}, loss: 0}\nscaled: {slo: {endToEndLatency: {p99: 1s}, loss: 7}, generator: {cpu: 2}}\n"
+    )
+    profile = profiles.loads(LEAST + text, "p.yaml")
+    whole = findings(samples(profile, tmp_path))
+    assert [whole[name].outcome for name in ("endToEndLatency.p50", "endToEndLatency.p99")] == [Outcome.MISSED] * 2
+    scaled = findings(samples(profile, tmp_path, scale=0.1, counts={"lost": 7}))
+    assert "endToEndLatency.p50" not in scaled
+    assert [scaled[name].outcome for name in ("endToEndLatency.p99", "loss")] == [Outcome.MET] * 2
+    busy = measured().workers[0].__class__(worker="gw0", cpu=1.5, stalled=0, longest_stall=0, gc=0)
+    outcomes = [judge(samples(profile, tmp_path, scale=scale, workers=(busy,)))[0].load.outcome for scale in (None, 0.1)]
+    assert outcomes == [Outcome.GENERATOR_LIMITED, Outcome.MET]
+
+
+BACKLOG = "consumerBacklogSizeGB: 0.001\nbacklogDrainTimeout: 10s\n"  # 10 737 messages of 100 B, of which 1 000 may be left
+
+
+def watched(profile: Profile, left: int, *, after: int = 3 * SECOND) -> BacklogWatch:
+    """A backlog of 20 000 that was built, of which so many were left so long after consumers went on."""
+    plan = planned(profile)
+    assert plan.backlog is not None
+    watch = BacklogWatch(plan.backlog, plan.mean_size)
+    watch.look([made_progress(acked=20_000)], SECOND)
+    watch.look([made_progress(acked=20_000, received=20_000 - left)], SECOND + CHANGE_IN + after)
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("slo", "left", "after", "outcome"),
+    [
+        ("{}", 999, 3 * SECOND, Outcome.MET),
+        ("{}", 1001, 10 * SECOND, Outcome.MISSED),
+        ("{backlogDrain: 2s}", 999, 3 * SECOND, Outcome.MISSED),
+        ("{backlogDrain: 4s}", 999, 3 * SECOND, Outcome.MET),
+        ("{backlogDrain: 10s}", 1001, 10 * SECOND, Outcome.MISSED),
+        ("{backlogDrain: {min: 1s}}", 1001, 10 * SECOND, Outcome.MISSED),
+    ],
+)
+def test_a_backlog_that_is_not_drained_in_time_is_missed(slo: str, left: int, after: int, outcome: Outcome, tmp_path: Path) -> None:
+    """With or without an objective on it, and again when the samples are judged later, from what was seen then."""
+    profile = profiles.loads(f"{LEAST}{BACKLOG}slo: {slo}\n", "p.yaml")
+    made = samples(profile, tmp_path)
+    first, _ = judge(made, backlog=watched(profile, left, after=after))
+    again, document = judge(made, before=read_results(tmp_path))
+    for load in (first.load, again.load):
+        assert load.outcome is outcome
+    text = next(
+        finding["text"] for finding in document["verdict"]["findings"] if finding["outcome"] == outcome.value and "Drain" in finding["name"]
+    )
+    assert text.startswith("backlogDrain ")
+    assert ("NOT drained: 1 001 of 20 000 deliveries still waiting, 1 000 would do" in text) == (left > 1000)
+    assert json.loads((tmp_path / "results.json").read_text())["backlog"]["left"] == left
+
+
+def test_a_backlog_that_never_came_to_be_is_no_data(tmp_path: Path) -> None:
+    """Consumers that did not stand still, producers that were too slow: nobody knows how long a drain would take."""
+    profile = profiles.loads(LEAST + BACKLOG, "p.yaml")
+    plan = planned(profile)
+    assert plan.backlog is not None
+    outcome, _ = judge(samples(profile, tmp_path), backlog=BacklogWatch(plan.backlog, plan.mean_size))
+    assert outcome.load.outcome is Outcome.NO_DATA
+    assert outcome.load.verdict.reasons == ("backlogDrain: no backlog was built, or its drain was not seen",)
+
+
+def test_a_drain_takes_as_long_as_it_was_seen_to(tmp_path: Path) -> None:
+    """From the moment that consumers go on."""
+    profile = profiles.loads(LEAST + BACKLOG, "p.yaml")
+    found = findings(samples(profile, tmp_path), backlog=watched(profile, 0, after=1500 * MS))["backlogDrain"]
+    assert (found.observed, found.objective.implicit) == (1500 * MS, True)

@@ -1,0 +1,90 @@
+"""The order of a worker's part in a run."""
+
+from __future__ import annotations
+
+import queue
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from pytest_loadtest.errors import NoData
+from pytest_loadtest.fleet.link import Link, Message
+from pytest_loadtest.fleet.member import WorkloadShare, _drive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Share:
+    """One of several workloads, which only notes whose turn it was while it opened its connections."""
+
+    def __init__(self, name: str, turns: list[str]) -> None:
+        self.driver, self._turns = SimpleNamespace(poll=lambda _: turns.append(name), close=lambda: None), turns
+        self.meanwhile: list[list[str]] = []
+
+    def open_consumers(self, _: object, idle: Callable[[], None]) -> None:
+        self._turns.clear()
+        idle()
+        self.meanwhile.append(self._turns[:])
+
+    open_producers = open_consumers
+
+
+@pytest.fixture
+def inbox() -> queue.SimpleQueue[Message]:
+    """What the controller says."""
+    return queue.SimpleQueue()
+
+
+@pytest.fixture
+def link(inbox: queue.SimpleQueue[Message]) -> Link:
+    """Everybody is always at every meeting."""
+    return Link(lambda message: inbox.put(("pass", message[1], (message[2][0], None))), inbox, (0, 0))
+
+
+def test_the_others_have_their_turn_while_one_connects(link: Link) -> None:
+    """Connecting at a rate takes long; those who were there before are not to be taken for dead by their broker."""
+    turns: list[str] = []
+    shares: list[Any] = [Share(name, turns) for name in ("a", "b", "c")]
+    _drive(link, shares, lead=False)
+    assert [share.meanwhile for share in shares] == [[["b", "c"]] * 2, [["a", "c"]] * 2, [["a", "b"]] * 2]
+
+
+def test_a_run_that_was_given_up_is_connected_no_further(link: Link, inbox: queue.SimpleQueue[Message]) -> None:
+    """Another worker may be gone when a quarter of an hour of connecting has begun."""
+
+    class Last(Share):
+        def open_producers(self, meet: object, idle: Callable[[], None]) -> None:
+            inbox.put(("abort", link.key, NoData("load worker gw1 went down")))
+            super().open_producers(meet, idle)
+
+    shares: list[Any] = [Last("a", [])]
+    with pytest.raises(NoData, match="gw1 went down"):
+        _drive(link, shares, lead=False)
+    assert len(shares[0].meanwhile) == 1
+
+
+def test_making_clients_is_no_connecting() -> None:
+    """It comes before the first one is due, so its CPU time is none of the span that is judged."""
+
+    class Paced:
+        def pace(self, _: object, idle: Callable[[], None]) -> None:
+            self.idle = idle
+
+        def opening_times(self) -> dict[str, Any]:
+            return {"up": np.zeros(3, np.int64), "connect": np.zeros(3, np.int64)}
+
+    driver, connected, made = Paced(), dict[str, Any](), 100_000_000  # ns of CPU
+    order = SimpleNamespace(profile=SimpleNamespace(connect_rate=1000.0), workload="")
+    share: Any = SimpleNamespace(order=order, driver=driver, _connected=connected)
+    before = time.process_time_ns()
+    with WorkloadShare._connecting(share, "producers", np.arange(3), lambda _: time.monotonic_ns(), lambda: None):
+        while time.process_time_ns() < before + made:
+            pass
+        driver.idle()
+        driver.idle()
+    _, _, cpu, _ = connected["producers"]
+    assert 0 <= cpu < made

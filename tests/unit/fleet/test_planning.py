@@ -1,0 +1,51 @@
+"""What stands in the way of a plan before any load."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from made_plans import loopback, made
+
+from pytest_loadtest import profile as profiles
+from pytest_loadtest.errors import GeneratorLimited
+from pytest_loadtest.fleet import planning
+from pytest_loadtest.fleet.options import Options
+from pytest_loadtest.fleet.orders import Part, Request
+from pytest_loadtest.schedule.scaling import Machine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_samples_need_room(tmp_path: Path) -> None:
+    """A folder whose disk is smaller than the plan's samples is an error before load, with both sizes; forced, it is tried."""
+    profile = loopback(rate=100_000, duration="87000h")
+    options = Options(
+        results=tmp_path / "not" / "there" / "yet", scale=None, duration=None, force=False, driver=None, omb_json=None, broker="auto",
+        target=None, admin=None, image=None, spark_master=None, spark_remote=None, spark_conf={},
+    )  # fmt: skip
+    request = Request(nodeid="t", attempt=1, profile=profile, source="p.yaml", parts=(Part(profile=profile),))
+    with pytest.raises(GeneratorLimited, match=r"samples and results need 399 TiB below .*yet, \S+ .iB are free there"):
+        planning.check_machine(request, [made(profile)], options)
+    planning.check_machine(request, [made(profile)], replace(options, force=True))
+    planning.check_machine(request, [made(loopback())], options)
+
+
+def test_open_files_are_counted_before_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broadcast that no process here may have the files for is refused with both numbers; fewer subscribers are not."""
+    here = Machine(cores=64, memory=1 << 40, files=1100)
+    monkeypatch.setattr(planning, "machine", lambda: here)
+    text = (
+        "name: p\nproducerRate: 1\nmessageSize: 64\ntestDuration: 1s\nsubscriptionsPerTopic: 2000\ndriver: {name: mqtt}\nslo: {loss: 0}\n"
+    )
+    profile = profiles.loads(text, "p.yaml")
+    options = Options(
+        results=tmp_path, scale=None, duration=None, force=False, driver=None, omb_json=None, broker="auto", target=None, admin=None,
+        image=None, spark_master=None, spark_remote=None, spark_conf={},
+    )  # fmt: skip
+    request = Request(nodeid="t", attempt=1, profile=profile, source="p.yaml", parts=(Part(profile=profile),))
+    with pytest.raises(GeneratorLimited, match=r"the broker would have 2,101 files open, a process may have 1,100"):
+        planning.check_machine(request, [made(profile, workers=3, machine=here)], options)
+    planning.check_machine(request, [made(profile, workers=3, machine=here, scale=0.4)], options)

@@ -1,0 +1,161 @@
+"""Where a run's target is, or what image it is started from, of all that say so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_loadtest import profile as profiles
+from pytest_loadtest.brokers.base import BrokerFacts
+from pytest_loadtest.errors import UsageError
+from pytest_loadtest.fleet.options import Options
+from pytest_loadtest.fleet.orders import Part, Request
+from pytest_loadtest.fleet.targets import address, check_broker, check_security, here, subscriber_url, with_keys
+from pytest_loadtest.profile.settings import Authentication, MqttSettings, PulsarSettings
+from pytest_loadtest.profile.tls import Tls
+
+PROFILE = "name: p\nmessageSize: 64\nproducerRate: 1\ntestDuration: 1s\ndriver: {{name: {driver}}}\n{target}"
+URL, IMAGE = "target: {url: 'mqtt://profile:1'}\n", "target: {image: profile/mosquitto}\n"
+SECURITY = "target: {security: {auth: token}}\n"
+NOT_SAID = ("scale", "duration", "driver", "omb_json", "target", "admin", "image", "spark_master", "spark_remote")
+
+
+def given(
+    asked: dict[str, Any], options: dict[str, str], target: str = "", driver: str = "mqtt"
+) -> tuple[Request, profiles.Profile, Options]:
+    profile = profiles.loads(PROFILE.format(driver=driver, target=target), "p.yaml")
+    request = Request(nodeid="t", attempt=1, profile=profile, parts=(Part(profile=profile),), source="p.yaml", **asked)
+    defaults: dict[str, Any] = dict.fromkeys(NOT_SAID) | {"results": Path("r"), "force": False, "broker": "auto", "spark_conf": {}}
+    return request, profile, Options(**defaults | options)
+
+
+def found(asked: dict[str, str], options: dict[str, str], target: str = "", driver: str = "mqtt") -> tuple[str | None, ...]:
+    request, profile, made = given(asked, options, target, driver)
+    assert here(request, profile, made) is (address(request, profile, made)[0] is None)
+    return address(request, profile, made)
+
+
+@pytest.mark.parametrize(
+    ("asked", "options", "target", "expected"),
+    [
+        ({}, {}, URL, ("mqtt://profile:1", None, None)),
+        ({}, {}, IMAGE, (None, None, "profile/mosquitto")),
+        ({}, {"image": "line/mosquitto"}, URL, (None, None, "line/mosquitto")),
+        ({}, {"image": "line/mosquitto"}, IMAGE, (None, None, "line/mosquitto")),
+        ({}, {"target": "mqtt://line:1"}, IMAGE, ("mqtt://line:1", None, None)),
+        ({"target": "mqtt://mark:1"}, {"image": "line/mosquitto"}, "", ("mqtt://mark:1", None, None)),
+        ({}, {"image": "line/mosquitto", "admin": "http://line:2"}, "", (None, None, "line/mosquitto")),
+        ({}, {"admin": "http://line:2"}, URL, ("mqtt://profile:1", "http://line:2", None)),
+    ],
+)
+def test_address_or_image(asked: dict[str, str], options: dict[str, str], target: str, expected: tuple[str | None, ...]) -> None:
+    """The mark says it, else the command line, else the profile; whoever says one of the two has said enough."""
+    assert found(asked, options, target) == expected
+
+
+def test_loopback_has_neither() -> None:
+    """It brings its own relay, also in a session whose other tests run in an image."""
+    assert found({}, {"image": "line/mosquitto"}, driver="loopback") == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "options", "named"),
+    [
+        ({}, {"broker": "embedded"}, "--load-broker embedded"),
+        ({}, {"broker": "container"}, "--load-broker container"),
+        ({"broker": "url"}, {"target": "pulsar://line:1"}, "pulsar://line:1"),
+        ({"target": "pulsar://mark:1"}, {}, "pulsar://mark:1"),
+        ({}, {"image": "line/pulsar"}, "line/pulsar"),
+    ],
+)
+def test_security_of_a_broker_of_somebody_else(asked: dict[str, Any], options: dict[str, str], named: str) -> None:
+    """Only what the run starts as a process gets keys: whatever contradicts that is named, with the line of the profile."""
+    wanted = rf"p\.yaml:6: target\.security is for a broker that the run starts as a process, not for {named}: leave it out"
+    with pytest.raises(UsageError, match=wanted):
+        check_security(*given({**asked, "security_line": 6}, options, SECURITY, "pulsar"))
+
+
+def test_security_of_artemis() -> None:
+    """It is started without; a plan says so too."""
+    with pytest.raises(
+        UsageError, match=r"p\.yaml:6: target\.security: Artemis is started without TLS and authentication: leave it out, or"
+    ):
+        check_security(
+            *given({"security_line": 6}, {"broker": "process"}, SECURITY.replace("auth: token", "tls: true"), "mqtt, broker: artemis")
+        )
+
+
+@pytest.mark.parametrize("mode", ["auto", "process"])
+def test_security_of_our_own(mode: str) -> None:
+    """It may be asked for by word or not at all; nothing is wrong where no security is asked for."""
+    check_security(*given({}, {"broker": mode}, SECURITY, "pulsar"))
+    check_security(*given({}, {"broker": "embedded"}, "", "pulsar"))
+
+
+def test_keys_of_the_run_go_where_the_profile_says_nothing() -> None:
+    """What the user set himself holds, authentication as a whole; the profile itself stays as it is."""
+    ours = {"tls_trust_certs_file_path": "/ca", "authentication": Authentication(plugin="token", token_file="/t")}
+    facts = BrokerFacts(name="Pulsar", version="1", mode="process", url="pulsar+ssl://h", client=ours)
+    _, profile, _ = given({}, {}, SECURITY, "pulsar, authentication: {plugin: token, token: mine}")
+    driver = with_keys(profile, facts).driver
+    assert isinstance(driver, PulsarSettings)
+    assert isinstance(profile.driver, PulsarSettings)
+    assert driver.authentication == profile.driver.authentication
+    assert (driver.tls_trust_certs_file_path, profile.driver.tls_trust_certs_file_path) == ("/ca", None)
+    assert "tls_trust_certs_file_path" in driver.model_fields_set
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("", ("/ca", "/cert", "/key")),
+        ("version: TLSv1.3", ("/ca", "/cert", "/key")),
+        ("caFile: mine", ("mine", "/cert", "/key")),
+        ("certFile: mine", ("/ca", "mine", None)),
+    ],
+)
+def test_files_of_the_run_stand_beside_what_the_profile_says_of_tls(said: str, expected: tuple[str | None, ...]) -> None:
+    """Version and ciphers do not keep the keys away; the client's certificate and its key come from one hand."""
+    ours = {"tls": Tls(ca_file="/ca", cert_file="/cert", key_file="/key")}
+    facts = BrokerFacts(name="mosquitto", version="2", mode="process", url="mqtts://h", client=ours)
+    _, profile, _ = given({}, {}, "", f"mqtt, tls: {{{said}}}" if said else "mqtt")
+    driver = with_keys(profile, facts).driver
+    assert isinstance(driver, MqttSettings)
+    assert driver.tls is not None
+    assert (driver.tls.ca_file, driver.tls.cert_file, driver.tls.key_file) == expected
+    assert driver.tls.version == ("TLSv1.3" if "TLSv1.3" in said else None)
+
+
+@pytest.mark.parametrize(("url", "beside"), [("mqtt://profile:1", "mqtts://profile:2"), ("mqtt://line:1", None), (None, None)])
+def test_the_address_of_subscribers_goes_with_the_profiles(url: str | None, beside: str | None) -> None:
+    """Who names another target, or has one started, does not send the consumers to the profile's."""
+    _, profile, _ = given({}, {}, "target: {url: 'mqtt://profile:1', subscriberUrl: 'mqtts://profile:2'}")
+    assert subscriber_url(url, profile) == beside
+
+
+ARTEMIS = "mqtt, broker: artemis"
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"target": "mqtt://line:1"}, "mqtt://line:1"),
+        ({"image": "line/mosquitto"}, "line/mosquitto"),
+        ({"broker": "container"}, "--load-broker container"),
+    ],
+)
+def test_a_broker_that_another_would_take_the_place_of(options: dict[str, str], named: str) -> None:
+    """A profile that wants Artemis is not run against something else, unless it is changed."""
+    wanted = rf"p\.yaml:5: driver\.broker: artemis is a process that the run starts, and it is to use {named}: leave one of the two out"
+    with pytest.raises(UsageError, match=wanted):
+        check_broker(*given({"broker_line": 5}, options, driver=ARTEMIS))
+
+
+def test_a_broker_of_our_own() -> None:
+    """Mosquitto is a container too; where no broker is named, all may be."""
+    for mode in ("auto", "process"):
+        check_broker(*given({}, {"broker": mode}, driver=ARTEMIS))
+    check_broker(*given({}, {"broker": "container"}, driver="mqtt, broker: mosquitto"))
+    check_broker(*given({}, {"target": "mqtt://line:1"}))

@@ -1,0 +1,194 @@
+"""What the controller keeps of a workload: where every stream came to, and what it writes down for those who aggregate."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from made_plans import loopback, made
+
+from pytest_loadtest import profile as profiles
+from pytest_loadtest.drivers.base import DriverFacts
+from pytest_loadtest.errors import NoData, TargetError
+from pytest_loadtest.fleet.orders import Part, PhaseDone
+from pytest_loadtest.fleet.workload_run import WorkloadRun
+from pytest_loadtest.pipeline.run_file import Columns
+from pytest_loadtest.schedule.changes import Change
+from pytest_loadtest.values.quantities import SECOND
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.profile import Profile
+
+STAGED = """\
+name: p
+producersPerTopic: 5
+producerRate: {rate}
+messageSize: 100
+driver: {{name: loopback}}
+stages: [{{name: up, duration: 2s}}, {{name: more, duration: 2s, rate: {more}}}, {{name: down, duration: 2s}}]
+"""
+
+
+def staged(rate: str = "10", more: str = "30") -> Profile:
+    return profiles.loads(STAGED.format(rate=rate, more=more), "p.yaml")
+
+
+def workload_of(profile: Profile, root: Path, workers: int = 3) -> WorkloadRun:
+    return WorkloadRun(
+        name="", part=Part(profile=profile), plan=made(profile, workers=workers), root=root, nonce=1, test="t", source="p.yaml", run="r",
+        workers=[f"gw{i}" for i in range(workers)],
+    )  # fmt: skip
+
+
+def said(
+    workload: WorkloadRun, ends: NDArray[np.int64], *marks: tuple[int, NDArray[np.int64]], disconnected: tuple[str | None, ...] = ()
+) -> list[PhaseDone]:
+    """What the workers say: each of its own streams."""
+    many = len(workload.workers)
+    return [
+        PhaseDone(
+            ends=ends[rank::many], marks=tuple((at, column[rank::many]) for at, column in marks),
+            disconnected=disconnected[rank] if disconnected else None,
+        )
+        for rank in range(many)
+    ]  # fmt: skip
+
+
+def written(folder: Path) -> tuple[dict[str, Any], Columns]:
+    run = json.loads((folder / "run.json").read_text())
+    return run, Columns(folder, run["streams"]["file"], run["streams"]["count"])
+
+
+def read(columns: Columns, suffix: str = "") -> list[list[int]]:
+    return [columns.read(name + suffix).tolist() for name in ("first", "end")]
+
+
+@pytest.mark.parametrize("workers", [1, 3, 8])
+def test_phases_follow_one_another(tmp_path: Path, workers: int) -> None:
+    """Each begins where the workers ended the one before; what is recorded is written down, by stream."""
+    workload = workload_of(loopback(producers=5, rate=13), tmp_path, workers)
+    warmup, measure = workload.plan.phases
+    workload.begin(warmup, None, 0)
+    workload.done(said(workload, np.array([3, 3, 3, 2, 2])))
+    workload.begin(measure, "measure", 0)
+    assert workload.phase is not None
+    assert workload.phase.first.tolist() == [3, 3, 3, 2, 2]
+    workload.done(said(workload, np.array([11, 11, 11, 10, 9])))
+    run, columns = written(tmp_path / "measure")
+    assert (run["version"], run["ended"], run["streams"], run["stages"]) == (3, True, {"count": 5, "file": "streams.npz"}, [])
+    assert read(columns) == [[3, 3, 3, 2, 2], [11, 11, 11, 10, 9]]
+
+
+def test_columns_are_written_when_the_load_has_come_to_its_end(tmp_path: Path) -> None:
+    """Before that nobody knows them, and the load's start does not wait for a file of all streams."""
+    workload = workload_of(loopback(producers=5), tmp_path)
+    workload.begin(workload.plan.measure, "measure", 0)
+    assert {path.name for path in (tmp_path / "measure").iterdir()} == {"run.json"}
+    assert "ended" not in written(tmp_path / "measure")[0]
+    workload.done(said(workload, workload.plan.measure.ends.column() - workload.plan.measure.first))
+    assert {path.name for path in (tmp_path / "measure").iterdir()} == {"run.json", "streams.npz"}
+
+
+def test_a_worker_that_sent_something_else(tmp_path: Path) -> None:
+    """Its stream is named, with what it came to and what was planned."""
+    workload = workload_of(loopback(producers=5, rate=10), tmp_path)
+    workload.begin(workload.plan.measure, "measure", 0)
+    with pytest.raises(NoData, match="stream 2 of loopback ended at sequence 7, the plan says 6"):
+        workload.done(said(workload, np.array([6, 6, 7, 6, 7])))
+    with pytest.raises(TargetError, match="worker gw1: stream 4"):
+        workload.done(said(workload, np.array([6, 6, 6, 6, 6]), disconnected=(None, "stream 4", None)))
+
+
+def test_a_rate_that_was_changed_counts(tmp_path: Path) -> None:
+    """In what the workers must come to, and in the rate that was offered."""
+    workload = workload_of(loopback(producers=5, rate=10), tmp_path)
+    workload.begin(workload.plan.measure, "measure", 0)
+    workload.change(Change(at=SECOND, rate=20.0))
+    workload.done(said(workload, np.array([10, 10, 10, 10, 10])))
+    assert written(tmp_path / "measure")[0]["rate"] == pytest.approx(50 / 3)
+
+
+@pytest.mark.parametrize("workers", [1, 3, 8])
+def test_stages_have_their_own_columns(tmp_path: Path, workers: int) -> None:
+    """Each begins where the one before ended, by the plan's arithmetic."""
+    workload = workload_of(staged(), tmp_path, workers)
+    workload.begin(workload.plan.measure, "measure", 7)
+    workload.done(said(workload, np.array([20, 20, 20, 20, 20])))
+    run, columns = written(tmp_path / "measure")
+    assert [(s["name"], s["start"], s["duration"], s["rate"]) for s in run["stages"]] == [
+        ("up", 7, 2 * SECOND, 10), ("more", 7 + 2 * SECOND, 2 * SECOND, 30), ("down", 7 + 4 * SECOND, 2 * SECOND, 10),
+    ]  # fmt: skip
+    edges = [[0] * 5, [4] * 5, [16] * 5, [20] * 5]
+    assert [read(columns, f"_{i}") for i in range(3)] == [edges[i : i + 2] for i in range(3)]
+
+
+@pytest.mark.parametrize("workers", [1, 3, 8])
+def test_where_bytes_are_paced_the_workers_say_where_stages_begin(tmp_path: Path, workers: int) -> None:
+    """At the instants that they marked, or the next one; the last word on an instant counts. The next phase begins at their ends."""
+    workload = workload_of(staged("1KB/s", "2KB/s"), tmp_path, workers)
+    workload.begin(workload.plan.measure, "measure", 0)
+    ends = np.array([41, 40, 39, 44, 38])
+    marks = [(0, ends * 0), (2 * SECOND, ends // 9), (5 * SECOND, ends // 2), (2 * SECOND, ends // 4)]
+    workload.done(said(workload, ends, *marks))
+    run, columns = written(tmp_path / "measure")
+    edges = [[0] * 5, (ends // 4).tolist(), (ends // 2).tolist(), ends.tolist()]
+    assert read(columns) == [edges[0], edges[-1]]
+    assert [read(columns, f"_{i}") for i in range(3)] == [edges[i : i + 2] for i in range(3)]
+    assert [stage["rate"] for stage in run["stages"]] == [(sum(edges[i + 1]) - sum(edges[i])) / 2 for i in range(3)]
+    assert run["rate"] == ends.sum() / 6
+    workload.begin(workload.plan.measure, None, 0)
+    assert workload.phase is not None
+    assert workload.phase.first.tolist() == ends.tolist()
+
+
+@pytest.mark.parametrize(
+    ("at", "stages"),
+    [
+        (1, [("up", 1, [2] * 5)]),
+        (2, [("up", 2, [4] * 5)]),
+        (3, [("up", 2, [4] * 5), ("more", 1, [10] * 5)]),
+    ],
+)
+def test_a_phase_that_is_ended_early_has_the_stages_that_began(tmp_path: Path, at: int, stages: list[tuple[str, int, list[int]]]) -> None:
+    """The last one of them as long as it was; nothing is said of those that never came."""
+    workload = workload_of(staged(), tmp_path)
+    workload.begin(workload.plan.measure, "measure", 0)
+    workload.change(Change(at=at * SECOND, end=True))
+    workload.done(said(workload, np.array(stages[-1][2])))
+    run, columns = written(tmp_path / "measure")
+    assert [(s["name"], s["duration"] // SECOND, columns.read(f"end_{i}").tolist()) for i, s in enumerate(run["stages"])] == stages
+
+
+@pytest.mark.parametrize("workers", [1, 16])
+def test_the_document_does_not_grow(tmp_path: Path, workers: int) -> None:
+    """It has no list of streams."""
+    sizes = []
+    for streams in (1, 300_000):
+        workload = workload_of(loopback(topics=streams, rate=1e6), tmp_path / str(streams), workers)
+        workload.begin(workload.plan.measure, "measure", 0)
+        assert workload.phase is not None
+        ends = workload.phase.ends.column()
+        workload.done(said(workload, ends))
+        run, columns = written(workload.root / "measure")
+        assert np.array_equal(columns.read("end"), ends)
+        sizes.append(len(json.dumps(run)))
+    assert sizes[1] < sizes[0] + 200
+
+
+def test_what_was_lost_is_known_when_all_have_said_it(tmp_path: Path) -> None:
+    """A run that breaks before its end, and a step of a search, do not say that no connection was lost."""
+    workload = workload_of(loopback(), tmp_path)
+    facts = DriverFacts(client="c", version="1", losses=0)
+    workload.set_driver_facts(facts)
+    assert workload.document()["facts"]["driver"]["losses"] is None
+    workload.add_worker_facts({"gw0": facts, "gw1": replace(facts, losses=2)})
+    assert workload.document()["facts"]["driver"]["losses"] == 2
+    workload.add_worker_facts({"gw0": replace(facts, losses=None)})
+    assert workload.document()["facts"]["driver"]["losses"] is None

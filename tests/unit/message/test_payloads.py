@@ -1,0 +1,403 @@
+"""What is sent: sizes, bodies, and the weighted choice among them."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare  # type: ignore[import-untyped]
+
+from pytest_loadtest.errors import UsageError
+from pytest_loadtest.message.envelope import HEAD, encode_heads
+from pytest_loadtest.message.payloads import Bucket, PayloadChooser, PayloadPool, body_ok, build_pool, check_weights, messages, parse_range
+
+if TYPE_CHECKING:
+    from pytest_loadtest.message.draws import WeightedChoice
+
+PRODUCTION = {
+    "0-256": 234, "256-1024": 456, "1024-4096": 678, "4096-16384": 312,
+    "16384-65536": 98, "65536-262144": 45, "262144-1048576": 18, "1048576-5242880": 6,
+}  # fmt: skip
+
+
+def made_buckets(weights: dict[str, int]) -> list[Bucket]:
+    """Buckets as a profile spells them."""
+    ranges = [(name, *parse_range(name), weight) for name, weight in weights.items()]
+    return [Bucket(name=name, low=low, high=high, weight=weight) for name, low, high, weight in ranges]
+
+
+def made_pool(weights: dict[str, int] | None = None, **changes: Any) -> PayloadPool:
+    """A pool with everything optional left out."""
+    asked: dict[str, Any] = {
+        "buckets": made_buckets(weights) if weights else None, "message_size": None, "randomized": False, "random_ratio": 0.0,
+        "file_content": None, "seed": 0, "checksum": False, "max_size": None,
+    }  # fmt: skip
+    return build_pool(**asked | changes)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("0-256", (0, 256)), ("1KB-4KB", (1024, 4096)), ("1 MB - 5MB", (1 << 20, 5 << 20))])
+def test_a_size_range(text: str, expected: tuple[int, int]) -> None:
+    """Two sizes with or without units."""
+    assert parse_range(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "5", "1-2-3", "4KB-1KB", "8-8", "a-b", "-5", "1-", "1XB-2XB"])
+def test_no_size_range(text: str) -> None:
+    """Malformed, reversed and empty ranges are errors that quote the text."""
+    with pytest.raises(ValueError, match="size"):
+        parse_range(text)
+
+
+def test_the_production_mix() -> None:
+    """The mean is that of what is sent, and one payload per bucket keeps the pool near 4 MB."""
+    pool = made_pool(PRODUCTION, randomized=True, random_ratio=0.5, max_size=5 << 20)
+    assert pool.sizes.tolist() == [128, 640, 2560, 10240, 40960, 163840, 655360, 3145728]
+    assert pool.mean_size == pytest.approx(25614.5533, abs=1e-4)
+    assert 3.9e6 < pool.memory < 4.1e6
+    assert (pool.bucket_names, pool.clamped) == (tuple(PRODUCTION), 0)
+    assert pool.weights.sum() == pytest.approx(1.0)
+    assert [len(body) + HEAD for body in pool.bodies] == pool.sizes.tolist()
+
+
+def test_the_largest_size_of_a_range() -> None:
+    """``max`` is the last size inside, since the upper end is not."""
+    assert made_pool({"16-32": 1, "32-100": 1}, representative="max").sizes.tolist() == [31, 99]
+
+
+@given(low=st.integers(16, 500), width=st.integers(1, 500), weight=st.integers(1, 9))
+def test_uniform_sizes(low: int, width: int, weight: int) -> None:
+    """Sizes spread over the whole range share its weight equally, and stay inside; narrow ranges give each size once."""
+    pool = made_pool({f"{low}-{low + width}": weight, "4096-4097": 1}, representative="uniform")
+    inside = pool.sizes[pool.buckets == 0]
+    assert len(set(inside.tolist())) == len(inside) == min(16, width)
+    assert low <= inside.min() <= inside.max() < low + width
+    assert inside.max() - inside.min() >= width - 1 - width / 8
+    assert pool.weights[pool.buckets == 0] == pytest.approx(weight / (weight + 1) / len(inside))
+
+
+def test_an_unknown_representative() -> None:
+    """The error names the ones there are."""
+    with pytest.raises(ValueError, match="one of midpoint, max, uniform"):
+        made_pool({"0-256": 1}, representative="mean")
+
+
+def test_a_bucket_without_weight() -> None:
+    """It keeps its index and name, needs no payload, and cannot be wrong."""
+    pool = made_pool({"0-8": 0, "64-128": 1, "256-512": 0, "512-1024": 3})
+    assert pool.buckets.tolist() == [1, 3]
+    assert len(pool.bucket_names) == 4
+
+
+@pytest.mark.parametrize("weights", [{"32-64": 0}, {"32-64": 2, "64-128": -1}])
+def test_impossible_weights(weights: dict[str, int]) -> None:
+    """Nothing to send, or less than nothing, is an error."""
+    with pytest.raises(ValueError, match="weights"):
+        made_pool(weights)
+
+
+@pytest.mark.parametrize(
+    ("weights", "checksum", "max_size", "size"),
+    [
+        ({"0-20": 1}, False, None, 16),
+        ({"0-34": 1}, True, None, 20),
+        ({"32-38": 1}, True, None, 36),
+        ({"30-35": 1}, True, None, 31),
+        ({"30-50": 1}, True, 34, 31),
+        ({"100-300": 1}, False, 150, 150),
+    ],
+)
+def test_a_size_moved_to_a_limit(weights: dict[str, int], checksum: bool, max_size: int | None, size: int) -> None:
+    """A size is moved to the nearest in its range that the envelope, the checksum and the target allow, and counted."""
+    pool = made_pool(weights, checksum=checksum, max_size=max_size)
+    assert (pool.sizes.tolist(), pool.clamped) == ([size], 1)
+
+
+@given(low=st.integers(0, 60), width=st.integers(1, 60), checksum=st.booleans(), limit=st.none() | st.integers(0, 100))
+def test_every_size_can_be_sent_and_is_in_its_range(low: int, width: int, checksum: bool, limit: int | None) -> None:
+    """Whatever the limits, sizes hold head and checksum, keep to the range and to the target's limit, or there is an error."""
+    tail = 4 if checksum else 0
+    possible = [
+        size
+        for size in range(low, low + width)
+        if (16 + tail <= size < 32 or size >= 32 + tail) and (limit is None or size <= limit)
+    ]  # fmt: skip
+    if possible:
+        pool = made_pool({f"{low}-{low + width}": 1}, representative="uniform", checksum=checksum, max_size=limit)
+        assert set(pool.sizes.tolist()) <= set(possible)
+        assert all(body_ok(message) for message in sent(pool, 20)) or not checksum
+    else:
+        with pytest.raises(ValueError, match="cannot be sent"):
+            made_pool({f"{low}-{low + width}": 1}, representative="uniform", checksum=checksum, max_size=limit)
+
+
+@pytest.mark.parametrize(
+    ("weights", "checksum", "max_size", "reason"),
+    [({"0-16": 1}, False, None, "envelope takes 16"), ({"32-36": 1}, True, None, "checksum 4"), ({"100-300": 1}, False, 99, "at most 99")],
+)
+def test_a_range_that_cannot_be_sent(weights: dict[str, int], checksum: bool, max_size: int | None, reason: str) -> None:
+    """A range that holds no size that can be sent is an error that names it, with the reason."""
+    with pytest.raises(ValueError, match=f"size range '{next(iter(weights))}' cannot be sent: .*{reason}"):
+        made_pool(weights, checksum=checksum, max_size=max_size)
+
+
+@pytest.mark.parametrize(("size", "checksum", "max_size"), [(15, False, None), (19, True, None), (35, True, None), (1001, False, 1000)])
+def test_a_message_size_that_cannot_be_sent(size: int, checksum: bool, max_size: int | None) -> None:
+    """A fixed size is never moved."""
+    with pytest.raises(ValueError, match=f"messageSize {size} cannot be sent"):
+        made_pool(message_size=size, checksum=checksum, max_size=max_size)
+
+
+def test_one_of_both_sizes() -> None:
+    """Neither and both are errors."""
+    with pytest.raises(ValueError, match="either"):
+        made_pool()
+    with pytest.raises(ValueError, match="either"):
+        made_pool({"32-64": 1}, message_size=100)
+
+
+def test_too_many_buckets() -> None:
+    """The envelope numbers buckets in one byte."""
+    with pytest.raises(ValueError, match="at most 256"):
+        made_pool({f"{low}-{low + 1}": 1 for low in range(32, 289)})
+
+
+def test_too_many_payloads() -> None:
+    """A burst numbers payloads in two bytes."""
+    with pytest.raises(ValueError, match="at most 65536"):
+        made_pool(message_size=32, randomized=True, pool_size=65537)
+
+
+@pytest.mark.parametrize("kind", ["midpoint", "max", "uniform"])
+def test_several_payloads_for_each_bucket(kind: str) -> None:
+    """Equally likely within their bucket, all different; of one size, or spread over the range."""
+    pool = made_pool({"1000-2000": 3, "2000-4000": 1}, representative=kind, per_bucket=4, randomized=True, random_ratio=1.0)
+    assert pool.buckets.tolist() == [0] * 4 + [1] * 4
+    assert pool.weights.tolist() == [3 / 16] * 4 + [1 / 16] * 4
+    assert len(set(pool.bodies)) == 8
+    sizes = {"midpoint": [1500] * 4, "max": [1999] * 4, "uniform": [1125, 1375, 1625, 1875]}
+    assert pool.sizes[:4].tolist() == sizes[kind]
+    assert pool.memory == sum(len(body) for body in pool.bodies)
+
+
+@given(copies=st.integers(2, 40), width=st.integers(1, 60), randomized=st.booleans())
+def test_sizes_spread_over_a_narrow_range(copies: int, width: int, randomized: bool) -> None:
+    """Every size of a range narrower than that comes evenly often; where bodies are zeros, once."""
+    pool = made_pool({f"64-{64 + width}": 1}, representative="uniform", per_bucket=copies, randomized=randomized, random_ratio=1.0)
+    often = np.bincount(pool.sizes - 64, minlength=width)
+    assert len(pool.sizes) == (copies if randomized else min(copies, width))
+    assert often.max() - often.min() <= 1
+    assert pool.weights.sum() == pytest.approx(1.0)
+
+
+def test_a_message_size_is_one_bucket() -> None:
+    """``payloadsPerBucket`` and ``randomizedPayloadPoolSize`` both ask for different bodies of it; the larger holds."""
+    assert len(made_pool(message_size=100, randomized=True, random_ratio=1.0, pool_size=3, per_bucket=5).bodies) == 5
+    assert len(made_pool(message_size=100, randomized=True, random_ratio=1.0, pool_size=5, per_bucket=3).bodies) == 5
+    assert len(made_pool(message_size=100, per_bucket=3).bodies) == 1
+    later = [Bucket(name="200", low=200, high=201, weight=1)]
+    several = made_pool(message_size=100, randomized=True, random_ratio=1.0, pool_size=5, per_bucket=3, more=[later])
+    assert several.sizes.tolist() == [100] * 5 + [200] * 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "remedy"),
+    [
+        ({"weights": {"32-64": 1, "64-128": 1}, "per_bucket": 32_769}, "payloadsPerBucket: 32768"),
+        ({"message_size": 100, "pool_size": 65_537}, "randomizedPayloadPoolSize: 65536"),
+    ],
+)
+def test_the_remedy_for_too_many_payloads(asked: dict[str, Any], remedy: str) -> None:
+    """The error says which key, and its highest value."""
+    with pytest.raises(ValueError, match=f"at most 65536 payloads, write {remedy} or less"):
+        made_pool(**asked, randomized=True, random_ratio=1.0)
+
+
+def test_random_bodies() -> None:
+    """The first part of each body is random, the rest zeros; the same seed gives the same, another seed another."""
+    (body,) = made_pool(message_size=1032, randomized=True, random_ratio=0.5).bodies
+    assert body[500:] == bytes(500)
+    assert len(zlib.compress(body[:500])) > 490
+    assert made_pool(message_size=1032, randomized=True, random_ratio=0.5).bodies == (body,)
+    assert made_pool(message_size=1032, randomized=True, random_ratio=0.5, seed=1).bodies != (body,)
+
+
+def test_several_random_bodies() -> None:
+    """``randomizedPayloadPoolSize`` bodies of one size, all different, equally likely."""
+    pool = made_pool(message_size=100, randomized=True, random_ratio=1.0, pool_size=5)
+    assert len(set(pool.bodies)) == 5
+    assert pool.weights.tolist() == [0.2] * 5
+    assert set(pool.sizes.tolist()) == {100}
+
+
+def test_plain_bodies() -> None:
+    """Without ``useRandomizedPayloads`` bodies are zeros."""
+    assert made_pool(message_size=100, random_ratio=0.5, pool_size=5).bodies == (bytes(68),)
+
+
+def test_bodies_from_a_file() -> None:
+    """The file's bytes follow the head, in their places, and its size must be the message's."""
+    content = bytes(range(100))
+    assert made_pool(message_size=100, file_content=content).bodies == (content[32:],)
+    assert made_pool(message_size=100, file_content=content, checksum=True).bodies[0][:-4] == content[32:-4]
+    with pytest.raises(ValueError, match="payloadFile holds 99 bytes and messageSize says 100"):
+        made_pool(message_size=100, file_content=content[1:])
+
+
+def drawn(pool: PayloadPool, seed: int, stream: int, first: int, count: int, table: WeightedChoice | None = None) -> np.ndarray:
+    """Payloads of messages ``first … first+count-1`` of one stream."""
+    seq = np.arange(first, first + count, dtype=np.int64)
+    return PayloadChooser(pool, seed, range(stream, stream + 1)).draw(np.zeros(count, np.int64), seq, table)
+
+
+def sent(pool: PayloadPool, count: int) -> list[bytes]:
+    """The first messages of a stream, whole."""
+    payload = drawn(pool, 0, 1, 0, count)
+    seq = np.arange(count, dtype=np.int64)
+    heads = encode_heads(pool, nonce=1, stream=np.ones(count, np.int32), seq=seq, intended=seq, payload=payload)
+    return messages(pool, heads, payload)
+
+
+def test_whole_messages() -> None:
+    """Head and body of each, in order, in the size the pool says."""
+    pool = made_pool({"16-32": 1, "32-64": 1, "1KB-2KB": 1}, randomized=True, random_ratio=1.0)
+    payload = drawn(pool, 0, 1, 0, 50)
+    whole = sent(pool, 50)
+    assert [len(message) for message in whole] == pool.sizes[payload].tolist()
+    assert all(message.endswith(pool.bodies[chosen]) for message, chosen in zip(whole, payload.tolist(), strict=True))
+    assert sent(pool, 0) == []
+
+
+@given(size=st.integers(20, 200).filter(lambda size: not 32 <= size < 36), place=st.integers(0, 10**6), flips=st.integers(1, 255))
+def test_a_damaged_body(size: int, place: int, flips: int) -> None:
+    """The checksum holds for what is sent and fails with any byte of the body changed, those of the checksum included."""
+    (message,) = sent(made_pool(message_size=size, checksum=True, randomized=True, random_ratio=0.5), 1)
+    assert body_ok(message)
+    head = 32 if size >= 32 else 16
+    damaged = bytearray(message)
+    damaged[head + place % (size - head)] ^= flips
+    assert not body_ok(bytes(damaged))
+    assert not body_ok(message[: head + 3])
+
+
+def test_choices_are_in_proportion() -> None:
+    """A million draws fit the weights (chi square; the seed is fixed, so this holds always or never)."""
+    pool = made_pool(PRODUCTION)
+    counts = np.bincount(drawn(pool, 2, 7, 0, 1_000_000), minlength=len(PRODUCTION))
+    assert chisquare(counts, pool.weights * 1_000_000).pvalue > 0.01
+
+
+def test_many_short_streams_are_in_proportion() -> None:
+    """The first messages of ten thousand streams together fit the weights too: streams do not march in step."""
+    pool = made_pool(PRODUCTION)
+    counts = np.bincount(np.concatenate([drawn(pool, 2, stream, 0, 20) for stream in range(10_000)]), minlength=len(PRODUCTION))
+    assert chisquare(counts, pool.weights * 200_000).pvalue > 0.01
+
+
+@given(takes=st.lists(st.integers(0, 300), max_size=30), seed=st.integers(-(2**63), 2**63), stream=st.integers(0, 2**31))
+def test_choices_do_not_depend_on_bursts(takes: list[int], seed: int, stream: int) -> None:
+    """Message n's payload follows from seed, stream and n, however the messages are cut into bursts."""
+    pool = made_pool(PRODUCTION)
+    pieces, at = [], 0
+    for count in takes:
+        pieces += drawn(pool, seed, stream, at, count).tolist()
+        at += count
+    assert pieces == drawn(pool, seed, stream, 0, at).tolist()
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 10**9)), max_size=40),
+    first=st.integers(0, 2**24),
+    step=st.integers(1, 16),
+    seed=st.integers(-(2**63), 2**63),
+)
+def test_choices_do_not_depend_on_what_else_is_in_a_burst(rows: list[tuple[int, int]], first: int, step: int, seed: int) -> None:
+    """Messages of many streams at once choose what each chooses by itself, however streams are dealt to workers."""
+    pool = made_pool(PRODUCTION)
+    index, seq = np.array([row[0] for row in rows], np.int64), np.array([row[1] for row in rows], np.int64)
+    together = PayloadChooser(pool, seed, range(first, first + 5 * step, step)).draw(index, seq)
+    assert together.tolist() == [drawn(pool, seed, first + i * step, n, 1)[0] for i, n in rows]
+
+
+def test_choices_are_pinned() -> None:
+    """Choices are part of what a seed means, and streams have choices of their own."""
+    pool, pinned = made_pool(PRODUCTION), [0, 6, 1, 0, 3, 4, 3, 6, 2, 2, 1, 3]
+    assert drawn(pool, 0, 0, 0, 12).tolist() == pinned
+    assert drawn(pool, 0, 1, 0, 12).tolist() != pinned
+    assert drawn(pool, 1, 0, 0, 12).tolist() != pinned
+
+
+# --- distributions of stages
+
+
+def test_distributions_of_stages_share_a_pool() -> None:
+    """The pool has every bucket once, by its key; each distribution weighs its own payloads."""
+    pool = made_pool({"32-64": 1, "64-128": 3}, more=[made_buckets({"64-128": 1, "1KB-2KB": 1}), made_buckets({"32-64": 5})])
+    assert pool.bucket_names == ("32-64", "64-128", "1KB-2KB")
+    assert pool.sizes.tolist() == [48, 96, 1536]
+    assert [weights.tolist() for weights in pool.weights_of] == [[0.25, 0.75, 0], [0, 0.5, 0.5], [1, 0, 0]]
+    assert pool.mean_sizes == (84.0, 816.0, 48.0)
+    assert (pool.mean_size, pool.weights.tolist()) == (84.0, [0.25, 0.75, 0])
+    assert len(pool.choices) == 3
+
+
+def test_a_stage_beside_one_message_size() -> None:
+    """The profile's size is the first bucket; a payload file fills that size alone."""
+    content = bytes(range(1, 101))
+    pool = made_pool(message_size=100, file_content=content, more=[made_buckets({"200-300": 1})])
+    assert (pool.bucket_names, pool.sizes.tolist()) == (("100", "200-300"), [100, 250])
+    assert pool.bodies == (content[32:], bytes(218))
+
+
+def test_a_bucket_that_only_a_stage_weighs() -> None:
+    """Weight 0 in the profile's distribution still leaves room for a stage's."""
+    pool = made_pool({"32-64": 1, "64-128": 0}, more=[made_buckets({"64-128": 2})])
+    assert [weights.tolist() for weights in pool.weights_of] == [[1, 0], [0, 1]]
+
+
+def test_too_many_buckets_in_all_stages() -> None:
+    """The union counts, and each distribution needs a weight."""
+    with pytest.raises(ValueError, match="257 size buckets in all stages together: the envelope numbers at most 256"):
+        made_pool(message_size=100, more=[made_buckets({f"{low}-{low + 1}": 1}) for low in range(200, 456)])
+    with pytest.raises(ValueError, match="weights of messageSizeDistribution"):
+        made_pool(message_size=100, more=[[]])
+
+
+@given(weights=st.lists(st.integers(0, 9), min_size=1, max_size=40).filter(any), count=st.integers(1, 200), seed=st.integers(0, 99))
+def test_a_distribution_draws_the_same_in_any_pool(weights: list[int], count: int, seed: int) -> None:
+    """What else is in the pool does not change which buckets a stream chooses."""
+    mix = {f"{64 + 8 * i}-{72 + 8 * i}": weight for i, weight in enumerate(weights)}
+    alone, beside = made_pool(mix), made_pool(PRODUCTION, more=[made_buckets(mix)])
+    chosen = [beside.bucket_names[beside.buckets[payload]] for payload in drawn(beside, seed, 1, 0, count, beside.choices[1])]
+    assert chosen == [alone.bucket_names[alone.buckets[payload]] for payload in drawn(alone, seed, 1, 0, count)]
+
+
+@given(first=st.integers(0, 10**6), count=st.integers(0, 300), distribution=st.integers(0, 1))
+def test_any_message_can_be_drawn_by_any_table(first: int, count: int, distribution: int) -> None:
+    """Messages from the middle of a stream, by a distribution's number or by the same weights."""
+    mixes = ({"32-64": 1, "64-128": 3}, {"64-128": 1, "1KB-2KB": 1})
+    pool = made_pool(mixes[0], more=[made_buckets(mixes[1])], representative="uniform")
+    by_number = drawn(pool, 3, 1, first, count, pool.table(distribution)).tolist()
+    assert by_number == drawn(pool, 3, 1, first, count, pool.table(mixes[distribution])).tolist()
+    assert by_number[count // 2 :] == drawn(pool, 3, 1, first + count // 2, count - count // 2, pool.table(distribution)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("weights", "reason"),
+    [
+        ({"5-6": 1}, "no size bucket 5-6: .* 32-64, 64-128"),
+        ({"32-64": 0}, "one must be above"),
+        ({}, "one must be above"),
+        ({"32-64": -1}, "below 0"),
+        ({"32-64": "much"}, "one must be above"),
+    ],
+)
+def test_no_table(weights: dict[str, int], reason: str) -> None:
+    """Payloads are made once: another size cannot be asked for later. Whoever asks is told before any worker hears of it."""
+    with pytest.raises(UsageError, match=reason):
+        made_pool({"32-64": 1, "64-128": 3}).table(weights)
+    with pytest.raises(UsageError, match=reason):
+        check_weights(weights, ("32-64", "64-128"))

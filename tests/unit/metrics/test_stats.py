@@ -1,0 +1,257 @@
+"""The definitions, on runs small enough to count by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pytest_loadtest.message.samples import RECEIVED, SENT, Flag, Status
+from pytest_loadtest.metrics.expected import Expected, Recorded
+from pytest_loadtest.metrics.measurements import Counts, Lost, Measurements
+from pytest_loadtest.metrics.stats import LOST_RANGES, measure
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+
+START = 100 * SECOND
+
+
+def run(end: int, *, streams: int = 1, **changes: Any) -> Expected:
+    """Streams 0 … of topic 0, one subscription, sequences 0 to ``end``, two seconds."""
+    plan = Expected(
+        start=START, duration=2 * SECOND, rate=end / 2, topics=1, subscriptions=1, ordered=True, publish_acks=True, buckets=("small", "large"),
+        stream_topics=np.zeros(streams, np.int64), first=np.zeros(streams, np.int64), end=np.full(streams, end),
+    )  # fmt: skip
+    return replace(plan, **changes)
+
+
+def sent(n: int, **columns: Any) -> dict[str, Any]:
+    """``n`` messages of stream 0, 100 ms apart, sent 1 ms and acked 5 ms after they were due."""
+    due = START + np.arange(n) * 100 * MILLISECOND
+    rows = {"size": 100, "seq": np.arange(n), "intended": due, "sent": due + MILLISECOND, "acked": due + 5 * MILLISECOND} | columns
+    return {column.name: np.broadcast_to(rows.get(column.name, 0), n).astype(np.int64) for column in SENT}
+
+
+def received(*seq: int, **columns: Any) -> dict[str, Any]:
+    """Copies of these messages, each 10 ms after it was due."""
+    due = START + np.array(seq, np.int64) * 100 * MILLISECOND
+    rows = {"size": 100, "seq": np.array(seq, np.int64), "intended": due, "received": due + 10 * MILLISECOND} | columns
+    return {column.name: np.broadcast_to(rows.get(column.name, 0), len(seq)).astype(np.int64) for column in RECEIVED}
+
+
+def counts(*arguments: Any) -> Counts:
+    return measured(*arguments).counts
+
+
+def measured(out: dict[str, Any], got: dict[str, Any], plan: Expected, recorded: Recorded | None = None) -> Measurements:
+    return measure(out, got, plan, recorded or Recorded())
+
+
+def test_a_run_without_faults() -> None:
+    """Everything offered is sent, acked and received, in order, in time."""
+    found = measured(sent(4), received(0, 1, 2, 3), run(4))
+    assert found.counts == Counts(
+        offered=4, sent=4, sent_in_time=4, acked=4, failed=0, dropped=0, unknown=0, received=4, received_in_time=4, lost=0, duplicates=0,
+        out_of_order=0, foreign=0, corrupt=0,
+    )  # fmt: skip
+    assert found.end_to_end is not None and found.publish is not None and found.send_delay is not None
+    assert (found.end_to_end.minimum, found.end_to_end.maximum) == (10 * MILLISECOND,) * 2
+    assert (found.publish.total, found.send_delay.total, found.bytes_sent) == (20 * MILLISECOND, 4 * MILLISECOND, 400)
+
+
+def test_in_time_by_size_bucket() -> None:
+    """What arrives in the drain is received and not in time, of a bucket as of the whole; own send delay is known by bucket too."""
+    rows = {"bucket": [0, 0, 1, 1], "blocked": 0, "sent": START + np.array([0, 100, 205, 305]) * MILLISECOND}
+    out = sent(4, **rows)
+    late = np.array([0, 100, 200, 2300]) * MILLISECOND + START + 10 * MILLISECOND
+    found = measured(out, received(0, 1, 2, 3, bucket=[0, 0, 1, 1], received=late), run(4))
+    assert [(part.received, part.received_in_time) for part in found.buckets] == [(2, 2), (2, 1)]
+    assert found.topics[0].received_in_time == found.counts.received_in_time == 3
+    assert [part.own_send_delay.maximum for part in found.buckets if part.own_send_delay] == [0, 5 * MILLISECOND]
+
+
+def test_only_acked_messages_can_be_lost() -> None:
+    """Refused, dropped and unanswered messages are counted apart; an unanswered one that came counts as received."""
+    status = [Status.ACKED, Status.FAILED, Status.DROPPED, Status.UNKNOWN, Status.UNKNOWN]
+    found = measured(sent(5, status=status), received(4), run(5))
+    assert (found.counts.acked, found.counts.failed, found.counts.dropped, found.counts.unknown) == (1, 1, 1, 2)
+    assert (found.counts.sent, found.counts.lost, found.counts.received) == (4, 1, 1)
+    assert found.lost == (Lost(topic=0, subscription=0, stream=0, first=0, last=0),)
+    assert found.bytes_sent == 400
+
+
+def test_lost_messages_are_ranges_across_words() -> None:
+    """63 and 64 are neighbours."""
+    found = measured(sent(130), received(*(seq for seq in range(130) if seq not in {0, 62, 63, 64, 65, 128, 129})), run(130))
+    assert [(lost.first, lost.last) for lost in found.lost] == [(0, 0), (62, 65), (128, 129)]
+    assert found.counts.lost == 7
+
+
+def test_at_most_ten_thousand_ranges_are_listed_and_all_are_counted() -> None:
+    """Every other message of 30 000."""
+    found = measured(sent(30_000), received(*range(0, 30_000, 2)), run(30_000))
+    assert (len(found.lost), found.counts.lost) == (LOST_RANGES, 15_000)
+    assert (found.lost[0].first, found.lost[-1].first) == (1, 19_999)
+
+
+def test_each_subscription_of_the_topic_expects_each_message() -> None:
+    """Loss is judged per subscription; what another topic's subscription gets is foreign there."""
+    plan = run(2, subscriptions=2, topics=2)
+    got = received(0, 1, 0, 1, subscription=[0, 0, 1, 1], topic=[0, 0, 0, 1])
+    found = measured(sent(2), got, plan)
+    assert found.lost == (Lost(topic=0, subscription=1, stream=0, first=1, last=1),)
+    assert (found.counts.received, found.counts.foreign) == (3, 1)
+
+
+def test_further_copies_are_duplicates() -> None:
+    """Per delivery, and not received messages; latencies count every copy."""
+    found = measured(sent(2), received(0, 0, 0, 1), run(2))
+    assert (found.counts.received, found.counts.duplicates) == (2, 2)
+    assert found.end_to_end is not None and found.end_to_end.n == 4
+
+
+def test_duplicates_of_resent_messages_are_told_apart() -> None:
+    """By the message, of every subscription: whether a copy is of the first sending or of a later one nobody knows. Refused ones count too."""
+    out = sent(5, resends=[0, 1, 255, 1, 0], status=[Status.ACKED] * 3 + [Status.FAILED, Status.ACKED])
+    found = counts(out, received(0, 0, 1, 1, 1, 2, 1, 1, subscription=[0] * 6 + [1] * 2), run(5, subscriptions=2))
+    assert (found.resent, found.duplicates, found.duplicates_of_resent) == (3, 4, 3)
+    warm_up = counts(sent(5, resends=1), received(1, 1), run(5, first=np.array([2])))
+    assert (warm_up.resent, warm_up.duplicates_of_resent) == (3, 0)
+
+
+def test_a_message_is_out_of_order_when_all_its_copies_came_late() -> None:
+    """A late repetition of a punctual message is a duplicate and no more."""
+    flags = [0, Flag.LATE, Flag.LATE, Flag.LATE]
+    assert counts(sent(2), received(0, 0, 1, 1, flags=flags), run(2)).out_of_order == 1
+    assert counts(sent(2), received(0, 0, 1, 1, flags=flags), run(2, ordered=False)).out_of_order is None
+
+
+def test_a_damaged_copy_is_corrupt_and_not_received() -> None:
+    """Damaged heads come from the manifests, damaged bodies from the rows."""
+    found = counts(sent(2), received(0, 1, flags=[0, Flag.CORRUPT]), run(2), Recorded(corrupt=3, foreign=2))
+    assert (found.corrupt, found.foreign, found.received, found.lost, found.duplicates) == (4, 2, 1, 1, 0)
+
+
+def test_in_time_is_before_the_end_plus_the_median_latency() -> None:
+    """The last messages of a phase get the time that messages usually take; a later copy of one in time changes nothing."""
+    end = START + 2 * SECOND
+    got = received(0, 1, 1, 2, received=[end + 49, end + 51, end + 60, end + 51], intended=end)  # median 51 ns
+    found = counts(sent(3, sent=[end - 1, end, end + 1]), got, run(3))
+    assert (found.received_in_time, found.sent_in_time) == (1, 1)
+
+
+def test_own_send_delay_is_less_the_time_blocked_and_never_negative() -> None:
+    """A full window is the target's doing."""
+    found = measured(sent(2, blocked=[MILLISECOND // 4, 2 * MILLISECOND]), received(), run(2))
+    assert found.own_send_delay is not None
+    assert (found.own_send_delay.minimum, found.own_send_delay.maximum) == (0, MILLISECOND * 3 // 4)
+    assert found.blocked == MILLISECOND * 9 // 4
+
+
+def test_a_message_that_was_never_sent_has_no_send_delay() -> None:
+    """Zero means never."""
+    found = measured(sent(1, status=Status.DROPPED, sent=0, acked=0), received(), run(1))
+    assert (found.send_delay, found.own_send_delay, found.publish, found.end_to_end) == (None,) * 4
+
+
+def test_publish_latency_is_not_applicable_without_acknowledgements() -> None:
+    """QoS 0: acked means written to the socket."""
+    found = measured(sent(1), received(0), run(1, publish_acks=False))
+    assert (found.publish, found.topics[0].publish, found.counts.acked) == (None, None, 1)
+
+
+def test_rows_of_other_phases_are_ignored() -> None:
+    """The warm-up's messages have sequences below the first measured one."""
+    found = measured(sent(4), received(0, 1, 2, 3), replace(run(4), first=np.array([1]), end=np.array([3])))
+    assert (found.counts.offered, found.counts.received, found.counts.lost) == (2, 2, 0)
+
+
+def test_series_show_each_thing_in_its_own_second() -> None:
+    """Offered when due, received when it came; its latency when it was due."""
+    late = received(0, 12, received=[START + 3 * SECOND + 1, START + 3 * SECOND + 2])
+    series = measured(sent(20), late, run(20)).series
+    assert series.offered.tolist() == [10, 10, 0, 0]
+    assert series.received.tolist() == [0, 0, 0, 2]
+    assert series.end_to_end_max[:2].tolist() == [3 * SECOND + 1, 1.8 * SECOND + 2]
+    assert np.isnan(series.end_to_end_p99[2:]).all()
+
+
+def test_series_percentiles_are_nearest_rank() -> None:
+    """Of 100 latencies 1 … 100 ns, exact in the lowest buckets."""
+    got = received(*range(100), intended=START, received=START + 1 + np.arange(100))
+    series = measured(sent(100, intended=START), got, run(100)).series
+    assert (series.end_to_end_p50[0], series.end_to_end_p99[0], series.end_to_end_max[0]) == (50, 99, 100)
+
+
+def test_breakdowns_name_every_topic_and_bucket() -> None:
+    """First copies are received; nothing is shown as zero latency."""
+    plan = run(3, topics=2)
+    found = measured(sent(3, bucket=[0, 0, 1]), received(0, 0, 2, bucket=[0, 0, 1]), plan)
+    assert [(part.name, part.sent, part.received) for part in found.topics] == [("topic 0", 3, 2), ("topic 1", 0, 0)]
+    assert [(part.name, part.sent, part.acked, part.received, part.bytes_sent) for part in found.buckets] == [
+        ("small", 2, 2, 1, 200),
+        ("large", 1, 1, 1, 100),
+    ]
+    assert found.topics[1].end_to_end is None
+
+
+def test_breakdowns_say_what_was_offered_and_what_was_lost() -> None:
+    """Dropped messages were offered; each delivery that is lost counts, by the bucket of its message."""
+    plan = run(4, subscriptions=2)
+    out = sent(4, bucket=[0, 0, 1, 1], status=[Status.ACKED, Status.DROPPED, Status.ACKED, Status.ACKED])
+    found = measured(out, received(0, 2, 2, bucket=[0, 1, 1], subscription=[0, 0, 1]), plan)
+    assert [(part.offered, part.sent, part.lost) for part in found.buckets] == [(2, 1, 1), (2, 2, 2)]
+    assert [(part.offered, part.lost) for part in found.topics] == [(4, found.counts.lost)] == [(4, 3)]
+
+
+def test_without_subscriptions_nothing_is_delivered_and_nothing_lost() -> None:
+    """A producer-only run; a copy that comes all the same is nobody's."""
+    found = measured(sent(3), received(1), run(3, subscriptions=0))
+    assert (found.counts.acked, found.counts.received, found.counts.lost, found.counts.foreign, found.lost) == (3, 0, 0, 1, ())
+    assert (found.end_to_end, found.buckets[0].received, found.topics[0].lost) == (None, 0, 0)
+
+
+def test_intervals_are_ten_seconds_each() -> None:
+    """By when messages were due, the last one shorter; a run of one interval tells none apart."""
+    due = START + np.array([0, 9, 10, 19, 20, 24]) * SECOND
+    out = sent(6, intended=due, sent=due + 1, acked=due + np.arange(1, 7))
+    got = received(*range(6), intended=due, received=due + np.arange(10, 61, 10))
+    found = measured(out, got, run(6, duration=25 * SECOND)).intervals
+    assert [(part.publish.maximum, part.end_to_end.minimum, part.send_delay.n) for part in found] == [(2, 10, 2), (4, 30, 2), (6, 50, 2)]  # type: ignore[union-attr]
+    assert measured(out, got, run(6, duration=25 * SECOND, publish_acks=False)).intervals[0].publish is None
+    assert measured(out, got, run(6, duration=10 * SECOND)).intervals == ()
+    assert len(measured(out, got, run(6, duration=10 * SECOND + 1)).intervals) == 2
+
+
+def test_what_was_never_sent_was_not_sent_in_time() -> None:
+    """Zero means never."""
+    found = counts(sent(3, status=[Status.ACKED, Status.DROPPED, Status.DROPPED], sent=[START, 0, 0]), received(0), run(3))
+    assert (found.sent, found.sent_in_time) == (1, 1)
+
+
+def test_first_copies_are_told_apart_by_subscription() -> None:
+    """Each delivery counts once in its part, whichever of its copies came first."""
+    plan = run(4, subscriptions=3)
+    got = received(0, 1, 2, 3, 0, 1, 2, 1, 1, subscription=[0, 0, 0, 0, 1, 1, 1, 2, 2], bucket=[0, 0, 1, 1, 0, 0, 1, 0, 0])
+    found = measured(sent(4, bucket=[0, 0, 1, 1]), got, plan)
+    assert [part.received for part in found.buckets] == [5, 3]
+    assert [part.received for part in found.topics] == [8] == [found.counts.received]
+
+
+def test_a_series_is_as_long_as_the_plan() -> None:
+    """A second that has begun is one."""
+    for duration, seconds in ((2 * SECOND, 2), (2 * SECOND + 1, 3), (3 * SECOND - 1, 3)):
+        assert len(measured(sent(1), received(0), run(1, duration=duration)).series.offered) == seconds
+
+
+def test_how_long_a_broadcast_takes_to_reach_all() -> None:
+    """To the last copy, from its intended time and from its first copy; of messages that all have. Second copies count."""
+    plan = run(3, subscriptions=64, broadcasts=True)
+    got = received(*[0] * 64, *[1] * 63, *[2] * 64, 2)
+    got["subscription"] = np.concatenate([np.arange(64), np.arange(63), np.arange(64), [5]])
+    got["received"] = got["intended"] + MILLISECOND * np.concatenate([np.arange(64) + 1, np.arange(63), np.arange(64)[::-1] + 2, [90]])
+    found = measured(sent(3), got, plan)
+    assert found.completion is not None and found.spread is not None
+    assert (found.completion.n, found.completion.minimum, found.completion.maximum) == (2, 64 * MILLISECOND, 90 * MILLISECOND)
+    assert (found.spread.minimum, found.spread.maximum) == (63 * MILLISECOND, 88 * MILLISECOND)
+    assert (found.counts.lost, found.counts.duplicates, found.never_came("completion")) == (1, 1, 1)

@@ -1,0 +1,114 @@
+"""Queues of real connections of this machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+
+import numpy as np
+import pytest
+from waiting_for import wait_until
+
+from pytest_loadtest.observe.connections import ConnectionSource, listening
+from pytest_loadtest.observe.sock_diag import ESTABLISHED, dump, packed
+
+
+class Pairs:
+    """A listener, and both ends of connections to it."""
+
+    def __init__(self, family: socket.AddressFamily) -> None:
+        self._stack = ExitStack()
+        host = "127.0.0.1" if family == socket.AF_INET else "::1"
+        self._listener = self._stack.enter_context(socket.create_server((host, 0), family=family))
+        self.host, self.port = host, int(self._listener.getsockname()[1])
+        self.ours: list[socket.socket] = []
+        self.theirs: list[socket.socket] = []
+
+    def connect(self, count: int) -> None:
+        for _ in range(count):
+            self.ours.append(self._stack.enter_context(socket.create_connection((self.host, self.port))))
+            self.theirs.append(self._stack.enter_context(self._listener.accept()[0]))
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@pytest.fixture(params=[socket.AF_INET, socket.AF_INET6], ids=["IPv4", "IPv6"])
+def pairs(request: pytest.FixtureRequest) -> Iterator[Pairs]:
+    try:
+        made = Pairs(request.param)
+    except OSError:
+        pytest.skip("no IPv6 here")
+    made.connect(3)
+    yield made
+    made.close()
+
+
+def stuff(sock: socket.socket) -> None:
+    """Write until nothing goes any more."""
+    sock.setblocking(False)
+    with suppress(BlockingIOError):
+        while True:
+            sock.send(bytes(65_536))
+
+
+def test_both_ends_have_their_queues(pairs: Pairs) -> None:
+    """What one side does not read stands there, and what finds no room any more waits at the other."""
+    source = ConnectionSource([(pairs.host, pairs.port)], os.getpid())
+    quiet = source.read(time.monotonic_ns())
+    for side in ("workers", "broker"):
+        assert [quiet[f"{side}.{name}"] for name in ("connections", "unread", "unsent", "stale")] == [3, 0, 0, 0]
+    assert quiet["broker.relayed"] == 0
+    stuff(pairs.ours[0])
+    found: dict[str, float] = {}
+
+    def stale() -> bool:
+        nonlocal found
+        found = source.read(time.monotonic_ns())
+        return found["broker.stale"] == 1 and found.get("workers.shut", 0) > 0.9
+
+    wait_until(stale, "a queue that stands", 30)
+    assert found["broker.unread"] > 0
+    assert found["workers.unsent"] > 0
+    assert (found["broker.unsent"], found["workers.unread"], found["workers.stale"]) == (0, 0, 0)
+    assert source.missing == []
+
+
+def test_connections_to_others_and_those_without_load_are_left_out(pairs: Pairs) -> None:
+    without = {pairs.ours[0].getsockname()[1]}
+    found = ConnectionSource([(pairs.host, pairs.port)], os.getpid(), without).read(1)
+    assert [found[f"{side}.connections"] for side in ("workers", "broker")] == [2, 2]
+    elsewhere = ConnectionSource([("127.0.0.2", pairs.port), (pairs.host, 9)], None)
+    found = elsewhere.read(1)
+    assert found["workers.connections"] == 0
+    assert "broker.connections" not in found
+
+
+def test_a_relay_in_between_is_seen(pairs: Pairs) -> None:
+    """The broker's ends are those of the ports on which it listens, whatever is dialled."""
+    source = ConnectionSource([(pairs.host, 9)], os.getpid())
+    found = source.read(1)
+    assert (found["workers.connections"], found["broker.relayed"]) == (0, 1)
+    assert found["broker.connections"] >= 3
+
+
+def test_a_broker_whose_sockets_nobody_sees_is_told(pairs: Pairs) -> None:
+    """As that of a container, which has a network of its own."""
+    nobody = 2**22 + 1  # above the largest process id
+    assert listening(nobody) is None
+    source = ConnectionSource([(pairs.host, pairs.port)], nobody)
+    assert source.missing == ["broker's sockets: they are another user's, or in a network of their own (a container)"]
+    assert source.read(1).keys().isdisjoint({"broker.unread", "broker.relayed"})
+
+
+def test_the_dump_is_all_connections_whole(pairs: Pairs) -> None:
+    """More of them than one answer of the kernel holds."""
+    pairs.connect(500)
+    sockets = dump(ESTABLISHED)
+    (address,) = packed(pairs.host)
+    ours = sockets.where((sockets.remote_port == pairs.port) & (sockets.remote == address).all(axis=1))
+    assert sorted(ours.local_port.tolist()) == sorted(sock.getsockname()[1] for sock in pairs.ours)
+    assert np.count_nonzero(sockets.local_port == pairs.port) == 503

@@ -1,0 +1,86 @@
+"""Which client a profile gets, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_loadtest.drivers import driver_class, planned_facts
+from pytest_loadtest.profile import Profile, from_document, loads
+from pytest_loadtest.profile.choice import NATIVE, ClientChoice, choose_client
+from pytest_loadtest.report.plan import lines
+from pytest_loadtest.schedule.costs import SHIPPED, cost_key
+from pytest_loadtest.schedule.plan import Plan, make_plan, profile_pool
+from pytest_loadtest.schedule.scaling import Machine
+
+HERE = Machine(cores=2, memory=1 << 34)
+
+
+def profile(**driver: Any) -> Profile:
+    return from_document({"name": "a", "messageSize": 100, "producerRate": 1000, "testDuration": "1s", "driver": driver})
+
+
+def choice(**driver: Any) -> ClientChoice:
+    return choose_client(profile(**driver))
+
+
+def test_native_is_the_default_where_there_is_one() -> None:
+    """Whatever else the section says."""
+    for driver in ({"name": "pulsar"}, {"name": "pulsar", "compression": "NONE", "ioThreads": 8}, {"name": "mqtt", "qos": 0}):
+        assert choice(**driver) == ("native", "the default: it costs less CPU for a message")
+
+
+@pytest.mark.parametrize("client", ["library", "native"])
+@pytest.mark.parametrize("more", [{}, {"compression": "LZ4"}])
+def test_what_the_profile_asks_for_is_chosen(client: str, more: dict[str, Any]) -> None:
+    """Whatever the client lacks: its driver lists the key as not applied, or refuses it under strictTuning."""
+    assert choice(name="pulsar", client=client, **more) == (client, "the profile asks for it")
+
+
+@pytest.mark.parametrize("given", [{}, {"client": "library"}])
+def test_the_relay_has_one_client_and_no_reason(given: dict[str, Any]) -> None:
+    """There is nothing to choose, so that plans do not speak of it."""
+    assert choice(name="loopback", **given) == ("library", "")
+
+
+@given(rate=st.integers(1, 10**6), scale=st.sampled_from([0.001, 0.5, 1.0, 2.0]), workers=st.integers(1, 16))
+def test_every_place_that_asks_gets_the_same_answer(rate: int, scale: float, workers: int) -> None:
+    """The profile as written decides: neither scale nor workers, nor a round trip through the results, changes the client."""
+    asked = profile(name="pulsar", compression="LZ4").model_copy(update={"producer_rate": float(rate)})
+    made = plan(asked, scale=scale, workers=workers).profile
+    again = from_document(asked.document())
+    assert {choose_client(one) for one in (asked, made, again)} == {choice(name="pulsar", compression="LZ4")}
+
+
+def plan(profile: Profile, **more: Any) -> Plan:
+    given: dict[str, Any] = {"workers": 1, "cost": SHIPPED["pulsar"], "machine": HERE, "broker_here": True} | more
+    return make_plan(profile, profile_pool(profile), **given)
+
+
+def test_the_plan_says_which_and_why() -> None:
+    """In the line below its driver; of the relay there is nothing to say."""
+    for driver, said in (
+        ({"name": "pulsar", "client": "library"}, ["client       library: the profile asks for it"]),
+        ({"name": "mqtt"}, ["client       native: the default: it costs less CPU for a message"]),
+        ({"name": "loopback"}, []),
+    ):
+        made = plan(profile(**driver))
+        shown = lines(made, planned_facts(made.profile), HERE)
+        at = next(i for i, line in enumerate(shown) if line.startswith("driver"))
+        assert [line for line in shown if line.startswith("client")] == said == shown[at + 1 : at + 1 + len(said)]
+
+
+def test_a_client_left_out_stays_open_in_results() -> None:
+    """A profile that is written down and read again leaves the choice where it was."""
+    assert "client" not in profile(name="pulsar").document()["driver"]
+    assert loads("name: a\nmessageSize: 100\nproducerRate: 1\ntestDuration: 1s\ndriver: {name: pulsar}\n", "a.yaml").driver.client is None
+
+
+@pytest.mark.parametrize("name", sorted(NATIVE))
+def test_a_native_client_that_may_be_chosen_is_there(name: str) -> None:
+    """Its driver is registered and has a cost, by every QoS where there are some."""
+    assert driver_class(name, "native")
+    assert cost_key(name, None, "native") in SHIPPED or {cost_key(name, qos, "native") for qos in (0, 1, 2)} <= set(SHIPPED)

@@ -1,0 +1,291 @@
+"""OpenMessaging Benchmark's own files: workloads as they stand, drivers as the profile's driver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from made_plans import HERE, made
+
+from pytest_loadtest import profile
+from pytest_loadtest.drivers import planned_facts
+from pytest_loadtest.errors import ProfileError, UsageError
+from pytest_loadtest.profile.omb_driver import OmbDriver, read_driver
+from pytest_loadtest.report.plan import lines
+from pytest_loadtest.values.quantities import MINUTE, SECOND
+
+FOLDER = Path(__file__).parents[3] / "profiles" / "omb"
+LEAST = "name: a\nproducerRate: 1000\nmessageSize: 100\ntestDuration: 1s\n"
+PULSAR = """\
+name : Pulsar
+driverClass: io.openmessaging.benchmark.driver.pulsar.PulsarBenchmarkDriver
+client:
+    serviceUrl : pulsar://localhost:6650
+    httpUrl : http://localhost:8080
+    ioThreads : 4
+    connectionsPerBroker : 2
+    clusterName: local
+    namespacePrefix : benchmark/ns
+    topicType: persistent
+    persistence:
+      ensembleSize : 3
+      writeQuorum : 3
+      ackQuorum : 2
+      deduplicationEnabled: false
+    tlsTrustCertsFilePath:
+    authentication: {plugin: , data: }
+producer:
+    batchingEnabled : true
+    batchingMaxPublishDelayMs : 1
+    blockIfQueueFull : true
+    pendingQueueSize: 0
+consumer:
+    receiverQueueSize: 5000
+    subscriptionType: Failover
+"""
+MQTT = """\
+name: MQTT
+driverClass: io.openmessaging.benchmark.driver.mqtt5.MqttBenchmarkDriver
+client:
+  serverUri: tcp://localhost:1883
+  username:
+  password:
+  topicPrefix: bench
+  qos: 2
+consumer:
+  cleanSession: true
+  sessionExpiryInterval: 259200
+"""
+
+
+def pulsar(client: str = "", producer: str = "", consumer: str = "") -> OmbDriver:
+    return read_driver(
+        f"driverClass: x.PulsarBenchmarkDriver\nclient: {{{client}}}\nproducer: {{{producer}}}\nconsumer: {{{consumer}}}\n", "d.yaml"
+    )
+
+
+def mqtt(client: str = "", consumer: str = "") -> OmbDriver:
+    return read_driver(f"driverClass: x.MqttBenchmarkDriver\nclient: {{{client}}}\nconsumer: {{{consumer}}}\n", "d.yaml")
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(ProfileError) as caught:
+        read_driver(text, "d.yaml")
+    return str(caught.value).splitlines()
+
+
+def test_workloads_that_come_with_the_project() -> None:
+    """One topic with 1, 16 and 100 partitions in two sizes, a hundred topics, the highest rate, a backlog: all in OMB's keys."""
+    found = {file.stem: profile.load(file) for file in FOLDER.glob("*.yaml")}
+    shapes = {(one.topics, one.partitions_per_topic, one.message_size) for one in found.values()}
+    assert {(1, partitions, size) for partitions in (1, 16, 100) for size in (100, 1024)} | {(100, 1, 1024)} <= shapes
+    assert [name for name, one in found.items() if one.peak_search] == ["max-rate-1-topic-16-partitions-1kb"]
+    assert [one.consumer_backlog_size_gb for one in found.values() if one.consumer_backlog_size_gb] == [32]
+    assert {one.warmup_duration for one in found.values()} == {MINUTE}
+
+
+def test_payload_beside_the_folder_of_workloads(tmp_path: Path) -> None:
+    """OMB is started above workloads/ and payload/, and its workloads name the latter from there."""
+    (tmp_path / "payload").mkdir()
+    (tmp_path / "payload" / "a.data").write_bytes(bytes(100))
+    path = tmp_path / "workloads" / "a.yaml"
+    path.parent.mkdir()
+    path.write_text(LEAST + 'payloadFile: "payload/a.data"\n')
+    assert profile.payload(profile.load(path), path) == bytes(100)
+
+
+# the shapes of OMB's workloads that ask for the highest rate: partitions, bytes of a message, producers, minutes
+MAX_RATE = [(16, 100, 1, 5), (16, 1024, 1, 5), (100, 100, 1, 5), (100, 1024, 1, 5), (3, 100, 3, 15)]
+
+
+@pytest.mark.parametrize(("partitions", "size", "producers", "minutes"), MAX_RATE)
+def test_the_highest_rate_is_looked_for_without_objectives(
+    tmp_path: Path, partitions: int, size: int, producers: int, minutes: int
+) -> None:
+    """OMB has none: the implicit ones must hold, and the plan says which they are."""
+    for folder in ("payload", "workloads"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "payload" / "some.data").write_bytes(bytes(size))
+    path = tmp_path / "workloads" / "max-rate.yaml"
+    path.write_text(
+        f"name: As fast as it goes\n\ntopics: 1\npartitionsPerTopic: {partitions}\nmessageSize: {size}\n"
+        f'payloadFile: "payload/some.data"\nsubscriptionsPerTopic: 1\nconsumerPerSubscription: 1\nproducersPerTopic: {producers}\n\n'
+        f"producerRate: 0\n\nconsumerBacklogSizeGB: 0\ntestDurationMinutes: {minutes}\n"
+    )
+    found = profile.load(path)
+    assert profile.payload(found, path) == bytes(size)
+    plan = made(found)
+    assert plan.search is not None
+    assert (plan.search.start, plan.search.maximum, plan.search.hold) == (1000, None, 30 * SECOND)
+    assert (plan.topology.streams, plan.topology.partitions, plan.mean_size) == (producers, partitions, size)
+    text = "\n".join(lines(plan, planned_facts(found), HERE))
+    assert (
+        "no objectives in the profile: the implicit ones must hold, loss <= 0, corrupt <= 0, dropped <= 0, sent >= 99 %, throughput >= 95 %,"
+        " failed <= 1 %" in text
+    )
+
+
+def test_the_plan_of_a_search_names_only_what_applies() -> None:
+    """Without consumers nothing is delivered; with objectives of its own a profile needs no more words."""
+    rest = "name: a\nproducerRate: 0\nmessageSize: 100\n"
+    alone = made(profile.loads(rest + "subscriptionsPerTopic: 0\n", "p.yaml"))
+    text = "\n".join(lines(alone, planned_facts(alone.profile), HERE))
+    assert "the implicit ones must hold, dropped <= 0, sent >= 99 %, failed <= 1 %" in text
+    asked = made(profile.loads(rest + "slo: {loss: 0}\n", "p.yaml"))
+    assert "implicit" not in "\n".join(lines(asked, planned_facts(asked.profile), HERE))
+
+
+def test_pulsar_driver_file() -> None:
+    """Each key is the profile's, or named with the reason; what OMB would set itself is set."""
+    found = read_driver(PULSAR, "d.yaml")
+    assert found.target == {"url": "pulsar://localhost:6650", "adminUrl": "http://localhost:8080"}
+    assert found.driver == {
+        "name": "pulsar", "ioThreads": 4, "connectionsPerBroker": 2, "namespacePrefix": "benchmark/ns", "topicType": "persistent",
+        "persistence": {"ensembleSize": 3, "writeQuorum": 3, "ackQuorum": 2, "deduplicationEnabled": False}, "batchingEnabled": True,
+        "batchingMaxPublishDelayMs": 1, "blockIfQueueFull": True, "receiverQueueSize": 5000, "subscriptionType": "Failover",
+        "maxConcurrentLookupRequests": 1000, "batchingMaxBytes": 1024**2, "batchingMaxMessages": 0, "maxPendingMessages": 0,
+        "clientMemoryLimitMB": 256,
+    }  # fmt: skip
+    assert list(found.not_applied) == ["client.clusterName"]
+
+
+def test_mqtt_driver_file() -> None:
+    """OMB's words for MQTT 5, and its defaults."""
+    found = read_driver(MQTT, "d.yaml")
+    assert found.target == {"url": "mqtt://localhost:1883"}
+    assert found.driver == {"name": "mqtt", "topicPrefix": "bench", "qos": 2, "cleanStart": True, "receiveMaximum": 256}
+    assert found.not_applied == {"consumer.sessionExpiryInterval": "259200: OMB uses it with cleanSession: false only"}
+    kept = mqtt("serverUri: 'ssl://h:8883', username: joe, password: sesame", "cleanSession: false, sessionExpiryIntervalSeconds: 60")
+    assert (kept.driver["sessionExpiry"], kept.target["url"], kept.driver["username"]) == ("60s", "mqtts://h:8883", "joe")
+    assert list(mqtt("serverUri: tcp://h").not_applied) == ["client.serverUri"]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "data", "keys"),
+    [
+        ("AuthenticationToken", "token:abc", {"plugin": "token", "token": "abc"}),
+        ("AuthenticationToken", "file:///etc/t", {"plugin": "token", "tokenFile": "/etc/t"}),
+        ("AuthenticationBasic", '{"userId": "u", "password": "p"}', {"plugin": "basic", "userId": "u", "password": "p"}),
+        ("AuthenticationTls", "tlsCertFile:/c,tlsKeyFile:/k", {"plugin": "tls", "certFile": "/c", "keyFile": "/k"}),
+        (
+            "oauth2.AuthenticationOAuth2",
+            '{"type": "client_credentials", "issuerUrl": "https://i", "privateKey": "file:///k.json", "audience": "a"}',
+            {"plugin": "oauth2", "issuerUrl": "https://i", "privateKey": "/k.json", "audience": "a"},
+        ),
+    ],
+)
+def test_authentication(plugin: str, data: str, keys: dict[str, str]) -> None:
+    """Pulsar's own plugins, with their parameters as Pulsar spells them."""
+    assert (
+        pulsar(f"authentication: {{plugin: org.apache.pulsar.client.impl.auth.{plugin}, data: '{data}'}}").driver["authentication"] == keys
+    )
+
+
+def test_other_spellings() -> None:
+    """The old namespaces with a cluster, and a queue with a length."""
+    found = pulsar("namespacePrefix: benchmark/local/ns", "pendingQueueSize: 7")
+    assert (found.driver["namespacePrefix"], found.driver["maxPendingMessages"]) == ("benchmark/ns", 7)
+    assert list(found.not_applied) == ["client.namespacePrefix"]
+
+
+@pytest.mark.parametrize("text", ["name: mqtt\nqos: 0\nusername:\n", "driver: {name: mqtt, qos: 0}\n"])
+def test_a_section_of_a_profile_in_a_file(text: str) -> None:
+    """Our own spelling does as well, and then nothing is added."""
+    assert read_driver(text, "d.yaml") == OmbDriver({"name": "mqtt", "qos": 0}, {}, {})
+    assert read_driver("driver: {name: mqtt}\ntarget: {url: mqtt://h:1}\n", "d.yaml").target == {"url": "mqtt://h:1"}
+
+
+WRONG = [
+    ("name: x\n", "d.yaml:1:1: driverClass is missing: this is no driver file"),
+    ("driver: {name: kafka}\n", "d.yaml:1:9: driver.name is missing or unknown (known: pulsar, mqtt, loopback)"),
+    ("driver: {name: mqtt, qs: 1}\n", "d.yaml:1:22: unknown key 'qs' (did you mean qos?)"),
+    ("name: mqtt\nqs: 1\n", "d.yaml:2:1: unknown key 'qs' (did you mean qos?)"),
+    ("driver: {name: mqtt}\nproducerRate: 5\n", "d.yaml:2:1: unknown key 'producerRate' (known: driver, target)"),
+    ("driverClass: a.KafkaBenchmarkDriver\n", "d.yaml:1:14: driverClass: a.KafkaBenchmarkDriver is no driver that can be run here"),
+    ("driverClass: a.PulsarBenchmarkDriver\nclient: {ioThread: 8}\n", "d.yaml:2:10: unknown key 'ioThread' (did you mean ioThreads?)"),
+    ("driverClass: a.PulsarBenchmarkDriver\nclients: {}\n", "d.yaml:2:1: unknown key 'clients' (did you mean client?)"),
+    ("driverClass: a.PulsarBenchmarkDriver\nproducer: 4\n", "d.yaml:2:11: producer is no mapping"),
+    ("driverClass: a.PulsarBenchmarkDriver\nclient: {ioThreads: x}\n", "d.yaml:2:21: driver.ioThreads: 'x' is text, not a whole number"),
+    ("driverClass: a.PulsarBenchmarkDriver\nclient: {serviceUrl: tcp://a}\n", "d.yaml:2:22: target.url: 'tcp://a' does not fit"),
+    (
+        "driverClass: a.PulsarBenchmarkDriver\nclient: {persistence: {ensembleSze: 3}}\n",
+        "d.yaml:2:24: unknown key 'ensembleSze' (did you mean ensembleSize?)",
+    ),
+    (
+        "driverClass: a.PulsarBenchmarkDriver\nclient: {authentication: {plugin: a.Sasl}}\n",
+        "d.yaml:2:35: authentication.plugin: a.Sasl is not known",
+    ),
+    (
+        "driverClass: a.PulsarBenchmarkDriver\nclient: {authentication: {plugin: a.AuthenticationTls, data: 'tlsCertFil:/a'}}\n",
+        "d.yaml:2:62: authentication.data: wants certFile, keyFile; tlsCertFil is not known",
+    ),
+    ("driverClass: a.MqttBenchmarkDriver\nclient: {qos: 3}\n", "d.yaml:2:15: driver.qos: 3 is none of its values (known: 0, 1, 2)"),
+    (
+        "driverClass: a.MqttBenchmarkDriver\nconsumer: {cleanSession: false, sessionExpiryInterval: 1h}\n",
+        "d.yaml:2:56: sessionExpiryInterval: 1h is not a number of seconds",
+    ),
+    (
+        "driverClass: a.PulsarBenchmarkDriver\ndriverClass: b\n",
+        "d.yaml:2:1: duplicate key 'driverClass', first given in line 1 (remove one)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "start"), WRONG, ids=[start for _, start in WRONG])
+def test_wrong_driver_files(text: str, start: str) -> None:
+    """A key that OMB does not have, and a value that it could not use, has its place in the driver file."""
+    assert problems(text)[0].startswith(start)
+
+
+def test_a_profile_names_its_driver_file(tmp_path: Path) -> None:
+    """Beside the profile; its target is the run's where the profile has none, and overrides reach its keys."""
+    (tmp_path / "pulsar.yaml").write_text(PULSAR)
+    path = tmp_path / "p.yaml"
+    path.write_text(LEAST + "driver: pulsar.yaml\n")
+    found = profile.load(path)
+    assert isinstance(found.driver, profile.PulsarSettings)
+    assert found.target is not None
+    assert (found.driver.io_threads, found.target.url) == (4, "pulsar://localhost:6650")
+    assert profile.from_document(found.document()).not_applied == found.not_applied != {}
+    changed = profile.override(path, {"driver.ioThreads": 3}).driver
+    assert isinstance(changed, profile.PulsarSettings)
+    assert (changed.io_threads, changed.connections_per_broker) == (3, 2)
+    path.write_text(LEAST + "driver: pulsar.yaml\ntarget: {url: pulsar://other:6650}\n")
+    assert profile.load(path).target == profile.TargetSection(url="pulsar://other:6650")
+
+
+def test_strict_tuning_refuses_what_is_not_applied(tmp_path: Path) -> None:
+    """As a key of the driver file, or as an override."""
+    (tmp_path / "d.yaml").write_text(PULSAR + "strictTuning: true\n")
+    path = tmp_path / "p.yaml"
+    path.write_text(LEAST + "driver: d.yaml\n")
+    with pytest.raises(
+        ProfileError, match=r"p.yaml:5:9: driver: not applied under strictTuning: client.clusterName: local: .* \(remove these keys"
+    ):
+        profile.load(path)
+    with pytest.raises(UsageError, match="driver: not applied under strictTuning"):
+        profile.with_driver(profile.loads(LEAST, "p.yaml"), tmp_path / "d.yaml")
+
+
+def test_a_driver_file_for_any_profile(tmp_path: Path) -> None:
+    """Driver and target of the file, for each workload; what does not go with the profile is an error that names both."""
+    file = tmp_path / "mqtt5.yaml"
+    file.write_text(MQTT)
+    text = LEAST + "workloads: [{name: x}, {name: y, topics: 2}]\n"
+    found = profile.with_driver(profile.loads(text, "p.yaml"), file)
+    assert {one.driver.name for one in found.workloads} == {"mqtt"}
+    assert {one.target.url for one in found.workloads if one.target} == {"mqtt://localhost:1883"}
+    with pytest.raises(
+        UsageError, match=r"mqtt5.yaml with profile a: driver.sharedSubscription|mqtt5.yaml with profile a: slo.outOfOrder: order cannot"
+    ):
+        profile.with_driver(profile.loads(LEAST + "consumerPerSubscription: 2\nslo: {outOfOrder: 0}\n", "p.yaml"), file)
+    with pytest.raises(UsageError, match="driver file .*none.yaml cannot be read"):
+        profile.with_driver(profile.loads(LEAST, "p.yaml"), tmp_path / "none.yaml")
+
+
+def test_a_driver_file_that_is_not_there(tmp_path: Path) -> None:
+    """Has the place where the profile names it."""
+    path = tmp_path / "p.yaml"
+    path.write_text(LEAST + "driver: none.yaml\n")
+    with pytest.raises(ProfileError, match=r"p.yaml:5:9: driver: driver file .*none.yaml cannot be read"):
+        profile.load(path)

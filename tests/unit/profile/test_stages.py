@@ -1,0 +1,227 @@
+"""Stages: their pieces of constant rate, and what cannot be a stage."""
+
+from __future__ import annotations
+
+import json
+from itertools import accumulate
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_loadtest import profile
+from pytest_loadtest.errors import ProfileError
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND, ByteRate
+
+HEAD = "name: a\nproducerRate: 100\nmessageSize: 100\n"
+
+
+def loads(text: str) -> profile.Profile:
+    return profile.loads(text, "p.yaml")
+
+
+def stages(*entries: dict[str, Any], **keys: Any) -> tuple[profile.Stage, ...]:
+    return loads(json.dumps({"name": "a", "producerRate": 100, "messageSize": 100, "stages": list(entries)} | keys)).stages
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(ProfileError) as caught:
+        loads(text)
+    return str(caught.value).splitlines()
+
+
+def test_stages_are_the_measured_phase() -> None:
+    """Its length is theirs, and those without a name are numbered."""
+    found = loads(f"{HEAD}stages: [{{name: base, duration: 10s}}, {{duration: 500ms, rate: 200/s}}, {{duration: 1min, rate: 0.5}}]")
+    assert found.test_duration == 70 * SECOND + 500 * MILLISECOND
+    assert [stage.name for stage in found.stages] == ["base", "stage 2", "stage 3"]
+    assert [stage.steps(found.producer_rate) for stage in found.stages] == [
+        ((10 * SECOND, 100.0),),
+        ((500 * MILLISECOND, 200.0),),
+        ((60 * SECOND, 0.5),),
+    ]
+
+
+def test_ramp() -> None:
+    """Pieces of 100 ms, each at the rate of its middle; the last one is what is left."""
+    (stage,) = stages({"duration": "250ms", "rate": {"from": 0, "to": 1000}})
+    assert stage.steps(1) == ((100 * MILLISECOND, 200.0), (100 * MILLISECOND, 600.0), (50 * MILLISECOND, 900.0))
+
+
+def test_sine() -> None:
+    """Starts at the mean, goes up first, and comes back."""
+    (stage,) = stages({"duration": "400ms", "rate": {"sine": {"mean": 100, "amplitude": 100, "period": "400ms"}}})
+    assert [round(rate, 1) for _, rate in stage.steps(1)] == [170.7, 170.7, 29.3, 29.3]
+
+
+def test_spike() -> None:
+    """Base, peak, base; one that begins or ends with its stage has fewer pieces."""
+    middle, first, all_of_it = stages(
+        {"duration": "10s", "rate": {"spike": {"base": 10, "peak": 500, "at": "4s", "for": "1s"}}},
+        {"duration": "10s", "rate": {"spike": {"base": 10, "peak": 500, "at": 0, "for": "1s"}}},
+        {"duration": "1s", "rate": {"spike": {"base": 10, "peak": 500, "at": 0, "for": "1s"}}},
+    )
+    assert middle.steps(1) == ((4 * SECOND, 10.0), (SECOND, 500.0), (5 * SECOND, 10.0))
+    assert first.steps(1) == ((SECOND, 500.0), (9 * SECOND, 10.0))
+    assert all_of_it.steps(1) == ((SECOND, 500.0),)
+
+
+@pytest.mark.parametrize(
+    ("duration", "every", "pieces"),
+    [
+        ("3s", {}, [(SECOND, 1.0), (SECOND, 2.0), (SECOND, 3.0)]),
+        ("4s", {"every": "1s"}, [(SECOND, 1.0), (SECOND, 2.0), (SECOND, 3.0), (SECOND, 1.0)]),
+        ("1500ms", {"every": "1s"}, [(SECOND, 1.0), (SECOND // 2, 2.0)]),
+        ("2ns", {}, [(1, 2.0), (1, 3.0)]),
+    ],
+)
+def test_replay(duration: str, every: dict[str, str], pieces: list[tuple[int, float]]) -> None:
+    """A series fills its stage; with a step of its own it starts over, or is cut."""
+    (stage,) = stages({"duration": duration, "rate": {"replay": [1, 2, 3], **every}})
+    assert list(stage.steps(1)) == pieces
+
+
+RATES = st.floats(0.5, 1e6)
+SHAPES = st.one_of(
+    RATES,
+    st.fixed_dictionaries({"from": RATES, "to": RATES}),
+    RATES.map(lambda mean: {"sine": {"mean": mean, "amplitude": mean / 2, "period": "1s"}}),
+    st.tuples(RATES, RATES).map(lambda both: {"spike": {"base": both[0], "peak": both[1], "at": 0, "for": "1ns"}}),
+    st.fixed_dictionaries({"replay": st.lists(RATES, min_size=1, max_size=9)}, optional={"every": st.sampled_from(["1s", "70ms"])}),
+)
+
+
+@given(SHAPES, st.integers(1, 10**10))
+def test_pieces_add_up(rate: Any, duration: int) -> None:
+    """Whatever the shape, the pieces are as long as the stage to the nanosecond, none is empty, and no rate is below 0."""
+    (stage,) = stages({"duration": f"{duration}ns", "rate": rate})
+    pieces = stage.steps(1.0)
+    assert list(accumulate(length for length, _ in pieces))[-1] == duration
+    assert all(length > 0 and rate >= 0 for length, rate in pieces)
+
+
+def test_rates_in_bytes_stay_in_bytes() -> None:
+    """Every piece of a ramp in bytes is a rate in bytes."""
+    (stage, rest) = stages({"duration": "1s", "rate": {"from": "1MB/s", "to": "2MB/s"}}, {"duration": "1s"}, producerRate="1MB/s")
+    assert all(isinstance(rate, ByteRate) for one in (stage, rest) for _, rate in one.steps(ByteRate(1024**2)))
+
+
+def test_a_stage_changes_sizes_consumers_and_objectives() -> None:
+    """What it does not say is as in the profile."""
+    found = loads(
+        HEAD + "consumerPerSubscription: 3\ndriver: {name: loopback}\nstages:\n  - {duration: 1s}\n"
+        "  - {duration: 1s, consumerPerSubscription: 1, messageSizeDistribution: {64-128: 2}, slo: {buckets: {64-128: {loss: 0}}}}\n"
+    )
+    first, second = found.stages
+    assert (first.buckets, first.consumer_per_subscription) == (None, None)
+    assert all(objective.implicit for objective in first.objectives)
+    assert [bucket.name for bucket in second.buckets or ()] == ["64-128"]
+    assert second.consumer_per_subscription == 1
+    assert [objective.name for objective in second.objectives if not objective.implicit] == ["buckets.64-128.loss"]
+
+
+def test_stages_read_back() -> None:
+    """The document in the results has every shape."""
+    shapes: list[Any] = [
+        5, "7/s", {"from": 1, "to": 2}, {"sine": {"mean": 2, "amplitude": 1, "period": "1s"}},
+        {"spike": {"base": 1, "peak": 2, "at": "0s", "for": "1s"}}, {"replay": [1, 2]},
+    ]  # fmt: skip
+    found = loads(
+        json.dumps({"name": "a", "producerRate": 1, "messageSize": 99, "stages": [{"duration": "2s", "rate": rate} for rate in shapes]})
+    )
+    again = profile.from_document(json.loads(json.dumps(found.document())))
+    assert (again.stages, again.test_duration) == (found.stages, found.test_duration)
+
+
+WRONG = [
+    (
+        "{name: dip, duration: 10s, rate: {sine: {mean: 500, amplitude: 700, period: 5s}}}",
+        "4:73: stage 'dip': the sine goes down to -200 msg/s: amplitude 700 is above mean 500 (write 500 or less)",
+    ),
+    ("{duration: 0s}", "4:21: stages.0.duration: must be above 0 (write 30s)"),
+    ("{rate: 5}", "4:10: stages.0.duration is missing (write duration: 30s)"),
+    ("{duration: 1s, rate: -5}", "4:31: stages.0.rate: -5 must be at least 0"),
+    ("{duration: 1s, rate: {from: -5, to: 1}}", "4:38: stages.0.rate.from: -5 must be at least 0"),
+    ("{duration: 1s, rate: {from: 5}}", "4:25: stages.0.rate.to is missing (write to: 5000)"),
+    (
+        "{duration: 1s, rate: {from: 0, to: 0}}",
+        "4:31: stage 'stage 1': every rate is 0: nothing would be sent (write a rate above 0, or remove it for producerRate)",
+    ),
+    (
+        "{duration: 1s, rate: {sinus: 5}}",
+        "4:31: stages.0.rate: no shape of a rate (write a number, or {from: , to: }, {sine: {mean: , amplitude: , period: }}, {spike: {base: , peak: , at: , for: }}, {replay: [ ]})",
+    ),
+    ("{duration: 1s, rate: {from: 5, to: 6, till: 7}}", "4:48: unknown key 'till' (known: from, to)"),
+    ("{duration: 1s, rate: {replay: []}}", "4:40: stages.0.rate.replay is empty (give it a value, or remove the key)"),
+    (
+        "{duration: 5s, rate: {spike: {base: 1, peak: 2, at: 4s, for: 3s}}}",
+        "4:39: stage 'stage 1': the spike ends after 7.00 s, the stage after 5.00 s (make the stage longer, or at and for shorter)",
+    ),
+    (
+        "{duration: 1s, rate: {from: 5, to: 5MB/s}}",
+        "4:45: stage 'stage 1': mixes messages and bytes: producerRate is in messages (write messages, as in 5000/s)",
+    ),
+    (
+        "{duration: 1s, consumerPerSubscription: 2}",
+        "4:50: stage 'stage 1': 2 consumers, and consumerPerSubscription has 1 (write 1 or less, or raise the profile's)",
+    ),
+    ("{duration: 1s, slo: {los: 0}}", "4:31: stages.0.slo.los: 'los' is not a metric (did you mean loss?)"),
+    (
+        "{duration: 1s, slo: {buckets: {0-256: {loss: 0}}}}",
+        "4:41: stages.0.slo.buckets.0-256: '0-256' is not a size bucket of this profile (without messageSizeDistribution there are none)",
+    ),
+    (
+        "{duration: 1s, messageSizeDistribution: {100-200: 1, 150-300: 1}}",
+        "4:63: size range '150-300' overlaps '100-200' (ranges may meet, not overlap: the high end is outside)",
+    ),
+    ("{duration: 1s, rates: 5}", "4:25: unknown key 'rates' (did you mean rate?)"),
+]
+
+
+@pytest.mark.parametrize(("stage", "line"), WRONG, ids=[stage for stage, _ in WRONG])
+def test_wrong_stages(stage: str, line: str) -> None:
+    """Each error names the stage or its key, the value, and what to write."""
+    assert problems(f"{HEAD}stages: [{stage}]\n") == [f"p.yaml:{line}"]
+
+
+def test_a_stage_of_a_run_that_only_consumes_has_no_objectives() -> None:
+    """Nobody knows of which stage the messages of others are: an objective would never be judged."""
+    text = "name: a\ntopic: persistent://a/b/c\nproducersPerTopic: 0\nstages: [{duration: 1s, slo: {throughput: 5/s}}]\n"
+    with pytest.raises(ProfileError) as caught:
+        loads(text)
+    told = "stages.0.slo.throughput: without producers of its own a run knows only how much it received in all"
+    assert str(caught.value) == f"p.yaml:4:31: {told} (write slo: {{throughput: 1000/s}} for the whole run)"
+
+
+def test_a_wrong_stage_hides_no_other() -> None:
+    """Checks of one stage run although another is wrong, at their own places."""
+    text = f"{HEAD}stages:\n  - {{duration: 0s}}\n  - {{name: x, duration: 1s, rate: 0}}\n  - {{name: x, duration: 1s}}\n"
+    assert [line.split(": ")[0] for line in problems(text)] == ["p.yaml:5:16", "p.yaml:6:35", "p.yaml:7:12"]
+
+
+@pytest.mark.parametrize("key", ["testDuration: 5s", "testDurationMinutes: 1", "messages: 5"])
+def test_stages_say_how_long(key: str) -> None:
+    """No second key may."""
+    name = key.partition(":")[0]
+    assert problems(f"{HEAD}stages: [{{duration: 1s}}]\n{key}\n") == [
+        f"p.yaml:5:1: stages and {name} exclude each other (keep one, e.g. stages)"
+    ]
+
+
+def test_what_nobody_knows_of_a_stage_is_an_error() -> None:
+    """Foreign messages and damaged heads are counted over the whole run: no zero of a stage. With a checksum, damage behind the head is known."""
+    told = r"p.yaml:5:\d+: stages.0.slo.{}: .*write it in the profile's own slo"
+    for metric in ("foreign", "corrupt"):
+        with pytest.raises(ProfileError, match=told.format(metric)):
+            profile.loads(HEAD + f"stages:\n  - {{duration: 1s, slo: {{{metric}: 0}}}}\n", "p.yaml")
+    assert profile.loads(HEAD + "checksum: true\nstages:\n  - {duration: 1s, slo: {corrupt: 0}}\n", "p.yaml").stages[0].slo == {
+        "corrupt": 0
+    }
+
+
+def test_a_stage_has_no_custom_metrics() -> None:
+    """The hook is called for the whole run."""
+    text = HEAD + "stages:\n  - {duration: 1s, slo: {custom: {gold.p99: 5ms}}}\n"
+    with pytest.raises(ProfileError, match=r"p.yaml:5:\d+: stages.0.slo.custom: .*of the whole run.*write it in the profile's own slo"):
+        profile.loads(text, "p.yaml")

@@ -1,0 +1,26 @@
+"""The section of what limited a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from made_documents import BOTTLENECK, PEAK, document
+
+from pytest_loadtest.report.bottleneck import of_peak
+
+FOUND = document(parts={"peak": PEAK})["peak"]
+
+
+def test_a_search_was_limited_by_what_the_step_above_the_peak_shows() -> None:
+    """Its second step, at 20 240 msg/s; the step at the peak itself held."""
+    sections = {1: None, 2: BOTTLENECK, 3: {**BOTTLENECK, "conclusion": "network"}}
+    found = of_peak(FOUND, sections.get)
+    assert found == {**BOTTLENECK, "evidence": f"at 20 240 msg/s, which was missed: {BOTTLENECK['evidence']}"}
+
+
+def test_a_step_that_tells_nothing_gives_nothing() -> None:
+    """It ended too early, was judged by an older version, or nothing was missed."""
+    short: dict[str, Any] = {**BOTTLENECK, "conclusion": None}
+    assert of_peak(FOUND, {2: short}.get) is None
+    assert of_peak(FOUND, lambda _: None) is None
+    assert of_peak({**FOUND, "high": None}, {2: BOTTLENECK}.get) is None

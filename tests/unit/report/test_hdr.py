@@ -1,0 +1,50 @@
+"""HdrHistogram logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import numpy as np
+from hdrh.histogram import HdrHistogram
+from hdrh.log import HistogramLogReader
+from hypothesis import given
+from hypothesis import strategies as st
+from made_measurements import histogram, made
+
+from pytest_loadtest.report.hdr import encode, write_log
+
+if TYPE_CHECKING:
+    from pytest_loadtest.metrics.measurements import Histogram
+
+STARTED = 1_700_000_000.0
+
+
+def read(**changed: Histogram | None) -> dict[str, HdrHistogram]:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "run.hlog"
+        write_log(path, made(**changed), STARTED)
+        reader = HistogramLogReader(str(path), HdrHistogram(1, 2**40, 3))
+        found = {}
+        while (interval := reader.get_next_interval_histogram()) is not None:
+            found[interval.get_tag()] = interval
+        reader.close()
+        return found
+
+
+def test_the_reader_finds_every_kind_by_its_tag_and_time() -> None:
+    """One interval each, as long as the measured phase."""
+    found = read(publish=None)
+    assert list(found) == ["end-to-end", "send-delay", "own-send-delay"]
+    assert found["end-to-end"].get_start_time_stamp() == STARTED * 1000
+    assert found["end-to-end"].get_end_time_stamp() == STARTED * 1000 + 10_000
+
+
+@given(st.lists(st.integers(0, 2**50), min_size=1, max_size=50))
+def test_the_library_reads_the_same_buckets(values: list[int]) -> None:
+    """Also for 0, and far beyond an hour."""
+    ours = histogram(np.array(values, dtype=np.int64))
+    counts = np.frombuffer(HdrHistogram.decode(encode(ours)).counts, dtype=np.uint64)
+    assert np.flatnonzero(counts).tolist() == ours.index.tolist()
+    assert counts[counts > 0].tolist() == ours.count.tolist()

@@ -1,0 +1,125 @@
+"""The intended times are exact, even and independent of who asks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from pytest_loadtest.schedule.pacing import NEVER, NS, Pacer
+
+RATES = st.one_of(st.integers(1, 5_000_000), st.floats(0.01, 5e6))
+STREAMS = st.integers(1, 500)
+
+
+@given(rate=RATES, streams=STREAMS, total=st.integers(0, 10**12))
+def test_shares_add_up_to_the_whole(rate: float, streams: int, total: int) -> None:
+    """No message is lost or doubled by sharing the rate."""
+    pacer = Pacer.of(rate, streams)
+    assert sum(pacer.share(total, stream) for stream in range(streams)) == total
+
+
+@given(rate=RATES, streams=STREAMS, elapsed=st.integers(-5, 10 * NS), stream=st.integers(0, 499))
+def test_due_counts_exactly_the_offsets_that_have_passed(rate: float, streams: int, elapsed: int, stream: int) -> None:
+    """The last due message is not in the future and the next one is."""
+    stream %= streams
+    pacer = Pacer.of(rate, streams)
+    due = pacer.due_in_stream(elapsed, stream)
+    assert due == 0 or pacer.offset(stream, due - 1) <= elapsed
+    assert pacer.offset(stream, due) > elapsed
+
+
+@given(rate=RATES, streams=STREAMS, stream=st.integers(0, 499), first=st.integers(0, 10**8), count=st.integers(0, 50))
+def test_vector_and_scalar_agree(rate: float, streams: int, stream: int, first: int, count: int) -> None:
+    """The columns that the engine uses are the arithmetic that the plan uses."""
+    pacer = Pacer.of(rate, streams)
+    assume(pacer.offset(stream % streams, first + count) < 1 << 62)  # 146 years are enough
+    expected = [pacer.offset(stream % streams, k) for k in range(first, first + count)]
+    assert pacer.offsets(stream % streams, first, count).tolist() == expected
+
+
+def test_a_day_at_two_and_a_half_million_does_not_overflow() -> None:
+    """The last message of the soak profile is due in its last microsecond."""
+    pacer = Pacer.of(2_500_000, 200)
+    day = 86_400 * NS
+    total = pacer.total(day)
+    assert total == 2_500_000 * 86_400
+    last = total - 1
+    assert pacer.offsets(last % 200, last // 200, 1)[0] == day - 400
+
+
+def test_all_streams_together_are_one_even_train() -> None:
+    """1 000 msg/s over 7 streams is a message each millisecond."""
+    pacer = Pacer.of(1000, 7)
+    offsets = np.sort(np.concatenate([pacer.offsets(s, 0, pacer.share(1000, s)) for s in range(7)]))
+    assert np.diff(offsets).tolist() == [1_000_000] * 999
+
+
+@pytest.mark.parametrize("rate", [0, -1])
+def test_a_rate_that_is_not_above_zero_is_refused(rate: float) -> None:
+    """Nothing is due at no rate; that is the caller's mistake."""
+    with pytest.raises(ValueError, match="not above 0"):
+        Pacer.of(rate, 1)
+
+
+STEPS = st.lists(st.tuples(st.integers(1, 3 * NS), st.one_of(st.just(0.0), st.floats(0.01, 1e6))), min_size=1, max_size=12)
+
+
+@given(steps=STEPS, streams=STREAMS, stream=st.integers(0, 499), elapsed=st.integers(-5, 40 * NS))
+def test_due_and_times_agree_where_the_rate_changes(steps: list[tuple[int, float]], streams: int, stream: int, elapsed: int) -> None:
+    """The last due message is not in the future and the next one is, on every piece and at its edges."""
+    stream %= streams
+    pacer = Pacer.through([*steps, (NS, 1.0)], streams)
+    for moment in (elapsed, *(piece.start + shift for piece in pacer.pieces for shift in (-1, 0, 1))):
+        due = pacer.due_in_stream(moment, stream)
+        assert due == 0 or pacer.offset(stream, due - 1) <= moment
+        assert pacer.offset(stream, due) > moment
+        assert pacer.offsets(stream, max(due - 1, 0), 3).tolist() == [
+            pacer.offset(stream, k) for k in range(max(due - 1, 0), max(due - 1, 0) + 3)
+        ]
+
+
+@given(steps=STEPS)
+def test_pieces_sum_up_to_the_area_under_the_rate(steps: list[tuple[int, float]]) -> None:
+    """Fractions of a message are carried over: many short pieces offer what their mean rate says."""
+    pacer, area = Pacer.through([*steps, (NS, 1.0)], 1), sum(length * round(rate * 1000) for length, rate in steps) / 1000 / NS
+    assert abs(pacer.total(sum(length for length, _ in steps)) - area) <= 1 + 1e-6 * area
+
+
+@given(steps=STEPS, at=st.integers(0, 20 * NS), rate=st.floats(1, 1e6))
+def test_a_change_leaves_what_was_due_before_it(steps: list[tuple[int, float]], at: int, rate: float) -> None:
+    """Until the agreed instant nothing moves; from then on the train is the new rate's."""
+    pacer = Pacer.through([*steps, (NS, 1.0)], 1)
+    changed = pacer.changed(at, rate)
+    before = pacer.due(at - 1)
+    assert changed.due(at - 1) == before
+    known = range(max(before - 20, 0), before)
+    assert [changed.time(g) for g in known] == [pacer.time(g) for g in known]
+    assert abs(changed.due(at + NS - 1) - before - rate) <= 2
+
+
+@given(steps=STEPS)
+def test_the_highest_rate(steps: list[tuple[int, float]]) -> None:
+    """Of all pieces."""
+    assert Pacer.through([*steps, (NS, 1.0)], 1).highest == pytest.approx(max(1.0, *(rate for _, rate in steps)), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("rate", "kept"), [(0.001, 0.001), (8_999_999.9, 8_999_999.9), (9e6 + 0.4, 9e6), (8_999_999_999.0, 8_999_999_999.0)]
+)
+def test_the_finest_and_the_highest_rate(rate: float, kept: float) -> None:
+    """Fractions of a message are kept to a thousandth, below nine million; just below 9e9 ends what 64 bits hold of a day."""
+    for pacer in (Pacer.of(rate, 1), Pacer.through([(NS, rate), (NS, 0.0)], 1)):
+        assert pacer.highest == pytest.approx(kept, rel=1e-12)
+    with pytest.raises(ValueError, match="below 9e9"):
+        Pacer.of(9e9, 1)
+    with pytest.raises(ValueError, match="below 9e9"):
+        Pacer.through([(NS, -0.1), (NS, 0.0)], 1)
+
+
+def test_a_rate_that_has_ended_is_never_due() -> None:
+    """The last piece goes on for ever, at 0 too."""
+    pacer = Pacer.through([(NS, 10.0), (NS, 0.0)], 1)
+    assert (pacer.due(NS - 1), pacer.due(100 * NS), pacer.time(10)) == (10, 10, NEVER)
+    assert pacer.offsets(0, 9, 2).tolist() == [9 * NS // 10, NEVER]

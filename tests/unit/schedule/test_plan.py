@@ -1,0 +1,390 @@
+"""Plans add up: every message, producer and consumer once, whatever the number of workers."""
+
+from __future__ import annotations
+
+import pickle
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_plans import CLUSTER, HERE, loopback, made
+
+from pytest_loadtest import profile as profiles
+from pytest_loadtest.drivers import planned_facts
+from pytest_loadtest.errors import UsageError
+from pytest_loadtest.message.payloads import PayloadChooser
+from pytest_loadtest.report.plan import lines
+from pytest_loadtest.schedule import plan as plan_module
+from pytest_loadtest.schedule.costs import ARTEMIS, SHIPPED
+from pytest_loadtest.schedule.plan import beyond, profile_pool
+from pytest_loadtest.schedule.pricing import profile_cost, profile_cost_key
+from pytest_loadtest.schedule.scaling import Machine
+from pytest_loadtest.values.quantities import HOUR, MINUTE, SECOND
+
+PROFILES = Path(__file__).parents[3] / "profiles"
+numbers = st.integers(1, 7)
+
+
+@given(workers=st.integers(1, 40), topics=numbers, producers=numbers, subscriptions=st.integers(1, 3), consumers=numbers)
+def test_everything_has_one_place(workers: int, topics: int, producers: int, subscriptions: int, consumers: int) -> None:
+    """Each producer and each consumer is on exactly one worker; none has two more of either than another."""
+    plan = made(loopback(topics=topics, producers=producers, subscriptions=subscriptions, consumers=consumers), workers=workers)
+    assert len(plan.assignments) == workers
+    streams = sorted(stream for a in plan.assignments for stream in a.streams)
+    assert streams == list(range(topics * producers))
+    placed = sorted(consumer for a in plan.assignments for consumer in a.consumers)
+    assert placed == list(range(topics * subscriptions * consumers))
+    groups = [(plan.topology.topic_of_consumer(c), plan.topology.subscription_of_consumer(c)) for c in placed]
+    for topic in range(topics):
+        assert sum(plan.topology.topic_of_stream(stream) == topic for stream in streams) == producers
+        for subscription in range(subscriptions):
+            assert groups.count((topic, subscription)) == consumers
+    for counts in ([len(a.streams) for a in plan.assignments], [len(a.consumers) for a in plan.assignments]):
+        assert max(counts) - min(counts) <= 1
+
+
+@given(workers=st.integers(1, 40), rate=st.floats(0.5, 1e6), producers=st.integers(1, 50))
+def test_messages_add_up_and_do_not_depend_on_workers(workers: int, rate: float, producers: int) -> None:
+    """Each stream has the same sequences with one worker and with many, the phases follow one another, and the sums are exact."""
+    alone, shared = (made(loopback(rate=rate, producers=producers), workers=n) for n in (1, workers))
+    assert (alone.phases, alone.topology, alone.rate) == (shared.phases, shared.topology, shared.rate)
+    warmup, measure = shared.phases
+    assert (warmup.recorded, measure.recorded) == (False, True)
+    assert measure.first.tolist() == [warmup.pacer.share(warmup.total, stream) for stream in range(producers)]
+    assert warmup.first.tolist() == [0] * producers
+    for phase in shared.phases:
+        assert (phase.ends.column() - phase.first).sum() == phase.ends.total - phase.before.total == phase.total
+        assert phase.total == phase.pacer.total(phase.duration)
+        assert phase.total == pytest.approx(rate * phase.duration / SECOND, abs=1.001, rel=1e-3)
+
+
+def test_payloads_do_not_depend_on_workers() -> None:
+    """What a stream draws is seeded by the profile and the stream's number alone."""
+    pool = profile_pool(profiles.load(PROFILES / "prod-2m.yaml"))
+    seq = np.arange(1000)
+    draws = [
+        PayloadChooser(pool, 7, streams).draw(np.full(1000, i), seq) for streams, i in ((range(1), 0), (range(0, 8, 4), 0), (range(4), 1))
+    ]
+    assert np.array_equal(draws[0], draws[1])
+    assert not np.array_equal(draws[0], draws[2])
+
+
+def test_the_plan_of_prod_2m() -> None:
+    """The exact mean of the histogram decides: 25 614 B mean, 64 GB/s, 512 Gbit/s, 230 TB per hour."""
+    profile = profiles.load(PROFILES / "prod-2m.yaml")
+    plan = made(profile, workers=16)
+    text = "\n".join(lines(plan, planned_facts(profile), HERE))
+    assert "2.50 M msg/s of 25 614 B mean" in text
+    assert "64.04 GB/s = 512.3 Gbit/s, 230.5 TB per hour out; 1 × that in" in text
+    assert "10 × 100 partitions" in text
+    assert "200 (20 000 partition producers)" in text
+    assert "100 (10 000 partition consumers)" in text
+    assert [phase.duration for phase in plan.phases] == [5 * MINUTE, HOUR]
+    reasons = " ".join(beyond([plan], HERE))
+    assert "this machine has 2" in reasons
+    assert "workers (-n) would do" in reasons
+    assert plan.scale is None
+
+
+def test_a_machine_that_suffices_is_no_reason() -> None:
+    """The gate opens when cores, each worker's core and memory suffice; each that does not is one reason."""
+    plan = made(loopback(rate=1000))
+    assert beyond([plan], HERE) == ()
+    heavy = made(loopback(rate=5_000_000), workers=1, machine=CLUSTER)
+    (reason,) = beyond([heavy], CLUSTER)
+    assert reason.startswith("a worker would need")
+    wanted = int(reason.rpartition(": ")[2].partition(" ")[0].replace(",", ""))
+    assert beyond([made(loopback(rate=5_000_000), workers=wanted)], CLUSTER) == ()
+    (reason,) = beyond([plan], Machine(cores=2, memory=1))
+    assert "full windows and queues need" in reason
+
+
+@pytest.mark.parametrize("name", ["prod-2m", "soak-24h", "mqtt-telemetry", "mqtt-telemetry-qos0", "mqtt-telemetry-qos2", "smoke"])
+def test_auto_fits_this_machine(name: str) -> None:
+    """What auto chooses passes the gate, keeps the shape, and says what it changed."""
+    profile = profiles.load(PROFILES / f"{name}.yaml")
+    plan = made(profile, workers=2, scale="auto")
+    assert beyond([plan], HERE) == ()
+    assert plan.mean_size == made(profile).mean_size
+    assert plan.topology.subscriptions == profile.subscriptions_per_topic
+    if plan.scale is not None:
+        assert plan.scale.changes["rate"].endswith("msg/s")
+        assert 0 < plan.scale.factor < 1
+
+
+@given(
+    factor=st.floats(0.001, 1.0, exclude_max=True), scalable=st.sets(st.sampled_from(["topics", "partitions", "producers", "consumers"]))
+)
+def test_scale_shrinks_only_what_is_scalable(factor: float, scalable: set[str]) -> None:
+    """The rate always; topics and clients where the profile names them, never below one."""
+    profile = loopback(topics=40, producers=30, consumers=20, scalable=f"[{', '.join(sorted(scalable))}]")
+    plan = made(profile, scale=factor)
+    assert plan.rate == pytest.approx(1000 * factor)
+    for name, whole in (("topics", 40), ("producers", 30), ("consumers", 20), ("partitions", 1)):
+        scaled = getattr(plan.topology, name)
+        assert scaled == (max(1, round(whole * factor)) if name in scalable else whole)
+        assert (name in (plan.scale.changes if plan.scale else {})) == (scaled != whole)
+
+
+def test_auto_without_scalable_keeps_every_client() -> None:
+    """A profile that names nothing keeps its topology; only the rate shrinks."""
+    plan = made(loopback(topics=400, producers=30, rate=1e7), scale="auto")
+    assert plan.topology == made(loopback(topics=400, producers=30)).topology
+    assert plan.rate < 1e7
+
+
+def test_a_short_run_is_scaled_too() -> None:
+    """--load-duration caps the measured phase and halves into the warm-up; the plan says so, and a longer cap changes nothing."""
+    plan = made(loopback(), duration_cap=SECOND)
+    assert [phase.duration for phase in plan.phases] == [SECOND // 2, SECOND]
+    assert plan.scale is not None
+    assert plan.scale.changes == {"measured phase": "3.00 s → 1.00 s", "warm-up": "1.00 s → 500 ms"}
+    assert made(loopback(), duration_cap=HOUR).scale is None
+
+
+def test_compact_payloads_have_limits() -> None:
+    """An envelope of 16 bytes cannot number 2^32 messages of a stream: said before anything starts."""
+    with pytest.raises(UsageError, match="payloads below 32 B"):
+        made(loopback(size=20, rate=1e6, duration="24h"))
+
+
+@pytest.mark.parametrize(("workers", "shown"), [(1, "1: 3p+2c"), (2, "2: 2p+1c, 1p+1c"), (20, "and 4 more")])
+def test_workers_line(workers: int, shown: str) -> None:
+    """Each worker's producers and consumers, the first sixteen of them."""
+    profile = loopback(producers=3, consumers=2)
+    text = "\n".join(lines(made(profile, workers=workers), planned_facts(profile), HERE))
+    assert shown in text
+
+
+def test_sizes_that_cannot_be_sent_are_shown() -> None:
+    """The middle of 0-20 is smaller than any envelope: the plan says that another size is sent."""
+    text = "name: p\nproducerRate: 10\nmessageSizeDistribution: {'0-20': 1, '64-128': 1}\ntestDuration: 1s\ndriver: {name: loopback}\n"
+    plan = made(profiles.loads(text, "p.yaml"))
+    assert "1 of the payloads have the nearest size" in "\n".join(lines(plan, planned_facts(plan.profile), HERE))
+
+
+LARGE = [
+    pytest.param({"subscriptions": 1_000_000}, id="a million subscribers"),
+    pytest.param({"topics": 10_000_000}, id="ten million topics"),
+    pytest.param({"topics": 20_000_000, "rate": 1e8}, id="the most that can be"),
+]
+
+
+@pytest.mark.parametrize("how", LARGE)
+def test_a_plan_does_not_grow_with_what_it_is_of(how: dict[str, int]) -> None:
+    """It is a few numbers, made and shown in a few MB, and a worker gets no more of it."""
+    profile = loopback(**how)
+    small = made(loopback(), workers=16)
+    tracemalloc.start()
+    try:
+        plan = made(profile, workers=16)
+        shown = lines(plan, planned_facts(profile), HERE)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert f"{plan.topology.all_consumers} (" in "\n".join(shown)
+    assert len(pickle.dumps(plan)) < 2 * len(pickle.dumps(small))
+    assert peak < 50 << 20
+
+
+def test_a_scale_that_goes_beyond_what_can_be() -> None:
+    """The profile itself is within the limit, so the option is to blame."""
+    with pytest.raises(UsageError, match=r"scaled to 40,000,000 streams, at most 20,000,000 are possible: use a smaller --load-scale"):
+        made(loopback(topics=10_000_000, scalable="[topics]"), scale=4.0)
+
+
+@pytest.mark.parametrize("lines", ["testDuration: 2s", "stages: [{duration: 1s}, {duration: 1s, consumerPerSubscription: 1}]"])
+def test_a_run_that_only_consumes_has_a_plan(lines: str) -> None:
+    """With stages too: they change its consumers, though nothing is sent."""
+    text = f"name: p\ntopic: t\nproducersPerTopic: 0\nconsumerPerSubscription: 2\ndriver: {{name: loopback}}\n{lines}\n"
+    plan = made(profiles.loads(text, "p.yaml"), duration_cap=SECOND)
+    assert (plan.rate, plan.measure.total, plan.measure.duration) == (0, 0, SECOND)
+    assert [change.consumers for change in plan.measure.changes] == ([2, 1] if "stages" in lines else [])
+    assert plan.scale is not None
+    assert plan.scale.messages == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "scale", "cap", "share"),
+    [
+        ("producerRate: 1000\ntestDuration: 10s", 0.1, None, 0.1),
+        ("producerRate: 1000\ntestDuration: 10s", None, 2 * SECOND, 0.2),
+        ("producerRate: 1000\ntestDuration: 10s", 0.1, 2 * SECOND, 0.02),
+        ("producerRate: 1000\nmessages: 5000", 0.1, None, 0.1),
+        ("producerRate: 10KB/s\ntestDuration: 10s", 0.5, None, 0.5),
+        ("producerRate: 1000\nstages: [{duration: 6s, rate: 100}, {duration: 4s, rate: {from: 0, to: 50}}]", 0.1, 5 * SECOND, 0.05),
+        ("search: {hold: 10s}\nslo: {endToEndLatency: {p50: 1s}}", 0.1, 5 * SECOND, 0.05),
+    ],
+)
+def test_a_scaled_plan_knows_its_share_of_the_messages(text: str, scale: float | None, cap: int | None, share: float) -> None:
+    """The rate's share times the duration's: tolerances that are numbers of messages shrink with it."""
+    plan = made(profiles.loads(f"name: p\nmessageSize: 64\ndriver: {{name: loopback}}\n{text}\n", "p.yaml"), scale=scale, duration_cap=cap)
+    assert plan.scale is not None
+    assert plan.scale.messages == pytest.approx(share, rel=2e-3)
+
+
+SCALED = """\
+scaled:
+  slo: {throughput: 50%, loss: 5}
+  generator: {sendDelayP99: 3s}
+"""
+
+
+def test_a_scaled_run_is_bounded_by_what_stands_under_scaled() -> None:
+    """Only then, and the plan says which keys those are."""
+    text = (
+        f"name: p\nmessageSize: 64\ndriver: {{name: loopback}}\nproducerRate: 10\ntestDuration: 10s\nslo: {{sent: 90%, loss: 0}}\n{SCALED}"
+    )
+    profile = profiles.loads(text, "p.yaml")
+    plan = made(profile)
+    assert (plan.scale, plan.profile) == (None, profile)
+    scaled = made(profile, scale=0.5)
+    assert scaled.scale is not None
+    assert scaled.scale.changes["bounds"] == "as under scaled: slo.throughput, slo.loss, generator.sendDelayP99"
+    assert scaled.profile.slo == {"sent": "90%", "throughput": "50%", "loss": 5}
+    assert (scaled.profile.generator.send_delay_p99, scaled.profile.generator.cpu) == (3 * SECOND, profile.generator.cpu)
+
+
+SEARCHED = "name: p\nproducerRate: 0\nmessageSize: 64\ndriver: {name: loopback}\nslo: {loss: 0}\nsearch: {hold: 30s, confirm: 10min, warmup: 1min}\n"
+
+
+def test_a_search_is_as_long_as_it_was_asked_to_be() -> None:
+    """Nothing but --load-duration makes a hold, a confirmation or a warm-up shorter."""
+    plan = made(profiles.loads(SEARCHED, "p.yaml"))
+    assert plan.search is not None
+    assert (plan.search.hold, plan.search.confirm, plan.search.warmup) == (30 * SECOND, 10 * MINUTE, MINUTE)
+    assert plan.scale is None
+    text = "\n".join(lines(plan, planned_facts(plan.profile), HERE))
+    assert "each step 60.0 s warm-up and 30.0 s hold, the best one 10.0 min" in text
+
+
+@pytest.mark.parametrize(
+    ("cap", "lengths", "said"),
+    [
+        (20, (20, 40, 10), "hold 30.0 s → 20.0 s; confirm 10.0 min → 40.0 s; warm-up 60.0 s → 10.0 s"),
+        (60, (30, 120, 30), "confirm 10.0 min → 2.00 min; warm-up 60.0 s → 30.0 s"),
+        (600, (30, 600, 60), ""),
+    ],
+)
+def test_a_search_that_load_duration_cuts_says_so(cap: int, lengths: tuple[int, ...], said: str) -> None:
+    """A step gets no more, its confirmation twice as much, its warm-up half; the plan has before and after of each that is cut."""
+    plan = made(profiles.loads(SEARCHED, "p.yaml"), duration_cap=cap * SECOND)
+    assert plan.search is not None
+    assert (plan.search.hold, plan.search.confirm, plan.search.warmup) == tuple(length * SECOND for length in lengths)
+    scaled = [line for line in lines(plan, planned_facts(plan.profile), HERE) if line.startswith("SCALED")]
+    assert [line.partition("×1: ")[2] for line in scaled] == ([f"{said}. It says nothing about the full load."] if said else [])
+
+
+def test_a_warm_up_that_load_duration_cuts_says_so() -> None:
+    """Also where the measured phase is short enough as it is."""
+    plan = made(loopback(duration="1s"), duration_cap=SECOND)
+    assert plan.phases[0].duration == SECOND // 2
+    assert plan.scale is not None
+    assert plan.scale.changes == {"warm-up": "1.00 s → 500 ms"}
+
+
+def parsed(text: str) -> profiles.Profile:
+    return profiles.loads(f"name: p\nmessageSize: 100\ndriver: {{name: loopback}}\n{text}\n", "p.yaml")
+
+
+def test_what_a_search_is_asked_for() -> None:
+    """Its rates are scaled, its percentiles need a lowest rate: in bytes per second where that is what is searched."""
+    asked = "search: {start: 1000, max: 5000, hold: 10s, confirm: 20s, warmup: 3s, precision: 5%, repeats: 1}"
+    slo = "slo: {endToEndLatency: {p99: 1s}}"
+    plan = made(parsed(f"producerRate: 0\n{asked}\n{slo}"), scale=0.5)
+    assert plan.search is not None
+    assert (plan.search.start, plan.search.maximum, plan.search.precision, plan.search.repeats) == (500, 2500, 0.05, 1)
+    assert (plan.search.hold, plan.search.confirm, plan.search.warmup) == (10 * SECOND, 20 * SECOND, 3 * SECOND)
+    assert plan.search.floor == pytest.approx(105.0)  # 1 000 samples in 10 s, and a twentieth
+    assert (plan.rate, plan.phases, plan.document["messages"]) == (500, (), 0)
+    assert plan.needs.disk == 500 * 2 * 20 * plan_module.SAMPLE_BYTES
+    without = made(parsed(f"producerRate: 0\nsearch: {{start: 1000, hold: 10s}}\n{slo}"))
+    assert without.search is not None
+    assert without.search.maximum is None
+
+
+def test_a_run_that_only_consumes_may_have_sizes() -> None:
+    """They are those of others; without any there is one payload, as a pool is never empty."""
+    text = "name: p\ntopic: t\nproducersPerTopic: 0\ntestDuration: 1s\ndriver: {name: loopback}\n"
+    assert profile_pool(profiles.loads(text, "p.yaml")).sizes.tolist() == [32]
+    assert profile_pool(profiles.loads(f"{text}messageSizeDistribution: {{64-65: 1, 100-101: 1}}\n", "p.yaml")).sizes.tolist() == [64, 100]
+
+
+def test_a_backlog_is_so_many_messages() -> None:
+    """Of the size asked for, scaled; the measured phase gets as long as building, draining and what follows may take."""
+    text = "producerRate: 1000\nwarmupDuration: 1s\ntestDuration: 7s\nsubscriptionsPerTopic: 2\nconsumerBacklogSizeGB: 1\nbacklogDrainTimeout: 60s\n"
+    plan = made(parsed(text), scale=0.5)
+    assert plan.backlog is not None
+    size = 2**30 // 2
+    assert (plan.backlog.size, plan.backlog.messages, plan.backlog.rate) == (size, round(size / 100), 500)
+    assert (plan.backlog.drain_timeout, plan.backlog.after, plan.backlog.subscriptions) == (60 * SECOND, 7 * SECOND, 2)
+    warmup, measure = plan.phases
+    assert (warmup.name, warmup.paused, measure.paused) == ("warm-up", False, True)
+    build = round(size / 100) / 2 / 500 * SECOND
+    assert measure.duration == pytest.approx(2 * build + 67 * SECOND, abs=2)
+    assert plan.measure is measure
+    capped = made(parsed(text), scale=0.5, duration_cap=3 * SECOND)
+    assert capped.backlog is not None
+    assert capped.backlog.after == 3 * SECOND
+    assert made(parsed("producerRate: 1000\ntestDuration: 7s")).backlog is None
+
+
+def test_what_a_plan_needs() -> None:
+    """Bytes, samples on disk, memory with every window full, cores by cost; connections as the driver has them."""
+    profile = loopback(rate=1000, topics=2, producers=3, subscriptions=2, consumers=2, size=1000, duration="3s")
+    plan, cost = made(profile, workers=2), SHIPPED["loopback"]
+    needs, driver = plan.needs, profile.driver
+    assert needs.bytes_per_second == 1_000_000
+    assert needs.disk == 1000 * 3 * 3 * plan_module.SAMPLE_BYTES
+    assert needs.cores == pytest.approx(cost.cores(1000, 2, 1000, broker_here=True))
+    assert needs.busiest_worker == pytest.approx(cost.busiest_worker(1000, 2, 1000, 2))
+    assert needs.connections.total == driver.connections(6, 8, 2)
+    waiting = min(bound for bound in (6 * driver.window(1) * 1000, (driver.memory_limit or 0) * 2, 1 << 62) if bound)
+    waiting = 0 if waiting == 1 << 62 else waiting
+    assert needs.memory == waiting + 8 * driver.receive_window(1) * 1000 + 2 * (1000 - 32) + needs.connections.memory
+    assert plan.document == {
+        "workers": 2, "rate": 1000.0, "meanSize": 1000.0, "bytesPerSecond": 1e6, "topics": 2, "partitions": 1, "producers": 6, "consumers": 8,
+        "messages": 3000, "cores": round(needs.cores, 3),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("client", ["native", "library"])
+def test_another_broker_has_a_cost_of_its_own(qos: int, client: str) -> None:
+    """Artemis's, not mosquitto's, whoever the client is; elsewhere neither counts."""
+    text = "name: p\nproducerRate: 1000\nmessageSize: 64\ntestDuration: 1s\nslo: {loss: 0}\n"
+    of = {
+        broker: profiles.loads(f"{text}driver: {{name: mqtt, qos: {qos}, client: {client}, broker: {broker}}}\n", "p.yaml")
+        for broker in ("mosquitto", "artemis")
+    }
+    cost = {broker: profile_cost(profile, SHIPPED) for broker, profile in of.items()}
+    assert cost["mosquitto"] == SHIPPED[profile_cost_key(of["mosquitto"])]
+    assert cost["artemis"] == replace(cost["mosquitto"], broker=ARTEMIS[qos])
+    cores = {broker: made(profile).needs.cores for broker, profile in of.items()}
+    assert cores["artemis"] - cores["mosquitto"] == pytest.approx((ARTEMIS[qos] - cost["mosquitto"].broker) * 1000 / 1e9)
+    assert made(of["artemis"]).needs.busiest_worker == made(of["mosquitto"]).needs.busiest_worker
+
+
+def test_the_disk_that_a_broadcast_needs() -> None:
+    """Its copies, and a row for 64 of them; where more workers cut a row in two, more rows."""
+    profile = loopback(rate=10, subscriptions=1000)
+    message = plan_module.SAMPLE_BYTES + 1000 * plan_module.COPY_BYTES
+    for workers, rows in ((1, 16), (4, 19)):
+        assert made(profile, workers=workers).needs.disk == int(30 * (message + rows * plan_module.ROW_BYTES))
+
+
+def test_the_last_message_that_a_compact_envelope_can_number() -> None:
+    """Warm-up and measured phase together, of each stream."""
+    rate = (1 << 32) // 4  # for four seconds
+    with pytest.raises(UsageError, match=r"16,777,216 and 4,294,967,296 messages a stream; this has 1 streams of 4,294,967,296 messages"):
+        made(loopback(size=20, rate=rate, duration="3s"))
+    assert made(loopback(size=20, rate=rate - 1, duration="3s")).rate == rate - 1
+    assert made(loopback(size=20, rate=rate, producers=2, duration="3s")).rate == rate
+    assert made(loopback(size=32, rate=rate, duration="3s")).rate == rate
+    with pytest.raises(UsageError, match="carry stream numbers below 16,777,216"):
+        made(loopback(size=20, rate=1, producers=1 << 24))
+    assert made(loopback(size=20, rate=1, producers=(1 << 24) - 1)).topology.streams == (1 << 24) - 1

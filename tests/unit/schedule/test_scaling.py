@@ -1,0 +1,198 @@
+"""What a machine can carry, and what a plan says of how it differs from its profile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_plans import CLUSTER, loopback, made
+
+from pytest_loadtest import profile as profiles
+from pytest_loadtest.schedule.costs import Cost
+from pytest_loadtest.schedule.phases import PacedTraffic
+from pytest_loadtest.schedule.plan import beyond
+from pytest_loadtest.schedule.scaling import AUTO_LOAD, HANDLES_PER_CORE, Machine, auto_factor, auto_topology, lengths, shrunk
+from pytest_loadtest.schedule.topology import Topology
+from pytest_loadtest.values.quantities import SECOND
+
+COST = Cost(produce=10_000, consume=5_000, broker=40_000, per_byte=2)
+
+
+def traffic(rate: float) -> PacedTraffic:
+    return PacedTraffic(steps=((SECOND, rate / 2), (SECOND, rate)), in_bytes=False, mean_size=1000.0)
+
+
+def alone(rate: float) -> float:
+    """No two messages share a batch."""
+    return 1.0
+
+
+@given(rate=st.floats(1, 1e8), cores=st.integers(1, 64), workers=st.integers(1, 64), fan_out=st.integers(0, 5), here=st.booleans())
+def test_auto_loads_a_fifth_of_the_machine_and_of_each_worker(rate: float, cores: int, workers: int, fan_out: int, here: bool) -> None:
+    """At the busiest moment, to two digits; and never more than the profile asks for."""
+    factor = auto_factor(fan_out, traffic(rate), COST, Machine(cores=cores, memory=1), workers, here, alone)
+    machine = COST.cores(rate, fan_out, 1000, broker_here=here) / (AUTO_LOAD * cores)
+    worker = COST.busiest_worker(rate, fan_out, 1000, workers) / AUTO_LOAD
+    assert factor == pytest.approx(min(1.0, 1 / max(machine, worker)), rel=0.05)
+    assert factor <= 1.0
+
+
+def test_auto_asks_nothing_of_a_run_that_only_consumes() -> None:
+    """Others send, at their own rate."""
+    assert auto_factor(1, traffic(0.0), COST, Machine(cores=1, memory=1), 1, True, alone) == 1.0
+
+
+@given(rate=st.floats(1, 1e9), cores=st.integers(1, 64), workers=st.integers(1, 64), each=st.floats(1, 1e7), most=st.floats(1, 1e4))
+def test_auto_with_batches_that_fill(rate: float, cores: int, workers: int, each: float, most: float) -> None:
+    """The chosen load is within a fifth, to two digits, at the batch that it has; some more would not be, or is not asked for.
+
+    :param each: msg/s from which on batches have more than a message.
+    """
+
+    def batch(rate: float) -> float:
+        return max(1.0, min(rate / each, most))
+
+    def load(factor: float) -> float:
+        at, sharing = rate * factor, replace(COST, shared=0.99)
+        whole = sharing.cores(at, 1, 1000, broker_here=True, batch=batch(at)) / cores
+        return max(whole, sharing.busiest_worker(at, 1, 1000, workers, batch=batch(at))) / AUTO_LOAD
+
+    factor = auto_factor(1, traffic(rate), replace(COST, shared=0.99), Machine(cores=cores, memory=1), workers, True, batch)
+    assert load(factor) <= 1.06
+    assert factor == 1.0 or load(min(1.0, factor * 1.06)) >= 1.0
+
+
+@given(handles=st.integers(1, 40), cores=st.integers(1, 4))
+def test_auto_opens_as_many_clients_as_the_machine_should_have(handles: int, cores: int) -> None:
+    """Shrunk by tenths until they fit, no further; nothing where the profile calls nothing scalable."""
+    profile = profiles.loads("name: p\nproducerRate: 1\nmessageSize: 64\ntestDuration: 1s\nscalable: [topics]\n", "p.yaml")
+    wanted = Topology(topics=handles * 10, partitions=1, producers=1, subscriptions=1, consumers=1)
+    machine, shares = Machine(cores=cores, memory=1), [0.9**step for step in range(60)]
+    shapes = [wanted, *(shrunk(wanted, ("topics",), share) for share in shares[1:])]
+    fitting = next(shape for shape in shapes if shape.partition_handles <= HANDLES_PER_CORE * cores)
+    assert auto_topology(profile, wanted, machine) == fitting
+    fixed = profiles.loads("name: p\nproducerRate: 1\nmessageSize: 64\ntestDuration: 1s\n", "p.yaml")
+    assert auto_topology(fixed, wanted, machine) == wanted
+
+
+def test_what_cannot_shrink_enough_stays_as_small_as_it_gets() -> None:
+    """One of each is the least, and the search for it ends."""
+    profile = profiles.loads("name: p\nproducerRate: 1\nmessageSize: 64\ntestDuration: 1s\nscalable: [producers]\n", "p.yaml")
+    wanted = Topology(topics=1000, partitions=1, producers=50, subscriptions=0, consumers=1)
+    assert auto_topology(profile, wanted, Machine(cores=1, memory=1)).producers == 1
+    assert shrunk(wanted, ("producers", "topics"), 1e-9) == Topology(topics=1, partitions=1, producers=1, subscriptions=0, consumers=1)
+    assert shrunk(Topology(topics=1, partitions=1, producers=0, subscriptions=1, consumers=1), ("producers",), 4.0).producers == 0
+
+
+@pytest.mark.parametrize(("text", "rate"), [
+    ("producerRate: 1000\ntestDuration: 1s", "1 000 msg/s → 500 msg/s"),
+    ("producerRate: 1000\nstages: [{duration: 1s, rate: 50}, {duration: 1s, rate: 400}]", "400 msg/s → 200 msg/s"),
+    ("producerRate: 10MB/s\ntestDuration: 1s", "10.0 MiB/s → 5.00 MiB/s"),
+    ("producerRate: 0\nsearch: {start: 3000, hold: 10s}\nslo: {loss: 0}", "3 000 msg/s → 1 500 msg/s"),
+])  # fmt: skip
+def test_the_rate_before_and_after(text: str, rate: str) -> None:
+    """The highest of the profile; of a search its first."""
+    plan = made(profiles.loads(f"name: p\nmessageSize: 64\ndriver: {{name: loopback}}\n{text}\n", "p.yaml"), scale=0.5, machine=CLUSTER)
+    assert plan.scale is not None
+    assert plan.scale.factor == 0.5
+    assert plan.scale.changes == {"rate": rate}
+    assert plan.scale.messages == pytest.approx(0.5)
+
+
+def test_what_is_shorter_is_told_before_and_after() -> None:
+    """And of the messages that the profile plans, how many are left; nothing where all is as it was written."""
+    plan = made(loopback(duration="4s", topics=4, scalable="[topics]"), scale=0.5, duration_cap=SECOND, machine=CLUSTER)
+    assert plan.scale is not None
+    assert plan.scale.changes == {
+        "rate": "1 000 msg/s → 500 msg/s", "topics": "4 → 2", "measured phase": "4.00 s → 1.00 s", "warm-up": "1.00 s → 500 ms",
+    }  # fmt: skip
+    assert plan.scale.messages == pytest.approx(0.125)
+    assert made(loopback(duration="4s"), scale=1.0, duration_cap=4 * SECOND).scale is None
+
+
+def test_only_a_cap_makes_anything_shorter() -> None:
+    """Twice the cap for a confirmation, half of it for a warm-up, before as asked and after."""
+    head = "name: p\nmessageSize: 64\ndriver: {name: loopback}\n"
+    search = profiles.loads(f"{head}producerRate: 0\nsearch: {{hold: 10s, confirm: 50s, warmup: 8s}}\nslo: {{loss: 0}}\n", "p.yaml")
+    plain = profiles.loads(f"{head}producerRate: 1\nwarmupDuration: 8s\ntestDuration: 10s\n", "p.yaml")
+    whole = PacedTraffic(steps=((10 * SECOND, 1.0),), in_bytes=False, mean_size=64.0)
+    for cap, hold, confirm, warmup in ((None, 10, 50, 8), (30, 10, 50, 8), (10, 10, 20, 5), (4, 4, 8, 2)):
+        capped = None if cap is None else cap * SECOND
+        seconds = {"hold": (10, hold), "confirm": (50, confirm), "warm-up": (8, warmup)}
+        assert lengths(search, whole, capped) == {name: (asked * SECOND, given * SECOND) for name, (asked, given) in seconds.items()}
+        seconds = {"measured phase": (10, hold), "warm-up": (8, warmup)}
+        assert lengths(plain, whole, capped) == {name: (asked * SECOND, given * SECOND) for name, (asked, given) in seconds.items()}
+
+
+CROWD = """\
+name: p
+producerRate: 10
+messageSize: 64
+testDuration: 2s
+subscriptionsPerTopic: 4000
+topics: 2
+scalable: [topics]
+driver: {name: mqtt, qos: 0}
+slo: {loss: 0}
+"""
+
+
+def test_a_broadcast_has_fewer_subscribers_at_the_same_rate() -> None:
+    """The load of a broadcast is its deliveries: rate, topics and publishers stay. The plan tells what the whole would need."""
+    plan, whole = (made(profiles.loads(CROWD, "p.yaml"), scale=scale, machine=CLUSTER) for scale in (0.1, None))
+    assert plan.scale is not None
+    assert (plan.scale.factor, plan.scale.changes) == (0.1, {"subscriptions": "4000 → 400"})
+    assert (plan.scale.rate, plan.scale.messages) == (1.0, 0.1), "msg/s for each subscriber are as many, deliveries are not"
+    assert (plan.rate, plan.topology.topics, plan.topology.all_consumers) == (10, 2, 800)
+    assert plan.unscaled == whole.needs
+    assert plan.needs.delivered == pytest.approx(whole.needs.delivered / 10)
+    assert whole.unscaled is None
+
+
+@pytest.mark.parametrize(("subscriptions", "consumers", "of_the_rate"), [(63, 1, True), (128, 1, False), (128, 2, True)])
+def test_what_a_broadcast_is(subscriptions: int, consumers: int, of_the_rate: bool) -> None:
+    """From 64 subscriptions of a topic on that have one consumer each."""
+    text = CROWD.replace("4000", str(subscriptions)) + f"consumerPerSubscription: {consumers}\n"
+    plan = made(profiles.loads(text, "p.yaml"), scale=0.5, machine=CLUSTER)
+    assert plan.scale is not None
+    assert ("rate" in plan.scale.changes) == of_the_rate
+    assert ("subscriptions" in plan.scale.changes) != of_the_rate
+
+
+def test_a_broadcast_stays_one() -> None:
+    """However small the factor, each topic keeps 64 subscribers, so that what broadcasts alone have is measured; the rest is on the rate."""
+    plan = made(profiles.loads(CROWD, "p.yaml"), scale=0.0016)
+    assert (plan.topology.subscriptions, plan.topology.broadcasts) == (64, True)
+    assert plan.rate == pytest.approx(1)
+    assert plan.scale is not None
+    assert (plan.scale.factor, plan.scale.rate) == (pytest.approx(0.0016), pytest.approx(0.1))
+
+
+@pytest.mark.parametrize("rate", [1, 100, 10_000])
+def test_auto_has_as_many_subscribers_as_the_machine_carries(rate: int) -> None:
+    """Within a fifth of the cores and the open files, and one more would not be; a search counts from its first rate."""
+    texts = [CROWD.replace("producerRate: 10", f"producerRate: {rate}")]
+    if rate < 10_000:  # of a search, the rate is its own
+        texts.append(CROWD.replace("producerRate: 10", f"search: {{start: {rate}}}\nproducerRate: 0"))
+    for text in texts:
+        profile = profiles.loads(text.replace("testDuration: 2s\n", "") if "search" in text else text, "p.yaml")
+        machine = Machine(cores=2, memory=1 << 36, files=3000)
+        plan = made(profile, scale="auto", machine=machine)
+        assert beyond([plan], machine) == ()
+        if plan.topology.subscriptions > 64:
+            assert plan.rate == rate
+        more = made(profile, scale=(plan.topology.subscriptions + 1) / 4000, machine=machine)
+        share = max(more.needs.cores / machine.cores, more.needs.busiest_worker)
+        assert share > AUTO_LOAD or more.needs.connections.broker_files > machine.files or plan.topology.subscriptions == 64
+
+
+@pytest.mark.parametrize(("workers", "subscriptions"), [(1, 19_898), (4, 28_230)])
+def test_auto_has_no_more_subscribers_than_one_address_has_ports(workers: int, subscriptions: int) -> None:
+    """To a broker elsewhere several workers have files enough, and all of them one address."""
+    text = CROWD.replace("4000", "90000").replace("topics: 2", "topics: 1").replace("producerRate: 10", "producerRate: 0.01")
+    machine = Machine(cores=64, memory=1 << 36, files=20_000, ports=28_232)
+    plan = made(profiles.loads(text.replace("2s", "500s"), "p.yaml"), scale="auto", machine=machine, workers=workers, broker_here=False)
+    assert beyond([plan], machine) == ()
+    assert plan.topology.subscriptions == pytest.approx(subscriptions, abs=2)

@@ -1,0 +1,58 @@
+"""Durations and rates that a test compares."""
+
+from __future__ import annotations
+
+import operator
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_loadtest.values.units import Duration, Rate, compare_lines, ms, s, us
+
+NANOSECONDS = st.integers(-(10**15), 10**15)
+
+
+@given(NANOSECONDS, NANOSECONDS, st.sampled_from([operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne]))
+def test_durations_order_as_their_nanoseconds(left: int, right: int, compare: object) -> None:
+    """Labels and samples make no difference."""
+    assert callable(compare)
+    assert compare(Duration(left, label="p99", samples=5), Duration(right)) == compare(left, right)
+
+
+def test_a_bare_number_has_no_unit() -> None:
+    """Comparing with one is an error that says what to write."""
+    with pytest.raises(TypeError, match=r"ms\(100\)"):
+        assert ms(83) <= 100  # type: ignore[operator]
+
+
+def test_arithmetic_keeps_the_unit() -> None:
+    """Differences, multiples and ratios of latencies can be asserted."""
+    assert s(1) == ms(1000) == us(1_000_000)
+    assert abs(ms(3) - ms(5)) == ms(2) == ms(1) + ms(1) == 2 * ms(1) == ms(1) * 2
+    assert (ms(3) / ms(2), ms(1500).seconds, us(1500).ms) == (1.5, 1.5, 1.5)
+    assert (repr(ms(83)), repr(Rate(5030))) == ("83.0 ms", "5 030 msg/s")
+
+
+def test_a_failed_comparison_is_explained() -> None:
+    """Both sides, how far over or short, of how many samples."""
+    p99 = Duration(83_000_000, label="end-to-end p99", samples=100_000)
+    assert compare_lines("<=", p99, ms(50)) == ["end-to-end p99 83.0 ms <= 50.0 ms: over by 66 %", "end-to-end p99: 100 000 samples"]
+    assert compare_lines(">=", ms(50), p99) == ["50.0 ms >= end-to-end p99 83.0 ms: over by 66 %", "end-to-end p99: 100 000 samples"]
+    assert compare_lines(">=", Rate(5030), 9000) == ["throughput 5 030 msg/s >= 9 000 msg/s: short by 44 %"]
+    assert compare_lines("==", ms(50), ms(50)) == ["50.0 ms == 50.0 ms"]
+
+
+@pytest.mark.parametrize(("op", "left", "right"), [("<=", 1, 2), ("in", ms(1), ms(2)), ("<=", ms(1), 2), ("==", "a", Rate(1))])
+def test_what_is_not_ours_is_left_to_pytest(op: str, left: object, right: object) -> None:
+    """No explanation is better than a wrong one."""
+    assert compare_lines(op, left, right) is None
+
+
+def test_they_survive_pickling() -> None:
+    """Labels too."""
+    p99 = Duration(83_000_000, label="end-to-end p99", samples=100_000)
+    copy = pickle.loads(pickle.dumps(p99))
+    assert (copy, copy.label, copy.samples) == (p99, p99.label, p99.samples)
+    assert repr(pickle.loads(pickle.dumps(Rate(5030)))) == "5 030 msg/s"

@@ -1,0 +1,56 @@
+"""Values in words."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_loadtest.values.wording import distance, exact, format_value, pair
+
+
+@given(st.sampled_from(["ns", "ratio", "msg/s"]), st.integers(1, 10**9), st.integers(-50, 50))
+def test_a_pair_never_shows_different_values_alike(unit: str, bound: int, off: int) -> None:
+    """However near they are: 50.0 ms > 50.0 ms explains nothing."""
+    value, limit = (float(bound + off), float(bound)) if unit != "ratio" else ((bound + off) / 10**9, bound / 10**9)
+    shown = pair(value, limit, unit)
+    assert (shown[0] == shown[1]) == (value == limit)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.99, "ratio", "99 %"),
+        (0.0001, "ratio", "0.01 %"),
+        (12_345, "messages", "12 345"),
+        (83e6, "ns", "83.0 ms"),
+        (5000, "msg/s", "5 000 msg/s"),
+    ],
+)
+def test_values_read_as_their_unit(value: float, unit: str, text: str) -> None:
+    """A share is a percentage, a count exact."""
+    assert format_value(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "bound", "unit", "text"),
+    [
+        (83e6, 50e6, "ns", "over by 66 %"),
+        (50e6 + 1, 50e6, "ns", "over by 0.000002 %"),
+        (500e6, 50e6, "ns", "10 times the bound"),
+        (0.5, 0.0, "ratio", "nothing is allowed"),
+        (50.0, 100.0, "msg/s", "short by 50 %"),
+        (3, 5, "messages", "2 too few"),
+    ],
+)
+def test_the_distance_from_a_bound(value: float, bound: float, unit: str, text: str) -> None:
+    """As a person would say it."""
+    assert distance(value, bound, unit) == text
+
+
+@given(st.integers(0, 10**15))
+def test_counts_are_exact(count: int) -> None:
+    """Grouped, never rounded."""
+    assert Decimal(exact(count).replace(" ", "")) == count

@@ -1,0 +1,147 @@
+"""What each metric comes to: its value, of how many, and why there is none."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from made_measurements import MS, made, made_bucket, spread
+
+from pytest_loadtest.metrics.measurements import Backlog, Measurements
+from pytest_loadtest.verdict.objectives import parse
+from pytest_loadtest.verdict.observations import Observation, blocked_share, observe, sends_nothing, unfit
+
+COUNTS = {
+    "offered": 1000, "sent": 950, "sent_in_time": 940, "acked": 900, "failed": 20, "unknown": 30, "dropped": 50, "received": 1700,
+    "received_in_time": 1600, "lost": 90, "duplicates": 9, "out_of_order": 18, "corrupt": 27, "foreign": 36,
+}  # fmt: skip
+
+
+def run(counts: dict[str, Any] | None = None, **changes: Any) -> Measurements:
+    """1 000 messages to two subscriptions in ten seconds, with a different number of everything that can go wrong."""
+    return made(**{"duration": 10_000 * MS, "rate": 100.0, "subscriptions": 2, "counts": COUNTS | (counts or {}), **changes})
+
+
+def seen(section: dict[str, Any], measurements: Measurements) -> Observation:
+    return observe(parse(section)[0], measurements)
+
+
+@pytest.mark.parametrize(
+    ("section", "value", "samples", "basis"),
+    [
+        ({"throughput": "99%"}, 0.8, 1600, "80 msg/s of 100 msg/s offered"),
+        ({"throughput": "50/s"}, 80.0, 1600, "80 msg/s of 100 msg/s offered"),
+        ({"sent": "99%"}, 0.94, 1000, "940 of 1 000 offered"),
+        ({"dropped": 0}, 50, 1000, "50 of 1 000 offered"),
+        ({"dropped": "1%"}, 0.05, 1000, "50 of 1 000 offered"),
+        ({"failed": 0}, 50, 1000, "50 of 1 000 offered, 30 of them unanswered"),
+        ({"loss": "1%"}, 0.05, 1800, "90 of 1 800 deliveries"),
+        ({"duplicates": "1%"}, 0.005, 1800, "9 of 1 800 deliveries"),
+        ({"outOfOrder": "1%"}, 0.01, 1800, "18 of 1 800 deliveries"),
+        ({"corrupt": "2%"}, 0.015, 1800, "27 of 1 800 deliveries, by heads and sizes alone: no checksum"),
+        ({"foreign": 40}, 36, 1800, "36 of 1 800 deliveries"),
+    ],
+)
+def test_counts_and_shares(section: dict[str, Any], value: float, samples: int, basis: str) -> None:
+    """On the way out of what was offered, on the way in of the deliveries of what was acked."""
+    assert seen(section, run()) == (pytest.approx(value), samples, basis)
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "reason"),
+    [
+        ({"throughput": "99%"}, {"counts": {"received": 0}}, "nothing was received"),
+        ({"throughput": "99%"}, {"counts": {"offered": 0}}, "nothing was offered"),
+        ({"sent": "99%"}, {"counts": {"offered": 0}}, "nothing was offered"),
+        ({"loss": 0}, {"counts": {"acked": 0}}, "nothing was acknowledged, so no delivery was due"),
+        ({"loss": 0}, {"subscriptions": 0}, "not applicable: nothing subscribes in this run"),
+        ({"outOfOrder": 0}, {"counts": {"out_of_order": None}}, "order is not applicable to this subscription type"),
+        ({"foreign": 0}, {"counts": {"foreign": None}}, "whether foreign messages came in this stage is not known"),
+        ({"backlogDrain": "1min"}, {}, "no backlog was built, or its drain was not seen"),
+        ({"publishLatency": {"max": "1s"}}, {"publish": None}, "nothing was acknowledged, or acknowledgement is not applicable"),
+        ({"sendDelay": {"max": "1s"}}, {"send_delay": None}, "nothing was sent"),
+        ({"endToEndLatency": {"max": "1s"}}, {"end_to_end": None}, "nothing was received"),
+        ({"broadcastCompletion": {"max": "1s"}}, {"broadcasts": True}, "no message reached every subscriber"),
+        ({"buckets": {"9-99": {"loss": 0}}}, {}, "there is no such size bucket"),
+        ({"buckets": {"0-256": {"loss": 0}}}, {"buckets": (made_bucket("0-256", offered=0),)}, "no message of this size was due"),
+        ({"buckets": {"0-256": {"loss": 0}}}, {"buckets": (made_bucket("0-256", acked=0),)}, "nothing was acknowledged, so no delivery was due"),
+        ({"buckets": {"0-256": {"throughput": "9%"}}}, {"buckets": (made_bucket("0-256", received=0),)}, "nothing was received"),
+    ],
+)  # fmt: skip
+def test_why_there_is_no_value(section: dict[str, Any], changes: dict[str, Any], reason: str) -> None:
+    """Never 0 for what nobody knows."""
+    assert seen(section, run(**changes)) == (None, 0, reason)
+
+
+def test_what_is_left_out_of_the_words() -> None:
+    """Where all were answered, where a checksum told, and where others send."""
+    assert seen({"failed": 0}, run({"unknown": 0})).basis == "20 of 1 000 offered"
+    assert seen({"corrupt": "2%"}, run(checksum=True)).basis == "27 of 1 800 deliveries"
+    assert seen({"throughput": "50/s"}, run(rate=0.0)).basis == "80 msg/s"
+    assert (sends_nothing(run(rate=0.0)), sends_nothing(run())) == (True, False)
+
+
+def test_a_size_bucket() -> None:
+    """In time, lost, and latencies: of its own messages."""
+    part = made_bucket("0-256", offered=100, sent=100, acked=80, received=150, received_in_time=120, lost=8, end_to_end=spread(1, 5, 150))
+    measurements = run(buckets=(made_bucket("256-512"), part))
+
+    def of(**bounds: Any) -> Observation:
+        return seen({"buckets": {"0-256": bounds}}, measurements)
+
+    assert of(throughput="9%") == (0.6, 120, "6 msg/s of 10 msg/s offered")
+    assert of(throughput="9/s") == (6.0, 120, "6 msg/s of 10 msg/s offered")
+    assert of(loss="9%") == (0.05, 160, "8 of 160 deliveries")
+    assert of(loss=9) == (8, 160, "8 of 160 deliveries")
+    assert of(endToEndLatency={"max": "1s"}) == (5 * MS, 150, "150 samples, 50 never came")
+
+
+@pytest.mark.parametrize(("statistic", "value"), [("min", 1.0), ("max", 5.0), ("mean", 3.0), ("p50", 3.0)])
+def test_the_statistics_of_a_latency(statistic: str, value: float) -> None:
+    """Of what came; a percentile of all that was due."""
+    found = seen({"publishLatency": {statistic: {"max": "1s"}}}, run({"acked": 1000}, publish=spread(1, 5, 1000)))
+    assert found == (pytest.approx(value * MS, rel=0.01), 1000, "1 000 samples")
+
+
+def test_a_percentile_needs_samples_beyond_it() -> None:
+    """What never came is one of them."""
+    assert unfit(spread(1, 5, 999), 99.0) == "p99 needs 1 000 samples, there are 999"
+    assert unfit(spread(1, 5, 990), 99.0, 9) == "p99 needs 1 000 samples, there are 990, 9 never came"
+    assert unfit(None, 99.0, 999) == "p99 needs 1 000 samples, there are 0, 999 never came"
+    assert unfit(spread(1, 5, 990), 99.0, 10) is unfit(spread(1, 5, 5), None) is unfit(None, None) is None
+    found = seen({"endToEndLatency": {"p99": "1s"}}, run({"offered": 100, "received": 150}, end_to_end=spread(1, 5, 150)))
+    assert found == (None, 150, "p99 needs 1 000 samples, there are 150, 50 never came")
+
+
+def test_a_percentile_of_which_nothing_came() -> None:
+    """Later than any bound where something was due; unknown where nothing says that acknowledgement is applicable."""
+    assert seen({"endToEndLatency": {"p50": "1s"}}, run(end_to_end=None)) == (math.inf, 0, "0 samples, 300 never came")
+    assert seen({"sendDelay": {"p50": "1s"}}, run(send_delay=None)) == (math.inf, 0, "0 samples, 50 never came")
+    assert seen({"publishLatency": {"p50": "1s"}}, run(publish=None)).value is None
+    assert seen({"publishLatency": {"p50": "1s"}}, run(publish=spread(1, 5, 900))).basis == "900 samples, 100 never came"
+
+
+def test_a_broadcast_that_some_did_not_get_is_never_complete() -> None:
+    """It ranks above any bound, as what never came does everywhere."""
+    part = run({"offered": 100}, broadcasts=True, completion=spread(1, 5, 80), spread=spread(0, 2, 80))
+    assert seen({"broadcastCompletion": {"p50": "1s"}}, part) == (pytest.approx(3.5 * MS, rel=0.02), 80, "80 samples, 20 never came")
+    assert seen({"broadcastCompletion": {"p90": "1s"}}, part).value == math.inf
+    assert seen({"broadcastSpread": {"max": "1s"}}, part) == (2 * MS, 80, "80 samples, 20 never came")
+
+
+def test_the_drain_of_a_backlog() -> None:
+    """One that was given up took longer than was waited for it."""
+    facts = {"size_bytes": 1, "build": 1, "drain": 5000, "allowed": 100, "drain_rate": 1.0, "publish_during_drain": None}
+    done, not_done = (Backlog(size_messages=9000, drained=left <= 100, left=left, **facts) for left in (100, 2000))  # type: ignore[arg-type]
+    assert seen({"backlogDrain": "1s"}, run(backlog=done)) == (5000, 9000, "9 000 deliveries")
+    basis = "NOT drained: 2 000 of 9 000 deliveries still waiting, 100 would do"
+    assert seen({"backlogDrain": "1s"}, run(backlog=not_done)) == (5001, 9000, basis)
+
+
+def test_how_much_of_the_delay_the_target_explains() -> None:
+    """Nothing of none, and never more than all."""
+    delay = spread(1, 3, 1000)
+    assert blocked_share(run(send_delay=delay, blocked=delay.total // 4)) == pytest.approx(0.25)
+    assert blocked_share(run(send_delay=delay, blocked=delay.total * 2)) == 1.0
+    assert blocked_share(run(send_delay=None, blocked=5)) == blocked_share(run(send_delay=spread(0, 0, 10), blocked=5)) == 0.0

@@ -1,0 +1,37 @@
+"""Observed values beside their bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_loadtest.verdict.objectives import parse
+from pytest_loadtest.verdict.shown import show
+
+
+def test_a_bound_that_holds_shows_no_distance() -> None:
+    """Both bounds stand beside the value."""
+    (objective, *_) = parse({"publishLatency": {"p99": {"min": "1ms", "max": "50ms"}}})
+    assert show(objective, 2e6).comparison == "2.00 ms >= 1.00 ms and <= 50.0 ms"
+    assert show(objective, 0.5e6).comparison == "500 µs < 1.00 ms: short by 50 %"
+
+
+@pytest.mark.parametrize(
+    ("section", "value", "text"),
+    [
+        ({"publishLatency": {"p99": "50ms"}}, 50e6, "50.0 ms <= 50.0 ms"),
+        ({"publishLatency": {"p99": "50ms"}}, 83e6, "83.0 ms > 50.0 ms: over by 66 %"),
+        ({"publishLatency": {"p99": "50ms"}}, 50e6 * (1 + 1e-9), "50.00000005 ms > 50 ms: over by 0.0000001 %"),
+        ({"publishLatency": {"p99": {"min": "1ms"}}}, 1e6, "1.00 ms >= 1.00 ms"),
+        ({"throughput": "99%"}, 0.99 * (1 - 1e-10), "99 % >= 99 %"),
+        ({"throughput": "99%"}, 0.98, "98 % < 99 %: short by 1 %"),
+        ({"throughput": {"max": "100/s"}}, 100 * (1 + 1e-10), "100.0 msg/s <= 100 msg/s"),
+        ({"throughput": {"max": "100/s"}}, 150.0, "150 msg/s > 100 msg/s: over by 50 %"),
+        ({"loss": {"min": 3, "max": 5}}, 2, "2 < 3: 1 too few"),
+        ({"loss": {"min": 3, "max": 5}}, 5, "5 >= 3 and <= 5"),
+    ],
+)
+def test_a_value_beside_its_bounds(section: dict[str, Any], value: float, text: str) -> None:
+    """Bounds are inclusive; what arithmetic on rates and shares may round away is no miss."""
+    assert show(parse(section)[0], value).comparison == text

@@ -1,0 +1,322 @@
+"""objective × measurements → verdict."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_measurements import MS, Limits, made, made_bucket, spread
+
+from pytest_loadtest.metrics.evidence import WorkerEvidence
+from pytest_loadtest.verdict.slo import REMEDY, Finding, Outcome, Verdict, evaluate, overall, parse, samples_needed, worst
+
+if TYPE_CHECKING:
+    from pytest_loadtest.metrics.measurements import Measurements
+
+FULL_WINDOW = {"sent": 60_000, "sent_in_time": 50_000, "dropped": 40_000, "acked": 60_000, "received": 60_000, "received_in_time": 50_000}
+
+
+def verdict(section: dict[str, Any], run: Measurements) -> Verdict:
+    return evaluate(parse(section), run, Limits())
+
+
+def finding(section: dict[str, Any], run: Measurements) -> Finding:
+    return verdict(section, run).findings[0]
+
+
+def worker(cpu: float = 0.5, stalled: int = 0, name: str = "gw0") -> WorkerEvidence:
+    return WorkerEvidence(worker=name, cpu=cpu, stalled=stalled, longest_stall=stalled, gc=0)
+
+
+def test_a_good_run_meets_everything() -> None:
+    """Every explicit and implicit objective is met, on all samples."""
+    result = verdict({"throughput": "100%", "endToEndLatency": {"p99": "25ms", "max": "20ms"}, "outOfOrder": 0}, made())
+    assert result.outcome is Outcome.MET
+    assert result.reasons == ()
+    assert {f.outcome for f in result.findings} == {Outcome.MET}
+    assert {f.samples for f in result.findings} == {100_000}
+
+
+def test_a_miss_says_observed_bound_how_far_over_and_on_how_many() -> None:
+    """One line is enough to know what happened."""
+    assert (
+        finding({"endToEndLatency": {"max": "15ms"}}, made()).text
+        == "endToEndLatency.max 20.0 ms > 15.0 ms: over by 33 % (100 000 samples)"
+    )
+    run = made(counts={"lost": 1020, "received": 98_980, "received_in_time": 50_300})
+    assert finding({"loss": 0}, run).text == "loss 1 020 > 0: 1 020 too many (1 020 of 100 000 deliveries)"
+    assert finding({"loss": "0.01%"}, run).text == "loss 1.02 % > 0.01 %: 102 times the bound (1 020 of 100 000 deliveries)"
+    assert finding({"throughput": "99%"}, run).text == "throughput 50.3 % < 99 %: short by 49 % (5 030 msg/s of 10.0 k msg/s offered)"
+    assert finding({"throughput": "9000/s"}, run).text.startswith("throughput 5 030 msg/s < 9 000 msg/s: short by 44 %")
+
+
+def test_bounds_are_inclusive_and_both_are_judged() -> None:
+    """A value on its bound holds; outside of either it does not."""
+    assert finding({"endToEndLatency": {"max": "20ms"}}, made()).outcome is Outcome.MET
+    assert finding({"endToEndLatency": {"max": {"min": "20ms"}}}, made()).outcome is Outcome.MET
+    assert finding({"endToEndLatency": {"max": {"min": "21ms", "max": "22ms"}}}, made()).outcome is Outcome.MISSED
+
+
+def test_half_the_rate_is_missed_though_only_latency_was_asked() -> None:
+    """The implicit objectives see what the profile forgot."""
+    result = verdict({"endToEndLatency": {"p99": "1s"}}, made(counts={"sent_in_time": 50_000}))
+    assert result.outcome is Outcome.MISSED
+    assert [f.objective.name for f in result.having(Outcome.MISSED)] == ["sent"]
+
+
+def test_messages_refused_or_without_answer_are_not_a_success() -> None:
+    """They are in no loss, and a median has room for them, so they have an implicit bound of their own."""
+    run = made(counts={"acked": 90_000, "failed": 4_000, "unknown": 6_000, "received": 90_000})
+    (missed,) = verdict({"endToEndLatency": {"p50": "1s"}}, run).having(Outcome.MISSED)
+    assert missed.text == "failed 10 % > 1 %: 10 times the bound (10 000 of 100 000 offered, 6 000 of them unanswered)"
+
+
+@pytest.mark.parametrize(
+    ("statistic", "n", "enough"),
+    [("p50", 20, True), ("p50", 19, False), ("p99", 1_000, True), ("p99", 999, False), ("p99.9", 500, False), ("p99.9", 10_000, True)],
+)
+def test_a_percentile_needs_ten_samples_beyond_it(statistic: str, n: int, enough: bool) -> None:
+    """Fewer are no data, not a number."""
+    found = finding({"endToEndLatency": {statistic: "1s"}}, made(end_to_end=spread(1, 20, n)))
+    assert found.outcome is (Outcome.MET if enough else Outcome.NO_DATA)
+    assert (found.observed is not None) is enough
+
+
+@given(st.integers(1, 99_999))
+def test_samples_needed_is_the_smallest_number_with_ten_beyond(thousandths: int) -> None:
+    """In exact arithmetic, for every percentile of three decimals."""
+    needed = samples_needed(thousandths / 1000)
+    assert needed * (100_000 - thousandths) >= 1_000_000 > (needed - 1) * (100_000 - thousandths)
+
+
+@pytest.mark.parametrize(
+    ("counts", "cause"),
+    [
+        ({"received": 0, "received_in_time": 0, "lost": 100_000}, "nothing was received"),
+        ({"offered": 0, "sent": 0, "acked": 0, "received": 0}, "nothing was offered"),
+        ({"sent": 0, "acked": 0, "received": 0, "dropped": 100_000}, "nothing was sent"),
+        ({"acked": 0, "unknown": 100_000}, "nothing was acknowledged"),
+    ],
+)
+def test_nothing_measured_is_no_data_and_never_zero_loss(counts: dict[str, int], cause: str) -> None:
+    """Loss and everything like it has no value then."""
+    result = verdict({"loss": 0}, made(counts=counts))
+    assert result.outcome is Outcome.NO_DATA
+    assert cause in result.reasons[0]
+    assert (result.findings[0].observed, result.findings[0].samples) == (None, 0)
+
+
+def test_what_is_not_applicable_is_no_data() -> None:
+    """Order on shared subscriptions, publish latency without acknowledgements."""
+    assert finding({"outOfOrder": 0}, made(counts={"out_of_order": None})).outcome is Outcome.NO_DATA
+    assert finding({"publishLatency": {"p99": "1s"}}, made(publish=None)).outcome is Outcome.NO_DATA
+
+
+def test_latencies_below_zero_are_no_data() -> None:
+    """The clocks disagree, so that no statistic of them is true."""
+    run = made(end_to_end=replace(spread(1, 20), negative=3))
+    assert "clocks" in finding({"endToEndLatency": {"p50": "1s"}}, run).text
+
+
+@pytest.mark.parametrize("missing", [{"own_send_delay": None}, {"workers": ()}])
+def test_without_evidence_about_the_generator_nothing_is_met(missing: dict[str, Any]) -> None:
+    """A generator that was not watched cannot be cleared."""
+    assert verdict({}, made(**missing)).outcome is Outcome.NO_DATA
+
+
+@pytest.mark.parametrize(
+    ("changed", "evidence"),
+    [
+        ({"own_send_delay": spread(0, 312)}, "own send delay p99 309 ms > 100 ms (generator.sendDelayP99)"),
+        ({"workers": (worker(cpu=0.5), worker(cpu=1.02, name="gw1"))}, "worker gw1 used 1.02 cores > 0.95 (generator.cpu)"),
+        ({"workers": (worker(1.0), worker(1.2, name="gw1"))}, "worker gw1 used 1.20 cores > 0.95 (generator.cpu), and so did 1 more"),
+        (
+            {"workers": (worker(stalled=2_000 * MS),)},
+            "worker gw0 woke up late for 20 % of the run > 10 % (generator.stalled), once by 2.00 s",
+        ),
+    ],
+)
+def test_a_slow_generator_is_named_with_evidence_and_remedy(changed: dict[str, Any], evidence: str) -> None:
+    """Also when every objective was met."""
+    result = verdict({}, made(**changed))
+    assert (result.outcome, result.reasons) == (Outcome.GENERATOR_LIMITED, (evidence, REMEDY))
+
+
+def test_a_full_window_is_the_targets_doing() -> None:
+    """Messages dropped behind a full window are a miss, and the miss says why."""
+    delay = spread(1, 10_000)
+    run = made(counts=FULL_WINDOW, send_delay=delay, own_send_delay=spread(0, 3), blocked=int(delay.total * 0.97))
+    result = verdict({"throughput": "99%"}, run)
+    assert result.outcome is Outcome.MISSED
+    assert "97 % of the send delay was spent before the target's full window" in result.findings[0].text
+
+
+def test_messages_dropped_without_a_full_window_are_the_generators_doing() -> None:
+    """Even when its p99 looks well, because the stall was short against the run."""
+    run = made(counts={"dropped": 10, "offered": 100_010}, blocked=0)
+    assert verdict({}, run).outcome is Outcome.GENERATOR_LIMITED
+
+
+@given(data=st.booleans(), generator=st.booleans(), objective=st.booleans())
+def test_the_worst_outcome_wins(data: bool, generator: bool, objective: bool) -> None:
+    """In the order of the design: no data, generator-limited, missed, met."""
+    run = made(
+        counts={} if objective else {"lost": 5},
+        workers=(worker(cpu=0.5 if generator else 1.5),),
+        publish=spread(1, 2) if data else None,
+    )
+    expected = Outcome.NO_DATA if not data else Outcome.GENERATOR_LIMITED if not generator else Outcome.MET if objective else Outcome.MISSED
+    assert verdict({"publishLatency": {"p50": "1s"}, "loss": 0}, run).outcome is expected
+
+
+@given(st.integers(0, 200), st.integers(0, 200))
+def test_a_count_is_met_exactly_up_to_its_bound(lost: int, bound: int) -> None:
+    """As a number and as a share alike."""
+    run = made(counts={"lost": lost, "received": 100_000 - lost})
+    expected = Outcome.MET if lost <= bound else Outcome.MISSED
+    assert finding({"loss": bound}, run).outcome is expected
+    assert finding({"loss": f"{bound / 1000:.3f}%"}, run).outcome is expected
+
+
+def test_deliveries_count_over_all_subscriptions() -> None:
+    """A share of the deliveries that were due: acked × subscriptions."""
+    run = made(subscriptions=4, counts={"received": 399_000, "received_in_time": 399_000, "lost": 1_000})
+    assert finding({"loss": "1%"}, run).observed == 0.0025
+    assert finding({"throughput": "99%"}, run).observed == 0.9975
+
+
+def test_a_verdict_survives_pickling() -> None:
+    """It crosses from the controller to the lead."""
+    result = verdict({"loss": 0}, made())
+    assert pickle.loads(pickle.dumps(result)) == result
+
+
+SMALL, LARGE = "0-256", "1048576-5242880"
+
+
+def bucket_finding(metrics: dict[str, Any], **changed: Any) -> Finding:
+    run = made(subscriptions=changed.pop("subscriptions", 1), buckets=(made_bucket(SMALL), made_bucket(LARGE, **changed)))
+    return finding({"buckets": {LARGE: metrics}}, run)
+
+
+def test_a_bucket_is_judged_on_its_own_messages() -> None:
+    """By its own histograms and counts; what happened to other sizes does not matter."""
+    slow = {
+        "end_to_end": spread(1, 200, 50_000),
+        "publish": spread(1, 300, 50_000),
+        "lost": 500,
+        "received": 49_500,
+        "received_in_time": 49_500,
+    }
+    assert bucket_finding({"endToEndLatency": {"max": "150ms"}}, **slow).text == (
+        f"buckets.{LARGE}.endToEndLatency.max 200 ms > 150 ms: over by 33 % (50 000 samples, 500 never came)"
+    )
+    assert bucket_finding({"publishLatency": {"max": "150ms"}}, **slow).observed == 300 * MS
+    assert bucket_finding({"loss": 0}, **slow).text == f"buckets.{LARGE}.loss 500 > 0: 500 too many (500 of 50 000 deliveries)"
+    assert bucket_finding({"throughput": "99.5%"}, **slow).text == (
+        f"buckets.{LARGE}.throughput 99 % < 99.5 %: short by 0.5 % (4 950 msg/s of 5 000 msg/s offered)"
+    )
+    assert bucket_finding({"throughput": "4950/s"}, **slow).outcome is Outcome.MET
+    assert verdict({"buckets": {SMALL: {"loss": 0}}}, made(buckets=(made_bucket(SMALL), made_bucket(LARGE, **slow)))).outcome is Outcome.MET
+
+
+def test_deliveries_of_a_bucket_count_over_all_subscriptions() -> None:
+    """Each subscription is due each message."""
+    changed: dict[str, Any] = {"subscriptions": 2, "received": 99_500, "received_in_time": 99_000, "lost": 1_000}
+    assert bucket_finding({"loss": "1%"}, **changed).observed == 0.01
+    assert bucket_finding({"throughput": "99%"}, **changed).observed == 0.99
+
+
+@pytest.mark.parametrize(
+    ("metrics", "changed", "cause"),
+    [
+        ({"endToEndLatency": {"p99": "1s"}}, {"end_to_end": spread(1, 2, 500)}, "p99 needs 1 000 samples, there are 500"),
+        ({"endToEndLatency": {"p99": "1s"}}, {"end_to_end": None}, "nothing was received"),
+        ({"loss": 0}, {"offered": 0}, "no message of this size was due"),
+        ({"loss": 0}, {"acked": 0}, "no delivery was due"),
+        ({"throughput": "9%"}, {"received": 0}, "nothing was received"),
+    ],
+)
+def test_a_bucket_in_which_nothing_was_measured_is_no_data(metrics: dict[str, Any], changed: dict[str, Any], cause: str) -> None:
+    """Never a pass, never a zero."""
+    found = bucket_finding(metrics, **changed)
+    assert (found.outcome, found.observed) == (Outcome.NO_DATA, None)
+    assert cause in found.text
+
+
+def test_a_bucket_that_the_run_does_not_have_is_no_data() -> None:
+    """The profile's check names it first; should one get through, it is no pass."""
+    assert verdict({"buckets": {"1-2": {"loss": 0}}}, made()).outcome is Outcome.NO_DATA
+
+
+PRODUCER_ONLY: dict[str, Any] = {
+    "subscriptions": 0,
+    "end_to_end": None,
+    "counts": {"received": 0, "received_in_time": 0, "out_of_order": None},
+}
+CONSUMER_ONLY: dict[str, Any] = {
+    "rate": 0.0, "publish": None, "end_to_end": None, "send_delay": None, "own_send_delay": None,
+    "counts": {"offered": 0, "sent": 0, "sent_in_time": 0, "acked": 0},
+}  # fmt: skip
+
+
+def test_without_a_subscription_nothing_has_to_be_received() -> None:
+    """Loss, corruption and throughput have no implicit bound there; what producers do still has."""
+    result = verdict({"publishLatency": {"p99": "1s"}}, made(**PRODUCER_ONLY))
+    assert result.outcome is Outcome.MET
+    assert [f.objective.name for f in result.findings] == ["publishLatency.p99", "dropped", "sent", "failed"]
+    assert verdict({}, made(**{**PRODUCER_ONLY, "counts": {"received": 0, "sent_in_time": 5}})).outcome is Outcome.MISSED
+
+
+@pytest.mark.parametrize("section", [{"loss": 0}, {"throughput": "99%"}, {"endToEndLatency": {"p99": "1s"}}, {"corrupt": 0}])
+def test_an_objective_about_deliveries_nobody_takes_is_no_data(section: dict[str, Any]) -> None:
+    """It is not applicable, which is neither held nor missed."""
+    assert "not applicable: nothing subscribes" in finding(section, made(**PRODUCER_ONLY)).text
+
+
+def test_a_run_that_only_consumes_is_judged_by_what_arrived() -> None:
+    """Nothing had to be sent, so no implicit objective applies; nothing received is still no data."""
+    result = verdict({"throughput": "9000/s"}, made(**CONSUMER_ONLY))
+    assert (result.outcome, len(result.findings)) == (Outcome.MET, 1)
+    assert result.findings[0].text == "throughput 10.0 k msg/s >= 9 000 msg/s (10.0 k msg/s)"
+    nothing = {**CONSUMER_ONLY, "counts": {**CONSUMER_ONLY["counts"], "received": 0}}
+    assert verdict({"throughput": "9000/s"}, made(**nothing)).reasons == ("nothing was received in the measured phase",)
+
+
+@given(st.lists(st.sampled_from(Outcome), min_size=1))
+def test_the_worst_outcome_of_parts_is_that_of_the_whole(outcomes: list[Outcome]) -> None:
+    """The order of the enumeration is that of the design."""
+    assert list(Outcome) == [Outcome.MET, Outcome.MISSED, Outcome.GENERATOR_LIMITED, Outcome.NO_DATA]
+    assert worst(outcomes) is next(o for o in reversed(Outcome) if o in outcomes)
+
+
+def test_no_parts_are_no_data() -> None:
+    """Nothing judged is never a pass."""
+    assert worst(()) is Outcome.NO_DATA
+
+
+def test_the_whole_gives_the_reasons_of_what_decided_it() -> None:
+    """Each with its part's name; the remedy once, at the end."""
+    slow = Verdict(outcome=Outcome.GENERATOR_LIMITED, findings=(), reasons=("worker gw0 used 1.02 cores", REMEDY))
+    good = verdict({"loss": 0}, made())
+    whole = overall([("", slow), ("stage a: ", slow), ("stage b: ", good)])
+    assert whole.reasons == ("worker gw0 used 1.02 cores", "stage a: worker gw0 used 1.02 cores", REMEDY)
+    assert whole.findings == good.findings
+    broken = Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("nothing was sent",))
+    assert overall([("", slow), ("stage a: ", broken)]).reasons == ("stage a: nothing was sent",)
+
+
+def test_foreign_messages_of_a_stage_are_unknown() -> None:
+    """When they came is not known: no zero."""
+    found = finding({"foreign": 0}, made(counts={"foreign": None}))
+    assert (found.outcome, found.text) == (Outcome.NO_DATA, "foreign: whether foreign messages came in this stage is not known")
+
+
+def test_throughput_of_a_bucket_counts_what_came_in_time() -> None:
+    """Arrivals in the drain do not make it up."""
+    late = finding({"buckets": {LARGE: {"throughput": "99%"}}}, made(buckets=(made_bucket(LARGE, received_in_time=35_000),)))
+    assert (late.outcome, late.observed) == (Outcome.MISSED, 0.7)

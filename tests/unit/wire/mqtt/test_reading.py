@@ -1,0 +1,107 @@
+"""Many packets in what was read: what is found of them is what they say one by one, however the bytes were cut."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_loadtest.wire.mqtt import packets as p
+from pytest_loadtest.wire.mqtt.codec import decode, encode
+from pytest_loadtest.wire.mqtt.fields import LONGEST, MalformedPacket
+from pytest_loadtest.wire.mqtt.reading import encode_answer, read_packets
+
+from .test_codec import PACKETS, PUBLISHES
+
+VERSIONS = st.sampled_from([p.V311, p.V5])
+
+
+def plain(packet: p.Packet, version: int) -> p.Packet:
+    """As a version can say it."""
+    if version == p.V5 or isinstance(packet, p.Ping):
+        return packet
+    if isinstance(packet, p.Connect):
+        packet = packet._replace(version=p.V311, will=packet.will and packet.will._replace(properties={}))
+    if isinstance(packet, p.PublishAnswer | p.Ending):
+        packet = packet._replace(reason=0)
+    changed: p.Packet = packet._replace(properties={})
+    return changed
+
+
+@given(packets=st.lists(PACKETS | PUBLISHES, max_size=12), version=VERSIONS)
+def test_what_is_found_is_what_packets_say(packets: list[p.Packet], version: int) -> None:
+    """Each packet is in one of the three, in their order."""
+    packets = [plain(packet, version) for packet in packets]
+    data = b"".join(encode(packet, version) for packet in packets)
+    used, messages, answers, others = read_packets(data, version)
+    assert used == len(data)
+    assert others == [packet for packet in packets if not isinstance(packet, p.Publish | p.PublishAnswer)]
+    assert answers == [(a.kind, a.packet_id, a.reason) for a in packets if isinstance(a, p.PublishAnswer)]
+    found = [(qos, dup > 0, packet_id, data[start:end]) for qos, dup, packet_id, start, end in messages]
+    assert found == [(m.qos, m.dup, m.packet_id, m.payload) for m in packets if isinstance(m, p.Publish)]
+
+
+@given(packets=st.lists(PACKETS | PUBLISHES, max_size=8), cuts=st.lists(st.integers(0, 2000), max_size=12))
+def test_however_the_bytes_are_cut(packets: list[p.Packet], cuts: list[int]) -> None:
+    """What is not whole is left, and found whole once the rest is there."""
+    data = b"".join(map(encode, packets))
+    edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    rest, found = b"", 0
+    for begin, end in itertools.pairwise(edges):
+        rest += data[begin:end]
+        used, *lists = read_packets(rest, p.V5)
+        found += sum(map(len, lists))
+        rest = rest[used:]
+    assert (found, rest) == (len(packets), b"")
+
+
+@given(data=st.binary(max_size=160), version=VERSIONS)
+def test_garbage_is_malformed_or_packets(data: bytes, version: int) -> None:
+    """Nothing else is raised, and nothing is read beyond the end."""
+    try:
+        used, messages, *_ = read_packets(data, version)
+    except MalformedPacket:
+        return
+    assert used <= len(data)
+    assert all(start <= end <= used for *_, start, end in messages)
+
+
+@given(first=st.integers(0, 255), body=st.binary(max_size=40), version=VERSIONS)
+def test_what_the_codec_takes_is_taken(first: int, body: bytes, version: int) -> None:
+    """Topics and properties are not looked into, but where they end is known."""
+    first = first & 15 | p.PUBLISH << 4
+    try:
+        packet: Any = decode(first, body, version)
+    except MalformedPacket:
+        return
+    data = bytes([first, len(body)]) + body
+    _, ((qos, _, packet_id, start, end),), _, _ = read_packets(data, version)
+    assert (qos, packet_id, data[start:end]) == (packet.qos, packet.packet_id, packet.payload)
+
+
+@pytest.mark.parametrize("length", [127, 128, 16_383, 16_384, 2_097_152])
+def test_lengths_of_several_bytes(length: int) -> None:
+    """A packet whose length has one byte more is found where it ends."""
+    data = encode(p.Publish("t", bytes(length - 4))) + encode(p.Ping(p.PINGRESP))
+    used, ((_, _, _, start, end),), _, others = read_packets(data, p.V5)
+    assert (used, end - start, others) == (len(data), length - 4, [p.Ping(p.PINGRESP)])
+
+
+def test_a_length_of_five_bytes() -> None:
+    with pytest.raises(MalformedPacket, match="more than four"):
+        read_packets(b"\x30\xff\xff\xff\xff\x01", p.V5)
+
+
+@pytest.mark.parametrize("data", [b"\x30\xff\xff\xff\x7f" + bytes(1000), b"\x30\xff\xff\xff", b"\x30\x80", b"\x30"])
+def test_a_packet_is_waited_for(data: bytes) -> None:
+    """Nothing is found of it before it is whole, its length included."""
+    assert read_packets(data, p.V5) == (0, [], [], [])
+    assert LONGEST == 0xFFFFFFF
+
+
+@given(packet_id=st.integers(1, 65_535), kind=st.sampled_from([p.PUBACK, p.PUBREC, p.PUBREL, p.PUBCOMP]))
+def test_answers_are_those_of_the_codec(packet_id: int, kind: int) -> None:
+    assert encode_answer(kind, packet_id) == encode(p.PublishAnswer(kind, packet_id))

@@ -1,0 +1,143 @@
+"""Chunks: what was split comes together, mixed as it may be, and what cannot become a message is named."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_loadtest.wire.pulsar import api_pb2 as api
+from pytest_loadtest.wire.pulsar.chunks import Assembled, ChunkAssembler, split
+from pytest_loadtest.wire.pulsar.entries import field, varint
+from pytest_loadtest.wire.pulsar.framing import ProtocolError
+
+
+class Chunk(NamedTuple):
+    """One entry."""
+
+    metadata: api.MessageMetadata
+    payload: bytes
+
+
+def chunks(payload: bytes, most: int, uuid: str) -> list[Chunk]:
+    """As they come from a topic."""
+    head = field(1, b"p") + b"\x10" + varint(1) + b"\x18" + varint(2)
+    return [
+        Chunk(api.MessageMetadata.FromString(head + more), bytes(piece)) for piece, more in split(memoryview(payload), most, uuid.encode())
+    ]
+
+
+def add(assembler: ChunkAssembler[int], chunk: Chunk, where: int) -> Assembled[int] | None:
+    return assembler.add(chunk.metadata, memoryview(chunk.payload), where)
+
+
+@given(st.binary(min_size=1, max_size=200), st.integers(1, 60), st.text(max_size=10))
+def test_split(payload: bytes, most: int, uuid: str) -> None:
+    """No chunk is longer than it may be, all but the last are as long, and each says which of how many it is."""
+    found = chunks(payload, most, uuid)
+    assert b"".join(chunk.payload for chunk in found) == payload
+    assert all(len(chunk.payload) == most for chunk in found[:-1]) and 0 < len(found[-1].payload) <= most
+    for number, chunk in enumerate(found):
+        told = chunk.metadata
+        assert (told.uuid, told.chunk_id, told.num_chunks_from_msg) == (uuid, number, len(found))
+        assert told.total_chunk_msg_size == len(payload)
+
+
+@given(st.lists(st.tuples(st.binary(min_size=1, max_size=60), st.integers(1, 20)), min_size=1, max_size=5), st.data())
+def test_mixed(messages: list[tuple[bytes, int]], data: st.DataObject) -> None:
+    """Chunks of several messages in any mixture give each message once, with the entries that it was in."""
+    waiting = [chunks(payload, most, str(number)) for number, (payload, most) in enumerate(messages)]
+    entries: dict[int, list[int]] = {number: [] for number in range(len(messages))}
+    assembler, found, where = ChunkAssembler[int](len(messages)), dict[int, Assembled[int]](), 0
+    while left := [number for number, rest in enumerate(waiting) if rest]:
+        number = data.draw(st.sampled_from(left))
+        entries[number].append(where)
+        whole = add(assembler, waiting[number].pop(0), where)
+        assert (whole is None) is bool(waiting[number])
+        if whole is not None:
+            found[number] = whole
+        where += 1
+    assert found == {number: Assembled(payload, entries[number]) for number, (payload, _) in enumerate(messages)}
+    assert not assembler.given_up
+
+
+def test_the_payload_is_copied() -> None:
+    """What was read into may be used again."""
+    assembler, pieces = ChunkAssembler[int](1), chunks(b"abcd", 2, "u")
+    memory = bytearray(2)
+    memory[:] = pieces[0].payload
+    assembler.add(pieces[0].metadata, memoryview(memory), 0)
+    memory[:] = pieces[1].payload
+    whole = assembler.add(pieces[1].metadata, memoryview(memory), 1)
+    assert whole is not None and whole.payload == b"abcd"
+
+
+# What does not fit: (uuid, number of the chunk, where) as they come → messages as lists of where, and what is given up.
+CASES = {
+    "delivered again from the first": (["a0@0", "a1@1", "a0@0", "a1@1", "a2@2"], [[0, 1, 2]], []),
+    "published again from the first": (["a0@0", "a1@1", "a0@2", "a1@3", "a2@4"], [[2, 3, 4]], [0, 1]),
+    "delivered again": (["a0@0", "a1@1", "a1@1", "a2@2"], [[0, 1, 2]], []),
+    "published again": (["a0@0", "a1@1", "a1@2", "a2@3"], [[0, 1, 3]], [2]),
+    "too early": (["a0@0", "a2@2", "a1@1"], [], [0, 2, 1]),
+    "without a first": (["a1@1", "a2@2"], [], [1, 2]),
+    "too early, then anew": (["a0@0", "a2@2", "a0@3", "a1@4", "a2@5"], [[3, 4, 5]], [0, 2]),
+    "of the others": (["a0@0", "b0@1", "a2@2", "b1@3", "b2@4"], [[1, 3, 4]], [0, 2]),
+    "after its end": (["a0@0", "a1@1", "a2@2", "a2@3"], [[0, 1, 2]], [3]),
+    "one too many": (["a0@0", "b0@1", "c0@2", "a1@3", "c1@4", "b1@5", "c2@6", "b2@7"], [[2, 4, 6], [1, 5, 7]], [0, 3]),
+    "anew is the youngest": (["a0@0", "b0@1", "a0@2", "c0@3", "a1@4", "a2@5"], [[2, 4, 5]], [0, 1]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_does_not_fit(name: str) -> None:
+    """As Pulsar's clients do: what came twice is dropped, what lacks something takes its message with it; two may be incomplete."""
+    told, whole, given_up = CASES[name]
+    assembler, found = ChunkAssembler[int](2), list[list[int]]()
+    for one in told:
+        uuid, number, where = one[0], int(one[1]), int(one.partition("@")[2])
+        assembled = add(assembler, chunks((uuid * 5).encode(), 2, uuid)[number], where)
+        if assembled is not None:
+            assert assembled.payload == (uuid * 5).encode()
+            found.append(assembled.where)
+    assert (found, assembler.given_up) == (whole, given_up)
+
+
+@pytest.mark.parametrize(("size", "at"), [(-1, 0), (3, 1), (7, 2), (9, 2)])
+def test_another_size_than_it_says(size: int, at: int) -> None:
+    """More or less than the whole message has is an error, as soon as it is known, and the message is given up."""
+    assembler, pieces = ChunkAssembler[int](2), chunks(b"abcdefgh", 3, "u")
+    for piece in pieces:
+        piece.metadata.total_chunk_msg_size = size
+    assert [add(assembler, pieces[where], where) for where in range(at)] == [None] * at
+    with pytest.raises(ProtocolError, match=rf"{at + 1} of 3 chunks have \d bytes of a message of {size}"):
+        add(assembler, pieces[at], at)
+    assert assembler.given_up == list(range(at + 1))
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(-1, 4), st.integers(-1, 4), st.integers(-1, 9), st.sampled_from("ab"), st.binary(max_size=4)), max_size=20
+    )
+)
+def test_any_metadata(told: list[tuple[int, int, int, str, bytes]]) -> None:
+    """Whatever chunks say of themselves: no entry is in two messages, none is lost sight of but those that wait."""
+    assembler, used = ChunkAssembler[int](2), list[int]()
+    for where, (number, count, size, uuid, payload) in enumerate(told):
+        metadata = api.MessageMetadata(
+            producer_name="p",
+            sequence_id=1,
+            publish_time=1,
+            uuid=uuid,
+            chunk_id=number,
+            num_chunks_from_msg=count,
+            total_chunk_msg_size=size,
+        )
+        try:
+            whole = assembler.add(metadata, memoryview(payload), where)
+        except ProtocolError:
+            continue
+        used += whole.where if whole is not None else []
+    waiting = [where for pending in assembler._pending.values() for where in pending.where]
+    assert sorted(used + assembler.given_up + waiting) == list(range(len(told)))

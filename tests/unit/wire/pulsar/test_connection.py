@@ -1,0 +1,328 @@
+"""One connection: the same bytes are the same events, however they come; it answers what it must, and skips what it does not know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_loadtest.wire.pulsar import api_pb2 as api
+from pytest_loadtest.wire.pulsar.connection import PROTOCOL_VERSION, Entry, PulsarConnection, Receipt
+from pytest_loadtest.wire.pulsar.entries import EntrySealer, field, publish_time, varint
+from pytest_loadtest.wire.pulsar.framing import MAX_MESSAGE, OVERHEAD, FrameDecoder, ProtocolError, cut, encode
+
+U64, U32, U31 = st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**31 - 1)
+I64 = st.integers(-(2**63), 2**63 - 1)
+OWN = {"PING", "AUTH_CHALLENGE", "SEND_RECEIPT", "MESSAGE"}  # those of which the event is not the command, or is none
+VALUES: dict[int, st.SearchStrategy[Any]] = {
+    FieldDescriptor.TYPE_UINT64: U64, FieldDescriptor.TYPE_UINT32: U32, FieldDescriptor.TYPE_BOOL: st.booleans(),
+    FieldDescriptor.TYPE_INT64: I64, FieldDescriptor.TYPE_INT32: st.integers(-(2**31), 2**31 - 1),
+    FieldDescriptor.TYPE_STRING: st.text(max_size=5), FieldDescriptor.TYPE_BYTES: st.binary(max_size=5),
+}  # fmt: skip
+
+
+def connection(method: str = "none", credentials: list[bytes] | None = None, proxy_to: str | None = None) -> PulsarConnection:
+    given_out = iter(credentials or [])
+    return PulsarConnection("client 1", method, lambda: next(given_out), proxy_to)
+
+
+def feed(conn: PulsarConnection, raw: bytes, sizes: list[int] | None = None) -> list[Any]:
+    """The events of ``raw`` in pieces of these sizes, over and over."""
+    events, start, turn = list[Any](), 0, 0
+    while start < len(raw):
+        space = conn.space()
+        piece = raw[start : start + min(len(space), sizes[turn % len(sizes)] if sizes else len(raw))]
+        space[: len(piece)] = piece
+        events += conn.filled(len(piece))
+        start, turn = start + len(piece), turn + 1
+    return events
+
+
+def drain(conn: PulsarConnection) -> bytes:
+    """What would go out."""
+    told = b""
+    while conn.waiting:
+        part = b"".join(conn.next())
+        told += part
+        conn.sent(len(part))
+    return told
+
+
+def outgoing(conn: PulsarConnection) -> list[api.Command]:
+    told = drain(conn)
+    decoder = FrameDecoder(len(told) + 8)
+    decoder.space()[: len(told)] = told
+    return [api.Command.FromString(bytes(cut(frame)[0])) for frame in decoder.filled(len(told))]
+
+
+def connected(**told: Any) -> bytes:
+    return encode(api.Command(type=api.Command.CONNECTED, connected=api.Connected(server_version="Pulsar 9", **told)))
+
+
+def receipt(producer: int, sequence: int) -> bytes:
+    return encode(api.Command(type=api.Command.SEND_RECEIPT, send_receipt=api.SendReceipt(producer_id=producer, sequence_id=sequence)))
+
+
+def delivery(body: bytes, **told: Any) -> bytes:
+    where = api.MessageId(ledger_id=7, entry_id=8, partition=2)
+    raw = encode(api.Command(type=api.Command.MESSAGE, message=api.Message(consumer_id=5, message_id=where, **told)))
+    return (len(raw) - 4 + len(body)).to_bytes(4, "big") + raw[4:] + body
+
+
+def fill(message: Any, draw: st.DrawFn, depth: int = 0) -> None:
+    """Every field that must be, and some of the others."""
+    for one in message.DESCRIPTOR.fields:
+        if not one.is_required and (depth > 2 or not draw(st.booleans())):
+            continue
+        if one.message_type is not None:
+            part = getattr(message, one.name)
+            if one.is_repeated:
+                fill(part.add(), draw, depth + 1)
+            else:
+                part.SetInParent()
+                fill(part, draw, depth + 1)
+        elif one.is_repeated:
+            getattr(message, one.name).extend(draw(st.lists(VALUES[one.type], max_size=3)))
+        else:
+            setattr(message, one.name, draw(VALUES[one.type]))
+
+
+@st.composite
+def commands(draw: st.DrawFn) -> api.Command:
+    name = draw(st.sampled_from(sorted(api.Command.Type.keys())))
+    command = api.Command(type=api.Command.Type.Value(name))
+    part = getattr(command, name.lower())
+    part.SetInParent()
+    fill(part, draw)
+    return command
+
+
+def events_of(command: api.Command) -> list[Any]:
+    """What is to come of it."""
+    name = api.Command.Type.Name(command.type)
+    if name == "SEND_RECEIPT":
+        return [Receipt(command.send_receipt.producer_id, command.send_receipt.sequence_id)]
+    if name == "MESSAGE":
+        told = command.message
+        where = told.message_id
+        ack_set = tuple(told.ack_set)
+        return [Entry(told.consumer_id, where.ledger_id, where.entry_id, where.partition, told.redelivery_count, ack_set, memoryview(b""))]
+    return [] if name in OWN else [getattr(command, name.lower())]
+
+
+def test_every_command_has_a_part_of_its_name() -> None:
+    """And the part has the number that Pulsar's protocol gives it: that of the type, by the rule it has kept so far."""
+    for name, number in api.Command.Type.items():
+        part = api.Command.DESCRIPTOR.fields_by_name[name.lower()]
+        assert part.message_type is not None
+        assert part.number == number
+
+
+@given(
+    st.lists(commands().filter(lambda command: command.type != api.Command.CONNECTED), max_size=6), st.lists(st.integers(1, 60), min_size=1)
+)
+def test_however_they_come(several: list[api.Command], sizes: list[int]) -> None:
+    """Split or glued, the same commands are the same events, in their order, each with all that it says."""
+    raw = b"".join(map(encode, several))
+    expected = [event for command in several for event in events_of(command)]
+    challenges = sum(command.type == api.Command.AUTH_CHALLENGE for command in several)
+    for cuts in (None, sizes):
+        conn = connection("token", [b"secret"] * challenges)
+        assert feed(conn, raw, cuts) == expected
+        assert len(outgoing(conn)) == challenges + sum(command.type == api.Command.PING for command in several)
+
+
+@given(st.binary(max_size=60), st.integers(0, 2**32 - 1), st.lists(I64, max_size=3))
+def test_an_entry(body: bytes, redeliveries: int, ack_set: list[int]) -> None:
+    """It has what the command says, and the body as it is."""
+    (entry,) = feed(connection(), delivery(body, redelivery_count=redeliveries, ack_set=ack_set))
+    assert entry[:-1] == (5, 7, 8, 2, redeliveries, tuple(ack_set))
+    assert bytes(entry.body) == body
+
+
+@given(U64, U64)
+def test_a_receipt(producer: int, sequence: int) -> None:
+    """It names whose and which."""
+    assert feed(connection(), receipt(producer, sequence)) == [Receipt(producer, sequence)]
+
+
+# what is no protocol
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes(raw: bytes) -> None:
+    """Events or a protocol error."""
+    conn = connection("token", [b"secret"] * 100)
+    try:
+        feed(conn, raw)
+    except ProtocolError:
+        assert raw
+
+
+@given(st.binary(max_size=60), st.sampled_from(sorted(api.Command.Type.values())))
+def test_any_bytes_in_a_command(part: bytes, kind: int) -> None:
+    """As long as the frame and the command's type are whole; the part is anything."""
+    told = b"\x08" + varint(kind) + field(kind, part)
+    raw = (len(told) + 4).to_bytes(4, "big") + len(told).to_bytes(4, "big") + told
+    conn = connection("token", [b"secret"])
+    try:
+        events = feed(conn, raw)
+    except ProtocolError as error:
+        assert "a command" in str(error)
+        return
+    assert all(event.IsInitialized() for event in events if not isinstance(event, Entry | Receipt))
+
+
+@pytest.mark.parametrize("name", sorted(set(api.Command.Type.keys()) - {"PING", "AUTH_CHALLENGE"}))
+def test_a_command_without_its_part(name: str) -> None:
+    """It is an error: a receipt that names nothing is none for message 0 of producer 0."""
+    with pytest.raises(ProtocolError, match=f"a command {name.lower()} without what belongs to it"):
+        feed(connection(), encode(api.Command(type=api.Command.Type.Value(name))))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        api.Command(type=api.Command.SEND_RECEIPT, send_receipt=api.SendReceipt(producer_id=1)),
+        api.Command(type=api.Command.MESSAGE, message=api.Message(consumer_id=1)),
+        api.Command(type=api.Command.MESSAGE, message=api.Message(consumer_id=1, message_id=api.MessageId(ledger_id=1))),
+        api.Command(type=api.Command.SUCCESS, success=api.Success()),
+    ],
+    ids=["receipt", "message", "message id", "success"],
+)
+def test_a_command_without_a_field(command: api.Command) -> None:
+    """One that must be there is not 0 when it is not."""
+    told = command.SerializePartialToString()
+    with pytest.raises(ProtocolError, match="without a field that it must have"):
+        feed(connection(), (len(told) + 4).to_bytes(4, "big") + len(told).to_bytes(4, "big") + told)
+
+
+@given(st.integers(69, 2**31 - 1), st.binary(max_size=20))
+def test_unknown_commands(kind: int, part: bytes) -> None:
+    """Skipped, and what follows is read."""
+    told = b"\x08" + varint(kind) + field(min(kind, 2**28), part)
+    raw = (len(told) + 4).to_bytes(4, "big") + len(told).to_bytes(4, "big") + told
+    assert feed(connection(), raw + receipt(1, 2)) == [Receipt(1, 2)]
+
+
+def test_unknown_fields() -> None:
+    """Skipped, and the rest of the command is read."""
+    part = api.Success(request_id=9).SerializeToString() + field(900, b"new") + varint(901 << 3) + b"\x01"
+    told = b"\x08" + varint(api.Command.SUCCESS) + field(api.Command.SUCCESS, part) + field(2000, b"newer")
+    (event,) = feed(connection(), (len(told) + 4).to_bytes(4, "big") + len(told).to_bytes(4, "big") + told)
+    assert event.request_id == 9
+
+
+# the handshake
+
+
+@pytest.mark.parametrize(("method", "proxy_to"), [("none", None), ("token", "broker:6650"), ("token", None)])
+def test_hello(method: str, proxy_to: str | None) -> None:
+    """It says who we are, what we can, and with what we come; nothing of it where there is none."""
+    conn = connection(method, [b"secret"], proxy_to)
+    conn.open()
+    (command,) = outgoing(conn)
+    hello = command.connect
+    assert (command.type, hello.client_version, hello.protocol_version) == (api.Command.CONNECT, "client 1", PROTOCOL_VERSION)
+    assert hello.feature_flags.supports_auth_refresh and hello.feature_flags.supports_broker_entry_metadata
+    assert (hello.auth_method_name, hello.auth_data) == (("", b"") if method == "none" else ("token", b"secret"))
+    assert hello.proxy_to_broker_url == (proxy_to or "")
+    assert hello.HasField("proxy_to_broker_url") is (proxy_to is not None)
+    assert not conn.ready
+
+
+def test_accepted() -> None:
+    """The event is CONNECTED; the connection is ready and knows whom it has before it."""
+    conn = connection()
+    (event,) = feed(conn, connected(feature_flags=api.FeatureFlags(supports_topic_watchers=True)))
+    assert isinstance(event, api.Connected)
+    assert (conn.ready, conn.server, conn.max_message) == (True, "Pulsar 9", MAX_MESSAGE)
+    assert conn.features.supports_topic_watchers and not conn.features.supports_partial_producer
+
+
+@pytest.mark.parametrize("most", [1000, MAX_MESSAGE, 2 * MAX_MESSAGE])
+def test_the_largest_message(most: int) -> None:
+    """A frame may be as long as the broker's largest message and what goes with it, not longer."""
+    conn = connection()
+    feed(conn, connected(max_message_size=most))
+    assert conn.max_message == most
+    frame = most + OVERHEAD
+    body = bytes(frame - (len(delivery(b"")) - 4))
+    (entry,) = feed(conn, delivery(body))
+    assert len(entry.body) == len(body)
+    with pytest.raises(ProtocolError, match=f"a frame of {frame + 1} bytes"):
+        feed(conn, delivery(body + b"x"))
+
+
+def test_before_the_handshake() -> None:
+    """Nobody may send more than is usual, and memory is not taken for it."""
+    with pytest.raises(ProtocolError, match=f"where 4 to {MAX_MESSAGE + OVERHEAD}"):
+        feed(connection(), b"\x7f\xff\xff\xff")
+
+
+# what it answers
+
+
+def test_pings() -> None:
+    """Each is answered, behind what was to go out before; it is no event."""
+    conn = connection()
+    conn.ping()
+    ping = encode(api.Command(type=api.Command.PING, ping=api.Ping()))
+    assert feed(conn, ping + receipt(1, 1) + ping) == [Receipt(1, 1)]
+    assert [command.type for command in outgoing(conn)] == [api.Command.PING, api.Command.PONG, api.Command.PONG]
+    (event,) = feed(conn, encode(api.Command(type=api.Command.PONG, pong=api.Pong())))
+    assert isinstance(event, api.Pong)
+
+
+def test_challenges() -> None:
+    """Each is answered with what the credentials are at that time, not with those of the start."""
+    conn = connection("token", [b"first", b"second", b"third"])
+    conn.open()
+    challenge = api.AuthChallenge(challenge=api.AuthData(auth_method_name="token", auth_data=b"PulsarAuthRefresh"))
+    raw = encode(api.Command(type=api.Command.AUTH_CHALLENGE, auth_challenge=challenge))
+    assert feed(conn, raw + raw) == []
+    hello, *answers = outgoing(conn)
+    assert hello.connect.auth_data == b"first"
+    assert [answer.auth_response.response.auth_data for answer in answers] == [b"second", b"third"]
+    for answer in answers:
+        assert (answer.auth_response.client_version, answer.auth_response.protocol_version) == ("client 1", PROTOCOL_VERSION)
+        assert answer.auth_response.response.auth_method_name == "token"
+
+
+# what goes out
+
+
+@given(st.lists(st.binary(min_size=1, max_size=30), max_size=20), st.lists(st.integers(1, 40), min_size=1, max_size=4))
+def test_out_in_pieces(buffers: list[bytes], sizes: list[int]) -> None:
+    """All of it goes out, in its order, however much the socket takes at a time."""
+    conn = connection()
+    conn.add(memoryview(one) for one in buffers)
+    conn.send(api.Command(type=api.Command.FLOW, flow=api.Flow(consumer_id=1, message_permits=1000)))
+    expected = b"".join(buffers) + encode(api.Command(type=api.Command.FLOW, flow=api.Flow(consumer_id=1, message_permits=1000)))
+    told, turn = b"", 0
+    while conn.waiting:
+        part = b"".join(conn.next())[: sizes[turn % len(sizes)]]
+        told, turn = told + part, turn + 1
+        conn.sent(len(part))
+    assert told == expected
+    assert conn.next() == []
+
+
+def test_out_is_no_more_than_the_system_takes() -> None:
+    """Of many buffers so many at a time."""
+    conn = connection()
+    conn.add([b"x"] * 2000)
+    assert len(conn.next()) <= 1024
+    assert drain(conn) == b"x" * 2000
+
+
+def test_an_entry_of_our_own() -> None:
+    """What is sealed goes out as one frame, between the commands before it and behind it."""
+    conn = connection()
+    conn.ping()
+    conn.add([EntrySealer.of(3, "p").seal([b"ab"], sequence=4, count=1, published=publish_time(5), batched=False), b"ab"])
+    conn.ping()
+    assert [command.type for command in outgoing(conn)] == [api.Command.PING, api.Command.SEND, api.Command.PING]

@@ -1,0 +1,216 @@
+"""The loopback protocol: what is framed comes out again, however it is cut, and nothing else does."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_loadtest.wire import frames
+from pytest_loadtest.wire.frames import HEAD, Decoder, Frame, FrameError, Kind, Outbox
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COLUMNS = {
+    Kind.SUBSCRIBE: ("topic", "subscription", "consumer", "place"),
+    Kind.SUBSCRIBED: ("place",),
+    Kind.PAUSE: ("place",),
+    Kind.RESUME: ("place",),
+    Kind.UNSUBSCRIBE: ("place",),
+    Kind.PRODUCE: ("seq", "stream", "size"),
+    Kind.ACK: (),
+    Kind.DELIVER: ("place", "size"),
+}
+RANGES = {"seq": 2**63, "stream": 2**31, "place": 2**31}  # the others are unsigned, of 32 bits
+U32 = st.integers(0, 2**32 - 1)
+
+
+class Written(NamedTuple):
+    """What a frame is to say."""
+
+    kind: Kind
+    n: int
+    head: dict[str, int]
+    columns: dict[str, list[int]]
+    payloads: Sequence[bytes] = ()
+
+    def bytes(self) -> bytes:
+        arrays = {name: np.array(column, np.int64) for name, column in self.columns.items()}
+        return b"".join(
+            frames.encode(self.kind, arrays, n=self.n, **self.head, payloads=[memoryview(payload) for payload in self.payloads])
+        )
+
+
+@st.composite
+def contents(draw: st.DrawFn) -> Written:
+    """A kind, the numbers of its head, columns as lists, and payloads where the kind has them."""
+    kind = draw(st.sampled_from(Kind))
+    n = draw(st.integers(1, 6))
+    payloads = draw(st.lists(st.binary(max_size=40), min_size=n, max_size=n)) if "size" in COLUMNS[kind] else []
+    columns = {}
+    for name in COLUMNS[kind]:
+        numbers = st.lists(st.integers(0, RANGES.get(name, 2**32) - 1), min_size=n, max_size=n)
+        columns[name] = list(map(len, payloads)) if name == "size" else draw(numbers)
+    head = {"run": draw(U32), "topics": draw(st.integers(1, 2**32 - 1)), "topic": draw(U32)}
+    return Written(kind, n, head, columns, payloads)
+
+
+def fed(decoder: Decoder, data: bytes, cuts: Sequence[int] = ()) -> list[Frame]:
+    """Give ``data`` to the decoder in pieces that end at ``cuts``, and in smaller ones where its space is smaller; look at what comes."""
+    came = []
+    for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
+        piece = data[start:end]
+        while piece:
+            space = decoder.space()
+            part, piece = piece[: len(space)], piece[len(space) :]
+            space[: len(part)] = part
+            came += decoder.filled(len(part))
+    for frame in came:
+        assert len(frame.columns) == len(COLUMNS[frame.kind])
+    return came
+
+
+@given(st.lists(contents(), max_size=6), st.data(), st.integers(0, 300))
+def test_frames_survive_any_cutting(plan, data, piece):
+    """Whatever the pieces of the stream and the memory, the same frames come out, and stay as they were when more is read."""
+    stream = b"".join(frame.bytes() for frame in plan)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    came = fed(Decoder(piece), stream, cuts)
+    assert [(frame.kind, frame.n, frame.run, frame.topics, frame.topic) for frame in came] == [
+        (frame.kind, frame.n, *frame.head.values()) for frame in plan
+    ]
+    for frame, planned in zip(came, plan, strict=True):
+        assert {name: column.tolist() for name, column in frame.columns.items()} == planned.columns
+        assert frame.payload.tobytes() == b"".join(planned.payloads)
+
+
+@given(st.lists(contents(), min_size=1, max_size=12))
+def test_frames_of_a_kind_are_joined(plan):
+    """Their rows and payloads stand one behind the other."""
+    same = [frame for frame in plan if frame.kind is plan[0].kind]
+    joined = frames.join(fed(Decoder(), b"".join(frame.bytes() for frame in same)))
+    columns = {name: [number for frame in same for number in frame.columns[name]] for name in COLUMNS[joined.kind]}
+    assert joined.n == sum(frame.n for frame in same)
+    assert {name: column.tolist() for name, column in joined.columns.items()} == columns
+    assert joined.payload.tobytes() == b"".join(payload for frame in same for payload in frame.payloads)
+
+
+@given(st.lists(contents(), min_size=1, max_size=6))
+def test_columns_are_aligned(plan):
+    """Every column of every frame lies where the processor reads it in one go, however long the frames before it are."""
+    for frame in fed(Decoder(), b"".join(frame.bytes() for frame in plan)):
+        assert all(column.flags.aligned for column in frame.columns.values())
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_noise_is_refused_or_waited_for(noise, plausible):
+    """Bytes that are no frame raise FrameError at the latest, never anything else."""
+    head = Written(Kind.ACK, 1, {}, {}).bytes()[:4] if plausible else b""
+    try:
+        came = fed(Decoder(), head + noise)
+    except FrameError:
+        return
+    assert not came or plausible
+
+
+FIRST_SIZE = HEAD + 2 * (8 + 4)
+LENGTH = HEAD + 2 * 16 + 7
+
+
+def damaged(position: int, layout: str, value: int) -> bytes:
+    """A frame of two messages of 3 and 4 bytes with one number changed."""
+    columns = {"seq": [5, 6], "stream": [0, 1], "size": [3, 4]}
+    frame = bytearray(Written(Kind.PRODUCE, 2, {"run": 1, "topics": 2}, columns, [b"abc", b"defg"]).bytes())
+    assert len(frame) == LENGTH + 1  # a multiple of 8
+    struct.pack_into(layout, frame, position, value)
+    return bytes(frame)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pytest.param(damaged(0, "<H", 0x1234), id="magic"),
+        pytest.param(damaged(2, "<B", 0), id="kind 0"),
+        pytest.param(damaged(2, "<B", 9), id="kind 9"),
+        pytest.param(damaged(2, "<B", Kind.ACK), id="kind without payload"),
+        pytest.param(damaged(2, "<B", Kind.SUBSCRIBE), id="kind of narrower columns"),
+        pytest.param(damaged(3, "<B", frames.VERSION - 1), id="version"),
+        pytest.param(damaged(4, "<I", 0), id="no length"),
+        pytest.param(damaged(4, "<I", HEAD), id="too short for its columns"),
+        pytest.param(damaged(4, "<I", frames.LARGEST + 1), id="too long"),
+        pytest.param(damaged(4, "<I", LENGTH - 1), id="shorter than its payloads"),
+        pytest.param(damaged(4, "<I", LENGTH + 1), id="longer than its payloads"),
+        pytest.param(damaged(8, "<I", 0), id="no messages"),
+        pytest.param(damaged(8, "<I", 1), id="fewer messages"),
+        pytest.param(damaged(8, "<I", 2**32 - 1), id="more messages than bytes"),
+        pytest.param(damaged(16, "<I", 0), id="no topics"),
+        pytest.param(damaged(FIRST_SIZE, "<i", 2), id="sizes in sum too small"),
+        pytest.param(damaged(FIRST_SIZE, "<i", 4), id="sizes in sum too large"),
+        pytest.param(damaged(FIRST_SIZE, "<i", -1), id="negative size"),
+    ],
+)
+def test_malformed_frames_are_refused(frame):
+    """A frame that contradicts itself is an error, with nothing handed out."""
+    with pytest.raises(FrameError):
+        fed(Decoder(), frame)
+
+
+def test_negative_sizes_that_add_up_are_refused():
+    """Sizes of 8 and -1 add up to 7 payload bytes and are still no sizes."""
+    frame = bytearray(damaged(FIRST_SIZE, "<i", 8))
+    struct.pack_into("<i", frame, FIRST_SIZE + 4, -1)
+    with pytest.raises(FrameError, match="PRODUCE of 2 rows"):
+        fed(Decoder(), bytes(frame))
+
+
+@given(st.integers(0, 2**32 - 1) | st.integers(0, 2 * LENGTH))
+def test_a_bad_length_is_refused_before_its_bytes_come(length):
+    """The head alone tells that a frame is impossible, and no memory is taken for it; any other length is waited for, or refused in the end."""
+    decoder = Decoder()
+    impossible = not HEAD + 2 * 16 <= length <= frames.LARGEST
+    try:
+        came = fed(decoder, damaged(4, "<I", length)[:HEAD])
+    except FrameError as error:
+        assert impossible and "impossible frame" in str(error), length
+    else:
+        assert not came and not impossible
+
+
+def test_frames_are_views_into_what_was_read():
+    """A whole frame in one read is not copied."""
+    decoder = Decoder()
+    memory = np.asarray(decoder.space())
+    columns = {"seq": [5], "stream": [0], "size": [3]}
+    (frame,) = fed(decoder, Written(Kind.PRODUCE, 1, {"topics": 1}, columns, [b"abc"]).bytes())
+    assert all(np.shares_memory(column, memory) for column in (*frame.columns.values(), frame.payload))
+
+
+@given(st.lists(st.integers(0, 3 * frames.PORTION), max_size=12))
+def test_portions_are_all_messages_in_frames_of_bounded_size(sizes):
+    """Neighbours go together as long as they fit; one that is too large for a portion goes alone."""
+    size = np.array(sizes, np.int32)
+    pieces = frames.portions(size)
+    assert np.concatenate([np.arange(len(size))[piece] for piece in pieces]).tolist() == list(range(len(size)))
+    totals = [(len(size[piece]), int(size[piece].sum(dtype=np.int64))) for piece in pieces]
+    assert all(total <= frames.PORTION or count == 1 for count, total in totals)
+    assert all(total + sizes[piece.stop] > frames.PORTION for (_, total), piece in zip(totals[:-1], pieces, strict=False))
+
+
+@given(st.lists(st.binary(max_size=20), max_size=1200), st.data())
+def test_outbox_gives_every_byte_once(buffers, data):
+    """However much the socket takes at a time, everything leaves in order."""
+    outbox = Outbox()
+    outbox.add(map(memoryview, buffers))
+    gone = b""
+    while outbox:
+        offered = b"".join(outbox.next())
+        assert offered
+        count = data.draw(st.integers(1, len(offered))) if len(gone) < 100 else len(offered)
+        gone += offered[:count]
+        outbox.sent(count)
+    assert gone == b"".join(buffers)
