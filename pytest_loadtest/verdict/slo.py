@@ -213,14 +213,21 @@ def _worn(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
     if busy:
         evidence.append(f"worker {busy[0].worker} used {busy[0].cpu:.2f} cores > {limits.cpu:g} (generator.cpu){_more(busy)}")
     allowed = limits.stalled * measurements.duration
-    late = sorted((worker for worker in measurements.workers if worker.stalled > allowed), key=lambda worker: -worker.stalled)
+    late = sorted(
+        (worker for worker in measurements.workers if _stalled(worker, measurements) > allowed), key=lambda worker: -worker.stalled
+    )
     if late:
-        share, limit = pair(late[0].stalled / measurements.duration, limits.stalled, "ratio")
+        share, limit = pair(_stalled(late[0], measurements) / measurements.duration, limits.stalled, "ratio")
         by = format_duration(late[0].longest_stall)
         evidence.append(
             f"worker {late[0].worker} woke up late for {share} of the run > {limit} (generator.stalled), once by {by}{_more(late)}"
         )
     return evidence
+
+
+def _stalled(worker: WorkerEvidence, measurements: Measurements) -> int:
+    """Its loop is watched until the drain ends: a stall that goes on beyond the measured phase takes no more than all of it."""
+    return min(worker.stalled, measurements.duration)
 
 
 def _more(workers: Sequence[WorkerEvidence]) -> str:

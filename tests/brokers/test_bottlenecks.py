@@ -48,7 +48,7 @@ name: bottleneck
 topics: 1
 producersPerTopic: 1
 drainTimeout: 5s
-generator: {sendDelayP99: 60s, cpu: 5, stalled: 0.99}
+generator: {sendDelayP99: 60s, cpu: 5, stalled: 1}
 slo: {sent: 0.01%}
 """
 
@@ -326,10 +326,12 @@ def test_drops_that_we_found_too(run: Callable[..., dict[str, Any]], tmp_path: P
 def test_drops_that_we_did_not_find(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     """Somebody else's queue overflows on the broker that the run started: that is no run of which to believe the count.
 
+    Of ours, which is as short, a machine that stands still may make it drop some too.
+
     mosquitto publishes its counter every second or two, and only what rises between two of its numbers is told.
     """
     with started(tmp_path, max_queued_messages="10") as broker:
         go_away(paho.Client(CallbackAPIVersion.VERSION2, "away", clean_session=False), port_of(broker), "loadtest/#")
         document = run(broker, "testDuration: 7s\nproducerRate: 200\nmessageSize: 64\ndriver: {name: mqtt}\n")
     assert document["verdict"]["outcome"] == "no data"
-    assert re.search(r"^the broker dropped [\d ]+ messages .*, and 0 are missing by our count", document["verdict"]["reasons"][0])
+    assert re.search(r"^the broker dropped [\d ]+ messages .*, and \d+ are missing by our count", document["verdict"]["reasons"][0])

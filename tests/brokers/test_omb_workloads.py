@@ -32,7 +32,7 @@ WORKLOADS: dict[str, dict[str, Any]] = {path.stem: yaml.safe_load(path.read_text
 SCALE = 0.03
 TIMING = {"throughput", "sent", "endToEndLatency", "publishLatency", "backlogDrain"}  # what a busy machine may miss
 # what a busy machine does to the generator is not what is looked at here
-CALM = {"maxSendDelay": "60s", "generator": {"sendDelayP99": "20s", "cpu": 5, "stalled": 0.95}}
+CALM = {"maxSendDelay": "60s", "generator": {"sendDelayP99": "20s", "cpu": 5, "stalled": 1}}
 PULSAR_TESTS = f"""\
 import json, os, urllib.request
 from pathlib import Path

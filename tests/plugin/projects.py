@@ -42,7 +42,7 @@ producerRate: {rate}
 testDuration: {duration}
 {more}
 driver: {{name: loopback}}
-generator: {{sendDelayP99: 5s, cpu: 5, stalled: 0.95}}
+generator: {{sendDelayP99: 5s, cpu: 5, stalled: 1}}
 slo: {slo}
 """
 

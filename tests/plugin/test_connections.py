@@ -21,7 +21,7 @@ producersPerTopic: 60
 subscriptionsPerTopic: 4
 testDuration: 1s
 driver: {{name: mqtt, client: {client}, connectRate: 100}}
-generator: {{sendDelayP99: 5min, cpu: 5, stalled: 0.95}}
+generator: {{sendDelayP99: 5min, cpu: 5, stalled: 1}}
 slo: {slo}
 """
 TESTS = """\

@@ -26,7 +26,7 @@ testDuration: 5min
 drainTimeout: 3min  # clients wait longer and longer between two attempts to connect
 maxSendDelay: 5min
 {more}
-generator: {{sendDelayP99: 5min, cpu: 5, stalled: 0.95}}
+generator: {{sendDelayP99: 5min, cpu: 5, stalled: 1}}
 slo: {{loss: 0}}
 """
 MQTT = """\
@@ -58,7 +58,6 @@ def test_recovery(load):
     counts = result.measurements.counts
     assert counts.sent == counts.acked == counts.offered
     assert counts.received == counts.offered
-    assert result.end_to_end.max >= ready - down
 """
 
 
@@ -66,6 +65,7 @@ def recovered(run: Finished) -> None:
     """Results and summary tell both instants."""
     (restart,) = restarts(run, "test_recovery")
     assert 10**9 <= restart["down"] < restart["ready"]
+    assert run.documents["test_recovery"]["driver"]["losses"] > 0
     assert run.documents["test_recovery"]["started"] < restart["downAt"] < restart["readyAt"]
     told = [line for line in run.out.splitlines() if line.startswith("  broker     restarted ") and " later" in line]
     assert len(told) == sum(one["ready"] is not None for test in run.documents for one in restarts(run, test))

@@ -90,7 +90,7 @@ testDuration: 3s
 maxSendDelay: 60s
 driver: {name: loopback}
 slo: {endToEndLatency: {p50: 30s}}
-generator: {sendDelayP99: 5s, stalled: 0.9, cpu: 5}
+generator: {sendDelayP99: 5s, stalled: 1, cpu: 5}
 """
 PROFILES = {
     "tiny": TINY,

@@ -197,3 +197,10 @@ def test_every_conclusion_is_in_the_schema() -> None:
     """And none that no rule can come to."""
     window = {"publisher window", NOTHING, None}
     assert set(schema()["properties"]["bottleneck"]["properties"]["conclusion"]["enum"]) == {rule.conclusion for rule in RULES} | window
+
+
+def test_every_outcome_is_in_the_schema() -> None:
+    """Of a run, of a stage and of one objective: a latency that only the generator's own delay spoiled makes that objective generator-limited."""
+    outcomes = {outcome.value for outcome in Outcome}
+    assert set(schema()["$defs"]["finding"]["properties"]["outcome"]["enum"]) == outcomes
+    assert set(schema()["properties"]["verdict"]["properties"]["outcome"]["enum"]) == outcomes

@@ -146,6 +146,13 @@ def test_a_slow_generator_is_named_with_evidence_and_remedy(changed: dict[str, A
     assert (result.outcome, result.reasons) == (Outcome.GENERATOR_LIMITED, (evidence, REMEDY))
 
 
+def test_a_stall_beyond_the_phase_takes_no_more_than_all_of_it() -> None:
+    """The loop is watched until the drain ends; a limit of 1 is never passed."""
+    run = made(workers=(worker(stalled=20_000 * MS),))
+    assert verdict({}, run).reasons[0].startswith("worker gw0 woke up late for 100 % of the run > 10 % (generator.stalled)")
+    assert evaluate((), run, Limits(stalled=1)).outcome is Outcome.MET
+
+
 def test_a_full_window_is_the_targets_doing() -> None:
     """Messages dropped behind a full window are a miss, and the miss says why."""
     delay = spread(1, 10_000)
