@@ -47,7 +47,9 @@ class Observing:
 
     def _sources(self, workload: WorkloadRun) -> tuple[dict[str, Callable[[], TelemetrySource]], list[str]]:
         from pytest_loadtest.brokers.url import parse
-        from pytest_loadtest.fleet.targets import with_keys
+        from pytest_loadtest.drivers.base import Watched
+        from pytest_loadtest.fleet.targets import target_of, with_keys
+        from pytest_loadtest.observe.aside import Aside
         from pytest_loadtest.observe.connections import ConnectionSource
         from pytest_loadtest.observe.processes import ProcessSource
 
@@ -72,7 +74,11 @@ class Observing:
         sources["connections"] = partial(ConnectionSource, addresses, facts.pid, without)
         counters = telemetry_class(driver.name)
         if counters is not None:
-            sources["broker's own counters"] = partial(counters, facts.url, facts.settings, driver, without)
+            watched = Watched(
+                target=target_of(facts), broker=facts.settings, settings=driver, run=workload.run, topology=workload.plan.topology,
+                start=workload.start, fresh=workload.used is None, ports=without,
+            )  # fmt: skip
+            sources["broker's own counters"] = partial(Aside, partial(counters, watched))
         return sources, missing
 
     def end(self, workload: WorkloadRun) -> None:

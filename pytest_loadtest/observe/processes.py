@@ -37,6 +37,7 @@ class ProcessSource:
         self._before: dict[str, float] = {}
         self._threads: dict[tuple[int, str], tuple[float, float]] = {}
         self._at = self._looks = 0
+        self.used = 0.0
         self.missing: list[str] = []
 
     def read(self, now: int) -> dict[str, float]:
@@ -121,8 +122,9 @@ class ProcessSource:
             self.missing.append(said)
         return {}
 
-    def close(self) -> None:
-        """Nothing is held."""
+    def close(self) -> dict[str, float]:
+        """Nothing is held, and nothing left to say."""
+        return {}
 
 
 def _threads(pid: int) -> Iterator[tuple[str, float, float, float]]:

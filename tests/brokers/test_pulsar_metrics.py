@@ -1,0 +1,94 @@
+"""What a real Pulsar says of a run beside what the run counts itself, and of itself where it is the bottleneck."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from driven import drive
+from running import running
+
+from pytest_loadtest import brokers
+from pytest_loadtest.brokers import java
+from pytest_loadtest.drivers.pulsar.admin import Admin
+from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
+from pytest_loadtest.values.quantities import SECOND
+
+if TYPE_CHECKING:
+    from pytest_loadtest.engine.progress import Progress
+
+pytestmark = [
+    pytest.mark.pulsar,
+    pytest.mark.skipif(java.find() is None, reason="no Java 17 here: apt-get install openjdk-17-jre-headless"),
+]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
+    request = brokers.BrokerRequest(kind="pulsar", mode="process", folder=tmp_path_factory.mktemp("pulsar") / "broker")
+    with running(request) as started:
+        yield started
+
+
+@pytest.fixture
+def run(broker: brokers.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Drives a profile against the broker, in this process, and returns the results document."""
+    return lambda more, *seen: drive(broker, more, tmp_path, monkeypatch, *seen)
+
+
+def known(document: dict[str, Any], name: str) -> list[float]:
+    """What the broker said of it, in the samples that know it."""
+    return [value for value in document["bottleneck"]["columns"].get(name, ()) if value is not None]
+
+
+def test_the_broker_counts_what_we_count(run: Callable[..., dict[str, Any]]) -> None:
+    """Messages exactly, whatever entries they share, and on all partitions and subscriptions."""
+    document = run("producerRate: 2000\nmessageSize: 200\npartitionsPerTopic: 2\nsubscriptionsPerTopic: 2\ndriver: {name: pulsar}\n")
+    counts = document["measurements"]["counts"]
+    assert counts["acked"] == 6000
+    assert document["bottleneck"]["missing"] == []
+    assert known(document, "sys.totalIn") == [counts["acked"]]
+    assert known(document, "sys.totalOut") == [counts["received"] + counts["duplicates"]]
+
+
+@pytest.fixture
+def in_namespace(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, object], None]:
+    """Gives the namespaces of runs a policy: path below the namespace, body."""
+
+    def give(path: str, body: object) -> None:
+        set_policies = Admin.set_policies
+
+        def and_more(admin: Admin, namespace: str, persistence: Any) -> None:
+            set_policies(admin, namespace, persistence)
+            admin._request("POST", f"namespaces/{namespace}/{path}", body)
+
+        monkeypatch.setattr(Admin, "set_policies", and_more)
+
+    return give
+
+
+def test_a_publish_rate_limit(run: Callable[..., dict[str, Any]], in_namespace: Callable[[str, object], None]) -> None:
+    """A tenth of what we send."""
+    in_namespace("publishRate", {"publishThrottlingRateInMsg": 200, "publishThrottlingRateInByte": -1})
+    document = run("testDuration: 5s\nproducerRate: 2000\nmessageSize: 200\nmaxSendDelay: 1s\ndriver: {name: pulsar, maxPendingMessages: 500}\n")
+    import json; print(json.dumps(document["bottleneck"], indent=1)); print(document["measurements"]["counts"]); assert 0
+
+@pytest.mark.parametrize("kind", ["Exclusive", "Shared"])
+def test_a_consumer_that_sleeps(run: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    drivers: list[NativePulsarDriver] = []
+    opened = NativePulsarDriver.open_producers
+
+    def fall_asleep(driver: NativePulsarDriver, streams: Sequence[int]) -> None:
+        opened(driver, streams)
+        driver.pause([0])
+        drivers.append(driver)
+
+    def wake_up(progress: Progress) -> None:
+        if progress.elapsed > 4.8 * SECOND and drivers:
+            drivers.pop().resume([0])
+
+    monkeypatch.setattr(NativePulsarDriver, "open_producers", fall_asleep)
+    document = run(f"testDuration: 5s\nproducerRate: 500\nmessageSize: 200\ndriver: {{name: pulsar, receiverQueueSize: 100, subscriptionType: {kind}}}\n", wake_up)
+    import json; print(json.dumps(document["bottleneck"], indent=1)); print(document["measurements"]["counts"]); assert 0
