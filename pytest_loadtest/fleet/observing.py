@@ -51,6 +51,7 @@ class Observing:
         from pytest_loadtest.fleet.targets import target_of, with_keys
         from pytest_loadtest.observe.aside import Aside
         from pytest_loadtest.observe.connections import ConnectionSource
+        from pytest_loadtest.observe.disk_wait import DiskWaitSource
         from pytest_loadtest.observe.processes import ProcessSource
 
         broker = workload.broker
@@ -68,6 +69,7 @@ class Observing:
             missing.append("broker's CPU, memory, disk and sockets: its process is none that the run started on this machine")
         else:
             sources["broker"] = partial(ProcessSource, "broker", lambda: broker.facts.pid, broker=True)
+            sources["broker's disk"] = partial(DiskWaitSource, lambda: broker.facts.pid)
         urls = [facts.url, *([facts.subscriber_url] if facts.subscriber_url else [])]
         addresses = [(endpoint.host, endpoint.port) for url in urls for endpoint in parse(driver.name, url)]
         without = set[int]()

@@ -118,7 +118,7 @@ def test_a_memory_limit(run: Callable[..., dict[str, Any]], tmp_path: Path) -> N
         go_away(away, port_of(broker), "ballast")
         fill(port_of(broker), 1_850_000)
         document = run(broker, "producerRate: 100\nmessageSize: 64\ndriver: {name: mqtt, qos: 0}\n")
-    concluded(document, "broker memory", r"mosquitto's heap had 1\.\d\d MiB of the 1\.91 MiB of its memory_limit, in \d of \d samples")
+    concluded(document, "broker memory", r"mosquitto's heap had 1\.\d\d MiB of the 1\.91 MiB that it may have, in \d of \d samples")
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +40,13 @@ def run(broker: brokers.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return lambda more, *seen: drive(broker, more, tmp_path, monkeypatch, *seen)
 
 
+def concluded(document: dict[str, Any], conclusion: str, evidence: str) -> None:
+    """The run says so, with evidence of that form."""
+    found = document["bottleneck"]
+    print(json.dumps(found))
+    assert (found["conclusion"], bool(re.search(evidence, found["evidence"]))) == (conclusion, True), found["evidence"]
+
+
 def known(document: dict[str, Any], name: str) -> list[float]:
     """What the broker said of it, in the samples that know it."""
     return [value for value in document["bottleneck"]["columns"].get(name, ()) if value is not None]
@@ -72,8 +81,12 @@ def in_namespace(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, object], Non
 def test_a_publish_rate_limit(run: Callable[..., dict[str, Any]], in_namespace: Callable[[str, object], None]) -> None:
     """A tenth of what we send."""
     in_namespace("publishRate", {"publishThrottlingRateInMsg": 200, "publishThrottlingRateInByte": -1})
-    document = run("testDuration: 5s\nproducerRate: 2000\nmessageSize: 200\nmaxSendDelay: 1s\ndriver: {name: pulsar, maxPendingMessages: 500}\n")
-    import json; print(json.dumps(document["bottleneck"], indent=1)); print(document["measurements"]["counts"]); assert 0
+    more = "testDuration: 5s\nproducerRate: 2000\nmessageSize: 200\nmaxSendDelay: 1s\ndriver: {name: pulsar, maxPendingMessages: 500}\n"
+    document = run(more)
+    concluded(
+        document, "broker throttling", r"Pulsar held producers back [\d.]+ times a second for a publish rate limit, in \d of \d samples"
+    )
+
 
 @pytest.mark.parametrize("kind", ["Exclusive", "Shared"])
 def test_a_consumer_that_sleeps(run: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
@@ -90,5 +103,9 @@ def test_a_consumer_that_sleeps(run: Callable[..., dict[str, Any]], monkeypatch:
             drivers.pop().resume([0])
 
     monkeypatch.setattr(NativePulsarDriver, "open_producers", fall_asleep)
-    document = run(f"testDuration: 5s\nproducerRate: 500\nmessageSize: 200\ndriver: {{name: pulsar, receiverQueueSize: 100, subscriptionType: {kind}}}\n", wake_up)
-    import json; print(json.dumps(document["bottleneck"], indent=1)); print(document["measurements"]["counts"]); assert 0
+    driver = f"{{name: pulsar, receiverQueueSize: 100, subscriptionType: {kind}}}"
+    document = run(f"testDuration: 5s\nproducerRate: 500\nmessageSize: 200\ndriver: {driver}\n", wake_up)
+    evidence = r"1 of 1 consumers had no permits left, .*, while \d+ entries stood in the backlog, in \d of \d samples"
+    concluded(document, "consumer", evidence)
+    counts = document["measurements"]["counts"]
+    assert known(document, "sys.totalOut") == [counts["received"] + counts["duplicates"]]

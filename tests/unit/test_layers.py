@@ -39,7 +39,7 @@ THIRD_PARTY = {
         "observe.*", "pipeline.*", "schedule.*", "testing.*", "wire.*",
     },
     "paho": {"drivers.mqtt.*"},
-    "psutil": {"observe.processes"},
+    "psutil": {"observe.disk_wait", "observe.processes"},
     "pulsar": {"drivers.pulsar.client", "drivers.pulsar.driver", "drivers.pulsar.observer"},
     "prometheus_client": {"drivers.pulsar.metrics", "profile.openmetrics"},
     "py4j": {"pipeline.*"},
