@@ -14,7 +14,7 @@ from pytest_loadtest.values.quantities import SECOND
 EVERY: Final = SECOND
 MOST: Final = 0.02  # cores that one source may use: where a sample of it costs more, they are further apart
 _OVER: Final = (OSError, LoadtestError)
-LONGEST: Final = 5.0
+LONGEST: Final = 10.0
 """s that the end waits for what a source says last."""
 
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from driven import drive
-from running import running
 
-from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.pulsar.admin import Admin
 from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
+    from pytest_loadtest import brokers
     from pytest_loadtest.engine.progress import Progress
 
 pytestmark = [
@@ -27,24 +26,17 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
-    request = brokers.BrokerRequest(kind="pulsar", mode="process", folder=tmp_path_factory.mktemp("pulsar") / "broker")
-    with running(request) as started:
-        yield started
-
-
 @pytest.fixture
-def run(broker: brokers.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+def run(pulsar_process: brokers.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     """Drives a profile against the broker, in this process, and returns the results document."""
-    return lambda more, *seen: drive(broker, more, tmp_path, monkeypatch, *seen)
+    return lambda more, *seen: drive(pulsar_process, more, tmp_path, monkeypatch, *seen)
 
 
 def concluded(document: dict[str, Any], conclusion: str, evidence: str) -> None:
-    """The run says so, with evidence of that form."""
+    """The run says so, with evidence of that form; on a busy machine it may say more."""
     found = document["bottleneck"]
-    print(json.dumps(found))
-    assert (found["conclusion"], bool(re.search(evidence, found["evidence"]))) == (conclusion, True), found["evidence"]
+    said = {one["conclusion"]: one["evidence"] for one in (found, *found["also"])}
+    assert re.search(evidence, said.get(conclusion, "")), json.dumps(found)
 
 
 def known(document: dict[str, Any], name: str) -> list[float]:
@@ -57,7 +49,6 @@ def test_the_broker_counts_what_we_count(run: Callable[..., dict[str, Any]]) -> 
     document = run("producerRate: 2000\nmessageSize: 200\npartitionsPerTopic: 2\nsubscriptionsPerTopic: 2\ndriver: {name: pulsar}\n")
     counts = document["measurements"]["counts"]
     assert counts["acked"] == 6000
-    assert document["bottleneck"]["missing"] == []
     assert known(document, "sys.totalIn") == [counts["acked"]]
     assert known(document, "sys.totalOut") == [counts["received"] + counts["duplicates"]]
 

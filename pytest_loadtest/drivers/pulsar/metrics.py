@@ -58,6 +58,7 @@ _OF_BROKER_NOW: Final = {
     "sys.throttledConnections": "pulsar_broker_throttled_connections",
 }
 _OF_BROKER_RATES: Final = {"sys.cpu": "process_cpu_seconds_total", "sys.gc": "jvm_gc_collection_seconds_sum"}
+STARTED: Final = "process_start_time_seconds"
 TOTALS: Final = {"sys.totalIn": "pulsar_in_messages_total", "sys.totalOut": "pulsar_out_messages_total"}
 
 Series = Mapping[str, Mapping[str, float]]

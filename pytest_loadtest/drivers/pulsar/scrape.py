@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pytest_loadtest.drivers.pulsar import topic_stats
 from pytest_loadtest.drivers.pulsar.admin import Admin
-from pytest_loadtest.drivers.pulsar.metrics import TOTALS, MetricsReader, Scraped, columns, grown_by
+from pytest_loadtest.drivers.pulsar.metrics import STARTED, TOTALS, MetricsReader, Scraped, columns, grown_by
 from pytest_loadtest.drivers.pulsar.names import own_namespace
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
@@ -29,7 +29,7 @@ QUESTION_COST: Final = 17 * MILLISECOND
 """ns of the broker's CPU for a question to its REST (measured with 4.2.4, just started)."""
 SHARE: Final = 0.05
 """Cores of the broker that all this may use: it is asked less often where answers cost more."""
-TIMEOUT: Final = 4.0
+TIMEOUT: Final = 8.0
 
 
 class Scrape:
@@ -51,8 +51,10 @@ class Scrape:
         self._first: Scraped | None = None
         self._last: Scraped | None = None
         self._loaded_at: tuple[Any, ...] = ()
-        self._counts = watched.fresh and self._namespace is not None
-        self._at = self._not_before = self._asked = self._unanswered = self._partly = self._cost = 0
+        # what is confirmed of a topic that is not kept need not have been taken
+        self._countable = self._namespace is not None and settings.topic_type == "persistent"
+        self._counts = watched.fresh and self._countable
+        self._at = self._not_before = self._asked = self._unanswered = self._answered = self._partly = self._cost = 0
         self._reason = ""
 
     def _connect(self) -> None:
@@ -70,7 +72,7 @@ class Scrape:
         if not self._few:
             said.append(f"broker's counters of topics: the run has {self._count}, with partitions, and {MOST_TOPICS} are looked at at most")
         if self._partly:
-            said.append(f"broker's counters of topics: {self._partly} of {self._asked} answers had not all {self._count} of them")
+            said.append(f"broker's counters of topics: {self._partly} of {self._answered} answers had not all {self._count} of them")
         if self._unanswered:
             said.append(f"broker's own counters: {self._unanswered} of {self._asked} questions had no answer: {self._reason}")
         return said
@@ -115,6 +117,7 @@ class Scrape:
             scraped = self._reader.read(answer.text)
         except ValueError as error:
             raise TargetError(f"GET {answer.url}: this is not Prometheus' text format: {error}") from error
+        self._answered += 1
         if self._few and len(scraped.loaded) != self._count:  # others are with another broker, or with none just now
             self._partly += 1
             scraped = Scraped(scraped.broker, {})
@@ -142,9 +145,10 @@ class Scrape:
         """Whether counts of the phase can still be told: from zero, or from what had been counted before it; and none began anew."""
         if self._last is None:
             self._first = None if self._counts else scraped
-            self._counts |= self._namespace is not None and time.monotonic_ns() < self._watched.start
+            self._counts |= self._countable and time.monotonic_ns() < self._watched.start
         else:
-            self._counts &= all(grown_by(self._last, scraped, metric) is not None for metric in TOTALS.values())
+            same = self._last.broker.get(STARTED) == scraped.broker.get(STARTED)
+            self._counts &= same and all(grown_by(self._last, scraped, metric) is not None for metric in TOTALS.values())
         self._last = scraped
 
     def close(self) -> dict[str, float]:
