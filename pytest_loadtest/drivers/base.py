@@ -71,8 +71,8 @@ class Watched:
     """What is asked of a broker while one phase runs: how it fares, and what it counts of the run.
 
     :param broker: the settings of the broker that the run knows. :param settings: of the driver, as in :class:`DriverContext`; so ``run``.
-    :param start: ns of CLOCK_MONOTONIC, when the phase begins. :param fresh: nothing was sent to its topics before.
-    :param ports: gets our own ports of connections that carry no load.
+    :param fresh: nothing was sent to its topics before. :param kept: what is kept of the phase before, for whoever keeps something for the
+        next one. :param ports: gets our own ports of connections that carry no load.
     """
 
     target: TargetAddress
@@ -80,8 +80,8 @@ class Watched:
     settings: Any
     run: str
     topology: Topology
-    start: int
     fresh: bool
+    kept: dict[str, Any]
     ports: set[int]
 
 

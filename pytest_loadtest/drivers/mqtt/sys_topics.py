@@ -33,6 +33,8 @@ class SysTopics:
 
     """
 
+    over_phases = False
+
     def __init__(self, watched: Watched) -> None:
         url, settings, ports = watched.target.url, watched.settings, watched.ports
         plain = not url.startswith("mqtts:")  # TLS may be for subscribers alone, who connect elsewhere

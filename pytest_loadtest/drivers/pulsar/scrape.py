@@ -35,8 +35,12 @@ TIMEOUT: Final = 8.0
 class Scrape:
     """Made without touching the broker. What a broker does not answer is unknown; it is asked again.
 
+    Counts of a phase are those after the phase before it, at whose end it is asked too.
+
     :raises TargetError: there is no address to ask at.
     """
+
+    over_phases = True
 
     def __init__(self, watched: Watched) -> None:
         if watched.target.admin_url is None:
@@ -48,13 +52,12 @@ class Scrape:
         self._count = topology.topics * topology.partitions
         self._connect()
         self._reader: MetricsReader | None = None
-        self._first: Scraped | None = None
-        self._last: Scraped | None = None
-        self._loaded_at: tuple[Any, ...] = ()
+        self._first, self._at, self._loaded_at = watched.kept.pop("counted", (None, 0, ()))
+        self._last: Scraped | None = self._first
         # what is confirmed of a topic that is not kept need not have been taken
         self._countable = self._namespace is not None and settings.topic_type == "persistent"
-        self._counts = watched.fresh and self._countable
-        self._at = self._not_before = self._asked = self._unanswered = self._answered = self._partly = self._cost = 0
+        self._counts = self._countable and (watched.fresh or self._first is not None)
+        self._not_before = self._asked = self._unanswered = self._answered = self._partly = self._cost = 0
         self._reason = ""
 
     def _connect(self) -> None:
@@ -142,11 +145,8 @@ class Scrape:
         return self._admin.ask(self._connection, f"admin/v2/{path}").json()
 
     def _follow(self, scraped: Scraped) -> None:
-        """Whether counts of the phase can still be told: from zero, or from what had been counted before it; and none began anew."""
-        if self._last is None:
-            self._first = None if self._counts else scraped
-            self._counts |= self._countable and time.monotonic_ns() < self._watched.start
-        else:
+        """Whether counts of the phase can still be told: none began anew."""
+        if self._last is not None:
             same = self._last.broker.get(STARTED) == scraped.broker.get(STARTED)
             self._counts &= same and all(grown_by(self._last, scraped, metric) is not None for metric in TOTALS.values())
         self._last = scraped
@@ -154,12 +154,17 @@ class Scrape:
     def close(self) -> dict[str, float]:
         """How many messages the broker counted since the phase began, now that its drain is over; nothing where it began anew meanwhile,
         or does not tell."""
-        found = dict[str, float]()
-        if self._counts and self._last is not None:
-            unanswered = self._unanswered
-            found = self._read(time.monotonic_ns())
-            if self._counts and self._unanswered == unanswered:
-                grown = {column: grown_by(self._first, self._last, metric) for column, metric in TOTALS.items()}
-                found |= {column: value for column, value in grown.items() if value is not None}
+        found = self._read_last() if self._countable and self._last is not None else {}
         self._connection.close()
         return found
+
+    def _read_last(self) -> dict[str, float]:
+        before = self._last
+        found = self._read(time.monotonic_ns())
+        if self._last is before:  # no answer
+            return {}
+        assert self._last is not None
+        if self._last.loaded:
+            self._watched.kept["counted"] = (self._last, self._at, self._loaded_at)
+        grown = {column: grown_by(self._first, self._last, metric) for column, metric in TOTALS.items()} if self._counts else {}
+        return found | {column: value for column, value in grown.items() if value is not None}

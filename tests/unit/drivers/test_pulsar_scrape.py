@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -75,16 +74,17 @@ def broker() -> Iterator[Broker]:
 
 
 def scrape(
-    broker: Broker | None, *, fresh: bool = True, late: bool = False, settings: PulsarSettings | None = None, **shape: Any
+    broker: Broker | None, *, fresh: bool = True, kept: dict[str, Any] | None = None, settings: PulsarSettings | None = None, **shape: Any
 ) -> Scrape:
-    """:param late: the phase has begun before it is asked."""
+    """:param kept: of the phase before."""
     topology = Topology(**{"topics": 1, "partitions": 1, "producers": 1, "subscriptions": 1, "consumers": 1} | shape)
     target = TargetAddress(url="pulsar://127.0.0.1:1", admin_url=broker.url if broker else None)
-    start = 0 if late else time.monotonic_ns() + 600 * SECOND
-    watched = Watched(
-        target=target, broker={}, settings=settings or PulsarSettings(), run="r", topology=topology, start=start, fresh=fresh, ports=set()
-    )
-    return Scrape(watched)
+    return Scrape(
+        Watched(
+            target=target, broker={}, settings=settings or PulsarSettings(), run="r", topology=topology, fresh=fresh,
+            kept={} if kept is None else kept, ports=set(),
+        )
+    )  # fmt: skip
 
 
 def turn(number: int) -> int:
@@ -96,18 +96,35 @@ def count(broker: Broker, number: float, topic: str = "topic-0") -> None:
     broker.counted[f"persistent://public/loadtest-r/{topic}"] = number
 
 
-@pytest.mark.parametrize(("fresh", "late", "total"), [(True, True, 110), (False, False, 100), (False, True, None)])
-def test_what_the_broker_counted_since_the_phase_began(broker: Broker, fresh: bool, late: bool, total: float | None) -> None:
-    """From zero where nothing was sent before, else from what was counted before the phase began, if it was asked in time."""
-    source = scrape(broker, fresh=fresh, late=late)
+def test_what_the_broker_counted_since_the_phase_began(broker: Broker) -> None:
+    """From zero where nothing was sent before, then from what was counted when the phase before had ended."""
+    kept: dict[str, Any] = {}
+    source = scrape(broker, kept=kept)
     count(broker, 10)
     assert source.read(turn(1)) == {"sys.bundles": 4, "sys.starved": 1, "sys.consumers": 1}
     count(broker, 60)
     assert source.read(turn(2))["sys.messagesIn"] > 0
-    count(broker, 110)
-    found = source.close()
-    assert (found.get("sys.totalIn"), found.get("sys.totalOut")) == (total, total)
-    assert source.missing == []
+    for ended_at, total in ((110, 110), (200, 90)):
+        count(broker, ended_at)
+        found = source.close()
+        assert (found["sys.totalIn"], found["sys.totalOut"]) == (total, total)
+        assert source.missing == []
+        source = scrape(broker, kept=kept, fresh=False)
+        assert "sys.messagesIn" in source.read(turn(1))
+    broker.loaded += 1
+    assert "sys.totalIn" not in source.close()
+
+
+def test_what_was_counted_before_the_phase_is_not_known_where_nobody_asked(broker: Broker) -> None:
+    source, kept = scrape(broker, fresh=False), dict[str, Any]()
+    count(broker, 10)
+    source.read(turn(1))
+    assert "sys.totalIn" not in source.close()
+    broker.refuses["metrics"] = 503
+    gone = scrape(broker, kept=kept)
+    with pytest.raises(TargetError):
+        gone.read(turn(1))
+    assert (gone.close(), kept) == ({}, {})
 
 
 @pytest.mark.parametrize("anew", ["fell", "started", "loaded", "went"])
