@@ -20,6 +20,7 @@ from driven import drive
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 from running import running
+from slow_disk import slow_disk
 from tcp_relay import relay
 
 from pytest_loadtest import brokers
@@ -119,28 +120,6 @@ def test_a_memory_limit(run: Callable[..., dict[str, Any]], tmp_path: Path) -> N
         fill(port_of(broker), 1_850_000)
         document = run(broker, "producerRate: 100\nmessageSize: 64\ndriver: {name: mqtt, qos: 0}\n")
     concluded(document, "broker memory", r"mosquitto's heap had 1\.\d\d MiB of the 1\.91 MiB that it may have, in \d of \d samples")
-
-
-@contextmanager
-def slow_disk(pid: int, folder: Path, rate: int) -> Iterator[None]:
-    """What the process syncs to the disk of ``folder`` goes there at so many bytes a second."""
-    device = Path(f"/sys/dev/block/{os.major(folder.stat().st_dev)}:{os.minor(folder.stat().st_dev)}").resolve()
-    disk = device.parent if (device / "partition").exists() else device
-    group = Path("/sys/fs/cgroup/blkio", f"loadtest-{pid}")
-    try:
-        number = (disk / "dev").read_text().strip()
-        group.mkdir()
-        (group / "blkio.throttle.write_bps_device").write_text(f"{number} {rate}")
-    except OSError as error:
-        if group.exists():
-            group.rmdir()
-        pytest.skip(f"this system lets nobody slow a disk down: {error}")
-    try:
-        (group / "cgroup.procs").write_text(str(pid))
-        yield
-    finally:
-        (group.parent / "cgroup.procs").write_text(str(pid))
-        group.rmdir()
 
 
 def test_a_slow_disk(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from driven import drive
+from running import running
+from slow_disk import slow_disk
 
+from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.pulsar.admin import Admin
 from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
-    from pytest_loadtest import brokers
     from pytest_loadtest.engine.progress import Progress
 
 pytestmark = [
@@ -100,3 +102,19 @@ def test_a_consumer_that_sleeps(run: Callable[..., dict[str, Any]], monkeypatch:
     concluded(document, "consumer", evidence)
     counts = document["measurements"]["counts"]
     assert known(document, "sys.totalOut") == [counts["received"] + counts["duplicates"]]
+
+
+@pytest.mark.slow
+def test_a_slow_disk_is_a_slow_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie that syncs its journal to a disk of half the bytes that we send; what it took is told by the broker every five seconds."""
+    settings = {"journalSyncData": "true"}
+    request = brokers.BrokerRequest(kind="pulsar", mode="process", folder=tmp_path / "broker", settings=settings)
+    with running(request) as broker:
+        if "data" in broker.facts.settings:
+            pytest.skip(f"its data lies in no disk: {broker.facts.settings['data']}")
+        assert broker.facts.pid is not None
+        with slow_disk(broker.facts.pid, tmp_path, 500_000):
+            more = "testDuration: 12s\nproducerRate: 100\nmessageSize: 10240\nmaxSendDelay: 1s\n"
+            document = drive(broker, more + "driver: {name: pulsar, maxPendingMessages: 50}\n", tmp_path, monkeypatch)
+    evidence = r"a write to Pulsar's bookies took [\d.]+ m?s on the average, of [\d.]+ m?s that the broker needed to publish, in \d+ of \d+"
+    concluded(document, "bookie write", evidence)
