@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from pytest_loadtest.values.quantities import MICROSECOND, MILLISECOND
 
 OF_TOPICS: Final = (
@@ -81,7 +83,7 @@ class Scraped:
 
 
 class MetricsReader:
-    """Reads answers of one broker. What a series is called is parsed when it is first met; numbers alone change.
+    """Reads answers of one broker. The labels of a series are parsed when they are first met; numbers alone change.
 
     :param prefix: with which the names of the run's topics begin, with their domain. :param exact: it is the name of the one topic, which
         may have partitions. :param of_topics: whether topics are looked at, which costs our CPU some µs for each.
@@ -89,19 +91,19 @@ class MetricsReader:
 
     def __init__(self, prefix: str, *, exact: bool, of_topics: bool) -> None:
         ours = re.escape(f'topic="{prefix}') + (r'(?:-partition-\d+)?"' if exact else "(?!__)")
-        names = [rf"(?:{'|'.join(OF_BROKER)})(?:\{{[^\n]*\}})?"]
-        names += [rf"(?:{'|'.join(OF_TOPICS)})\{{[^\n]*{ours}[^\n]*\}}"] if of_topics else []
-        self._lines = re.compile(rf"^({'|'.join(names)}) +(\S+)", re.MULTILINE)
-        self._known: dict[str, tuple[str, str] | None] = {}
+        names = [rf"(?:{'|'.join(OF_BROKER)})(?=[{{ ])"]
+        names += [rf"(?:{'|'.join(OF_TOPICS)})(?=\{{[^\n]*{ours})"] if of_topics else []
+        self._lines = re.compile(rf"^({'|'.join(names)})(\{{[^\n]*\}})? +(\S+)", re.MULTILINE)
+        self._known: dict[str, Mapping[str, str]] = {"": {}}
 
     def read(self, text: str) -> Scraped:
         """:raises ValueError: a line is none of Prometheus' text format."""
         broker, topics = defaultdict[str, float](float), defaultdict[str, dict[str, float]](dict)
-        for series, said in self._lines.findall(text):
-            named, value = self._named(series), float(said)
-            if named is None or math.isnan(value):
+        for metric, text_of_labels, said in self._lines.findall(text):
+            labels, value = self._labels(text_of_labels), float(said)
+            if math.isnan(value) or labels.get("area", "heap") != "heap":  # of jvm_memory_bytes_…
                 continue
-            metric, topic = named
+            topic = labels.get("topic")
             if topic:
                 of_metric = topics[metric]
                 of_metric[topic] = of_metric.get(topic, 0.0) + value
@@ -109,20 +111,16 @@ class MetricsReader:
                 broker[metric] += value
         return Scraped(dict(broker), dict(topics))
 
-    def _named(self, series: str) -> tuple[str, str] | None:
-        """Metric and topic, empty where it is of the broker; None: not wanted."""
-        if series not in self._known:
-            self._known[series] = _parsed(series)
-        return self._known[series]
+    def _labels(self, text: str) -> Mapping[str, str]:
+        if text not in self._known:
+            self._known[text] = _parsed(text)
+        return self._known[text]
 
 
-def _parsed(series: str) -> tuple[str, str] | None:
-    from prometheus_client.parser import text_string_to_metric_families
-
-    ((sample,),) = (family.samples for family in text_string_to_metric_families(f"{series} 0\n"))
-    if sample.labels.get("area", "heap") != "heap":  # of jvm_memory_bytes_…
-        return None
-    return sample.name, sample.labels.get("topic", "")
+def _parsed(labels: str) -> Mapping[str, str]:
+    ((sample,),) = (family.samples for family in text_string_to_metric_families(f"any{labels} 0\n"))
+    found: Mapping[str, str] = sample.labels
+    return found
 
 
 def columns(before: Scraped | None, now: Scraped, seconds: float) -> dict[str, float]:
