@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -221,6 +223,12 @@ def test_the_verdict_on_the_generator_holds() -> None:
 def test_the_worker_that_wanted_most_is_named() -> None:
     found = judged(made_telemetry(worker_gw1__busiestWanted=1.0, worker_gw1__busiest=0.95))
     assert found.evidence == "worker gw1's busiest thread used 0.95 of a core and waited for one 5 % of the time, in 10 of 10 samples"
+
+
+def test_readers_of_results_know_every_conclusion() -> None:
+    text = files("pytest_loadtest.report").joinpath("results.schema.json").read_text(encoding="utf-8")
+    known = json.loads(text)["properties"]["bottleneck"]["properties"]["conclusion"]["enum"]
+    assert CONCLUSIONS | {"publisher window", "nothing saturated", None} == set(known)
 
 
 # --- what nobody sampled
