@@ -65,6 +65,7 @@ BASE = {
     # telemetry that follows a run of seconds; the default is 60
     "statsUpdateFrequencyInSecs": "5",
     "statsUpdateInitialDelayInSecs": "5",
+    "managedLedgerStatsPeriodSeconds": "5",  # of what writing to the bookies takes
     "exposeTopicLevelMetricsInPrometheus": "true",
     "exposePreciseBacklogInPrometheus": "true",
     "acknowledgmentAtBatchIndexLevelEnabled": "true",

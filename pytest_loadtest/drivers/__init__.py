@@ -18,7 +18,10 @@ _DRIVERS = {
     ("mqtt", "native"): ("pytest_loadtest.drivers.mqtt.native.driver", "NativeMqttDriver"),
     ("loopback", "library"): ("pytest_loadtest.drivers.loopback.driver", "LoopbackDriver"),
 }
-_TELEMETRY = {"mqtt": ("pytest_loadtest.drivers.mqtt.sys_topics", "SysTopics")}
+_TELEMETRY = {
+    "mqtt": ("pytest_loadtest.drivers.mqtt.sys_topics", "SysTopics"),
+    "pulsar": ("pytest_loadtest.drivers.pulsar.scrape", "Scrape"),
+}
 
 
 def driver_class(name: str, client: str = "library") -> type[Driver]:
@@ -35,7 +38,7 @@ def driver_class(name: str, client: str = "library") -> type[Driver]:
 
 
 def telemetry_class(name: str) -> Any | None:
-    """What asks this kind of broker for its own counters: made of URL, the broker's settings and the driver's; None: it has none."""
+    """What asks this kind of broker for its own counters: made of a :class:`~pytest_loadtest.drivers.base.Watched`; None: it has none."""
     if name not in _TELEMETRY:
         return None
     module, attribute = _TELEMETRY[name]

@@ -66,6 +66,25 @@ class DriverContext:
     ordered: bool = True
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What is asked of a broker while one phase runs: how it fares, and what it counts of the run.
+
+    :param broker: the settings of the broker that the run knows. :param settings: of the driver, as in :class:`DriverContext`; so ``run``.
+    :param fresh: nothing was sent to its topics before. :param kept: what is kept of the phase before, for whoever keeps something for the
+        next one. :param ports: gets our own ports of connections that carry no load.
+    """
+
+    target: TargetAddress
+    broker: Mapping[str, str]
+    settings: Any
+    run: str
+    topology: Topology
+    fresh: bool
+    kept: dict[str, Any]
+    ports: set[int]
+
+
 @dataclass(slots=True)
 class Burst:
     """Messages to be sent now, of any of the worker's streams, in the order in which they are intended to leave.

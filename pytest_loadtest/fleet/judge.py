@@ -15,7 +15,7 @@ from pytest_loadtest.fleet import observing
 from pytest_loadtest.fleet.orders import RunResult
 from pytest_loadtest.metrics.measurements import Backlog
 from pytest_loadtest.observe.conclusion import conclude
-from pytest_loadtest.observe.discards import uncounted
+from pytest_loadtest.observe.disagreement import disagreement
 from pytest_loadtest.report import bottleneck, document, hdr, junit
 from pytest_loadtest.verdict import slo
 from pytest_loadtest.verdict.early import evaluate_ended
@@ -58,11 +58,11 @@ def judge(
         own = tuple(finding for finding in verdict.findings if finding.objective.metric != "custom")
         verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=own, reasons=(samples.failure,))
     telemetry, notes = observing.read(folder), samples.notes
-    discarded = None if telemetry is None else uncounted(telemetry, measurements.counts, measurements.subscriptions)
-    if discarded is not None and run["facts"]["broker"].get("mode") == "url":  # others may use it
-        notes += (discarded,)
-    elif discarded is not None:
-        verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=verdict.findings, reasons=(discarded,))
+    wrong = None if telemetry is None else disagreement(telemetry, measurements.counts, measurements.subscriptions)
+    if wrong is not None and run["facts"]["broker"].get("mode") == "url":  # others may use it
+        notes += (wrong,)
+    elif wrong is not None:
+        verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=verdict.findings, reasons=(wrong,))
     named = [(name, measured, _stage_verdict(name, measured, run, profile)) for name, measured in samples.stages]
     if (peak is not None and peak.rate is None) or ("peak" in seen and seen["peak"]["rate"] is None):  # whatever its last step came to
         verdict = replace(verdict, outcome=slo.worst((verdict.outcome, slo.Outcome.MISSED)))

@@ -32,23 +32,32 @@ class Observing:
     def __init__(self) -> None:
         self._workers: dict[str, tuple[str, int]] = {}
         self._samplers: dict[str, Sampler] = {}
+        self._kept: dict[str, dict[str, Any]] = {}
 
     def met(self, workers: Sequence[str], said: Sequence[tuple[str, int]]) -> None:
         """All workers said who they are, by rank."""
         self._workers = dict(zip(workers, said, strict=True))
 
     def begin(self, workload: WorkloadRun) -> None:
-        """A phase of the workload begins; only one that is recorded is sampled."""
+        """A phase of the workload begins; of one that is not recorded only that is sampled which counts over all phases."""
         from pytest_loadtest.observe.sampler import Sampler
 
-        if workload.folder is not None and workload.broker is not None:
-            sources, missing = self._sources(workload)
+        if workload.broker is None:
+            return
+        without = set[int]()
+        counters, missing = self._counters(workload, without), list[str]()
+        sources = counters
+        if workload.folder is not None:
+            sources, missing = self._sources(workload, without)
+            sources |= counters
+        if sources:
             self._samplers[workload.name] = Sampler(sources, workload.start, broker=workload.broker.facts.name, missing=missing)
 
-    def _sources(self, workload: WorkloadRun) -> tuple[dict[str, Callable[[], TelemetrySource]], list[str]]:
+    def _sources(self, workload: WorkloadRun, without: set[int]) -> tuple[dict[str, Callable[[], TelemetrySource]], list[str]]:
         from pytest_loadtest.brokers.url import parse
         from pytest_loadtest.fleet.targets import with_keys
         from pytest_loadtest.observe.connections import ConnectionSource
+        from pytest_loadtest.observe.disk_wait import DiskWaitSource
         from pytest_loadtest.observe.processes import ProcessSource
 
         broker = workload.broker
@@ -66,20 +75,35 @@ class Observing:
             missing.append("broker's CPU, memory, disk and sockets: its process is none that the run started on this machine")
         else:
             sources["broker"] = partial(ProcessSource, "broker", lambda: broker.facts.pid, broker=True)
+            sources["broker's disk"] = partial(DiskWaitSource, lambda: broker.facts.pid)
         urls = [facts.url, *([facts.subscriber_url] if facts.subscriber_url else [])]
         addresses = [(endpoint.host, endpoint.port) for url in urls for endpoint in parse(driver.name, url)]
-        without = set[int]()
         sources["connections"] = partial(ConnectionSource, addresses, facts.pid, without)
-        counters = telemetry_class(driver.name)
-        if counters is not None:
-            sources["broker's own counters"] = partial(counters, facts.url, facts.settings, driver, without)
         return sources, missing
+
+    def _counters(self, workload: WorkloadRun, without: set[int]) -> dict[str, Callable[[], TelemetrySource]]:
+        from pytest_loadtest.drivers.base import Watched
+        from pytest_loadtest.fleet.targets import target_of, with_keys
+        from pytest_loadtest.observe.aside import Aside
+
+        assert workload.broker is not None
+        facts = workload.broker.facts
+        driver = with_keys(workload.part.profile, facts).driver
+        counters = telemetry_class(driver.name)
+        if counters is None or (workload.folder is None and not counters.over_phases):
+            return {}
+        watched = Watched(
+            target=target_of(facts), broker=facts.settings, settings=driver, run=workload.run, topology=workload.plan.topology,
+            fresh=workload.used is None, kept=self._kept.setdefault(workload.name, {}), ports=without,
+        )  # fmt: skip
+        return {"broker's own counters": partial(Aside, partial(counters, watched))}
 
     def end(self, workload: WorkloadRun) -> None:
         """The phase is over, or the run was given up in it."""
         sampler = self._samplers.pop(workload.name, None)
-        if sampler is not None and workload.folder is not None:
-            write(workload.folder, sampler.stop())
+        sampled = None if sampler is None else sampler.stop()
+        if sampled is not None and workload.folder is not None:
+            write(workload.folder, sampled)
 
 
 def write(folder: Path, telemetry: Telemetry) -> None:

@@ -110,7 +110,7 @@ def _window(measurements: Measurements, sampled: Sampled) -> Saturation | None:
 
 def _rests_on(sampled: Sampled) -> str:
     """What the broker and the queues were like, and which rules had nothing to look at."""
-    blind = [rule.conclusion for rule in RULES if rule.needs and not sampled.known(*rule.needs).any()]
+    blind = [rule.conclusion for rule in RULES if rule.everywhere and rule.needs and not sampled.known(*rule.needs).any()]
     known = sampled.known("broker.busiest")
     busy = sampled.thread("broker", sampled.broker, known) if known.any() else ""
     standing = any(sampled.stands(name).any() for name in QUEUES)

@@ -29,7 +29,7 @@ class ConnectionSource:
     """
 
     def __init__(self, addresses: Sequence[tuple[str, int]], pid: int | None, without: Collection[int] = ()) -> None:
-        self._without = without
+        self._without, self.used = without, 0.0
         self.missing: list[str] = []
         self._dialled = [(address, port) for host, port in addresses for address in packed(host)]
         self._listening = None if pid is None else listening(pid)
@@ -74,8 +74,9 @@ class ConnectionSource:
         self._before[side] = total
         return found
 
-    def close(self) -> None:
-        """Nothing is held."""
+    def close(self) -> dict[str, float]:
+        """Nothing is held, and nothing left to say."""
+        return {}
 
 
 def listening(pid: int) -> NDArray[np.int64] | None:

@@ -6,7 +6,6 @@ A thread that wanted a core all the time is saturated, whether it had one or oth
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LOOK_FOR_CHILDREN: Final = 10  # samples between two looks: it reads the whole of /proc
-_LOOKS: Final = 10  # at what its threads do, within a sample: a wait for the disk is over in milliseconds
-_APART: Final = 0.004  # s
 _NO_LIMIT: Final = 1 << 60  # what version 1 of cgroups says where there is none is somewhere above
 
 
@@ -28,7 +25,7 @@ class ProcessSource:
     """Samples one process.
 
     :param column: what its columns begin with. :param pid: asked at each sample, for a broker may be restarted; None while there is none.
-    :param broker: with its children, and with what only of a broker is looked at: disk, states, limits.
+    :param broker: with its children, and with what only of a broker is looked at: disk, limits, whether it is stopped.
     """
 
     def __init__(self, column: str, pid: Callable[[], int | None], *, broker: bool = False) -> None:
@@ -37,6 +34,7 @@ class ProcessSource:
         self._before: dict[str, float] = {}
         self._threads: dict[tuple[int, str], tuple[float, float]] = {}
         self._at = self._looks = 0
+        self.used = 0.0
         self.missing: list[str] = []
 
     def read(self, now: int) -> dict[str, float]:
@@ -74,7 +72,7 @@ class ProcessSource:
                 counted["switches"] += switches
         if self._broker:
             counted |= self._disk()
-            found |= self._states() | self._limit()
+            found |= {"stopped": float(self._processes[0].status() == psutil.STATUS_STOPPED)} | self._limit()
         if not new:
             found |= {name: max(total - self._before[name], 0.0) / seconds for name, total in counted.items() if name in self._before}
             found |= self._cores(threads, seconds)
@@ -104,13 +102,6 @@ class ProcessSource:
             return self._lacking("its process belongs to another user, so its use of the disk is not known")
         return {"read": float(sum(one.read_bytes for one in counters)), "written": float(sum(one.write_bytes for one in counters))}
 
-    def _states(self) -> dict[str, float]:
-        looks = []
-        for number in range(_LOOKS):
-            time.sleep(_APART if number else 0)
-            looks.append({state for process in self._processes for state in _states(process.pid)})
-        return {"diskWait": sum("D" in states for states in looks) / _LOOKS, "stopped": float("T" in looks[-1])}
-
     def _limit(self) -> dict[str, float]:
         limit = memory_limit(self._processes[0].pid)
         return {} if limit is None else {"memoryLimit": float(limit)}
@@ -121,8 +112,9 @@ class ProcessSource:
             self.missing.append(said)
         return {}
 
-    def close(self) -> None:
-        """Nothing is held."""
+    def close(self) -> dict[str, float]:
+        """Nothing is held, and nothing left to say."""
+        return {}
 
 
 def _threads(pid: int) -> Iterator[tuple[str, float, float, float]]:
@@ -132,13 +124,6 @@ def _threads(pid: int) -> Iterator[tuple[str, float, float, float]]:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 used, waited, switches = (task / "schedstat").read_bytes().split()
                 yield task.name, int(used) / SECOND, int(waited) / SECOND, float(switches)
-
-
-def _states(pid: int) -> Iterator[str]:
-    with contextlib.suppress(FileNotFoundError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                yield (task / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
 
 
 def memory_limit(pid: int, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pytest_loadtest.values.quantities import format_size
+from pytest_loadtest.values.quantities import MILLISECOND, format_duration, format_size
 from pytest_loadtest.values.wording import format_value
 
 if TYPE_CHECKING:
@@ -20,6 +20,10 @@ ON_DISK: Final = 0.3
 """Share of the looks at a broker in which one of its threads slept for the disk, from which on the disk holds it up."""
 FULL: Final = 0.9
 """Share of a memory limit from which on memory is."""
+COLLECTING: Final = 0.1
+"""Share of the time that a broker collects garbage, from which on a full heap holds it up; below it, what fills the heap is garbage."""
+SLOW_WRITE: Final = 50 * MILLISECOND
+"""Mean time of a write to the bookies from which on they are slow, where it is also most of what publishing takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,13 +31,15 @@ class Rule:
     """One side.
 
     :param holds: in which samples it was saturated. :param needs: columns of which one is enough to tell.
-    :param tell: the evidence in words, of the samples in which it was.
+    :param tell: the evidence in words, of the samples in which it was. :param everywhere: any kind of broker shows it; what only one kind
+        can be asked is nothing that is lacking of another.
     """
 
     conclusion: str
     holds: Callable[[Sampled], Held]
     needs: tuple[str, ...]
     tell: Callable[[Sampled, Held], str]
+    everywhere: bool = True
 
 
 def _no_core(sampled: Sampled) -> Held:
@@ -62,9 +68,9 @@ def _tell_disk(sampled: Sampled, held: Held) -> str:
 
 
 def _not_reading(sampled: Sampled) -> Held:
-    """It was stopped, or left unread what had arrived, or kept its window shut; and neither a core nor the disk was why."""
+    """It was stopped, or left unread what had arrived, or kept its window shut; and neither a core nor the disk nor a limit was why."""
     held: Held = (sampled["broker.stopped"] > 0) | sampled.unread("broker") | sampled.refused("workers")
-    return held & ~_no_core(sampled) & ~_on_disk(sampled)
+    return held & ~_no_core(sampled) & ~_on_disk(sampled) & ~_throttled(sampled)
 
 
 def _tell_not_reading(sampled: Sampled, held: Held) -> str:
@@ -72,12 +78,14 @@ def _tell_not_reading(sampled: Sampled, held: Held) -> str:
     if not (sampled.known("broker.unread", "broker.stopped") & held).any():
         return f"{unsent} waited in our sockets because the other side's window was shut; why, was not sampled"
     stopped = (sampled["broker.stopped"][held] > 0).any()
-    did = "was stopped by a signal" if stopped else f"used {sampled.mean('broker.cpu', held):.2f} cores"
-    return f"{sampled.most('broker.unread', held)} stood unread at {sampled.broker}, which {did}; {unsent} more waited in our sockets"
+    known = sampled.known("broker.cpu") & held
+    used = f", which used {sampled.mean('broker.cpu', known):.2f} cores" if known.any() else ""
+    did = ", which was stopped by a signal" if stopped else used
+    return f"{sampled.most('broker.unread', held)} stood unread at {sampled.broker}{did}; {unsent} more waited in our sockets"
 
 
 def _memory(sampled: Sampled) -> Held:
-    return _of_group(sampled) | _of_heap(sampled)
+    return _of_group(sampled) | _of_heap(sampled) | _of_direct(sampled)
 
 
 def _of_group(sampled: Sampled) -> Held:
@@ -86,18 +94,67 @@ def _of_group(sampled: Sampled) -> Held:
 
 
 def _of_heap(sampled: Sampled) -> Held:
-    held: Held = sampled["sys.heap"] >= FULL * sampled["sys.heapLimit"]
+    held: Held = (sampled["sys.heap"] >= FULL * sampled["sys.heapLimit"]) & ~(sampled["sys.gc"] < COLLECTING)
+    return held
+
+
+def _of_direct(sampled: Sampled) -> Held:
+    held: Held = sampled["sys.direct"] >= FULL * sampled["sys.directLimit"]
     return held
 
 
 def _tell_memory(sampled: Sampled, held: Held) -> str:
-    if (_of_heap(sampled) & held).any():
-        return (
-            f"{sampled.broker}'s heap had {sampled.most('sys.heap', held)} of the {sampled.most('sys.heapLimit', held)} of its memory_limit"
-        )
+    for full, what, column in ((_of_heap, "heap", "sys.heap"), (_of_direct, "direct memory", "sys.direct")):
+        if (full(sampled) & held).any():
+            return (
+                f"{sampled.broker}'s {what} had {sampled.most(column, held)} of the {sampled.most(f'{column}Limit', held)} that it may have"
+            )
     return (
         f"{sampled.broker} had {sampled.most('broker.memory', held)} of the {sampled.most('broker.memoryLimit', held)} of its control group"
     )
+
+
+def _throttled(sampled: Sampled) -> Held:
+    held: Held = (sampled["sys.throttled"] > 0) | (sampled["sys.dispatchThrottled"] > 0)
+    return held
+
+
+def _tell_throttling(sampled: Sampled, held: Held) -> str:
+    sides = (("sys.throttled", "producers", "publish"), ("sys.dispatchThrottled", "consumers", "dispatch"))
+    told = [
+        f"{sampled.broker} held {whom} back {sampled.mean(column, held):.3g} times a second for a {limit} rate limit"
+        for column, whom, limit in sides
+        if (sampled[column][held] > 0).any()
+    ]
+    return "; ".join(told)
+
+
+def _slow_write(sampled: Sampled) -> Held:
+    """Writing to the bookies, without waiting to be written, takes most of what publishing takes; and no core is lacking."""
+    write = sampled["sys.ledgerLatency"]
+    held: Held = (write >= SLOW_WRITE) & (write >= sampled["sys.publishLatency"] / 2) & ~_no_core(sampled)
+    return held
+
+
+def _tell_write(sampled: Sampled, held: Held) -> str:
+    write, publish = (format_duration(sampled.mean(f"sys.{name}", held)) for name in ("ledgerLatency", "publishLatency"))
+    return f"a write to {sampled.broker}'s bookies took {write} on the average, of {publish} that the broker needed to publish"
+
+
+def _starved(sampled: Sampled) -> Held:
+    """A subscription was blocked, or one consumer in a hundred took nothing more of a backlog; and no worker lacked a core."""
+    none = (sampled["sys.starved"] > 0) & (sampled["sys.starved"] >= sampled["sys.consumers"] / 100) & (sampled["sys.backlog"] > 0)
+    held: Held = (sampled["sys.blocked"] > 0) | none
+    return held & ~_generator(sampled)
+
+
+def _tell_starved(sampled: Sampled, held: Held) -> str:
+    backlog = np.nanmax(sampled["sys.backlog"][held]) if (sampled.known("sys.backlog") & held).any() else None
+    waits = f", while {backlog:.0f} entries stood in the backlog" if backlog is not None else ""
+    if (sampled["sys.blocked"][held] > 0).any():
+        return f"{np.nanmax(sampled['sys.blocked'][held]):.0f} subscriptions had too many messages unacknowledged to get more{waits}"
+    starved, all_of_them = (np.nanmax(sampled[name][held]) for name in ("sys.starved", "sys.consumers"))
+    return f"{starved:.0f} of {all_of_them:.0f} consumers had no permits left, or too many messages unacknowledged{waits}"
 
 
 def _network(sampled: Sampled) -> Held:
@@ -152,8 +209,13 @@ def _tell_generator(sampled: Sampled, held: Held) -> str:
 
 
 RULES: Final = (
+    Rule(
+        conclusion="broker throttling", holds=_throttled, needs=("sys.throttled", "sys.dispatchThrottled"), tell=_tell_throttling,
+        everywhere=False,
+    ),
     Rule(conclusion="broker memory", holds=_memory, needs=("broker.memory", "sys.heap"), tell=_tell_memory),
     Rule(conclusion="broker disk", holds=_on_disk, needs=("broker.diskWait",), tell=_tell_disk),
+    Rule(conclusion="bookie write", holds=_slow_write, needs=("sys.ledgerLatency",), tell=_tell_write, everywhere=False),
     Rule(
         conclusion="broker not reading", holds=_not_reading, needs=("broker.stopped", "broker.unread", "workers.unsent"),
         tell=_tell_not_reading,
@@ -161,6 +223,7 @@ RULES: Final = (
     Rule(
         conclusion="subscriber", holds=_asleep, needs=("workers.unread",), tell=_tell_subscriber,
     ),
+    Rule(conclusion="consumer", holds=_starved, needs=("sys.starved", "sys.blocked"), tell=_tell_starved, everywhere=False),
     Rule(conclusion="broker CPU", holds=_no_core, needs=("broker.wanted",), tell=_tell_cpu),
     Rule(conclusion="generator", holds=_generator, needs=(), tell=_tell_generator),
     Rule(conclusion="network", holds=_network, needs=("workers.unsent", "broker.unsent"), tell=_tell_network),

@@ -14,23 +14,27 @@ from pytest_loadtest.values.quantities import SECOND
 EVERY: Final = SECOND
 MOST: Final = 0.02  # cores that one source may use: where a sample of it costs more, they are further apart
 _OVER: Final = (OSError, LoadtestError)
-_LONGEST: Final = 3.0  # s that the end waits for a sample that is being taken
+LONGEST: Final = 10.0
+"""s that the end waits for what a source says last."""
 
 
 class TelemetrySource(Protocol):
     """Something that can be asked again and again.
 
-    ``missing``: what it could not find out, in sentences.
+    ``missing``: what it could not find out, in sentences. ``used``: CPU seconds of threads of its own, so far.
     """
 
     @property
     def missing(self) -> Sequence[str]: ...
 
+    @property
+    def used(self) -> float: ...
+
     def read(self, now: int) -> Mapping[str, float]:
         """By column what is known now, ns of the clock; what is not known is left out. Raises OSError or LoadtestError when it is over."""
 
-    def close(self) -> None:
-        """It is not asked any more."""
+    def close(self) -> Mapping[str, float]:
+        """It is not asked any more. What it knows at the end, when the phase and its drain are over."""
 
 
 class Sampler:
@@ -46,7 +50,7 @@ class Sampler:
     ) -> None:
         self._making, self._start, self._broker = sources, start, broker
         self._missing = list(missing)
-        self._sources: list[_Asked] = []
+        self._sources: list[AskedSource] = []
         self._time: list[int] = []
         self._rows: list[dict[str, float]] = []
         self._used = 0.0
@@ -57,7 +61,7 @@ class Sampler:
     def _run(self) -> None:
         for what, make in self._making.items():
             try:
-                self._sources.append(_Asked(what, make()))
+                self._sources.append(AskedSource(what, make()))
             except _OVER as error:
                 self._missing.append(f"{what}: {error}")
         self._sample()  # what rates are reckoned from
@@ -65,9 +69,12 @@ class Sampler:
         while not self._stopping.wait(max(self._start + number * EVERY - time.monotonic_ns(), 0) / SECOND):
             self._sample()
             number = max(number, (time.monotonic_ns() - self._start) // EVERY) + 1
-        self._used = time.thread_time()
+        last = dict[str, float]()
         for asked in self._sources:
-            asked.source.close()
+            last |= asked.source.close()
+        if last:
+            self._keep(time.monotonic_ns(), last)
+        self._used = time.thread_time()
 
     def _sample(self) -> None:
         now, row = time.monotonic_ns(), dict[str, float]()
@@ -78,26 +85,30 @@ class Sampler:
                 self._sources.remove(asked)
                 self._missing.append(f"{asked.what}: {error}, {max(now - self._start, 0) / SECOND:.0f} s into the phase")
                 asked.source.close()
+        self._keep(now, row)
+
+    def _keep(self, now: int, row: dict[str, float]) -> None:
         self._time.append(now - self._start)
         self._rows.append(row)
 
     def stop(self) -> Telemetry:
         """What was sampled; the first of all samples, at the start, knows no rates and is left out."""
         self._stopping.set()
-        self._thread.join(_LONGEST)
+        self._thread.join(LONGEST)
         took = (time.monotonic_ns() - self._start) / SECOND
         sources, count = [asked.source for asked in self._sources], len(self._rows)
+        used = self._used + sum(one.used for one in sources)
         return Telemetry.of_rows(
             self._time[1:count], self._rows[1:count], missing=(*self._missing, *(said for one in sources for said in one.missing)),
-            cost=self._used / took if took > 0 else 0.0, broker=self._broker,
+            cost=used / took if took > 0 else 0.0, broker=self._broker,
         )  # fmt: skip
 
 
-class _Asked:
-    """A source and when it may be asked again."""
+class AskedSource:
+    """A source, what it used so far in CPU seconds, and when it may be asked again."""
 
     def __init__(self, what: str, source: TelemetrySource) -> None:
-        self.what, self.source, self._not_before = what, source, 0
+        self.what, self.source, self.used, self._not_before = what, source, 0.0, 0
 
     def ask(self, now: int) -> Mapping[str, float]:
         if now < self._not_before:
@@ -105,5 +116,6 @@ class _Asked:
         used = time.thread_time()
         found = self.source.read(now)
         used = time.thread_time() - used
+        self.used += used
         self._not_before = now + round(used / MOST * SECOND) - EVERY // 2  # a sample is a moment early or late
         return found

@@ -13,7 +13,7 @@ The columns, each of broker, of every worker (``worker gw0``), or of the connect
   side's window was shut; ``workers.connections``: how many there were.
 * ``broker.unsent``, ``broker.unread``, …: the same of the broker's own ends of its connections. ``broker.relayed``: 1 where none of the
   ports that we dial is its own.
-* ``sys.…``: counters that the broker itself publishes, as they stood.
+* ``sys.…``: what the broker itself tells: counters as they stood, or rates that come of them. ``docs/reference/results.md`` has each.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_loadtest.report import broker_side
 from pytest_loadtest.report.bottleneck import in_words
 from pytest_loadtest.report.sections import answer, only_connects
 
@@ -42,6 +43,7 @@ def properties(document: Document) -> list[tuple[str, str]]:
     ]
     if document["bottleneck"] is not None:
         found.append(("load.bottleneck", in_words(document["bottleneck"])))
+    found += broker_side.properties(document["bottleneck"])
     if (lost := document["driver"].get("losses")) is not None:
         found.append(("load.connections.lost", str(lost)))
     found += _parts(document)

@@ -10,47 +10,33 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from numpy_aggregation import NumpyAggregation
+from driven import drive
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 from running import running
+from slow_disk import slow_disk
 from tcp_relay import relay
 
 from pytest_loadtest import brokers
-from pytest_loadtest import profile as profiles
 from pytest_loadtest.brokers import mosquitto
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
 from pytest_loadtest.errors import TargetError
-from pytest_loadtest.fleet.conductor import Conductor
-from pytest_loadtest.fleet.local import LocalFleet
-from pytest_loadtest.fleet.options import Options
-from pytest_loadtest.fleet.orders import Part, Request
 from pytest_loadtest.profile.sections import SecuritySection
 from pytest_loadtest.report import terminal
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
-    from pytest_loadtest.engine.progress import Progress
-    from pytest_loadtest.schedule.phases import Phase
+    from driven import Act
 
-    Act = Callable[[Progress], None]
+    from pytest_loadtest.engine.progress import Progress
 
 pytestmark = pytest.mark.skipif(mosquitto.find() is None, reason="no mosquitto here: apt-get install mosquitto")
-
-PROFILE = """\
-name: bottleneck
-topics: 1
-producersPerTopic: 1
-drainTimeout: 5s
-generator: {sendDelayP99: 60s, cpu: 5, stalled: 1}
-slo: {sent: 0.01%}
-"""
 
 
 class BehindRelay:
@@ -67,46 +53,10 @@ class BehindRelay:
         return getattr(self._broker, name)
 
 
-class Watcher:
-    """Stands where the live line would: the progress of the measured phase goes to a test."""
-
-    def __init__(self, act: Act | None) -> None:
-        self._act = act
-
-    def show(self, _profile: str, _phase: Phase, progress: Sequence[Progress]) -> None:
-        if self._act is not None:
-            self._act(progress[0])
-
-    def announce(self, text: str, *, quiet: bool = False) -> None: ...
-
-
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     """Drives a profile against a broker, in this process, and returns the results document."""
-
-    def drive(broker: Any, more: str, act: Act | None = None, breaks: AbstractContextManager[Any] | None = None) -> dict[str, Any]:
-        monkeypatch.setattr(brokers, "start", lambda _request, _progress: broker)
-        options = Options(
-            results=tmp_path / "results", scale=None, duration=None, force=True, driver=None, omb_json=None, broker="process", target=None, admin=None,
-            image=None, spark_master=None, spark_remote=None, spark_conf={},
-        )  # fmt: skip
-        conductor = Conductor(options, Watcher(act))  # type: ignore[arg-type]
-        conductor.aggregation = NumpyAggregation(options.results, options, lambda _: None)  # type: ignore[assignment]
-        fleet = LocalFleet(conductor)
-        duration = "" if "testDuration" in more else "testDuration: 3s\n"
-        profile = profiles.loads(PROFILE + duration + more, "bottleneck.yaml")
-        try:
-            with breaks or nullcontext():
-                fleet.run(
-                    Request(nodeid="bottleneck", attempt=1, profile=profile, parts=(Part(profile=profile),), source="bottleneck.yaml")
-                )
-        finally:
-            fleet.close()
-        (document,) = conductor.documents
-        print(*terminal.lines(document), sep="\n")
-        return document
-
-    return drive
+    return lambda broker, more, *seen: drive(broker, more, tmp_path, monkeypatch, *seen)
 
 
 @contextmanager
@@ -169,29 +119,7 @@ def test_a_memory_limit(run: Callable[..., dict[str, Any]], tmp_path: Path) -> N
         go_away(away, port_of(broker), "ballast")
         fill(port_of(broker), 1_850_000)
         document = run(broker, "producerRate: 100\nmessageSize: 64\ndriver: {name: mqtt, qos: 0}\n")
-    concluded(document, "broker memory", r"mosquitto's heap had 1\.\d\d MiB of the 1\.91 MiB of its memory_limit, in \d of \d samples")
-
-
-@contextmanager
-def slow_disk(pid: int, folder: Path, rate: int) -> Iterator[None]:
-    """What the process syncs to the disk of ``folder`` goes there at so many bytes a second."""
-    device = Path(f"/sys/dev/block/{os.major(folder.stat().st_dev)}:{os.minor(folder.stat().st_dev)}").resolve()
-    disk = device.parent if (device / "partition").exists() else device
-    group = Path("/sys/fs/cgroup/blkio", f"loadtest-{pid}")
-    try:
-        number = (disk / "dev").read_text().strip()
-        group.mkdir()
-        (group / "blkio.throttle.write_bps_device").write_text(f"{number} {rate}")
-    except OSError as error:
-        if group.exists():
-            group.rmdir()
-        pytest.skip(f"this system lets nobody slow a disk down: {error}")
-    try:
-        (group / "cgroup.procs").write_text(str(pid))
-        yield
-    finally:
-        (group.parent / "cgroup.procs").write_text(str(pid))
-        group.rmdir()
+    concluded(document, "broker memory", r"mosquitto's heap had 1\.\d\d MiB of the 1\.91 MiB that it may have, in \d of \d samples")
 
 
 def test_a_slow_disk(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:

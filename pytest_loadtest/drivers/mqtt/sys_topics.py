@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.drivers.mqtt.observer import MqttObserver
 from pytest_loadtest.errors import LoadtestError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from paho.mqtt import client as paho
 
-    from pytest_loadtest.profile.settings import MqttSettings
+    from pytest_loadtest.drivers.base import Watched
 
 TOPICS: Final = {
     "$SYS/broker/publish/messages/dropped": "sys.dropped",
@@ -32,17 +31,19 @@ class SysTopics:
     A QoS 0 subscription under a client id of its own, to these topics alone: it takes part in nothing that is counted of the load. A thread
     of its own reads it, for a broker that is the bottleneck may be slow to answer.
 
-    :param url: of the broker. :param broker: the lines of its configuration that the run knows. :param settings: of the driver.
-    :param ports: gets the port of this connection.
     """
 
-    def __init__(self, url: str, broker: Mapping[str, str], settings: MqttSettings, ports: set[int]) -> None:
+    over_phases = False
+
+    def __init__(self, watched: Watched) -> None:
+        url, settings, ports = watched.target.url, watched.settings, watched.ports
         plain = not url.startswith("mqtts:")  # TLS may be for subscribers alone, who connect elsewhere
         self._url, self._settings, self._ports = url, settings.model_copy(update={"tls": None}) if plain else settings, ports
         self._values: dict[str, float] = {}
-        limit = int(broker.get("memory_limit", 0))
+        limit = int(watched.broker.get("memory_limit", 0))
         self._limit = {"sys.heapLimit": float(limit)} if limit else {}
         self._failure: LoadtestError | None = None
+        self.used = 0.0
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="loadtest-sys", daemon=True)
         self._thread.start()
@@ -53,6 +54,7 @@ class SysTopics:
             self._ports.add(observer.port)
             while not self._ending.is_set():
                 observer.read(_TURN)
+                self.used = time.thread_time()
             observer.close()
         except LoadtestError as error:
             self._failure = error
@@ -76,7 +78,8 @@ class SysTopics:
             raise self._failure
         return self._values | self._limit if self._values else {}
 
-    def close(self) -> None:
+    def close(self) -> dict[str, float]:
         """Ends the connection, and the session with it."""
         self._ending.set()
         self._thread.join(_PATIENCE)
+        return {}

@@ -39,6 +39,17 @@ class Admin:
         self._tls = tls_context(settings)
         self._headers = admin_headers(settings)
 
+    def connection(self, timeout: float) -> httpx.Client:
+        """For :meth:`ask`, again and again; the caller closes it. :param timeout: s."""
+        import httpx
+
+        return httpx.Client(verify=self._tls, trust_env=False, timeout=timeout)
+
+    def ask(self, connection: httpx.Client, path: str) -> httpx.Response:
+        """What is there, below the URL itself."""
+        headers = self._headers | {"Accept-Encoding": "identity"}  # packing costs the broker more than sending
+        return self._send(connection, "GET", f"{self._url}/{path}", headers=headers)
+
     def create_namespace(self, namespace: str) -> bool:
         """Make it, and its tenant where that is missing.
 

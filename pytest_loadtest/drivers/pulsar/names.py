@@ -33,6 +33,11 @@ def key_number(key: str) -> int:
     return int(ours[1]) if ours else zlib.crc32(key.encode()) & 0x7FFF_FFFF
 
 
+def own_namespace(settings: PulsarSettings, run: str) -> str:
+    """The namespace that a run makes for its topics, where it can."""
+    return f"{settings.namespace_prefix}-{run}"
+
+
 class RunNames:
     """The names of one run, and what it made.
 
@@ -52,8 +57,7 @@ class RunNames:
         self.existing, self.partitions = self._topology.name, self._topology.partitions
         self.namespace: str | None = None
         if self.existing is None:
-            own = f"{self._settings.namespace_prefix}-{context.run}"
-            self.namespace = DEFAULT_NAMESPACE if self._target.admin_url is None else own
+            self.namespace = DEFAULT_NAMESPACE if self._target.admin_url is None else own_namespace(self._settings, context.run)
 
     @property
     def facts(self) -> dict[str, str]:

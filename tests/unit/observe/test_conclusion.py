@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -62,7 +64,39 @@ def judged(telemetry: Telemetry, **more: Any) -> Bottleneck:
         ),
         (
             {"sys__heapLimit": 2e6, "sys__heap": 1.8e6}, {"sys__heapLimit": 2e6, "sys__heap": 1.79e6},
-            "broker memory", "mosquitto's heap had 1.72 MiB of the 1.91 MiB of its memory_limit, in 10 of 10 samples",
+            "broker memory", "mosquitto's heap had 1.72 MiB of the 1.91 MiB that it may have, in 10 of 10 samples",
+        ),
+        (
+            {"sys__heapLimit": 2e6, "sys__heap": 1.8e6, "sys__gc": 0.1}, {"sys__heapLimit": 2e6, "sys__heap": 1.8e6, "sys__gc": 0.09},
+            "broker memory", "mosquitto's heap had 1.72 MiB of the 1.91 MiB that it may have, in 10 of 10 samples",
+        ),
+        (
+            {"sys__directLimit": 2e6, "sys__direct": 1.8e6}, {"sys__directLimit": 2e6, "sys__direct": 1.79e6},
+            "broker memory", "mosquitto's direct memory had 1.72 MiB of the 1.91 MiB that it may have, in 10 of 10 samples",
+        ),
+        (
+            {"sys__throttled": 12.5, "sys__dispatchThrottled": 0}, {"sys__throttled": 0, "sys__dispatchThrottled": 0},
+            "broker throttling", "mosquitto held producers back 12.5 times a second for a publish rate limit, in 10 of 10 samples",
+        ),
+        (
+            {"sys__dispatchThrottled": 3}, {"sys__dispatchThrottled": 0},
+            "broker throttling", "mosquitto held consumers back 3 times a second for a dispatch rate limit, in 10 of 10 samples",
+        ),
+        (
+            {"sys__ledgerLatency": 5e7, "sys__publishLatency": 1e8}, {"sys__ledgerLatency": 4.9e7, "sys__publishLatency": 5e7},
+            "bookie write", "a write to mosquitto's bookies took 50.0 ms on the average, of 100 ms that the broker needed to publish, in 10 of 10 samples",
+        ),
+        (
+            {"sys__ledgerLatency": 5e7, "sys__publishLatency": 5e7}, {"sys__ledgerLatency": 5e7, "sys__publishLatency": 1.1e8},
+            "bookie write", "a write to mosquitto's bookies took 50.0 ms on the average, of 50.0 ms that the broker needed to publish, in 10 of 10 samples",
+        ),
+        (
+            {"sys__consumers": 200, "sys__starved": 2, "sys__backlog": 7}, {"sys__consumers": 200, "sys__starved": 1, "sys__backlog": 7},
+            "consumer", "2 of 200 consumers had no permits left, or too many messages unacknowledged, while 7 entries stood in the backlog, in 10 of 10 samples",
+        ),
+        (
+            {"sys__blocked": 1}, {"sys__consumers": 1, "sys__starved": 1, "sys__backlog": 0},
+            "consumer", "1 subscriptions had too many messages unacknowledged to get more, in 10 of 10 samples",
         ),
         (
             {"workers__unsent": QUEUE + 1, "workers__shut": 0.49}, {"workers__unsent": QUEUE, "workers__shut": 0.49},
@@ -130,6 +164,21 @@ def test_a_broker_without_a_core_is_neither_asleep_nor_behind_a_network() -> Non
     assert (disk.conclusion, disk.also) == ("broker disk", ())
 
 
+def test_why_a_broker_takes_nothing_or_a_consumer_is_told_first() -> None:
+    """A limit keeps producers' bytes unread; a worker without a core takes no messages."""
+    limit = judged(made_telemetry(sys__throttled=5, broker__unread=2**20, broker__stale=2, workers__unsent=2**20, workers__shut=1.0))
+    assert (limit.conclusion, limit.also) == ("broker throttling", ())
+    busy = judged(made_telemetry(sys__blocked=1, worker_gw0__busiest=0.5, worker_gw0__busiestWanted=0.95))
+    assert (busy.conclusion, busy.also) == ("generator", ())
+    writing = judged(made_telemetry(sys__ledgerLatency=1e9, sys__publishLatency=1e9, broker__busiestWanted=1.0))
+    assert (writing.conclusion, writing.also) == ("broker CPU", ())
+
+
+def test_what_a_broker_did_that_is_sampled_less_often_is_not_told() -> None:
+    telemetry = made_telemetry(broker__unread=QUEUE + 1, without=("broker.cpu",))
+    assert judged(telemetry).evidence == "64.0 KiB stood unread at mosquitto; 0 B more waited in our sockets, in 10 of 10 samples"
+
+
 def test_a_full_window_is_the_last_explanation() -> None:
     """Most of the publish latency, and at least a millisecond a message; whatever else was saturated most of the time made it full."""
     publish = spread(10, 30)
@@ -174,6 +223,12 @@ def test_the_verdict_on_the_generator_holds() -> None:
 def test_the_worker_that_wanted_most_is_named() -> None:
     found = judged(made_telemetry(worker_gw1__busiestWanted=1.0, worker_gw1__busiest=0.95))
     assert found.evidence == "worker gw1's busiest thread used 0.95 of a core and waited for one 5 % of the time, in 10 of 10 samples"
+
+
+def test_readers_of_results_know_every_conclusion() -> None:
+    text = files("pytest_loadtest.report").joinpath("results.schema.json").read_text(encoding="utf-8")
+    known = json.loads(text)["properties"]["bottleneck"]["properties"]["conclusion"]["enum"]
+    assert CONCLUSIONS | {"publisher window", "nothing saturated", None} == set(known)
 
 
 # --- what nobody sampled

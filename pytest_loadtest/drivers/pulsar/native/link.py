@@ -92,11 +92,9 @@ class BrokerLink:
         self._connected = self.shaken = False
         self._rest: bytes | memoryview = b""  # of what TLS was given, which must get it again
         self._early: list[api.Command] = []
+        self._tls = tls
         self._socket = self._begin()
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if address.tls:
-            assert tls is not None
-            self._socket = tls.wrap_socket(self._socket, server_hostname=address.host, do_handshake_on_connect=False)
         self.writes = True  # whether it waits until it can write
         self.descriptor = self._socket.fileno()
 
@@ -156,6 +154,9 @@ class BrokerLink:
         if number:
             raise OSError(number, os.strerror(number))
         self._connected = True
+        if self.address.tls:  # not before: it raises what a connection that is still being made runs into
+            assert self._tls is not None
+            self._socket = self._tls.wrap_socket(self._socket, server_hostname=self.address.host, do_handshake_on_connect=False)
 
     def _shake(self) -> bool:
         if isinstance(self._socket, ssl.SSLSocket):

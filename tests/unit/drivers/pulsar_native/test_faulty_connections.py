@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
+import ssl
+import struct
+import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,12 +17,13 @@ from fake_pulsar import FakeBroker, Seen, answer, nothing, refuse
 from native_rig import MovedClock, faulty
 
 from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
-from pytest_loadtest.drivers.pulsar.native.link import Address
+from pytest_loadtest.drivers.pulsar.native.link import Address, BrokerLink
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.profile.settings import Authentication
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
+from pytest_loadtest.wire.pulsar.connection import PulsarConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -323,3 +328,32 @@ def test_among_very_many_open_files(broker: FakeBroker) -> None:
             r.send(1)
             r.until(r.answers, "answered")
     assert select.select([], [], [], 0) == ([], [], [])
+
+
+# connections
+
+
+class _Reset(BrokerLink):
+    """Somebody refuses it before it has looked for the first time."""
+
+    def _begin(self) -> socket.socket:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            begun = socket.create_connection(listener.getsockname())
+            peer, _ = listener.accept()
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            peer.close()
+        begun.setblocking(False)
+        assert select.select([begun], [], [], 10)[0]
+        return begun
+
+
+@pytest.mark.parametrize("tls", [True, False])
+def test_refused_while_it_connects(tls: bool) -> None:
+    """It fails with its reason and is tried again later, with TLS too: a broker that is killed must not end the run."""
+    connection = PulsarConnection("test", "", lambda: b"")
+    link = _Reset(Address("localhost", 1, tls), connection, ssl.create_default_context() if tls else None, time.monotonic_ns)
+    try:
+        link.step()
+        assert link.failure == os.strerror(errno.ECONNRESET)
+    finally:
+        link.close()

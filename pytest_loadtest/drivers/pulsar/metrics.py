@@ -1,0 +1,168 @@
+"""What a broker says on ``/metrics/`` of itself and of a run's topics, and the columns that come of it. Pure.
+
+Counters are live; rates and storage latencies that the broker reckons itself are those of its last period (``statsUpdateFrequencyInSecs``,
+``managedLedgerStatsPeriodSeconds``), so rates come from counters here. Names as in Pulsar's reference of metrics and its
+``NamespaceStatsAggregator``; brokers of other versions lack some of them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from pytest_loadtest.values.quantities import MICROSECOND, MILLISECOND
+
+OF_TOPICS: Final = (
+    "pulsar_in_messages_total", "pulsar_in_bytes_total", "pulsar_out_messages_total", "pulsar_out_bytes_total", "pulsar_msg_backlog",
+    "pulsar_subscription_unacked_messages", "pulsar_subscription_delayed", "pulsar_subscription_blocked_on_unacked_messages",
+    "pulsar_delayed_message_index_size_bytes", "pulsar_publish_rate_limit_times",
+    "pulsar_subscription_dispatch_throttled_msg_events",
+    "pulsar_subscription_dispatch_throttled_bytes_events", "pulsar_storage_write_latency_sum", "pulsar_storage_write_latency_count",
+    "pulsar_storage_ledger_write_latency_sum", "pulsar_storage_ledger_write_latency_count",
+    "pulsar_entry_size_sum", "pulsar_entry_size_count",
+)  # fmt: skip
+OF_BROKER: Final = (
+    "process_cpu_seconds_total", "process_start_time_seconds", "jvm_gc_collection_seconds_sum", "jvm_memory_bytes_used",
+    "jvm_memory_bytes_max", "jvm_memory_direct_bytes_used", "jvm_memory_direct_bytes_max", "pulsar_broker_publish_latency_sum",
+    "pulsar_broker_publish_latency_count", "pulsar_broker_throttled_connections",
+)  # fmt: skip
+_GAUGES: Final = {
+    "sys.backlog": "pulsar_msg_backlog",
+    "sys.unacked": "pulsar_subscription_unacked_messages",
+    "sys.delayed": "pulsar_subscription_delayed",
+    "sys.delayedIndex": "pulsar_delayed_message_index_size_bytes",
+    "sys.blocked": "pulsar_subscription_blocked_on_unacked_messages",
+}
+_RATES: Final = {
+    "sys.messagesIn": ("pulsar_in_messages_total",),
+    "sys.messagesOut": ("pulsar_out_messages_total",),
+    "sys.bytesIn": ("pulsar_in_bytes_total",),
+    "sys.bytesOut": ("pulsar_out_bytes_total",),
+    "sys.throttled": ("pulsar_publish_rate_limit_times",),
+    "sys.dispatchThrottled": ("pulsar_subscription_dispatch_throttled_msg_events", "pulsar_subscription_dispatch_throttled_bytes_events"),
+}
+_MEANS: Final = {
+    "sys.writeLatency": ("pulsar_storage_write_latency", MICROSECOND),
+    "sys.ledgerLatency": ("pulsar_storage_ledger_write_latency", MICROSECOND),
+    "sys.entrySize": ("pulsar_entry_size", 1),
+}
+_OF_BROKER_NOW: Final = {
+    "sys.heap": "jvm_memory_bytes_used",
+    "sys.heapLimit": "jvm_memory_bytes_max",
+    "sys.direct": "jvm_memory_direct_bytes_used",
+    "sys.directLimit": "jvm_memory_direct_bytes_max",
+    "sys.throttledConnections": "pulsar_broker_throttled_connections",
+}
+_OF_BROKER_RATES: Final = {"sys.cpu": "process_cpu_seconds_total", "sys.gc": "jvm_gc_collection_seconds_sum"}
+STARTED: Final = "process_start_time_seconds"
+TOTALS: Final = {"sys.totalIn": "pulsar_in_messages_total", "sys.totalOut": "pulsar_out_messages_total"}
+
+Series = Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Scraped:
+    """One answer.
+
+    :param broker: by metric, summed over its series. :param topics: by metric and topic, summed over the topic's subscriptions.
+    """
+
+    broker: Mapping[str, float]
+    topics: Series
+
+    @property
+    def loaded(self) -> frozenset[str]:
+        """The topics of the run that this broker has."""
+        return frozenset(self.topics.get("pulsar_in_messages_total", ()))
+
+
+class MetricsReader:
+    """Reads answers of one broker. The labels of a series are parsed when they are first met; numbers alone change.
+
+    :param prefix: with which the names of the run's topics begin, with their domain. :param exact: it is the name of the one topic, which
+        may have partitions. :param of_topics: whether topics are looked at, which costs our CPU some µs for each.
+    """
+
+    def __init__(self, prefix: str, *, exact: bool, of_topics: bool) -> None:
+        ours = re.escape(f'topic="{prefix}') + (r'(?:-partition-\d+)?"' if exact else "(?!__)")
+        names = [rf"(?:{'|'.join(OF_BROKER)})(?=[{{ ])"]
+        names += [rf"(?:{'|'.join(OF_TOPICS)})(?=\{{[^\n]*{ours})"] if of_topics else []
+        self._lines = re.compile(rf"^({'|'.join(names)})(\{{[^\n]*\}})? +(\S+)", re.MULTILINE)
+        self._known: dict[str, Mapping[str, str]] = {"": {}}
+
+    def read(self, text: str) -> Scraped:
+        """:raises ValueError: a line is none of Prometheus' text format."""
+        broker, topics = defaultdict[str, float](float), defaultdict[str, dict[str, float]](dict)
+        for metric, text_of_labels, said in self._lines.findall(text):
+            labels, value = self._labels(text_of_labels), float(said)
+            if math.isnan(value) or labels.get("area", "heap") != "heap":  # of jvm_memory_bytes_…
+                continue
+            topic = labels.get("topic")
+            if topic:
+                of_metric = topics[metric]
+                of_metric[topic] = of_metric.get(topic, 0.0) + value
+            else:
+                broker[metric] += value
+        return Scraped(dict(broker), dict(topics))
+
+    def _labels(self, text: str) -> Mapping[str, str]:
+        if text not in self._known:
+            self._known[text] = _parsed(text)
+        return self._known[text]
+
+
+def _parsed(labels: str) -> Mapping[str, str]:
+    ((sample,),) = (family.samples for family in text_string_to_metric_families(f"any{labels} 0\n"))
+    found: Mapping[str, str] = sample.labels
+    return found
+
+
+def columns(before: Scraped | None, now: Scraped, seconds: float) -> dict[str, float]:
+    """What one sample knows: sizes and counts as they stand, rates since the last one; latencies in ns, means over its last period.
+
+    :param before: None: this is the first.
+    """
+    found = {column: sum(now.topics[metric].values()) for column, metric in _GAUGES.items() if metric in now.topics}
+    found |= {column: now.broker[metric] for column, metric in _OF_BROKER_NOW.items() if metric in now.broker}
+    for column, (metric, unit) in _MEANS.items():
+        total, count = (sum(now.topics.get(f"{metric}_{part}", {}).values()) for part in ("sum", "count"))
+        found |= {column: total / count * unit} if count else {}
+    return found if before is None or seconds <= 0 else found | _rates(before, now, seconds)
+
+
+def _rates(before: Scraped, now: Scraped, seconds: float) -> dict[str, float]:
+    found = dict[str, float]()
+    for column, metrics in _RATES.items():
+        grown = [grown_by(before, now, metric) for metric in metrics if metric in now.topics]
+        known = [one for one in grown if one is not None]
+        found |= {column: sum(known) / seconds} if known and len(known) == len(grown) else {}
+    for column, metric in _OF_BROKER_RATES.items():
+        used = _of_broker(before, now, metric)
+        found |= {} if used is None else {column: used / seconds}
+    total, count = (_of_broker(before, now, f"pulsar_broker_publish_latency_{part}") for part in ("sum", "count"))
+    return found | ({"sys.publishLatency": total / count * MILLISECOND} if total is not None and count else {})
+
+
+def _of_broker(before: Scraped, now: Scraped, metric: str) -> float | None:
+    if metric not in before.broker or metric not in now.broker or now.broker[metric] < before.broker[metric]:
+        return None
+    return now.broker[metric] - before.broker[metric]
+
+
+def grown_by(before: Scraped | None, now: Scraped, metric: str) -> float | None:
+    """By how much a counter of all topics grew; None where one counts anew, or one came or went. :param before: None: it began at zero."""
+    theirs = now.topics.get(metric)
+    if theirs is None:
+        return None
+    if before is None:
+        return sum(theirs.values())
+    earlier = before.topics.get(metric, {})
+    if earlier.keys() != theirs.keys() or any(value < earlier[topic] for topic, value in theirs.items()):
+        return None
+    return sum(theirs.values()) - sum(earlier.values())

@@ -1,0 +1,167 @@
+"""What a broker of Pulsar says of itself and counts of a run: its ``/metrics/``, and the admin REST where that says more."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pytest_loadtest.drivers.pulsar import topic_stats
+from pytest_loadtest.drivers.pulsar.admin import Admin
+from pytest_loadtest.drivers.pulsar.metrics import STARTED, TOTALS, MetricsReader, Scraped, columns, grown_by
+from pytest_loadtest.drivers.pulsar.names import own_namespace
+from pytest_loadtest.errors import TargetError
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from pytest_loadtest.drivers.base import Watched
+
+Answer = TypeVar("Answer")
+
+MOST_TOPICS: Final = 200
+"""Topics, with partitions, whose series are looked at: some 30 ms of our CPU a scrape, and 0.1 s the first time."""
+MOST_ASKED: Final = 4
+"""Topics, with partitions, whose statistics are asked for one by one."""
+BYTE_COST: Final = 60
+"""ns of the broker's CPU for a byte of its metrics (measured with 4.2.4: 0.9 to 1.7 s for the 24.5 MB of 2 000 topics)."""
+QUESTION_COST: Final = 17 * MILLISECOND
+"""ns of the broker's CPU for a question to its REST (measured with 4.2.4, just started)."""
+SHARE: Final = 0.05
+"""Cores of the broker that all this may use: it is asked less often where answers cost more."""
+TIMEOUT: Final = 8.0
+
+
+class Scrape:
+    """Made without touching the broker. What a broker does not answer is unknown; it is asked again.
+
+    Counts of a phase are those after the phase before it, at whose end it is asked too.
+
+    :raises TargetError: there is no address to ask at.
+    """
+
+    over_phases = True
+
+    def __init__(self, watched: Watched) -> None:
+        if watched.target.admin_url is None:
+            raise TargetError("there is no admin REST to ask: give target.adminUrl")
+        topology, settings = watched.topology, watched.settings
+        self._watched, self._settings, self._url, self.used = watched, settings, watched.target.admin_url, 0.0
+        self._namespace = None if topology.name else own_namespace(settings, watched.run)
+        self._prefix = topology.name or f"{settings.topic_type}://{self._namespace}/"
+        self._count = topology.topics * topology.partitions
+        self._connect()
+        self._reader: MetricsReader | None = None
+        self._first, self._at, self._loaded_at = watched.kept.pop("counted", (None, 0, ()))
+        self._last: Scraped | None = self._first
+        # what is confirmed of a topic that is not kept need not have been taken
+        self._countable = self._namespace is not None and settings.topic_type == "persistent"
+        self._counts = self._countable and (watched.fresh or self._first is not None)
+        self._not_before = self._asked = self._unanswered = self._answered = self._partly = self._cost = 0
+        self._reason = ""
+
+    def _connect(self) -> None:
+        self._admin = Admin(self._url, self._settings)
+        self._connection = self._admin.connection(TIMEOUT)
+
+    @property
+    def _few(self) -> bool:
+        return self._count <= MOST_TOPICS
+
+    @property
+    def missing(self) -> list[str]:
+        """What is not known, and why."""
+        said = []
+        if not self._few:
+            said.append(f"broker's counters of topics: the run has {self._count}, with partitions, and {MOST_TOPICS} are looked at at most")
+        if self._partly:
+            said.append(f"broker's counters of topics: {self._partly} of {self._answered} answers had not all {self._count} of them")
+        if self._unanswered:
+            said.append(f"broker's own counters: {self._unanswered} of {self._asked} questions had no answer: {self._reason}")
+        return said
+
+    def read(self, now: int) -> dict[str, float]:
+        """What the broker says now; nothing where it was asked too short a time ago, or does not answer."""
+        return self._read(now) if now >= self._not_before else {}
+
+    def _read(self, now: int) -> dict[str, float]:
+        scraped = self._answer(self._scrape)
+        if scraped is None:
+            return {}
+        at, self._at = self._at, time.monotonic_ns()
+        found = columns(self._last, scraped, (self._at - at) / SECOND) | (self._answer(lambda: self._ask_more(scraped.loaded)) or {})
+        self._follow(scraped)
+        self._not_before = now + round(self._cost / SHARE) - SECOND // 2
+        return found
+
+    def _answer(self, ask: Callable[[], Answer]) -> Answer | None:
+        self._asked += 1
+        try:
+            return ask()
+        except TargetError as error:
+            self._unanswered, self._reason = self._unanswered + 1, str(error)
+            self._connection.close()
+            self._connect()  # with a token of its own, where it needs one
+            return None
+
+    def _scrape(self) -> Scraped:
+        """What ``/metrics/`` says."""
+        if self._reader is None:
+            if self._namespace is None:
+                self._count = self._admin.partitions(self._prefix) or 1
+            self._reader = MetricsReader(self._prefix, exact=self._namespace is None, of_topics=self._few)
+        answer = self._admin.ask(self._connection, "metrics/")
+        try:
+            scraped = self._reader.read(answer.text)
+        except ValueError as error:
+            raise TargetError(f"GET {answer.url}: this is not Prometheus' text format: {error}") from error
+        self._answered += 1
+        if self._few and len(scraped.loaded) != self._count:  # others are with another broker, or with none just now
+            self._partly += 1
+            scraped = Scraped(scraped.broker, {})
+        self._cost = len(answer.content) * BYTE_COST
+        return scraped
+
+    def _ask_more(self, topics: Collection[str]) -> dict[str, float]:
+        """Columns that only the REST has."""
+        found = dict[str, float]()
+        if self._namespace is not None:
+            found["sys.bundles"] = float(self._question(f"namespaces/{self._namespace}/bundles")["numBundles"])
+        if 0 < len(topics) <= MOST_ASKED:
+            stats = [self._question(f"{topic.replace('://', '/')}/stats") for topic in sorted(topics)]
+            found |= topic_stats.columns(stats)
+            loaded_at = topic_stats.loaded_at(stats)
+            self._counts &= self._loaded_at in ((), loaded_at)
+            self._loaded_at = loaded_at
+        return found
+
+    def _question(self, path: str) -> Any:
+        self._cost += QUESTION_COST
+        return self._admin.ask(self._connection, f"admin/v2/{path}").json()
+
+    def _follow(self, scraped: Scraped) -> None:
+        """Whether counts of the phase can still be told: none began anew."""
+        if self._last is None:
+            self._counts &= not self._unanswered  # it may have been restarted
+        else:
+            same = self._last.broker.get(STARTED) == scraped.broker.get(STARTED)
+            self._counts &= same and all(grown_by(self._last, scraped, metric) is not None for metric in TOTALS.values())
+        self._last = scraped
+
+    def close(self) -> dict[str, float]:
+        """How many messages the broker counted since the phase began, now that its drain is over; nothing where it began anew meanwhile,
+        or does not tell."""
+        found = self._read_last() if self._countable and self._last is not None else {}
+        self._connection.close()
+        return found
+
+    def _read_last(self) -> dict[str, float]:
+        before = self._last
+        found = self._read(time.monotonic_ns())
+        if self._last is before:  # no answer
+            return {}
+        assert self._last is not None
+        if self._last.loaded:
+            self._watched.kept["counted"] = (self._last, self._at, self._loaded_at)
+        grown = {column: grown_by(self._first, self._last, metric) for column, metric in TOTALS.items()} if self._counts else {}
+        return found | {column: value for column, value in grown.items() if value is not None}

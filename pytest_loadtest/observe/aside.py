@@ -1,0 +1,59 @@
+"""A source that may wait for somebody else: asked in a thread of its own, so that the others are sampled in time."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Final
+
+from pytest_loadtest.observe.sampler import LONGEST, AskedSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pytest_loadtest.observe.sampler import TelemetrySource
+
+_PATIENCE: Final = 0.2  # s that a sample waits for it; what comes later is of the next sample
+
+
+class Aside:
+    """:param make: makes the source, in that thread. One question is open at a time."""
+
+    def __init__(self, make: Callable[[], TelemetrySource]) -> None:
+        self._make = make
+        self._asked: AskedSource | None = None
+        self._open: Future[Mapping[str, float]] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="loadtest-aside")
+
+    @property
+    def missing(self) -> Sequence[str]:
+        """What the source says; that there was no answer, where there never was one."""
+        return ["broker's own counters: no answer"] if self._asked is None else self._asked.source.missing
+
+    @property
+    def used(self) -> float:
+        """CPU seconds of the source so far."""
+        return self._asked.used if self._asked else 0.0
+
+    def read(self, now: int) -> Mapping[str, float]:
+        """What it says now, or, where that takes long, said meanwhile; raises what the source raises."""
+        found = self._answer(0)
+        if self._open is None:
+            self._open = self._thread.submit(self._ask, now)
+        return found | self._answer(_PATIENCE)
+
+    def _answer(self, patience: float) -> dict[str, float]:
+        if self._open is None or not wait([self._open], patience).done:
+            return {}
+        answered, self._open = self._open, None
+        return dict(answered.result())
+
+    def _ask(self, now: int) -> Mapping[str, float]:
+        if self._asked is None:
+            self._asked = AskedSource("", self._make())
+        return self._asked.ask(now)
+
+    def close(self) -> Mapping[str, float]:
+        """What the source said last, unless that takes too long."""
+        closing = self._thread.submit(lambda: self._asked.source.close() if self._asked else {})
+        self._thread.shutdown(wait=False)
+        return closing.result() if wait([closing], LONGEST).done else {}

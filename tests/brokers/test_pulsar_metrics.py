@@ -1,0 +1,120 @@
+"""What a real Pulsar says of a run beside what the run counts itself, and of itself where it is the bottleneck."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from driven import drive
+from running import running
+from slow_disk import slow_disk
+
+from pytest_loadtest import brokers
+from pytest_loadtest.brokers import java
+from pytest_loadtest.drivers.pulsar.admin import Admin
+from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
+from pytest_loadtest.values.quantities import SECOND
+
+if TYPE_CHECKING:
+    from pytest_loadtest.engine.progress import Progress
+
+pytestmark = [
+    pytest.mark.pulsar,
+    pytest.mark.skipif(java.find() is None, reason="no Java 17 here: apt-get install openjdk-17-jre-headless"),
+]
+
+
+@pytest.fixture
+def run(pulsar_process: brokers.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Drives a profile against the broker, in this process, and returns the results document."""
+    return lambda more, *seen: drive(pulsar_process, more, tmp_path, monkeypatch, *seen)
+
+
+def concluded(document: dict[str, Any], conclusion: str, evidence: str) -> None:
+    """The run says so, with evidence of that form; on a busy machine it may say more."""
+    found = document["bottleneck"]
+    said = {one["conclusion"]: one["evidence"] for one in (found, *found["also"])}
+    assert re.search(evidence, said.get(conclusion, "")), json.dumps(found)
+
+
+def known(document: dict[str, Any], name: str) -> list[float]:
+    """What the broker said of it, in the samples that know it."""
+    return [value for value in document["bottleneck"]["columns"].get(name, ()) if value is not None]
+
+
+def test_the_broker_counts_what_we_count(run: Callable[..., dict[str, Any]]) -> None:
+    """Messages exactly, whatever entries they share, on all partitions and subscriptions, and without those of the warm-up."""
+    document = run(
+        "warmupDuration: 1s\nproducerRate: 2000\nmessageSize: 200\npartitionsPerTopic: 2\nsubscriptionsPerTopic: 2\ndriver: {name: pulsar}\n"
+    )
+    counts = document["measurements"]["counts"]
+    assert counts["acked"] == 6000
+    assert known(document, "sys.totalIn") == [counts["acked"]]
+    assert known(document, "sys.totalOut") == [counts["received"] + counts["duplicates"]]
+
+
+@pytest.fixture
+def in_namespace(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, object], None]:
+    """Gives the namespaces of runs a policy: path below the namespace, body."""
+
+    def give(path: str, body: object) -> None:
+        set_policies = Admin.set_policies
+
+        def and_more(admin: Admin, namespace: str, persistence: Any) -> None:
+            set_policies(admin, namespace, persistence)
+            admin._request("POST", f"namespaces/{namespace}/{path}", body)
+
+        monkeypatch.setattr(Admin, "set_policies", and_more)
+
+    return give
+
+
+def test_a_publish_rate_limit(run: Callable[..., dict[str, Any]], in_namespace: Callable[[str, object], None]) -> None:
+    """A tenth of what we send."""
+    in_namespace("publishRate", {"publishThrottlingRateInMsg": 200, "publishThrottlingRateInByte": -1})
+    more = "testDuration: 5s\nproducerRate: 2000\nmessageSize: 200\nmaxSendDelay: 1s\ndriver: {name: pulsar, maxPendingMessages: 500}\n"
+    document = run(more)
+    concluded(
+        document, "broker throttling", r"Pulsar held producers back [\d.]+ times a second for a publish rate limit, in \d of \d samples"
+    )
+
+
+def test_a_consumer_that_sleeps(run: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    drivers: list[NativePulsarDriver] = []
+    opened = NativePulsarDriver.open_producers
+
+    def fall_asleep(driver: NativePulsarDriver, streams: Sequence[int]) -> None:
+        opened(driver, streams)
+        driver.pause([0])
+        drivers.append(driver)
+
+    def wake_up(progress: Progress) -> None:
+        if progress.elapsed > 4.8 * SECOND and drivers:
+            drivers.pop().resume([0])
+
+    monkeypatch.setattr(NativePulsarDriver, "open_producers", fall_asleep)
+    document = run("testDuration: 5s\nproducerRate: 500\nmessageSize: 200\ndriver: {name: pulsar, receiverQueueSize: 100}\n", wake_up)
+    evidence = r"1 of 1 consumers had no permits left, .*, while \d+ entries stood in the backlog, in \d of \d samples"
+    concluded(document, "consumer", evidence)
+    counts = document["measurements"]["counts"]
+    assert known(document, "sys.totalOut") == [counts["received"] + counts["duplicates"]]
+
+
+@pytest.mark.slow
+def test_a_slow_disk_is_a_slow_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie that syncs its journal to a disk of half the bytes that we send; what it took is told by the broker every five seconds."""
+    settings = {"journalSyncData": "true"}
+    request = brokers.BrokerRequest(kind="pulsar", mode="process", folder=tmp_path / "broker", settings=settings)
+    with running(request) as broker:
+        if "data" in broker.facts.settings:
+            pytest.skip(f"its data lies in no disk: {broker.facts.settings['data']}")
+        assert broker.facts.pid is not None
+        with slow_disk(broker.facts.pid, tmp_path, 500_000):
+            more = "testDuration: 12s\nproducerRate: 100\nmessageSize: 10240\nmaxSendDelay: 1s\n"
+            document = drive(broker, more + "driver: {name: pulsar, maxPendingMessages: 50}\n", tmp_path, monkeypatch)
+    evidence = r"a write to Pulsar's bookies took [\d.]+ m?s on the average, of [\d.]+ m?s that the broker needed to publish, in \d+ of \d+"
+    concluded(document, "bookie write", evidence)

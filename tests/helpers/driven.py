@@ -1,0 +1,77 @@
+"""A profile driven against a broker in this process, as the plugin would: what tests of real brokers look at is the results document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from numpy_aggregation import NumpyAggregation
+
+from pytest_loadtest import brokers
+from pytest_loadtest import profile as profiles
+from pytest_loadtest.fleet.conductor import Conductor
+from pytest_loadtest.fleet.local import LocalFleet
+from pytest_loadtest.fleet.options import Options
+from pytest_loadtest.fleet.orders import Part, Request
+from pytest_loadtest.report import terminal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from pytest_loadtest.engine.progress import Progress
+    from pytest_loadtest.schedule.phases import Phase
+
+    Act = Callable[[Progress], None]
+
+PROFILE = """\
+name: bottleneck
+topics: 1
+producersPerTopic: 1
+drainTimeout: 5s
+generator: {sendDelayP99: 60s, cpu: 5, stalled: 1}
+slo: {sent: 0.01%}
+"""
+
+
+class Watcher:
+    """Stands where the live line would: the progress of the measured phase goes to a test."""
+
+    def __init__(self, act: Act | None) -> None:
+        self._act = act
+
+    def show(self, _profile: str, _phase: Phase, progress: Sequence[Progress]) -> None:
+        if self._act is not None:
+            self._act(progress[0])
+
+    def announce(self, text: str, *, quiet: bool = False) -> None: ...
+
+
+def drive(
+    broker: Any, more: str, folder: Path, monkeypatch: pytest.MonkeyPatch, act: Act | None = None,
+    breaks: AbstractContextManager[Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Drives a profile of so many lines more, of three seconds unless they say otherwise.
+
+    :param act: gets the progress of the measured phase. :param breaks: around a run that is to break. :returns: the results document.
+    """
+    monkeypatch.setattr(brokers, "start", lambda _request, _progress: broker)
+    options = Options(
+        results=folder / "results", scale=None, duration=None, force=True, driver=None, omb_json=None, broker="process", target=None, admin=None,
+        image=None, spark_master=None, spark_remote=None, spark_conf={},
+    )  # fmt: skip
+    conductor = Conductor(options, Watcher(act))  # type: ignore[arg-type]
+    conductor.aggregation = NumpyAggregation(options.results, options, lambda _: None)  # type: ignore[assignment]
+    fleet = LocalFleet(conductor)
+    duration = "" if "testDuration" in more else "testDuration: 3s\n"
+    profile = profiles.loads(PROFILE + duration + more, "bottleneck.yaml")
+    try:
+        with breaks or nullcontext():
+            fleet.run(Request(nodeid="bottleneck", attempt=1, profile=profile, parts=(Part(profile=profile),), source="bottleneck.yaml"))
+    finally:
+        fleet.close()
+    (document,) = conductor.documents
+    print(*terminal.lines(document), sep="\n")
+    return document

@@ -1,0 +1,35 @@
+"""A disk that is slow for one process, by version 1 of cgroups."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def slow_disk(pid: int, folder: Path, rate: int) -> Iterator[None]:
+    """What the process syncs to the disk of ``folder`` goes there at so many bytes a second."""
+    device = Path(f"/sys/dev/block/{os.major(folder.stat().st_dev)}:{os.minor(folder.stat().st_dev)}").resolve()
+    disk = device.parent if (device / "partition").exists() else device
+    group = Path("/sys/fs/cgroup/blkio", f"loadtest-{pid}")
+    try:
+        number = (disk / "dev").read_text().strip()
+        group.mkdir()
+        (group / "blkio.throttle.write_bps_device").write_text(f"{number} {rate}")
+    except OSError as error:
+        if group.exists():
+            group.rmdir()
+        pytest.skip(f"this system lets nobody slow a disk down: {error}")
+    try:
+        (group / "cgroup.procs").write_text(str(pid))
+        yield
+    finally:
+        (group.parent / "cgroup.procs").write_text(str(pid))
+        group.rmdir()

@@ -1,0 +1,127 @@
+"""A broker's metrics as numbers of a run's topics, and the columns that come of two answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_loadtest.drivers.pulsar import topic_stats
+from pytest_loadtest.drivers.pulsar.metrics import MetricsReader, Scraped, columns, grown_by
+
+NAMESPACE = "persistent://public/loadtest-r/"
+
+
+def line(metric: str, topic: str, value: float, subscription: str = "") -> str:
+    namespace = topic.split("://")[1].rpartition("/")[0]
+    more = f',subscription="{subscription}"' if subscription else ""
+    return f'{metric}{{cluster="c",namespace="{namespace}",topic="{topic}"{more}}} {value}'
+
+
+def answer(taken: float = 0, *, topic: str = f"{NAMESPACE}topic-0", more: tuple[str, ...] = ()) -> str:
+    return "\n".join(
+        [
+            "# TYPE pulsar_in_messages_total gauge",
+            line("pulsar_in_messages_total", topic, taken),
+            line("pulsar_out_messages_total", topic, taken, "subscription-0"),
+            line("pulsar_out_messages_total", topic, taken, "subscription-1"),
+            line("pulsar_rate_in", topic, 17),
+            *more,
+            "",
+        ]
+    )
+
+
+def reader(prefix: str = NAMESPACE, *, exact: bool = False, of_topics: bool = True) -> MetricsReader:
+    return MetricsReader(prefix, exact=exact, of_topics=of_topics)
+
+
+def test_the_topics_of_the_run_are_summed_over_their_subscriptions() -> None:
+    others = (
+        line("pulsar_in_messages_total", "persistent://public/loadtest-r2/topic-0", 5),
+        line("pulsar_in_messages_total", f"{NAMESPACE}__change_events", 5),
+        line("pulsar_in_messages_total", f"{NAMESPACE}topic-1-partition-3", 4),
+    )
+    found = reader().read(answer(100, more=others))
+    assert found.topics["pulsar_in_messages_total"] == {f"{NAMESPACE}topic-0": 100, f"{NAMESPACE}topic-1-partition-3": 4}
+    assert found.topics["pulsar_out_messages_total"] == {f"{NAMESPACE}topic-0": 200}
+    assert found.loaded == {f"{NAMESPACE}topic-0", f"{NAMESPACE}topic-1-partition-3"}
+    assert found.topics.keys() == {"pulsar_in_messages_total", "pulsar_out_messages_total"}
+    assert reader(of_topics=False).read(answer(100, more=others)).topics == {}
+
+
+def test_an_existing_topic_is_itself_or_its_partitions() -> None:
+    names = ("orders", "orders-partition-0", "orders-partition-12", "orders-2", "orders-partition-x", "my-orders")
+    text = "\n".join(line("pulsar_in_messages_total", f"persistent://a/b/{name}", 1) for name in names)
+    found = reader("persistent://a/b/orders", exact=True).read(text)
+    assert found.loaded == {f"persistent://a/b/{name}" for name in names[:3]}
+
+
+def test_of_the_broker_its_heap_alone_is_summed_over_collectors() -> None:
+    text = (
+        'jvm_memory_bytes_used{cluster="c",area="heap"} 7.0E7\njvm_memory_bytes_used{cluster="c",area="nonheap"} 1.0E8\n'
+        'jvm_gc_collection_seconds_sum{gc="G1 Young Generation"} 0.5\njvm_gc_collection_seconds_sum{gc="G1 Old Generation"} 0.25\n'
+        "process_cpu_seconds_total 27.5\npulsar_broker_publish_latency_count NaN\n"
+    )
+    assert reader().read(text).broker == {
+        "jvm_memory_bytes_used": 7e7, "jvm_gc_collection_seconds_sum": 0.75, "process_cpu_seconds_total": 27.5,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["process_cpu_seconds_total a\n", 'process_cpu_seconds_total{cluster="c} 1\n'])
+def test_another_format_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        reader().read(text)
+
+
+def test_rates_come_from_counters_and_latencies_from_sums() -> None:
+    topic = f"{NAMESPACE}topic-0"
+    latency = "pulsar_broker_publish_latency"
+    ledger = "pulsar_storage_ledger_write_latency"
+    before = reader().read(answer(100, more=(f"{latency}_sum 10", f"{latency}_count 4", "process_cpu_seconds_total 3")))
+    more = (
+        f"{latency}_sum 40", f"{latency}_count 10", "process_cpu_seconds_total 4", line(f"{ledger}_sum", topic, 6000),
+        line(f"{ledger}_count", topic, 3), line("pulsar_msg_backlog", topic, 12), line("pulsar_entry_size_count", topic, 0),
+        line("pulsar_entry_size_sum", topic, 0),
+    )  # fmt: skip
+    assert columns(before, reader().read(answer(300, more=more)), 2.0) == {
+        "sys.messagesIn": 100, "sys.messagesOut": 200, "sys.publishLatency": 5_000_000, "sys.cpu": 0.5, "sys.ledgerLatency": 2_000_000,
+        "sys.backlog": 12,
+    }  # fmt: skip
+
+
+def test_unknown_is_left_out() -> None:
+    """The first answer has no rates, nor has a counter that began anew."""
+    first, later = (reader().read(answer(taken)) for taken in (300, 100))
+    assert columns(None, first, 1.0) == {}
+    assert columns(first, later, 1.0) == {}
+    assert columns(first, Scraped({}, {}), 1.0) == {}
+
+
+@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=5))
+def test_counters_grow_together_or_nobody_knows(counts: list[tuple[int, int]]) -> None:
+    before, now = (Scraped({}, {"m": {str(i): float(pair[side]) for i, pair in enumerate(counts)}}) for side in (0, 1))
+    fell = any(after < earlier for earlier, after in counts)
+    assert grown_by(before, now, "m") == (None if fell else sum(after - earlier for earlier, after in counts))
+    assert grown_by(None, now, "m") == sum(after for _, after in counts)
+    assert grown_by(before, Scraped({}, {"m": {**now.topics["m"], "new": 1.0}}), "m") is None
+    assert grown_by(before, Scraped({}, {}), "m") is None
+
+
+def consumer(permits: int, *, blocked: bool = False) -> dict[str, Any]:
+    return {"availablePermits": permits, "blockedConsumerOnUnackedMsgs": blocked}
+
+
+def test_consumers_that_take_nothing_more_and_chunks() -> None:
+    topics = [
+        {
+            "topicCreationTimeStamp": 5, "publishers": [{"chunkedMessageRate": 1.5}, {"chunkedMessageRate": 1.0}],
+            "subscriptions": {"s": {"consumers": [consumer(10), consumer(0), consumer(-3)]}, "t": {"consumers": [consumer(9, blocked=True)]}},
+        },
+        {"publishers": [], "subscriptions": {}},
+    ]  # fmt: skip
+    assert topic_stats.columns(topics) == {"sys.chunks": 2.5, "sys.starved": 3, "sys.consumers": 4}
+    assert topic_stats.columns([{}]) == {}
+    assert topic_stats.loaded_at(topics) == (5, None)
