@@ -13,7 +13,8 @@ import pytest
 from made_documents import BACKLOG, BOTTLENECK, FACTS, PEAK, RESTARTED, document, stage
 from made_measurements import MS, histogram, made, made_bucket, spread
 
-from pytest_loadtest.metrics.measurements import Histogram, Lost
+from pytest_loadtest.metrics.histogram import Histogram
+from pytest_loadtest.metrics.measurements import Lost
 from pytest_loadtest.metrics.stats import LOST_RANGES
 from pytest_loadtest.observe.conclusion import NOTHING
 from pytest_loadtest.observe.rules import RULES
