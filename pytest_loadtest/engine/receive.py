@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from pytest_loadtest.engine.due_order import DueOrder
 from pytest_loadtest.engine.order import OrderCheck
 from pytest_loadtest.message.envelope import CORRUPT, OURS, decode_heads
 from pytest_loadtest.message.samples import Flag
@@ -104,7 +105,7 @@ class Inbox:
         self._sizes = SizeCheck(pool)
         self.counts = ReceiveCounts(beyond_bounds=[0] * len(bounds))
         self._driver, self._nonce, self._ordered, self._bounds = driver, nonce, ordered, bounds
-        self._order, self._due_order = OrderCheck(), OrderCheck()
+        self._order, self._due_order = OrderCheck(), DueOrder()
         self._consumers = np.empty(0, np.int32)  # by place
 
     def add(self, joined: Joined) -> None:
@@ -197,15 +198,8 @@ class Inbox:
         if np.count_nonzero(compact):
             columns["intended"] = np.where(compact, self._compact_intended(stream.astype(np.int64), seq), columns["intended"])
         if self._delays is not None:
-            undue = self._overtaken(self._delays, columns)
+            undue = self._due_order.overtaken(columns["consumer"], self._delays.due(stream, seq, columns["intended"]), self._delays.tick)
             columns["flags"] = columns["flags"] | np.where(undue, _UNDUE, _NONE)
         if self._bounds:
             latency, before = columns["received"] - columns["intended"], self.counts.beyond_bounds
             self.counts.beyond_bounds = [n + int(np.count_nonzero(latency > bound)) for n, bound in zip(before, self._bounds, strict=True)]
-
-    def _overtaken(self, delays: Delays, columns: Columns) -> NDArray[np.bool_]:
-        """Which of them came after one that was due later, at the same consumer."""
-        due = delays.due(columns["stream"], columns["seq"], columns["intended"])
-        one = np.zeros(len(due), np.int32)
-        found = self._due_order.late(columns["consumer"], one, one.astype(np.int64), due)
-        return np.zeros(len(due), np.bool_) if found is None else found

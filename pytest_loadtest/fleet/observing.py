@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.drivers import telemetry_class
+from pytest_loadtest.profile.settings import PulsarSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -73,6 +74,8 @@ class Observing:
         counters = telemetry_class(driver.name)
         if counters is not None:
             sources["broker's own counters"] = partial(counters, facts.url, facts.settings, driver, without)
+        if workload.part.profile.delays is not None and isinstance(driver, PulsarSettings) and facts.admin_url:
+            sources["delayed index"] = partial(_delayed_index, workload, facts.admin_url, driver)
         return sources, missing
 
     def end(self, workload: WorkloadRun) -> None:
@@ -80,6 +83,14 @@ class Observing:
         sampler = self._samplers.pop(workload.name, None)
         if sampler is not None and workload.folder is not None:
             write(workload.folder, sampler.stop())
+
+
+def _delayed_index(workload: WorkloadRun, admin_url: str, driver: PulsarSettings) -> TelemetrySource:
+    from pytest_loadtest.drivers.pulsar.delayed_index import DelayedIndexSource
+    from pytest_loadtest.drivers.pulsar.names import topics_of
+
+    topology = workload.plan.topology
+    return DelayedIndexSource(admin_url, driver, topics_of(driver, workload.run, topology))
 
 
 def write(folder: Path, telemetry: Telemetry) -> None:

@@ -33,6 +33,7 @@ class Delays:
 
     :param least: ms, whole. :param most: ms; every whole number of them from ``least`` on is as likely.
     :param at: in place of both, ns after the phase's start: all that is intended before is due then, and the rest is not delayed.
+    :param tick: ns before its due time that a message may come, and within which it may overtake others.
     :param start: of the phase, ns of the run's clock. :param wall: wall clock less the run's clock, ns.
     """
 
@@ -40,6 +41,7 @@ class Delays:
     least: int = 0
     most: int = 0
     at: int | None = None
+    tick: int = 0
     start: int = 0
     wall: int = 0
 
@@ -74,7 +76,9 @@ class Delays:
         :raises KeyError, TypeError, ValueError: it is none.
         """
         at = said["at"]
-        return cls(**{name: int(said[name]) for name in ("seed", "least", "most", "start", "wall")}, at=None if at is None else int(at))
+        return cls(
+            **{name: int(said[name]) for name in ("seed", "least", "most", "tick", "start", "wall")}, at=None if at is None else int(at)
+        )
 
 
 def wall_offset(wall: Callable[[], int], clock: Callable[[], int]) -> int:

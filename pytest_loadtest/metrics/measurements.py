@@ -34,7 +34,7 @@ class Counts:
     ``sent_in_time`` were handed over before the measured phase ended. ``received`` counts first copies. The client sent ``resent`` messages
     again after a lost connection; of the duplicates, ``duplicates_of_resent`` are copies of those messages.
     ``out_of_order`` is None where order is not applicable, ``foreign`` where nobody knows when such messages came: in a stage.
-    ``out_of_due_order`` counts copies before which their consumer had one with a later due time; None where messages are not delayed.
+    ``out_of_due_order`` counts copies before which their consumer had one that is due more than a tick later; None where none is delayed.
     """
 
     offered: int

@@ -60,11 +60,11 @@ Delay = Annotated[DelayRange, BeforeValidator(_range), AfterValidator(_whole), W
 """``10s``, or ``{min: 1s, max: 60s}``."""
 
 
-def delays(after: DelayRange | None, at: int | None, seed: int) -> Delays | None:
-    """What either of the two keys asks for; None: nothing. :param at: ns."""
+def delays(after: DelayRange | None, at: int | None, seed: int, early: int) -> Delays | None:
+    """What either of the two keys asks for; None: nothing. :param at: ns. :param early: ns that a message may come before it is due."""
     if after is not None:
-        return Delays(seed=seed, least=after.min // MILLISECOND, most=after.max // MILLISECOND)
-    return None if at is None else Delays(seed=seed, at=at)
+        return Delays(seed=seed, least=after.min // MILLISECOND, most=after.max // MILLISECOND, tick=early)
+    return None if at is None else Delays(seed=seed, at=at, tick=early)
 
 
 def strict(settings: Mapping[str, str]) -> bool:

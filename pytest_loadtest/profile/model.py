@@ -164,7 +164,7 @@ class Profile(Section):
         """The ``slo`` section's objectives, then the implicit ones."""
         drain = (objectives.drained_within(self.backlog_drain_timeout),) if self.consumer_backlog_size_gb else ()
         paced = () if self.connect_rate is None else (objectives.AT_RATE,)
-        early = () if self.delays is None else (objectives.not_early(tick(self.driver, self.broker.settings)),)
+        early = () if self.delays is None else (objectives.not_early(self.delays.tick),)
         return objectives.parse(self.slo, self.message_size_distribution or (), (*objectives.IMPLICIT, *drain, *paced, *early))
 
     def as_scaled(self) -> Profile:
@@ -212,7 +212,7 @@ class Profile(Section):
     @property
     def delays(self) -> Delays | None:
         """How messages are delayed; None: not at all."""
-        return delays(self.deliver_after, self.deliver_at, self.seed)
+        return delays(self.deliver_after, self.deliver_at, self.seed, tick(self.driver, self.broker.settings))
 
     @property
     def broadcasts(self) -> bool:

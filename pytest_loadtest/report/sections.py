@@ -51,7 +51,7 @@ def delays(measured: Document) -> Iterable[str]:
     """Of delayed messages: the order in which they came, and the broker's index."""
     swapped, index = measured["counts"].get("outOfDueOrder"), measured.get("delayedIndex")  # older results have neither
     if swapped is not None:
-        yield f"  delayed    {exact(swapped)} copies after one that was due later"
+        yield f"  delayed    {exact(swapped)} copies after one that is due more than a tick later"
     if index is not None:
         each = format_value(index["bytesPerMessage"], "B")
         yield f"  index      {each} a message, {format_size(index['bytes'])} for {exact(index['messages'])} delayed"

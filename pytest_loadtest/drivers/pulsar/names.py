@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.drivers.base import DriverContext
     from pytest_loadtest.profile.settings import Persistence, PulsarSettings
+    from pytest_loadtest.schedule.topology import Topology
 
 DEFAULT_NAMESPACE: Final = "public/default"
 _QUORUMS: Final = {"ensemble_size": "ensembleSize", "write_quorum": "writeQuorum", "ack_quorum": "ackQuorum"}
@@ -31,6 +32,27 @@ def key_number(key: str) -> int:
     """The number in one of our keys, a 31-bit hash of any other; 0 for none."""
     ours = _OUR_KEY.fullmatch(key)
     return int(ours[1]) if ours else zlib.crc32(key.encode()) & 0x7FFF_FFFF
+
+
+def own_namespace(settings: PulsarSettings, run: str) -> str:
+    """That a run makes, where it has the admin REST."""
+    return f"{settings.namespace_prefix}-{run}"
+
+
+def topics_of(settings: PulsarSettings, run: str, topology: Topology) -> list[str]:
+    """The full names of all topics of a run that has the admin REST, partition by partition."""
+    existing = [topology.name] if topology.name is not None else None
+    made = (_full(settings, own_namespace(settings, run), _own_topic(index)) for index in range(topology.topics))
+    several = topology.partitions > 1
+    return [f"{topic}-partition-{i}" if several else topic for topic in existing or made for i in range(topology.partitions)]
+
+
+def _own_topic(index: int) -> str:
+    return f"topic-{index}"
+
+
+def _full(settings: PulsarSettings, namespace: str | None, name: str) -> str:
+    return f"{settings.topic_type}://{namespace}/{name}"
 
 
 class RunNames:
@@ -52,8 +74,7 @@ class RunNames:
         self.existing, self.partitions = self._topology.name, self._topology.partitions
         self.namespace: str | None = None
         if self.existing is None:
-            own = f"{self._settings.namespace_prefix}-{context.run}"
-            self.namespace = DEFAULT_NAMESPACE if self._target.admin_url is None else own
+            self.namespace = DEFAULT_NAMESPACE if self._target.admin_url is None else own_namespace(self._settings, context.run)
 
     @property
     def facts(self) -> dict[str, str]:
@@ -69,8 +90,8 @@ class RunNames:
         """The full name of a topic of the run."""
         if self.existing is not None:
             return self.existing
-        name = f"{self._mark}-{index}" if self._target.admin_url is None else f"topic-{index}"
-        return f"{self._settings.topic_type}://{self.namespace}/{name}"
+        name = f"{self._mark}-{index}" if self._target.admin_url is None else _own_topic(index)
+        return _full(self._settings, self.namespace, name)
 
     def subscription(self, number: int) -> str:
         """The name of a topic's subscription."""
