@@ -63,7 +63,7 @@ def test_restart_with_messages_pending(load):
 def test_index(load):
     """What the broker says of the memory of its index, while most are pending."""
     load.assert_slo()
-    assert load.measurements.delayed_index.messages > 10_000
+    assert load.measurements.delayed_index.messages > 0
 
 
 @delayed(matrix={"mode": "lenient"}, live=True, deliverAfter={"min": "15s", "max": "20s"})
