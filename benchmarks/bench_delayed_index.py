@@ -3,8 +3,9 @@
 ``python benchmarks/bench_delayed_index.py [messages] [version …]``: starts each version of Pulsar (4.0.0 has the heap, 4.2.4 time buckets),
 sends so many delayed messages (100 000 unless told otherwise) to one Shared subscription, twice: due one after the other, a message a
 millisecond, and due at random within ten minutes. It reads the size of the index from the topic's stats, the broker's CPU, and what Java's
-heap (after a garbage collection) and direct memory lose when the subscription is deleted, and its index with it. The Roaring column is CRoaring (pyroaring) on the very entries and
-due times of the messages sent. ``jcmd`` of the JDK collects the garbage; without it that column is left out.
+heap (after a garbage collection) and direct memory lose when the subscription is deleted, and its index with it. The Roaring column is
+CRoaring (pyroaring) on the very entries and due times of the messages sent. ``jcmd`` of the JDK collects the garbage; without it that
+column is left out.
 """
 
 from __future__ import annotations

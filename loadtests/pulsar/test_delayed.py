@@ -4,7 +4,6 @@ PULSAR_VERSION=4.0.0 pytest loadtests/pulsar/test_delayed.py
 """
 
 import json
-import os
 import time
 import urllib.request
 
@@ -12,13 +11,12 @@ import pytest
 
 from pytest_loadtest import s
 
-VERSION = os.environ.get("PULSAR_VERSION", "4.2.4")
 PATIENCE = 60  # s
 NO_LOOKAHEAD = {"broker.settings.delayedDeliveryFixedDelayDetectionLookahead": 0}
 
 
 def delayed(profile="pulsar/delayed", **changes):
-    return pytest.mark.load(profile=profile, **{"broker.version": VERSION, **changes})
+    return pytest.mark.load(profile=profile, **changes)
 
 
 @delayed()
