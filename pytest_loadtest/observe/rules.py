@@ -43,7 +43,8 @@ def _no_core(sampled: Sampled) -> Held:
 
 
 def _tell_cpu(sampled: Sampled, held: Held) -> str:
-    if sampled.mean("broker.busiestWanted", held) >= SATURATED:
+    known = held & sampled.known("broker.busiestWanted")
+    if known.any() and sampled.mean("broker.busiestWanted", known) >= SATURATED:
         return sampled.thread("broker", sampled.broker, held)
     used, wanted = sampled.mean("broker.cpu", held), sampled.mean("broker.wanted", held)
     return f"{sampled.broker}'s threads used {used:.2f} cores and wanted {wanted:.2f} of this machine's {sampled.cores}"
