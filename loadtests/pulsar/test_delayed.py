@@ -12,6 +12,7 @@ import pytest
 from pytest_loadtest import s
 
 PATIENCE = 60  # s
+PATIENT = {"driver.sendTimeout": "5min"}  # a broker that starts anew takes longer than a client waits
 NO_LOOKAHEAD = {"broker.settings.delayedDeliveryFixedDelayDetectionLookahead": 0}
 
 
@@ -48,11 +49,11 @@ def test_exclusive(load):
     assert load.earliness.p50 > s(10)
 
 
-@delayed(matrix={"mode": "lenient"}, live=True, deliverAfter={"min": "15s", "max": "30s"})
+@delayed(matrix={"mode": "lenient"}, live=True, deliverAfter={"min": "15s", "max": "30s"}, **PATIENT)
 def test_restart_with_messages_pending(load):
     """A broker that was stopped with all of them pending delivers all, and none early."""
     load.begin()
-    load.wait("2s")
+    load.wait("7s")  # all are sent
     load.restart_broker()
     load.finish().assert_slo()
 
@@ -88,11 +89,11 @@ def test_ticks(load):
 
 
 @pytest.mark.soak
-@delayed(profile="pulsar/delayed-index", matrix={"pending": "100k"}, live=True, **NO_LOOKAHEAD)
+@delayed(profile="pulsar/delayed-index", matrix={"pending": "100k"}, live=True, **NO_LOOKAHEAD, **PATIENT)
 def test_restart_with_100_000_pending(load):
     """All are delivered after the restart, none early."""
     load.begin()
-    load.wait("15s")
+    load.wait("25s")
     load.restart_broker()
     load.finish().assert_slo()
 

@@ -43,8 +43,7 @@ def _no_core(sampled: Sampled) -> Held:
 
 
 def _tell_cpu(sampled: Sampled, held: Held) -> str:
-    known = held & sampled.known("broker.busiestWanted")
-    if known.any() and sampled.mean("broker.busiestWanted", known) >= SATURATED:
+    if sampled.mean("broker.busiestWanted", held) >= SATURATED:
         return sampled.thread("broker", sampled.broker, held)
     used, wanted = sampled.mean("broker.cpu", held), sampled.mean("broker.wanted", held)
     return f"{sampled.broker}'s threads used {used:.2f} cores and wanted {wanted:.2f} of this machine's {sampled.cores}"
@@ -73,7 +72,7 @@ def _tell_not_reading(sampled: Sampled, held: Held) -> str:
     if not (sampled.known("broker.unread", "broker.stopped") & held).any():
         return f"{unsent} waited in our sockets because the other side's window was shut; why, was not sampled"
     stopped = (sampled["broker.stopped"][held] > 0).any()
-    did = "was stopped by a signal" if stopped else f"used {sampled.mean('broker.cpu', held):.2f} cores"
+    did = "was stopped by a signal" if stopped else f"used {sampled.cores_of('broker.cpu', held)} cores"
     return f"{sampled.most('broker.unread', held)} stood unread at {sampled.broker}, which {did}; {unsent} more waited in our sockets"
 
 

@@ -85,11 +85,10 @@ def _delays(plan: Plan) -> list[tuple[str, str]]:
     profile, delays = plan.profile, plan.profile.delays
     if delays is None:
         return []
-    when = (
-        f"until {format_duration(delays.longest)} into the phase"
-        if delays.at is not None
-        else f"{format_duration(delays.least * MILLISECOND)} to {format_duration(delays.longest)} each"
-    )
+    when = f"until {format_duration(delays.longest)} into the phase"
+    if delays.at is None:
+        least = f"{format_duration(delays.least * MILLISECOND)} to " if delays.least < delays.most else ""
+        when = f"{least}{format_duration(delays.longest)} each"
     if not isinstance(profile.driver, PulsarSettings):
         return [("delayed", when)]
     topology = plan.topology

@@ -122,6 +122,12 @@ def test_the_threads_of_a_broker_whose_busiest_is_not_known() -> None:
     )
 
 
+def test_a_broker_that_does_not_read_and_whose_cpu_is_not_known() -> None:
+    """No number is made up."""
+    found = judged(made_telemetry(broker__unread=2**20, broker__cpu=np.nan))
+    assert "which used nobody knows how many cores" in found.evidence
+
+
 def test_the_longest_comes_first_and_the_others_are_told() -> None:
     columns = made_telemetry(4, broker__busiestWanted=1.0, broker__busiest=1.0).columns
     telemetry = made_telemetry(7, workers__unread=2**20)
