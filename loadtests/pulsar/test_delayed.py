@@ -18,7 +18,6 @@ PATIENT = {  # a broker that starts anew takes as long as it takes: nothing may 
     "slo.lateness.p99": "10min",
     "slo.throughput": "1%",
 }
-NO_LOOKAHEAD = {"broker.settings.delayedDeliveryFixedDelayDetectionLookahead": 0}
 
 
 def delayed(profile="pulsar/delayed", **changes):
@@ -54,7 +53,7 @@ def test_exclusive(load):
     assert load.earliness.p50 > s(10)
 
 
-@delayed(matrix={"mode": "lenient"}, live=True, deliverAfter={"min": "15s", "max": "30s"}, **PATIENT)
+@delayed(matrix={"mode": "lenient"}, live=True, deliverAfter={"min": "10s", "max": "15s"}, **PATIENT)
 def test_restart_with_messages_pending(load):
     """A broker that was stopped with all of them pending delivers all, and none early."""
     load.begin()
@@ -63,14 +62,14 @@ def test_restart_with_messages_pending(load):
     load.finish().assert_slo()
 
 
-@delayed(profile="pulsar/delayed-index", matrix={"pending": "50k"}, **NO_LOOKAHEAD)
+@delayed(profile="pulsar/delayed-index", matrix={"pending": "20k"})
 def test_index(load):
     """What the broker says of the memory of its index, while most are pending."""
     load.assert_slo()
     assert load.measurements.delayed_index.messages > 0
 
 
-@delayed(matrix={"mode": "lenient"}, live=True, deliverAfter={"min": "15s", "max": "20s"})
+@delayed(matrix={"mode": "lenient"}, live=True, deliverAfter={"min": "8s", "max": "12s"})
 def test_cancelled_subscription(load):
     """A subscription that goes away with messages pending takes its index with it, and nothing from the others."""
     import pulsar
@@ -94,7 +93,7 @@ def test_ticks(load):
 
 
 @pytest.mark.soak
-@delayed(profile="pulsar/delayed-index", matrix={"pending": "100k"}, live=True, **NO_LOOKAHEAD, **PATIENT)
+@delayed(profile="pulsar/delayed-index", matrix={"pending": "100k"}, live=True, **PATIENT)
 def test_restart_with_100_000_pending(load):
     """All are delivered after the restart, none early."""
     load.begin()
@@ -104,7 +103,7 @@ def test_restart_with_100_000_pending(load):
 
 
 @pytest.mark.soak
-@delayed(profile="pulsar/delayed-index", matrix={"pending": "1M"}, **NO_LOOKAHEAD)
+@delayed(profile="pulsar/delayed-index", matrix={"pending": "1M"})
 def test_a_million(load):
     """Sent for minutes, due for minutes."""
     load.assert_slo()
