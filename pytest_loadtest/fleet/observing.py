@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.drivers import telemetry_class
-from pytest_loadtest.profile.settings import PulsarSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.workload_run import WorkloadRun
     from pytest_loadtest.observe.sampler import Sampler, TelemetrySource
     from pytest_loadtest.observe.telemetry import Telemetry
+    from pytest_loadtest.profile.settings import PulsarSettings
 
 FILE = "telemetry.json"
 
@@ -51,6 +51,7 @@ class Observing:
         from pytest_loadtest.fleet.targets import with_keys
         from pytest_loadtest.observe.connections import ConnectionSource
         from pytest_loadtest.observe.processes import ProcessSource
+        from pytest_loadtest.profile.settings import PulsarSettings
 
         broker = workload.broker
         assert broker is not None
