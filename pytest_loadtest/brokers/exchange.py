@@ -15,7 +15,9 @@ import numpy as np
 
 from pytest_loadtest.brokers.batch import Batch, bundle, pick, within
 from pytest_loadtest.brokers.faults import Faults, Gate, HalfPairs, damage, delivered
+from pytest_loadtest.brokers.later import Later
 from pytest_loadtest.brokers.seats import SEAT, Kept, Seats, holder_of
+from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire import frames
 from pytest_loadtest.wire.frames import Frame, FrameError, Kind
 
@@ -34,22 +36,25 @@ class Parcel(NamedTuple):
     number: int  # parcels of one time leave in the order they came
     sender: int
     batch: Batch
+    due: NDArray[np.int64] | None = None  # ns, where consumers are to get them later than they are acknowledged
 
 
 class Exchange:
     """All messages and consumers of one relay.
 
     :param post: takes a client and the buffers of a frame for it; a client that has left gets nothing.
+    :param wall: wall clock less the clock of all other times here, ns: delayed messages name the former.
     """
 
-    def __init__(self, faults: Faults, post: Callable[[int, Sequence[bytes | memoryview]], None]) -> None:
-        self._faults = faults
+    def __init__(self, faults: Faults, post: Callable[[int, Sequence[bytes | memoryview]], None], wall: int = 0) -> None:
+        self._faults, self._wall = faults, wall
         self._post = post
         self._runs: dict[int, int] = {}  # nonce → a number of the exchange's own
         self._gates: dict[int, Gate] = {}
         self._seats = Seats()
         self._kept = Kept()
         self._waiting: list[Parcel] = []
+        self._later = Later()
         self._numbers = itertools.count()
         self._halves = HalfPairs(faults.swap_every) if faults.swap_every else None
 
@@ -58,7 +63,7 @@ class Exchange:
 
         :raises FrameError: it is none that a client sends.
         """
-        if frame.kind is Kind.PRODUCE:
+        if frame.kind in frames.PRODUCES:
             self._produce(client, frame, now)
         elif frame.kind is Kind.SUBSCRIBE:
             self._subscribe(client, frame)
@@ -76,8 +81,7 @@ class Exchange:
     def next(self) -> int | None:
         """When :meth:`release` has something to do, ns; None: when another frame has come."""
         times = [parcel.time for parcel in self._waiting[:1]]
-        if self._halves and (until := self._halves.next()) is not None:
-            times.append(until)
+        times += [time for time in (self._halves.next() if self._halves else None, self._later.next()) if time is not None]
         return min(times, default=None)
 
     def release(self, now: int) -> None:
@@ -87,10 +91,15 @@ class Exchange:
             due.append(heapq.heappop(self._waiting))
         for sender, parcels in itertools.groupby(due, lambda parcel: parcel.sender):
             self._post(sender, frames.encode(Kind.ACK, {}, n=sum(len(parcel.batch) for parcel in parcels)))
-        for batch in bundle(parcel.batch for parcel in due):
+        for parcel in due:
+            if parcel.due is not None:
+                self._later.add(parcel.batch, parcel.due)
+        for batch in bundle(parcel.batch for parcel in due if parcel.due is None):
             self._deliver(self._halves.complete(batch, now) if self._halves else batch)
         if self._halves:
             self._deliver(self._halves.expired(now))
+        if (ready := self._later.release(now)) is not None:
+            self._deliver(ready)
 
     def _run(self, frame: Frame) -> int:
         """What to add to the numbers of topics, so that different runs have different ones."""
@@ -128,9 +137,11 @@ class Exchange:
         batch = Batch(topic, producer, columns["seq"], columns["size"], frame.payload)
         damage(self._faults, batch)
         gate = self._gates.get(frame.run) or self._gates.setdefault(frame.run, Gate(self._faults, now))
+        due = columns["due"] * MILLISECOND - self._wall if frame.kind is Kind.PRODUCE_LATER else None
         for release, count in gate.release(now, len(batch)):
             part, batch = batch.split(count) if count < len(batch) else (batch, batch)
-            heapq.heappush(self._waiting, Parcel(release, next(self._numbers), sender, part))
+            mine, due = (None, None) if due is None else (due[:count], due[count:])
+            heapq.heappush(self._waiting, Parcel(release, next(self._numbers), sender, part, mine))
 
     def _deliver(self, batch: Batch) -> None:
         index = delivered(self._faults, batch)

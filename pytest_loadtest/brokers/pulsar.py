@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 START_SECONDS = 90.0
 OPEN = Secured()
 HERE = "127.0.0.1"
-MEMORY = ("-Xms256m", "-Xmx1g", "-XX:MaxDirectMemorySize=1g")
+GIVEN = 1 << 30  # bytes of Java heap, and as many of direct memory
+MEMORY = ("-Xms256m", f"-Xmx{GIVEN >> 20}m", f"-XX:MaxDirectMemorySize={GIVEN >> 20}m")
 LOG4J = Path(__file__).with_name("pulsar-log4j2.xml")
 FRAME_OVERHEAD = 10 * 1024  # bytes a bookie frame needs beyond the largest message
 MANAGED = frozenset(

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from pytest_loadtest.brokers.exchange import Exchange
 from pytest_loadtest.brokers.faults import Faults, parse
+from pytest_loadtest.message.due import wall_offset
 from pytest_loadtest.wire.frames import Decoder, FrameError, Outbox
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Relay:
         self._numbers = itertools.count()
         self._connections: dict[int, Connection] = {}  # by number
         self._clients: dict[int, Connection] = {}  # by descriptor
-        self._exchange = Exchange(faults, self._post)
+        self._exchange = Exchange(faults, self._post, wall_offset(time.time_ns, time.monotonic_ns))
         self._touched: set[Connection] = set()  # to be written to now
         self._full: set[Connection] = set()  # their sockets did not take everything
 

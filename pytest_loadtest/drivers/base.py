@@ -96,7 +96,7 @@ class Burst:
     :param sent: int64 ns, when the message was handed over; stays 0 where it is refused.
     :param idle: int64 ns: where a message finds its stream's window empty, the instant of the answer that had emptied it; otherwise 0.
     :param key: int32, number of the message's key; None where messages have none.
-    :param due: int64 ns, when a consumer is to get it, where that is later than it leaves; None: it is ``intended``.
+    :param due: int64 ms since the epoch, before which no consumer is to get it; 0: at once. None: so are all of them.
     """
 
     row: NDArray[np.int64]

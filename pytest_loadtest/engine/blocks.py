@@ -17,21 +17,23 @@ if TYPE_CHECKING:
 
     Column = NDArray[np.int64]
 
-COLUMNS: Final = ("stream", "seq", "intended", "payload", "key", "sent", "idle", "acked", "blocked", "status", "resends")
+COLUMNS: Final = ("stream", "seq", "intended", "payload", "key", "due", "sent", "idle", "acked", "blocked", "status", "resends")
 
 
 class Block:
     """Consecutive rows, of any of the worker's streams.
 
     :param row: number of its first row. :param stream: int32. :param seq: int64, as the envelope carries it. :param intended: int64 ns.
-    :param payload: uint16 pool index. :param key: int32 or None.
+    :param payload: uint16 pool index. :param key: int32 or None. :param due: int64 as of :class:`Burst`, or None.
     """
 
     __slots__ = (*COLUMNS, "open", "row", "size")
 
     def __init__(
-        self, row: int, stream: NDArray[np.int32], seq: Column, intended: Column, payload: NDArray[np.uint16], key: NDArray[np.int32] | None
-    ) -> None:
+        self, row: int, stream: NDArray[np.int32], seq: Column, intended: Column, payload: NDArray[np.uint16],
+        key: NDArray[np.int32] | None, due: Column | None = None,
+    ) -> None:  # fmt: skip
+        self.due = due
         self.row, self.stream, self.seq, self.intended, self.payload, self.key = row, stream, seq, intended, payload, key
         self.size = self.open = len(seq)
         self.sent = np.zeros(self.size, np.int64)
@@ -44,17 +46,23 @@ class Block:
     def burst(self, start: int, stop: int) -> Burst:
         """Rows ``start … stop-1`` of the block as views: what the driver writes into ``sent`` is recorded."""
         span = slice(start, stop)
-        key = None if self.key is None else self.key[span]
+        key, due = self._optional(span)
         row = np.arange(self.row + start, self.row + stop, dtype=np.int64)
-        return Burst(row, self.stream[span], self.seq[span], self.intended[span], self.payload[span], self.sent[span], self.idle[span], key)
+        return Burst(
+            row, self.stream[span], self.seq[span], self.intended[span], self.payload[span], self.sent[span], self.idle[span], key, due
+        )
 
     def copy(self, index: Column) -> Burst:
         """Some rows, as columns of their own."""
-        key = None if self.key is None else self.key[index]
+        key, due = self._optional(index)
         zeros = np.zeros((2, len(index)), np.int64)
         return Burst(
-            index + self.row, self.stream[index], self.seq[index], self.intended[index], self.payload[index], zeros[0], zeros[1], key
+            index + self.row, self.stream[index], self.seq[index], self.intended[index], self.payload[index], zeros[0], zeros[1], key, due
         )
+
+    def _optional(self, rows: slice | Column) -> tuple[NDArray[np.int32] | None, Column | None]:
+        """The columns that not every run has."""
+        return None if self.key is None else self.key[rows], None if self.due is None else self.due[rows]
 
     def drop(self, index: Column) -> None:
         """These are later than allowed and will never be sent."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from pytest_loadtest.engine.due_order import DueOrder
 from pytest_loadtest.engine.order import OrderCheck
 from pytest_loadtest.message.envelope import CORRUPT, OURS, decode_heads
 from pytest_loadtest.message.samples import Flag
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.drivers.base import Driver, Joined, Received
+    from pytest_loadtest.message.due import Delays
     from pytest_loadtest.message.envelope import Heads
     from pytest_loadtest.message.payloads import PayloadPool
     from pytest_loadtest.schedule.pacing import Pacer
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 _LATE: Final = np.int8(Flag.LATE)
 _CORRUPT: Final = np.int8(Flag.CORRUPT)
+_UNDUE: Final = np.int8(Flag.UNDUE)
 _NONE: Final = np.int8(0)
 
 
@@ -102,7 +105,7 @@ class Inbox:
         self._sizes = SizeCheck(pool)
         self.counts = ReceiveCounts(beyond_bounds=[0] * len(bounds))
         self._driver, self._nonce, self._ordered, self._bounds = driver, nonce, ordered, bounds
-        self._order = OrderCheck()
+        self._order, self._due_order = OrderCheck(), DueOrder()
         self._consumers = np.empty(0, np.int32)  # by place
 
     def add(self, joined: Joined) -> None:
@@ -112,8 +115,9 @@ class Inbox:
             self._consumers = np.append(self._consumers, np.full(max(more, 0), -1, np.int32))
             self._consumers[joined.place] = joined.consumer
 
-    def begin(self, phase: Phase, start: int) -> None:
-        """A phase begins; its messages have sequences from ``phase.first`` on."""
+    def begin(self, phase: Phase, start: int, delays: Delays | None = None) -> None:
+        """A phase begins; its messages have sequences from ``phase.first`` on. :param delays: where they are delayed."""
+        self._delays = delays
         self._first = phase.first
         self.repace(phase.pacer, start)
         self.counts.received, self.counts.beyond_bounds = 0, [0] * len(self._bounds)
@@ -193,6 +197,9 @@ class Inbox:
         compact = columns["intended"] < 0
         if np.count_nonzero(compact):
             columns["intended"] = np.where(compact, self._compact_intended(stream.astype(np.int64), seq), columns["intended"])
+        if self._delays is not None:
+            undue = self._due_order.overtaken(columns["consumer"], self._delays.due(stream, seq, columns["intended"]), self._delays.tick)
+            columns["flags"] = columns["flags"] | np.where(undue, _UNDUE, _NONE)
         if self._bounds:
             latency, before = columns["received"] - columns["intended"], self.counts.beyond_bounds
             self.counts.beyond_bounds = [n + int(np.count_nonzero(latency > bound)) for n, bound in zip(before, self._bounds, strict=True)]

@@ -127,4 +127,5 @@ def _joined(bursts: Sequence[Burst]) -> Burst:
     names = ("row", "stream", "seq", "intended", "payload", "sent", "idle")
     columns = {name: np.concatenate([getattr(burst, name) for burst in bursts]) for name in names}
     keys = [burst.key for burst in bursts if burst.key is not None]
-    return Burst(**columns, key=np.concatenate(keys) if keys else None)
+    dues = [burst.due for burst in bursts if burst.due is not None]
+    return Burst(**columns, key=np.concatenate(keys) if keys else None, due=np.concatenate(dues) if dues else None)

@@ -7,6 +7,7 @@ that the phase has ended. Several workloads are several engines, driven together
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_loadtest.engine.consumers import Consumers
@@ -56,6 +57,7 @@ class Engine:
         self.inbox = Inbox(setup.driver, setup.pool, nonce=setup.nonce, ordered=setup.ordered, bounds=setup.bounds)
         self.consumers = Consumers(setup.driver, self.inbox, setup.opened, setup.later, max(setup.topology.consumers, 1))
         self.sender = Sender(setup, self._retire)
+        self._delays = setup.delays
         self._recorder: Recorder | None = None
         self._watching = False
 
@@ -63,12 +65,16 @@ class Engine:
         if self._recorder is not None:
             self._recorder.sent(block)
 
-    def begin(self, phase: Phase, start: int, control: Control, recorder: Recorder | None) -> None:
-        """A phase begins, its messages due from ``start`` (ns of the clock) on. :param recorder: None where no samples are kept."""
+    def begin(self, phase: Phase, start: int, control: Control, recorder: Recorder | None, wall: int = 0) -> None:
+        """A phase begins, its messages due from ``start`` (ns of the clock) on.
+
+        :param recorder: None where no samples are kept. :param wall: wall clock less the engine's, ns: delayed messages go by it.
+        """
+        delays = None if self._delays is None else replace(self._delays, start=start, wall=wall)
         self._phase, self._start, self._control, self._recorder = phase, start, control, recorder
         self._changes: list[Change] = sorted(phase.changes, key=lambda change: change.at)
-        self.sender.begin(phase, start)
-        self.inbox.begin(phase, start)
+        self.sender.begin(phase, start, delays)
+        self.inbox.begin(phase, start, delays)
         for change in phase.changes:  # what the plan knows is worked into the schedule now; what consumers do has its moment
             self._reschedule(change)
         self.consumers.pause(paused=phase.paused)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.engine.setup import Setup
     from pytest_loadtest.message.draws import WeightedChoice
+    from pytest_loadtest.message.due import Delays
     from pytest_loadtest.schedule.changes import Change
     from pytest_loadtest.schedule.pacing import Pacer
     from pytest_loadtest.schedule.phases import Phase
@@ -60,8 +61,9 @@ class Sender:
         self._row = self._next = 0
         self._end: int | None = 0
 
-    def begin(self, phase: Phase, start: int) -> None:
+    def begin(self, phase: Phase, start: int, delays: Delays | None = None) -> None:
         """A phase begins: its first messages are due at ``start`` or soon after."""
+        self._delayed = delays
         self._row += self._end or 0  # rows count on
         self._start, self._last, self._first = start, phase.duration - 1, phase.first_of(self._streams)
         self._schedule = self._make_schedule(phase)
@@ -151,7 +153,7 @@ class Sender:
             kept = max(first - number * size, 0)
             if kept < size:
                 made = self._make(number * size + kept, size - kept)
-                for name in ("stream", "seq", "intended", "payload", "key"):
+                for name in ("stream", "seq", "intended", "payload", "key", "due"):
                     if (column := getattr(block, name)) is not None:
                         column[kept:] = getattr(made, name)
 
@@ -215,7 +217,9 @@ class Sender:
         made = self._schedule.rows(first, count)
         stream = (made.index * self._streams.step + self._streams.start).astype(np.int32)
         seq = self._first[made.index] + made.number
-        return Block(self._row + first, stream, seq, made.time + self._start, made.payload, self._key_column(made.index, seq))
+        intended = made.time + self._start
+        due = None if self._delayed is None else self._delayed.on_the_wire(stream, seq, intended)
+        return Block(self._row + first, stream, seq, intended, made.payload, self._key_column(made.index, seq), due)
 
     def _drop(self, until: int) -> None:
         """Rows before this one that were not sent never will be."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import Clock, Driver, Joined
+    from pytest_loadtest.message.due import Delays
     from pytest_loadtest.message.payloads import PayloadPool
     from pytest_loadtest.schedule.topology import Topology
 
@@ -20,6 +21,7 @@ class Setup:
     :param later: indexes of those that may join while load runs.
     :param max_send_delay: ns after its intended time at which a message is dropped instead of sent.
     :param ordered: whether order is judged.
+    :param delays: of messages that a consumer is to get later than they leave; the phase and its clock are told when it begins.
     :param bounds: latencies in ns that the controller wants to know about while load runs: how many copies took longer.
     """
 
@@ -36,3 +38,4 @@ class Setup:
     max_send_delay: int
     ordered: bool
     bounds: Sequence[int] = ()
+    delays: Delays | None = None

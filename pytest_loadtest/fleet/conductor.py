@@ -152,7 +152,7 @@ class Conductor:
         run.progress.pop(workload.name, None)
         run.drains[workload.name] = drain
         assert workload.phase is not None
-        return PhaseOrder(phase=workload.phase, start=start, folder=workload.folder)
+        return PhaseOrder(phase=workload.phase, start=start, folder=workload.folder, wall=workload.clock.offset)
 
     def _closed(self, run: Run, done: Sequence[Sequence[Done]]) -> None:
         state: RunState = run.facts

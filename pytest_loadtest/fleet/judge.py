@@ -15,6 +15,7 @@ from pytest_loadtest.fleet import observing
 from pytest_loadtest.fleet.orders import RunResult
 from pytest_loadtest.metrics.measurements import Backlog
 from pytest_loadtest.observe.conclusion import conclude
+from pytest_loadtest.observe.delayed import fullest
 from pytest_loadtest.observe.disagreement import disagreement
 from pytest_loadtest.report import bottleneck, document, hdr, junit
 from pytest_loadtest.verdict import slo
@@ -51,13 +52,13 @@ def judge(
     seen = {key: value for key, value in (before or {}).items() if key in ("peak", "backlog") and value is not None}
     built = None if backlog is None else _backlog(backlog, dict(samples.stages))
     drained = _read_backlog(seen["backlog"]) if "backlog" in seen else built
-    measurements = replace(samples.measurements, backlog=drained, checksum=profile.checksum)
+    telemetry, notes = observing.read(folder), samples.notes
+    measurements = replace(samples.measurements, backlog=drained, checksum=profile.checksum, delayed_index=fullest(telemetry))
     objectives = _scaled(profile.objectives, run, written=profile.scaled.slo)
     verdict = _verdict(run, objectives, measurements, profile)
     if samples.failure:
         own = tuple(finding for finding in verdict.findings if finding.objective.metric != "custom")
         verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=own, reasons=(samples.failure,))
-    telemetry, notes = observing.read(folder), samples.notes
     wrong = None if telemetry is None else disagreement(telemetry, measurements.counts, measurements.subscriptions)
     if wrong is not None and run["facts"]["broker"].get("mode") == "url":  # others may use it
         notes += (wrong,)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.drivers.base import Driver, DriverFacts, PacedConnections
-    from pytest_loadtest.metrics.measurements import Histogram
+    from pytest_loadtest.metrics.histogram import Histogram
 
     Meet = Callable[[str], int]
     Idle = Callable[[], None]
@@ -104,7 +104,7 @@ class WorkloadShare:
         self.engine = Engine(Setup(
             driver=self.driver, clock=time.monotonic_ns, pool=self.pool, topology=order.topology, streams=order.assignment.streams,
             opened=self._opened, later=self._later, nonce=order.nonce, seed=profile.seed, key_distributor=profile.key_distributor,
-            max_send_delay=profile.max_send_delay, ordered=order.ordered, bounds=order.bounds,
+            max_send_delay=profile.max_send_delay, ordered=order.ordered, bounds=order.bounds, delays=profile.delays,
         ))  # fmt: skip
 
     @contextlib.contextmanager
@@ -135,7 +135,7 @@ class WorkloadShare:
             mine = self.order
             self._recorder = Recorder(order.folder, mine.worker, self.pool, mine.topology, mine.assignment.streams, mine.disk)
             link.measured_since = order.start
-        self.engine.begin(order.phase, order.start, link.phase_control(self.order.workload, order.phase.name), self._recorder)
+        self.engine.begin(order.phase, order.start, link.phase_control(self.order.workload, order.phase.name), self._recorder, order.wall)
 
     def end(self) -> PhaseDone:
         """A phase is over: close its samples."""

@@ -73,11 +73,15 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseOrder:
-    """The next phase of one workload. :param start: ns. :param folder: where its samples go; None where none are kept."""
+    """The next phase of one workload.
+
+    :param start: ns. :param folder: where its samples go; None where none are kept. :param wall: wall clock less the run's, ns.
+    """
 
     phase: Phase
     start: int
     folder: Path | None
+    wall: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

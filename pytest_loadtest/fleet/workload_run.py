@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from pytest_loadtest.fleet.drain import Drain
 from pytest_loadtest.fleet.machine import describe, versions
 from pytest_loadtest.fleet.orders import Order
 from pytest_loadtest.fleet.targets import target_of, with_keys
+from pytest_loadtest.fleet.wall_clock import WallClock
 from pytest_loadtest.pipeline.run_file import RUN_VERSION, STREAMS_FILE, write_columns, write_document
 from pytest_loadtest.report.target import broker_document, driver_document
 from pytest_loadtest.schedule.connecting import connections, opened
@@ -61,6 +61,7 @@ class WorkloadRun:
     phase: Phase | None = None
     folder: Path | None = None
     start: int = 0
+    clock: WallClock = field(default_factory=WallClock)
     started: float | None = None
     changes: list[Change] = field(default_factory=list)
     restarts: dict[int, int | None] = field(default_factory=dict)
@@ -93,12 +94,13 @@ class WorkloadRun:
         """The next phase begins; its sequences follow those used before."""
         self.phase, self.ends = phase.following(self.used or StreamCounts(streams=self.plan.topology.streams)), None
         self.folder, self.start, self.changes, self.spans = self.root / folder if folder else None, start, [], phase.stages
-        self.restarts = {}
+        self.restarts, self.clock = {}, WallClock(start)
         if folder:
-            self.started = time.time() + (start - time.monotonic_ns()) / 1e9
+            self.started = self.clock.started
             self.write(ended=False)
         # where nobody of the run sends, messages come for ever: nothing of them is to be waited for
-        timeout = 0 if self.phase.idle else self.part.profile.drain_timeout
+        profile = self.part.profile
+        timeout = 0 if self.phase.idle else profile.drain_timeout + (profile.delays.longest if profile.delays else 0)
         return Drain(phase.name, len(self.workers), self.plan.topology.subscriptions, timeout)
 
     def change(self, change: Change) -> None:
@@ -108,12 +110,14 @@ class WorkloadRun:
     def done(self, said: Sequence[PhaseDone], spans: tuple[StageSpan, ...] = ()) -> None:
         """The phase is over: what the workers sent must be what was planned. :param spans: the parts that it turned out to have.
 
-        :raises NoData: it is not. :raises TargetError: something was not connected when the drain ended.
+        :raises NoData: it is not, or the clock that delays go by was set.
+        :raises TargetError: something was not connected when the drain ended.
         """
         assert self.phase is not None
         gone = [f"worker {worker}: {one.disconnected}" for worker, one in zip(self.workers, said, strict=True) if one.disconnected]
         if gone:
             raise TargetError(f"the target {self.target} went away and was not back when the drain ended: {'; '.join(gone)}")
+        self.clock.check(self.part.profile)
         self.used = self.ends = self._reached(self._together([one.ends for one in said]))
         self.spans = tuple(_until(self.duration, spans or self.spans))
         self.marks = [one.marks for one in said]
@@ -228,7 +232,7 @@ class WorkloadRun:
             "start": self.start, "duration": duration, "rate": self._rate(duration), "topics": topology.topics,
             "subscriptions": topology.subscriptions, "broadcasts": topology.broadcasts, "ordered": profile.ordered,
             "connections": connections(plan), "connects_only": profile.connects_only, "connect_rate": profile.connect_rate,
-            "publish_acks": profile.publish_acks, "buckets": list(plan.bucket_names),
+            "delays": self.clock.delays(profile), "publish_acks": profile.publish_acks, "buckets": list(plan.bucket_names),
             "streams": {"count": topology.streams, "file": STREAMS_FILE}, "stages": [] if self.ends is None else self._stages(),
             "foregone": next((change.foregone for change in self.changes if change.foregone), None),
             "started": self.started, "seed": profile.seed, "scale": None if plan.scale is None else plan.scale.factor,
@@ -264,13 +268,7 @@ class WorkloadRun:
 
     def _restarts(self) -> list[dict[str, Any]]:
         found = list(self.restarts.items())
-        return [{"down": down, "ready": ready, "downAt": self._wall(down), "readyAt": self._wall(ready)} for down, ready in found]
-
-    def _wall(self, moment: int | None) -> str | None:
-        """Wall clock, ISO 8601. :param moment: ns after the start of the phase."""
-        if moment is None or self.started is None:
-            return None
-        return datetime.fromtimestamp(self.started + moment / 1e9, UTC).isoformat(timespec="milliseconds")
+        return [{"down": down, "ready": ready, "downAt": self.clock.at(down), "readyAt": self.clock.at(ready)} for down, ready in found]
 
     def set_driver_facts(self, facts: DriverFacts) -> None:
         """How the client is set up, and what of an OMB driver file does nothing here. What it will lose is not known yet."""

@@ -41,6 +41,7 @@ class Flag(enum.IntFlag):
     REDELIVERED = 1  # the target says so
     LATE = 2  # a higher sequence of the same (stream, partition or key) came before, at this consumer
     CORRUPT = 4  # the head is whole, the rest of the payload is not
+    UNDUE = 8  # a delayed message: one due more than a tick later came before, at its consumer
 
 
 SENT: Final = (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -12,8 +13,9 @@ from pytest_loadtest.values.quantities import SECOND
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pytest_loadtest.message.due import Delays
     from pytest_loadtest.metrics.evidence import WorkerEvidence
-    from pytest_loadtest.metrics.measurements import Histogram
+    from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.opening import Opening
 
 INTERVAL: Final = 10 * SECOND
@@ -29,6 +31,7 @@ class Expected:
     :param buckets: names of the size buckets.
     :param broadcasts: each message goes to 64 subscriptions or more, of one consumer each: samples are broadcast rows, and how long a
         message takes to reach all is measured.
+    :param delays: when messages are due that a consumer is to get later than they leave; None: they are due when they are intended.
     :param stream_topics: int64 ``(P,)``, topic of each stream.
     :param first: int64 ``(P,)``, first measured sequence of each stream. :param end: int64 ``(P,)``, one past the last.
     """
@@ -45,6 +48,13 @@ class Expected:
     first: NDArray[np.int64]
     end: NDArray[np.int64]
     broadcasts: bool = False
+    delays: Delays | None = None
+
+    def lateness(self, copies: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
+        """received − due of each copy, ns. :param copies: int64 ``stream``, ``seq``, ``intended``, ``received``."""
+        due = copies["intended"] if self.delays is None else self.delays.due(copies["stream"], copies["seq"], copies["intended"])
+        late: NDArray[np.int64] = copies["received"] - due
+        return late
 
     @property
     def intervals(self) -> int:

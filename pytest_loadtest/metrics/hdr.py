@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_loadtest.metrics.measurements import SUB_BITS, Histogram
+from pytest_loadtest.metrics.histogram import SUB_BITS, Histogram
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,15 +1,12 @@
 """What was observed in one run, with counts, or an explicit nothing.
 
-None always means "not measured" or "not applicable", never zero. Histograms hold counts per HDR bucket: the index of a value in an
-HdrHistogram with lowest value 1 ns and three significant digits, ``(shift << 10) + (v >> shift)``, ``shift = max(floor(log2 v) - 10, 0)``.
+None always means "not measured" or "not applicable", never zero.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,87 +16,14 @@ from pytest_loadtest.values.units import Duration, Rate
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pytest_loadtest.metrics.delayed_index import DelayedIndex
     from pytest_loadtest.metrics.evidence import WorkerEvidence
+    from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.opening import Opening
+    from pytest_loadtest.metrics.signed import Lateness
 
 CustomValue = Duration | Rate | float | None
 """None: there is nothing to tell."""
-SUB_BITS = 10
-
-
-@dataclass(frozen=True, kw_only=True)
-class Histogram:
-    """Latencies of one kind.
-
-    :param index: int64 ``(k,)``, HDR bucket indexes, ascending.
-    :param count: int64 ``(k,)``, messages per bucket.
-    :param minimum: ns, exact. :param maximum: ns, exact. :param total: sum in ns, exact.
-    :param negative: how many values were below zero (counted as 0 in the buckets: a clock error).
-    """
-
-    index: NDArray[np.int64]
-    count: NDArray[np.int64]
-    minimum: int
-    maximum: int
-    total: int
-    negative: int = 0
-
-    @cached_property
-    def n(self) -> int:
-        """Number of values."""
-        return int(self.count.sum())
-
-    @property
-    def mean(self) -> float:
-        """Arithmetic mean, ns."""
-        return self.total / self.n
-
-    def percentile(self, p: float) -> int:
-        """Nearest rank: the smallest bucket with at least ``ceil(p/100 · n)`` values at or below it, as its midpoint in ns.
-
-        At most 0.05 % from the exact value (half a bucket); never outside [minimum, maximum].
-        """
-        return self._at(rank(p, self.n))
-
-    def percentile_of_due(self, p: float, never_came: int) -> float:
-        """The same rank over all that was due: these values, and ``never_came`` that are later than any; inf where it lies among those."""
-        at = rank(p, self.n + never_came)
-        return self._at(at) if at <= self.n else math.inf
-
-    def _at(self, at: int) -> int:
-        index = int(self.index[int(np.searchsorted(np.cumsum(self.count), at))])
-        return min(max(_middle(index), self.minimum), self.maximum)
-
-    def above(self, bound: float) -> int:
-        """How many values are larger, by the middle of their bucket."""
-        return int(self.count[[_middle(index) > bound for index in self.index.tolist()]].sum())
-
-    def without_largest(self, many: int) -> Histogram | None:
-        """What is left without that many of the largest values, each taken for the middle of its bucket; None when nothing is."""
-        if many >= self.n:
-            return None
-        left = self.count - np.diff(np.minimum(np.cumsum(self.count[::-1]), many), prepend=0)[::-1]
-        kept = np.flatnonzero(left)
-        gone = sum(_middle(index) * taken for index, taken in zip(self.index.tolist(), (self.count - left).tolist(), strict=True) if taken)
-        return replace(
-            self, index=self.index[kept], count=left[kept], maximum=self._at(self.n - many), total=max(self.total - gone, 0),
-        )  # fmt: skip
-
-
-def rank(p: float, n: int) -> int:
-    """Which of ``n`` values in order, counted from 1, the percentile is: ⌈p·n⌉."""
-    return max(1, math.ceil(p / 100 * n - 1e-9))
-
-
-def _middle(index: int) -> int:
-    low, width = bucket_bounds(index)
-    return low + width // 2
-
-
-def bucket_bounds(index: int) -> tuple[int, int]:
-    """Lowest value and width of an HDR bucket, ns."""
-    shift = max((index >> SUB_BITS) - 1, 0)
-    return (index - (shift << SUB_BITS)) << shift, 1 << shift
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +34,7 @@ class Counts:
     ``sent_in_time`` were handed over before the measured phase ended. ``received`` counts first copies. The client sent ``resent`` messages
     again after a lost connection; of the duplicates, ``duplicates_of_resent`` are copies of those messages.
     ``out_of_order`` is None where order is not applicable, ``foreign`` where nobody knows when such messages came: in a stage.
+    ``out_of_due_order`` counts copies before which their consumer had one that is due more than a tick later; None where none is delayed.
     """
 
     offered: int
@@ -128,6 +53,7 @@ class Counts:
     corrupt: int
     resent: int = 0
     duplicates_of_resent: int = 0
+    out_of_due_order: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +161,8 @@ class Measurements:
     :param connect: how long connections took to come up, before load and, unless they are paced, at every loss of one. :param subscribe:
         and subscriptions to be confirmed; None where the client does not tell.
     :param opening: how connections came up that were paced, or are all that there is; None of others.
+    :param lateness: received − due of every copy; None where messages are not delayed, or nothing was received.
+    :param delayed_index: what the broker says of its index of delayed messages; None where nobody asked it.
     :param lost: ranges, at most 10 000 of them; ``counts.lost`` is exact.
     :param checksum: payloads ended in one, so that damage anywhere shows; without it only heads and sizes tell.
     :param backlog: None where none was built and its drain seen.
@@ -265,6 +193,13 @@ class Measurements:
     connect: Histogram | None = None
     subscribe: Histogram | None = None
     opening: Opening | None = None
+    lateness: Lateness | None = None
+    delayed_index: DelayedIndex | None = None
+
+    @property
+    def earliness(self) -> Histogram | None:
+        """due − received of every copy, zero of those that came in time or later; None as of ``lateness``."""
+        return None if self.lateness is None else self.lateness.earliness
 
     @property
     def throughput(self) -> float:
@@ -280,16 +215,17 @@ class Measurements:
     def never_came(self, kind: str, part: Breakdown | None = None) -> int:
         """Of how many that were due there is no latency: they are later than any bound.
 
-        :param kind: ``end_to_end``: deliveries without a copy; ``publish``: messages that were not acked; ``send_delay``: dropped ones;
+        :param kind: ``end_to_end``, ``lateness``: deliveries without a copy; ``publish``: messages that were not acked; ``send_delay``:
+            dropped ones;
             ``completion``, ``spread``: messages that not every subscription got.
         :param part: of this bucket or topic only.
         """
         counted = self.counts if part is None else part
-        if kind in ("connect", "subscribe"):
-            return 0  # or the run had not begun
+        if kind in ("connect", "subscribe", "earliness"):
+            return 0  # or the run had not begun; and what never came was not early
         if kind in ("completion", "spread"):
             return counted.offered - (self.completion.n if self.completion else 0)
-        if kind == "end_to_end":
+        if kind in ("end_to_end", "lateness"):
             due = counted.offered * self.subscriptions
             return due - counted.received if due else 0  # a run that only consumes takes what others sent
         return counted.offered - (counted.acked if kind == "publish" else counted.sent)

@@ -9,9 +9,9 @@ subscription of its stream's topic. Of the measured received rows
   apart by whether the message was *resent*: the client sent it again after a lost connection (``resends`` above 0).
 
 A delivery is *lost* when the message was acked and has no copy, *out of order* when all its copies are ``Flag.LATE``, *in time* when a copy
-came within the measured phase, moved as a whole by the median end-to-end latency: in time counts from when a message is due, which is its
-intended time where it has no later one. Latencies count every copy. Topic and size bucket of a message are the same in its sent row and in
-all its copies; by them, deliveries are broken down.
+came within the measured phase, moved as a whole by the median end-to-end latency. Of delayed messages in time counts from when each is due:
+the delay that was asked for is taken off its arrival, and the phase is moved by the median lateness. Latencies count every copy.
+Topic and size bucket of a message are the same in its sent row and in all its copies; by them, deliveries are broken down.
 
 A *stage* is measured like a run: the same samples, its own start, duration, rate, ``[first, end)`` of each stream, and its seconds of what
 the workers say of themselves. When they counted foreign messages and damaged heads is not known: a stage's foreign ones are None, its
@@ -34,13 +34,15 @@ import numpy as np
 
 from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.metrics.hdr import histogram
-from pytest_loadtest.metrics.measurements import Breakdown, Counts, Histogram, Interval, Lost, Measurements
+from pytest_loadtest.metrics.measurements import Breakdown, Counts, Interval, Lost, Measurements
 from pytest_loadtest.metrics.series import by_second
+from pytest_loadtest.metrics.signed import Lateness, lateness
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.expected import Expected, Recorded
+    from pytest_loadtest.metrics.histogram import Histogram
 
 LOST_RANGES: Final = 10_000
 
@@ -71,8 +73,8 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
     acked, out = _take(sent, sent["status"] == Status.ACKED), _take(sent, sent["sent"] > 0)
     end_to_end = copies["received"] - copies["intended"]
     delay = out["sent"] - out["intended"]
-    latency = histogram(end_to_end)
-    deliveries = _deliveries(sent, acked, copies, run, latency)
+    latency, late = histogram(end_to_end), None if run.delays is None else lateness(run.lateness(copies))
+    deliveries = _deliveries(sent, acked, copies, run, typical(latency, late))
     own = {**out, "own": np.maximum(delay - out["blocked"], 0)}
     foreign = None if recorded.foreign is None else recorded.foreign + int(misplaced.sum())
     corrupt = recorded.corrupt + int(damaged.sum())
@@ -81,7 +83,7 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         duration=run.duration,
         rate=run.rate,
         subscriptions=run.subscriptions,
-        counts=_counts(sent, deliveries, run, foreign, corrupt),
+        counts=replace(_counts(sent, deliveries, run, foreign, corrupt), out_of_due_order=_out_of_due_order(copies, run)),
         bytes_sent=int(sent["size"][sent["status"] != Status.DROPPED].sum()),
         publish=histogram(acked["acked"] - acked["intended"]) if run.publish_acks else None,
         end_to_end=latency,
@@ -103,6 +105,7 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         connect=recorded.connect,
         subscribe=recorded.subscribe,
         opening=recorded.opening,
+        lateness=late,
     )
 
 
@@ -142,7 +145,17 @@ def _numbers(rows: Columns, run: Expected) -> NDArray[np.int64]:
     return numbers
 
 
-def _deliveries(sent: Columns, acked: Columns, copies: Columns, run: Expected, latency: Histogram | None) -> Deliveries:
+def typical(latency: Histogram | None, late: Lateness | None) -> int:
+    """By how much the span is moved in which a copy must come to be in time, ns."""
+    middle = late or latency
+    return middle.percentile(50) if middle else 0
+
+
+def _out_of_due_order(copies: Columns, run: Expected) -> int | None:
+    return None if run.delays is None else int((copies["flags"] & Flag.UNDUE != 0).sum())
+
+
+def _deliveries(sent: Columns, acked: Columns, copies: Columns, run: Expected, moved: int) -> Deliveries:
     offered = int((run.end - run.first).sum())
 
     def each_of(rows: Columns) -> NDArray[np.bool_]:
@@ -153,8 +166,8 @@ def _deliveries(sent: Columns, acked: Columns, copies: Columns, run: Expected, l
 
     place = copies["subscription"] * offered + _numbers(copies, run)
     size = run.subscriptions * offered
-    begin = run.start + (latency.percentile(50) if latency else 0)
-    in_time = (copies["received"] >= begin) & (copies["received"] < begin + run.duration)
+    begin, came = run.start + moved, copies["intended"] + run.lateness(copies)  # less the delay that was asked for
+    in_time = (came >= begin) & (came < begin + run.duration)
     count = np.bincount(place, minlength=size)
     return Deliveries(
         copies=count,

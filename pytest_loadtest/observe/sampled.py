@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -74,8 +75,9 @@ class Sampled:
         return held
 
     def mean(self, name: str, held: Held) -> float:
-        """Over the samples chosen, of which one has a number."""
-        return float(np.nanmean(self[name][held]))
+        """Over the samples chosen; NaN where none has a number: what costs much is not sampled every second."""
+        found = self[name][held]
+        return float(np.nanmean(found)) if np.isfinite(found).any() else math.nan
 
     def most(self, name: str, held: Held) -> str:
         """The most bytes in the samples chosen."""

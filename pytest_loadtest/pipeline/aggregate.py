@@ -12,10 +12,10 @@ from pyspark.errors import PySparkException
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.metrics.expected import Recorded
-from pytest_loadtest.metrics.stats import LOST_RANGES
+from pytest_loadtest.metrics.stats import LOST_RANGES, typical
 from pytest_loadtest.pipeline import read
 from pytest_loadtest.pipeline import transforms as T
-from pytest_loadtest.pipeline.assemble import Answers, assemble, histogram
+from pytest_loadtest.pipeline.assemble import Answers, assemble, histogram, lateness
 from pytest_loadtest.pipeline.executor import unpack
 from pytest_loadtest.pipeline.tables import BUCKET, LATENCY, TABLES, Table, first_edges, merge
 
@@ -90,8 +90,7 @@ def _answers(tables: Mapping[str, Table], slots: Mapping[str, list[Table]]) -> A
 
 def _begin(part: Expected, found: Mapping[str, Table]) -> int:
     """When the span begins in which a copy must arrive to count as in time, ns: the phase's start plus the median latency."""
-    latency = histogram(found, LATENCY, BUCKET)
-    return part.start + (latency.percentile(50) if latency else 0)
+    return part.start + typical(histogram(found, LATENCY, BUCKET), lateness(found) if part.delays else None)
 
 
 def _tables(frame: DataFrame, parts: int) -> list[Mapping[str, Table]]:

@@ -11,8 +11,10 @@ import numpy as np
 from pytest_loadtest.message.broadcast import bits
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.metrics.hdr import join_total, midpoint
-from pytest_loadtest.metrics.measurements import Breakdown, Counts, Histogram, Interval, Lost, Measurements, Series
+from pytest_loadtest.metrics.histogram import Histogram
+from pytest_loadtest.metrics.measurements import Breakdown, Counts, Interval, Lost, Measurements, Series
 from pytest_loadtest.metrics.series import SERIES_BITS, SERIES_PERCENTILES
+from pytest_loadtest.metrics.signed import Lateness
 from pytest_loadtest.metrics.stats import LOST_RANGES
 from pytest_loadtest.pipeline import tables as t
 from pytest_loadtest.values.quantities import SECOND
@@ -64,6 +66,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         connect=recorded.connect,
         subscribe=recorded.subscribe,
         opening=recorded.opening,
+        lateness=lateness(answers.tables) if run.delays else None,
     )
 
 
@@ -74,6 +77,12 @@ def histogram(tables: Mapping[str, t.Table], what: int, by: int) -> Histogram | 
     count = np.zeros(len(index), np.int64)
     np.add.at(count, place, counts["n"])
     return _histogram({"index": index, "n": count}, whole)
+
+
+def lateness(tables: Mapping[str, t.Table]) -> Lateness | None:
+    """Of delayed messages; None where nothing came."""
+    early, late = (histogram(tables, what, t.WHOLE) for what in (t.EARLY, t.LATE))
+    return None if early is None and late is None else Lateness(early=early, late=late)
 
 
 def _histograms(tables: Mapping[str, t.Table], what: int, by: int, n: int) -> list[Histogram | None]:
@@ -132,6 +141,7 @@ def _counts(run: Expected, recorded: Recorded, answers: Answers) -> Counts:
         corrupt=recorded.corrupt + fate[t.CORRUPT],
         resent=_sum(deliveries["resent"][deliveries["subscription"] == 0]),  # each subscription repeats the number: count it once
         duplicates_of_resent=_sum(deliveries["duplicates_of_resent"]),
+        out_of_due_order=_sum(received["undue"][received["fate"] == t.COPY]) if run.delays else None,
     )
 
 

@@ -77,14 +77,15 @@ class Words:
         return every
 
     def copies(self, rows: Rows, begin: int, end: int) -> Table:
-        """What each subscription got: rows, all sequences, those not late, those from ``begin`` until ``end``.
+        """What each subscription got: rows, all sequences, those not late, those from ``begin`` until ``end``, less their delay.
 
-        :param rows: ``RECEIVED_WORD_COLUMNS``.
+        :param rows: ``RECEIVED_WORD_COLUMNS``, and ``intended`` where messages are delayed.
         """
         rows = measured(rows, self.run)
         rows = take(rows, fates(rows, self.run) == COPY)
         punctual = rows["flags"] & int(Flag.LATE) == 0
-        in_time = (rows["received"] >= begin) & (rows["received"] < end)
+        came = rows["received"] if self.run.delays is None else rows["intended"] + self.run.lateness(rows)
+        in_time = (came >= begin) & (came < end)
         number = self._delivery(rows)
         table, number = _words_and_order(number, {"punctual": punctual, "in_time": in_time}, ("copies", "got"))
         further = number[1:][number[1:] == number[:-1]]

@@ -103,7 +103,8 @@ class WordsOfFiles:
         """:param batches: numbers of tasks."""
         words = [words_of(part) for part in self._parts]
         found = [GatheredWords(part) for part in words]
-        for kind, rows in _blocks(self._tasks, batches, {"sent": SENT_WORD_COLUMNS, "received": RECEIVED_WORD_COLUMNS}):
+        delayed = ("intended",) if any(part.delays for part in self._parts) else ()
+        for kind, rows in _blocks(self._tasks, batches, {"sent": SENT_WORD_COLUMNS, "received": (*RECEIVED_WORD_COLUMNS, *delayed)}):
             for part, begin, gathered in zip(words, self._begins, found, strict=True):
                 gathered.add(part.sent(rows) if kind == "sent" else part.copies(rows, begin, begin + part.run.duration))
             if sum(gathered.size for gathered in found) > CELLS:

@@ -19,6 +19,8 @@ from pytest_loadtest.pipeline.tables import (
     COPY,
     CORRUPT,
     DELAY,
+    EARLY,
+    LATE,
     LATENCY,
     MISPLACED,
     OFFERED,
@@ -89,7 +91,7 @@ def received_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
         return
     fate = fates(rows, run)
     groups = Groups({"fate": fate})
-    yield "received", groups.keys | {"n": groups.n}
+    yield "received", groups.keys | {"n": groups.n, "undue": groups.sum(rows["flags"] & int(Flag.UNDUE) != 0)}
     copies = take(rows, fate == COPY)
     if not len(copies["seq"]):
         return
@@ -97,10 +99,18 @@ def received_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     index = hdr_index(latency)
     yield from _happened(RECEIVED, copies["received"], run)
     yield from times(LATENCY, latency, index, {TOPIC: copies["topic"], BUCKET: copies["bucket"], **_span(copies, run)})
+    if run.delays is not None:
+        yield from _lateness(run.lateness(copies))
     due = Groups({"second": second})
     yield "extremes", due.keys | {"minimum": due.minimum(latency), "maximum": due.maximum(latency)}
     cells = Groups({"second": second, "index": _coarser(index)})
     yield "due", cells.keys | {"n": cells.n}
+
+
+def _lateness(late: NDArray[np.int64]) -> Iterator[tuple[str, Table]]:
+    """Both sides of due, apart."""
+    for what, values in ((LATE, late[late >= 0]), (EARLY, -late[late < 0])):
+        yield from times(what, values, hdr_index(values), {WHOLE: np.zeros(len(values), np.int8)})
 
 
 def _coarser(index: NDArray[np.int64]) -> NDArray[np.int64]:

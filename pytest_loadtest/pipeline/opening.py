@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_loadtest.metrics.measurements import Histogram
+    from pytest_loadtest.metrics.histogram import Histogram
 
 
 def opening_of(path: Path, run: Any, manifests: Mapping[str, Any], times: Mapping[str, Histogram | None]) -> Opening | None:

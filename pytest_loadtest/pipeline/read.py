@@ -17,6 +17,7 @@ import numpy as np
 
 from pytest_loadtest.engine.sample_files import arrow_schema
 from pytest_loadtest.errors import NoData
+from pytest_loadtest.message.due import Delays
 from pytest_loadtest.message.samples import EVIDENCE, KINDS, MANIFEST_SUFFIX, MANIFEST_VERSION
 from pytest_loadtest.metrics import hdr
 from pytest_loadtest.metrics.evidence import WorkerEvidence
@@ -27,7 +28,7 @@ from pytest_loadtest.pipeline.run_file import RUN_FILE, RUN_VERSION, Columns
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pytest_loadtest.metrics.measurements import Histogram
+    from pytest_loadtest.metrics.histogram import Histogram
 
 TASK_ROWS = 2_000_000
 TASKS = 512
@@ -166,6 +167,7 @@ def _run(document: Any, columns: Columns) -> Expected:
         first=first,
         end=end,
         broadcasts=bool(document["broadcasts"]),
+        delays=Delays.from_document(document["delays"]) if document.get("delays") else None,  # older runs do not say
     )
 
 

@@ -18,7 +18,8 @@ Table = Mapping[str, "NDArray[np.int64]"]
 Column = Literal["key", "sum", "minimum", "maximum"]
 
 COPY, CORRUPT, MISPLACED = 0, 1, 2  # the fate of a received row
-LATENCY, PUBLISH, DELAY, OWN, COMPLETION, SPREAD = range(6)  # times: end-to-end, publish, send delay, own send delay, of a broadcast
+# times: end-to-end, publish, send delay, own send delay, two of a broadcast, two of delayed messages
+LATENCY, PUBLISH, DELAY, OWN, COMPLETION, SPREAD, LATE, EARLY = range(8)
 WHOLE, TOPIC, BUCKET, SPAN = 0, 1, 2, 3  # what a histogram is of
 OFFERED, SENT, ACKED, RECEIVED = 0, 1, 2, 3  # what happened in a second
 
@@ -27,7 +28,7 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
         "topic": "key", "bucket": "key", "status": "key",
         "n": "sum", "bytes": "sum", "in_time": "sum", "blocked": "sum",
     },
-    "received": {"fate": "key", "n": "sum"},
+    "received": {"fate": "key", "n": "sum", "undue": "sum"},
     "histograms": {
         "what": "key", "by": "key", "group": "key",
         "negative": "sum", "high": "sum", "low": "sum", "minimum": "minimum", "maximum": "maximum",

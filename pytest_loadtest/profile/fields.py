@@ -42,7 +42,7 @@ _UNITS = (("d", DAY), ("h", HOUR), ("min", MINUTE), ("s", SECOND), ("ms", MILLIS
 MOST_DURATION = 3650 * DAY
 """Longest anything may last, ns: times are counted in 63 bits."""
 DURATION_PATTERN = r"^\s*\d[\d_]*(\.\d+)?\s*(ns|us|µs|ms|s|m|min|h|d)\s*$"
-_DURATION_SCHEMA = {
+DURATION_SCHEMA = {
     "anyOf": [{"type": "string", "pattern": DURATION_PATTERN}, {"const": 0}],
     "description": "a number and a unit: 100ms, 30s, 5min, 24h",
 }
@@ -198,7 +198,7 @@ Duration = Annotated[
     BeforeValidator(_duration),
     Field(ge=0),
     PlainSerializer(exact_duration, return_type=str, when_used="json"),
-    WithJsonSchema(_DURATION_SCHEMA, mode="validation"),
+    WithJsonSchema(DURATION_SCHEMA, mode="validation"),
 ]
 """ns; in YAML ``30s``."""
 

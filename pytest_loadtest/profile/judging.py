@@ -125,6 +125,8 @@ def _openings(profile: Profile) -> Iterator[Misfit]:
 
 
 def _unordered(profile: Profile) -> tuple[str, str]:
+    if profile.delays is not None:
+        return "of delayed messages", "send them at once"
     if isinstance(profile.driver, MqttSettings):
         return "on a shared subscription", "use one consumer per subscription"
     if isinstance(profile.driver, PulsarSettings) and profile.driver.subscription_type == "Key_Shared":

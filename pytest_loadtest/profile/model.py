@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
 from pytest_loadtest.message.payloads import MAX_PAYLOADS
 from pytest_loadtest.message.samples import WIDTH
+from pytest_loadtest.profile import defaults
+from pytest_loadtest.profile.delay import Delay, delays, tick
 from pytest_loadtest.profile.fields import (
     MOST_DURATION,
     Count,
@@ -28,6 +29,7 @@ from pytest_loadtest.values.quantities import MINUTE, SECOND, ByteRate
 from pytest_loadtest.verdict import objectives
 
 if TYPE_CHECKING:
+    from pytest_loadtest.message.due import Delays
     from pytest_loadtest.message.payloads import Bucket
 
 PULSAR_METADATA = 1024
@@ -45,39 +47,6 @@ MESSAGE_LIMITS = {
 }
 
 Scalable = Literal["topics", "partitions", "producers", "consumers"]
-
-
-def _minutes(minutes: float | None, default: int) -> int:
-    return default if minutes is None else round(minutes * MINUTE)
-
-
-def _duration(data: dict[str, Any]) -> int:
-    """As long as the stages, or as a fixed number of messages takes; otherwise what OMB's spelling says."""
-    if data.get("stages"):
-        stages: tuple[Stage, ...] = data["stages"]
-        return sum(stage.duration for stage in stages)
-    if data.get("messages") and data.get("producer_rate"):
-        return math.ceil(int(data["messages"]) * SECOND / float(data["producer_rate"]))
-    return _minutes(data.get("test_duration_minutes"), 0)
-
-
-def _search(data: dict[str, Any]) -> SearchSection | None:
-    sends = data.get("producers_per_topic") and data.get("messages") != 0
-    return SearchSection() if data.get("producer_rate") == 0 and sends else None
-
-
-def _by_default(search: object) -> object:
-    return {} if search is True else search
-
-
-def _representative(data: dict[str, Any]) -> Literal["midpoint", "uniform"]:
-    return "uniform" if data.get("payloads_per_bucket", 1) > 1 else "midpoint"
-
-
-def _warmup(data: dict[str, Any]) -> int:
-    """OMB's default is a minute, but nobody who writes ``testDuration: 5s`` wants that."""
-    in_minutes = data.get("test_duration_minutes") is not None
-    return _minutes(data.get("warmup_duration_minutes"), MINUTE if in_minutes else 0)
 
 
 class Profile(Section):
@@ -110,7 +79,7 @@ class Profile(Section):
     """Where messageSizeDistribution was read from; in results only."""
     payloads_per_bucket: Count = 1
     """Different payloads made for each size range; their sizes are spread evenly inside unless representative says otherwise."""
-    representative: Literal["midpoint", "max", "uniform"] = Field(default_factory=_representative)
+    representative: Literal["midpoint", "max", "uniform"] = Field(default_factory=defaults.representative)
     """Which sizes stand for a range: its middle (default), its largest, or several spread inside (default with payloadsPerBucket)."""
     use_randomized_payloads: bool = False
     """Fill payloads with random bytes, as far as randomBytesRatio says; zeros otherwise."""
@@ -131,8 +100,15 @@ class Profile(Section):
     """Send this many messages instead of sending for a time; 0: only connect, and hold the connections for testDuration."""
     producer_rate: Rate = 0.0
     """Messages per second (or bytes: 200MB/s), all producers together; 0 asks for a search of the highest rate, as in OMB."""
-    search: Annotated[SearchSection | None, BeforeValidator(_by_default)] = Field(default_factory=_search)
+    search: Annotated[SearchSection | None, BeforeValidator(defaults.by_default)] = Field(default_factory=defaults.search)
     """How to look for the highest rate, where producerRate is 0; true for its defaults."""
+
+    deliver_after: Delay | None = None
+    """A consumer gets each message so long after its intended time: 10s, or {min: 1s, max: 60s}."""
+    deliver_at: PositiveDuration | None = None
+    """So long after the phase's start all that is intended before is due; later messages are not delayed."""
+    allow_undelayed: bool = False
+    """Also where the broker heeds no delay (Exclusive, Failover, non-persistent): the run shows how early messages come."""
 
     consumer_backlog_size_gb: float = Field(default=0, ge=0)
     """Build a backlog of this many GB before consumers read on, as in OMB."""
@@ -146,11 +122,11 @@ class Profile(Section):
 
     test_duration_minutes: float | None = Field(default=None, gt=0, le=MOST_DURATION // MINUTE)
     """Length of the measured phase, as OMB spells it."""
-    test_duration: Duration = Field(default_factory=_duration)
+    test_duration: Duration = Field(default_factory=defaults.duration)
     """Length of the measured phase: 30s, 5min, 24h. With stages or messages it follows from them."""
     warmup_duration_minutes: float | None = Field(default=None, ge=0, le=MOST_DURATION // MINUTE)
     """Length of the warm-up, as OMB spells it."""
-    warmup_duration: Duration = Field(default_factory=_warmup)
+    warmup_duration: Duration = Field(default_factory=defaults.warmup)
     """Length of the warm-up, which is not judged. Default: OMB's minute beside testDurationMinutes, none otherwise."""
     drain_timeout: Duration = 30 * SECOND
     """How long to wait for messages still under way after the measured phase; what has not come by then is lost."""
@@ -188,7 +164,8 @@ class Profile(Section):
         """The ``slo`` section's objectives, then the implicit ones."""
         drain = (objectives.drained_within(self.backlog_drain_timeout),) if self.consumer_backlog_size_gb else ()
         paced = () if self.connect_rate is None else (objectives.AT_RATE,)
-        return objectives.parse(self.slo, self.message_size_distribution or (), (*objectives.IMPLICIT, *drain, *paced))
+        early = () if self.delays is None else (objectives.not_early(self.delays.tick),)
+        return objectives.parse(self.slo, self.message_size_distribution or (), (*objectives.IMPLICIT, *drain, *paced, *early))
 
     def as_scaled(self) -> Profile:
         """The profile as it bounds a scaled run."""
@@ -233,13 +210,20 @@ class Profile(Section):
         return self.driver.connect_rate if isinstance(self.driver, MqttSettings) else None
 
     @property
+    def delays(self) -> Delays | None:
+        """How messages are delayed; None: not at all."""
+        return delays(self.deliver_after, self.deliver_at, self.seed, tick(self.driver, self.broker.settings))
+
+    @property
     def broadcasts(self) -> bool:
         """Each message goes to so many subscriptions of one consumer each that how long it takes to reach all is measured."""
         return self.subscriptions_per_topic >= WIDTH and self.consumer_per_subscription == 1
 
     @property
     def ordered(self) -> bool:
-        """Order can be judged: one consumer at a time gets the messages of a partition (or a key)."""
+        """Order can be judged: one consumer at a time gets the messages of a partition (or a key), and each as it was sent."""
+        if self.delays is not None:
+            return False
         if isinstance(self.driver, PulsarSettings):
             keyed = self.driver.subscription_type == "Key_Shared" and self.key_distributor != "NO_KEY"
             return keyed or self.driver.subscription_type in ("Exclusive", "Failover")

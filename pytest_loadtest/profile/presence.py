@@ -33,6 +33,7 @@ EXCLUSIVE = (
     ("stages", "messages"),
     ("messages", "testDuration"),
     ("messages", "testDurationMinutes"),
+    ("deliverAfter", "deliverAt"),
     ("messageSizeDistribution", "messageSize"),
     ("messageSizeDistribution", "payloadFile"),
     ("driver.maxPendingMessages", "driver.pendingQueueSize"),

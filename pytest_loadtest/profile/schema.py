@@ -10,7 +10,7 @@ from pytest_loadtest.profile.explain import IN_RESULTS_ONLY
 from pytest_loadtest.profile.fields import DURATION_PATTERN, PERCENT_PATTERN, exact_duration, exact_percent
 from pytest_loadtest.profile.model import Profile
 from pytest_loadtest.profile.presence import DURATION, EXCLUSIVE, SIZE, UNSENT
-from pytest_loadtest.verdict.grammar import BUCKET_METRICS, COUNTS, DURATIONS, LATENCIES, METRICS
+from pytest_loadtest.verdict.grammar import BUCKET_METRICS, COUNTS, DURATIONS, INDEX, LATENCIES, METRICS
 from pytest_loadtest.verdict.objectives import NEVER
 
 _DURATION = {"type": "string", "pattern": DURATION_PATTERN}
@@ -40,6 +40,9 @@ _MEANINGS = {
     "corrupt": "messages damaged under way; 0 unless given",
     "dropped": "messages never sent because they were later than maxSendDelay; 0 unless given",
     "foreign": "messages of another run",
+    "lateness": "of delayed messages: received − due; below zero where one came early",
+    "earliness": "of delayed messages: due − received, 0 where one did not come early; max: the broker's tick unless given",
+    "delayedIndexBytesPerMessage": "bytes of the broker's index for each delayed message and subscription, when most were delayed",
     "backlogDrain": "how long a backlog takes to drain; backlogDrainTimeout unless given",
     "custom": 'what pytest_loadtest_aggregate returns, by name: {"gold.p99": 50ms, "rate": {min: 500/s}}; upper bounds unless they say min',
     "buckets": 'objectives by size range: {"1048576-5242880": {endToEndLatency: {p99: 2s}}}',
@@ -146,6 +149,7 @@ def _slo() -> dict[str, dict[str, Any]]:
         "Throughput": {"anyOf": [_PERCENT, *_RATE]},
         "Share": _PERCENT,
         "Messages": {"anyOf": [_MESSAGES, _PERCENT]},
+        "Bytes": {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, _NUMBER[1]]},
         "Custom": {"anyOf": [_DURATION, _RATE[1], _PERCENT, *_NUMBER]},
     }
     kinds = (
@@ -153,7 +157,7 @@ def _slo() -> dict[str, dict[str, Any]]:
         | dict.fromkeys(LATENCIES, "Latency")
         | dict.fromkeys(COUNTS, "Messages")
     )
-    kinds |= dict.fromkeys(NEVER, "None") | dict.fromkeys(DURATIONS, "Moment")
+    kinds |= dict.fromkeys(NEVER, "None") | dict.fromkeys(DURATIONS, "Moment") | {INDEX: "Bytes"}
     metrics: dict[str, dict[str, Any]] = {name: {"$ref": f"#/$defs/{kinds[name]}", "description": _MEANINGS[name]} for name in METRICS}
     by_bucket = {"$ref": "#/$defs/BucketSlo"}
     metrics["buckets"] = {"type": "object", "minProperties": 1, "additionalProperties": by_bucket, "description": _MEANINGS["buckets"]}

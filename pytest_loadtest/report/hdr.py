@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from hdrh.histogram import HdrHistogram
 
-from pytest_loadtest.metrics.measurements import bucket_bounds
+from pytest_loadtest.metrics.histogram import bucket_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pytest_loadtest.metrics.measurements import Histogram, Measurements
+    from pytest_loadtest.metrics.histogram import Histogram
+    from pytest_loadtest.metrics.measurements import Measurements
 
 DIGITS = 3
 MILLISECOND = 1e6

@@ -19,6 +19,8 @@ LATENCIES = {
     "spread": "spread",
     "connect": "connect",
     "subscribe": "subscribe",
+    "lateness": "lateness",
+    "earliness": "earliness",
 }
 COUNTS = ("offered", "sent", "acked", "received", "lost", "duplicates", "outOfOrder", "failed", "dropped", "corrupt", "foreign")
 RESENT = ("resent", "duplicatesOfResent")
@@ -94,6 +96,8 @@ def _numbers(measured: Document) -> list[tuple[str, str]]:
         found += [(f"load.custom.{name}{ending}", f"{custom['value'] / factor:.6g}")] if custom["value"] is not None else []
     if silent:
         return found
+    if (index := measured.get("delayedIndex")) is not None:
+        found.append(("load.delayed_index.bytes_per_message", f"{index['bytesPerMessage']:.3f}"))
     counts = measured["counts"]
-    shown = COUNTS + (RESENT if counts["resent"] else ())
-    return found + [(f"load.{name}", str(counts[name])) for name in shown if counts[name] is not None]
+    shown = COUNTS + (RESENT if counts["resent"] else ()) + ("outOfDueOrder",)
+    return found + [(f"load.{name}", str(counts[name])) for name in shown if counts.get(name) is not None]

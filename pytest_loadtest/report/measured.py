@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.metrics.measurements import Interval
+from pytest_loadtest.metrics.signed import Lateness
 from pytest_loadtest.report.hdr import encode
 from pytest_loadtest.values.units import Duration, Rate
 from pytest_loadtest.values.wording import format_value
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pytest_loadtest.metrics.measurements import Breakdown, Counts, CustomValue, Histogram, Measurements, Series
+    from pytest_loadtest.metrics.delayed_index import DelayedIndex
+    from pytest_loadtest.metrics.histogram import Histogram
+    from pytest_loadtest.metrics.measurements import Breakdown, Counts, CustomValue, Measurements, Series
     from pytest_loadtest.metrics.opening import Opening
 
 PERCENTILES: Final = (50, 75, 90, 95, 99, 99.9, 99.99)
@@ -45,7 +48,9 @@ def measured(measurements: Measurements) -> dict[str, Any]:
             "ownSendDelay": latency(m.own_send_delay),
             **{name: latency(found) for name in ("connect", "subscribe") if (found := getattr(m, name)) is not None},
             **({name: latency(getattr(m, name), m.never_came(name)) for name in ("completion", "spread")} if m.broadcasts else {}),
+            **(_lateness(m) if m.counts.out_of_due_order is not None else {}),
         },
+        "delayedIndex": None if m.delayed_index is None else _index(m.delayed_index),
         "opening": None if m.opening is None else _opening(m.opening),
         "series": _series(m.series),
         "intervals": [
@@ -90,7 +95,17 @@ def _counts(counts: Counts) -> dict[str, Any]:
         "corrupt": counts.corrupt,
         "resent": counts.resent,
         "duplicatesOfResent": counts.duplicates_of_resent,
+        "outOfDueOrder": counts.out_of_due_order,
     }
+
+
+def _lateness(m: Measurements) -> dict[str, Any]:
+    """Both sides of due. The histogram of lateness is that of what did not come early; how early the rest came is earliness."""
+    return {"lateness": latency(m.lateness, m.never_came("lateness")), "earliness": latency(m.earliness)}
+
+
+def _index(index: DelayedIndex) -> dict[str, Any]:
+    return {"bytes": index.bytes, "messages": index.messages, "bytesPerMessage": index.bytes_per_message}
 
 
 def _opening(opening: Opening) -> dict[str, Any]:
@@ -107,7 +122,9 @@ def _opening(opening: Opening) -> dict[str, Any]:
     }
 
 
-def latency(histogram: Histogram | None, never_came: int = 0, *, whole: bool = True, buckets: bool = True) -> dict[str, Any] | None:
+def latency(
+    histogram: Histogram | Lateness | None, never_came: int = 0, *, whole: bool = True, buckets: bool = True
+) -> dict[str, Any] | None:
     """Percentiles that rest on too few samples are null, and those that lie among what never came.
 
     :param never_came: of how many more that were due there is no latency; percentiles rank over them too.
@@ -129,7 +146,8 @@ def latency(histogram: Histogram | None, never_came: int = 0, *, whole: bool = T
             for p in PERCENTILES
         },
     }
-    return found | ({"histogram": encode(histogram) if buckets else None} if whole else {})
+    shape = histogram.late if isinstance(histogram, Lateness) else histogram
+    return found | ({"histogram": encode(shape) if buckets and shape is not None else None} if whole else {})
 
 
 def _series(series: Series) -> dict[str, Any]:

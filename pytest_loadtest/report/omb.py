@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.metrics.measurements import bucket_bounds
+from pytest_loadtest.metrics.histogram import bucket_bounds
 from pytest_loadtest.report.hdr import decode
 
 if TYPE_CHECKING:

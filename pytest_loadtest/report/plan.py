@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_loadtest.brokers.pulsar import GIVEN
+from pytest_loadtest.models.delayed_plan import planned_index
 from pytest_loadtest.profile.choice import choose_client
+from pytest_loadtest.profile.delay import DEFAULT_TICK, TICK
+from pytest_loadtest.profile.settings import PulsarSettings
 from pytest_loadtest.schedule.connecting import takes
-from pytest_loadtest.values.quantities import format_count, format_duration, format_rate, format_size
+from pytest_loadtest.values.quantities import MILLISECOND, format_count, format_duration, format_rate, format_size
 from pytest_loadtest.verdict.objectives import explicit
 from pytest_loadtest.verdict.observations import DELIVERIES
 from pytest_loadtest.verdict.shown import bounds
@@ -27,6 +31,7 @@ def lines(plan: Plan, driver: DriverFacts, machine: Machine) -> list[str]:
         ("profile", plan.profile.name),
         *_messages(plan),
         *_phases(plan),
+        *_delays(plan),
         *_parties(plan),
         ("driver", f"{driver.client} {driver.version}"),
         *_choice(plan),
@@ -73,6 +78,27 @@ def _phases(plan: Plan) -> list[tuple[str, str]]:
         drained = f"drained within {format_duration(backlog.drain_timeout)}, then {format_duration(backlog.after)} more"
         rows.append(("backlog", f"{built}, {drained}"))
     return rows
+
+
+def _delays(plan: Plan) -> list[tuple[str, str]]:
+    """What delayed messages take of the broker's memory."""
+    profile, delays = plan.profile, plan.profile.delays
+    if delays is None:
+        return []
+    when = f"until {format_duration(delays.longest)} into the phase"
+    if delays.at is None:
+        least = f"{format_duration(delays.least * MILLISECOND)} to " if delays.least < delays.most else ""
+        when = f"{least}{format_duration(delays.longest)} each"
+    if not isinstance(profile.driver, PulsarSettings):
+        return [("delayed", when)]
+    topology = plan.topology
+    index = planned_index(
+        delays, rate=plan.rate, messages=plan.measure.total, topics=topology.topics * topology.partitions,
+        subscriptions=topology.subscriptions, tick=int(profile.broker.settings.get(TICK, DEFAULT_TICK)),
+    )  # fmt: skip
+    started = profile.target is None or profile.target.url is None
+    warning = index.warning(GIVEN) if started else None
+    return [("delayed", f"{when}; {index.text}"), *([("WARNING", warning)] if warning else [])]
 
 
 def _search(spec: Spec) -> list[tuple[str, str]]:

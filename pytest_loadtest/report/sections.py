@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.values.quantities import format_duration, format_rate, format_size
-from pytest_loadtest.values.wording import exact
+from pytest_loadtest.values.wording import exact, format_value
 from pytest_loadtest.verdict.observations import samples_needed
 
 if TYPE_CHECKING:
@@ -45,6 +45,16 @@ def stages(document: Document, unicode: bool) -> Iterable[str]:
     for stage in found:
         missed = (finding for finding in stage["verdict"]["findings"] if finding["outcome"] == "missed")
         yield from (f"  {mark('missed', unicode)} stage {stage['name']}: {finding['text']}" for finding in missed)
+
+
+def delays(measured: Document) -> Iterable[str]:
+    """Of delayed messages: the order in which they came, and the broker's index."""
+    swapped, index = measured["counts"].get("outOfDueOrder"), measured.get("delayedIndex")  # older results have neither
+    if swapped is not None:
+        yield f"  delayed    {exact(swapped)} copies after one that is due more than a tick later"
+    if index is not None:
+        each = format_value(index["bytesPerMessage"], "B")
+        yield f"  index      {each} a message, {format_size(index['bytes'])} for {exact(index['messages'])} delayed"
 
 
 def buckets(document: Document) -> Iterable[str]:

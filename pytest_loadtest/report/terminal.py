@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 COLUMNS = ("p50", "p90", "p99", "p99.9")
 KINDS = {"publish": "publish", "endToEnd": "end-to-end", "sendDelay": "send delay", "ownSendDelay": "  of it our own"}
-SOMETIMES = {"completion": "until all have it", "spread": "first to last", "connect": "connect", "subscribe": "subscribe"}
+SOMETIMES = {
+    "completion": "until all have it", "spread": "first to last", "connect": "connect", "subscribe": "subscribe",
+    "lateness": "after due", "earliness": "before due",
+}  # fmt: skip
 BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS = "_.-=+*#@"
 MOST_RANGES = 5
@@ -41,6 +44,7 @@ def lines(document: Document, *, unicode: bool = True) -> list[str]:
             *sections.buckets(document),
             *sections.custom(measured),
             *_messages(measured, _looked_at(document)),
+            *sections.delays(measured),
             *sections.backlog(document),
             *_generator(measured),
             *_plots(measured, unicode),

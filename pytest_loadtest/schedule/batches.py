@@ -16,10 +16,10 @@ def expected_batch(profile: Profile, topology: Topology, size: float, rate: floa
     """Messages of a batch, on the average: what a producer sends while one may wait (``batchingMaxPublishDelayMs``), within its limits.
 
     :param size: bytes of a message, on the average. :param rate: msg/s of all streams together.
-    :returns: at least 1, which it is without batches and for drivers that have none.
+    :returns: at least 1, which it is without batches, for drivers that have none, and of delayed messages, which no client batches.
     """
     driver = profile.driver
-    if not isinstance(driver, PulsarSettings) or not driver.batching_enabled or not topology.streams:
+    if not isinstance(driver, PulsarSettings) or not driver.batching_enabled or not topology.streams or profile.delays is not None:
         return 1.0
     waiting = rate / topology.streams * driver.batching_max_publish_delay_ms * MILLISECOND / SECOND
     if profile.key_distributor != "NO_KEY":  # without keys, a producer stays with one partition for longer than a batch may wait

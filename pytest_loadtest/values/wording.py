@@ -35,8 +35,8 @@ def format_value(value: float, unit: str, digits: int = 3) -> str:
         return "never"
     if unit == "ratio":
         return f"{_plain(value * 100, digits + 1)} %"
-    if unit == "number":
-        return _plain(value, digits + 1)
+    if unit in ("number", "B"):
+        return _plain(value, digits + 1) + (" B" if unit == "B" else "")
     if unit == "msg/s":
         return format_rate(value) if digits == 3 else f"{_plain(value, digits + 6)} msg/s"
     return format_duration(value) if digits == 3 else f"{_plain(value / 1e6, digits + 6)} ms"

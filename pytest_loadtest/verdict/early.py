@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.metrics.measurements import SUB_BITS, bucket_bounds, rank
+from pytest_loadtest.metrics.histogram import SUB_BITS, bucket_bounds, rank
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.values.wording import ROUNDING, exact
 from pytest_loadtest.verdict.observations import KINDS

@@ -13,13 +13,15 @@ from pytest_loadtest.values.quantities import parse_duration
 
 BROADCASTS = ("broadcastCompletion", "broadcastSpread")
 OPENING = ("connectLatency", "subscribeLatency")
-LATENCIES = ("publishLatency", "endToEndLatency", "sendDelay", *BROADCASTS, *OPENING)
+LATENESS, INDEX = ("lateness", "earliness"), "delayedIndexBytesPerMessage"
+DELAYED = (*LATENESS, INDEX)
+LATENCIES = ("publishLatency", "endToEndLatency", "sendDelay", *BROADCASTS, *OPENING, *LATENESS)
 CONNECT_RATE = "connectRate"
 CONNECTING = (*OPENING, CONNECT_RATE)
 FLOORS = ("throughput", "sent", CONNECT_RATE)
 COUNTS = ("loss", "duplicates", "outOfOrder", "failed", "corrupt", "dropped", "foreign")
 DURATIONS = ("backlogDrain",)
-METRICS = (*FLOORS, *LATENCIES, *COUNTS, *DURATIONS)
+METRICS = (*FLOORS, *LATENCIES, *COUNTS, *DURATIONS, INDEX)
 _TIMES = (*LATENCIES, *DURATIONS)
 BUCKET_METRICS = ("throughput", "publishLatency", "endToEndLatency", "loss")
 
@@ -108,7 +110,7 @@ def read_bound(metric: str, bound: object, side: str) -> tuple[float, str]:
     number, unit = _duration(text) if metric in _TIMES else _share(text) if "%" in text else _number(metric, text)
     if not math.isfinite(number):
         raise WrongBound(f"{text!r} is not a bound", f"write {example(metric)}")
-    if number == 0 and (metric in _TIMES or side == "min"):
+    if number == 0 and (metric in (*_TIMES, INDEX) or side == "min") and (metric, side) != ("earliness", "max"):
         raise WrongBound(f"{text!r} {'holds for every run' if side == 'min' else 'can never hold'}", f"write {example(metric)}")
     return number, unit
 
@@ -132,7 +134,7 @@ def _share(text: str) -> tuple[float, str]:
 
 
 def _number(metric: str, text: str) -> tuple[float, str]:
-    """Messages per second for throughput, a whole number of messages otherwise."""
+    """Messages per second for throughput, bytes of an index, a whole number of messages otherwise."""
     match = _RATE.fullmatch(text)
     number = float(match[1]) if match else math.nan
     if metric in ("sent", CONNECT_RATE):
@@ -142,6 +144,10 @@ def _number(metric: str, text: str) -> tuple[float, str]:
         if match is None:
             raise WrongBound(f"{text!r} is not a rate", f"write {example(metric)}")
         return number, "msg/s"
+    if metric == INDEX:
+        if match is None or text.endswith("/s"):
+            raise WrongBound(f"{text!r} is not a number of bytes", f"write {example(metric)}")
+        return number, "B"
     if match is None or text.endswith("/s") or not number.is_integer():
         percent = f"{number * 100:g}%" if number < 1 else example(metric)
         raise WrongBound(f"{text!r} is not a whole number of messages", f"as a share, write {percent}")
@@ -151,7 +157,8 @@ def _number(metric: str, text: str) -> tuple[float, str]:
 def example(metric: str) -> str:
     if metric in LATENCIES:
         return "100ms"
-    return {"backlogDrain": "5min", "throughput": "99% or 5000/s", "sent": "99%", CONNECT_RATE: "95%"}.get(metric, "0 or 0.01%")
+    others = {"backlogDrain": "5min", "throughput": "99% or 5000/s", "sent": "99%", CONNECT_RATE: "95%", INDEX: "2.5"}
+    return others.get(metric, "0 or 0.01%")
 
 
 def nearest(word: object, known: tuple[str, ...]) -> str:

@@ -12,6 +12,8 @@
       loss: 0                         # a number of messages, or a share of the deliveries expected
       duplicates: 0.01%
       buckets: {"1048576-5242880": {endToEndLatency: {p99: 2s}, loss: 0}}     # by their keys in messageSizeDistribution
+      lateness: {p99: 1.5s}           # of delayed messages, received − due; earliness: {max: 1s} bounds the other side
+      delayedIndexBytesPerMessage: 2.5    # what the broker says of its index of delayed messages
       backlogDrain: 2min              # where the profile builds a backlog: how long it may take to drain
 
 What is in :data:`IMPLICIT` holds where the section does not bound the same side of the same metric, so that no run passes that did not
@@ -49,7 +51,7 @@ class Objective:
     :param metric: one of :data:`METRICS`, or ``custom``.
     :param statistic: of a latency: ``p99.9``, ``max``, ``mean``, ``min``; of a custom metric its name; otherwise empty.
     :param minimum: in ``unit``, inclusive. :param maximum: in ``unit``, inclusive.
-    :param unit: ``ns``, ``msg/s``, ``ratio`` (0 to 1), ``messages``, or the ``number`` that a custom metric is.
+    :param unit: ``ns``, ``msg/s``, ``ratio`` (0 to 1), ``messages``, ``B``, or the ``number`` that a custom metric is.
     :param implicit: holds because the profile says nothing else.
     :param bucket: the size bucket that it is about, by its key in the profile; empty for the whole run.
     """
@@ -109,6 +111,11 @@ AT_RATE = Objective(metric=CONNECT_RATE, minimum=0.95, maximum=None, unit="ratio
 """The implicit objective of a workload whose connections are opened at a rate."""
 
 
+def not_early(allowed: int) -> Objective:
+    """The implicit objective of delayed messages. :param allowed: ns before they are due."""
+    return Objective(metric="earliness", statistic="max", minimum=None, maximum=allowed, unit="ns", implicit=True)
+
+
 def drained_within(timeout: int) -> Objective:
     """The implicit objective of a workload that builds a backlog. :param timeout: ns."""
     return Objective(metric="backlogDrain", minimum=None, maximum=timeout, unit="ns", implicit=True)
@@ -137,7 +144,7 @@ def parse(
 
 def _overrides(given: Objective, implicit: Objective) -> bool:
     """Whether the section bounds what the implicit objective bounds: an upper bound on throughput says nothing of the lower one."""
-    same = given.metric == implicit.metric and not given.bucket
+    same = given.metric == implicit.metric and given.statistic == implicit.statistic and not given.bucket
     return same and (given.minimum is not None if implicit.minimum is not None else given.maximum is not None)
 
 

@@ -9,21 +9,25 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_loadtest.values.quantities import format_rate
 from pytest_loadtest.values.wording import exact
 from pytest_loadtest.verdict import custom
-from pytest_loadtest.verdict.grammar import BROADCASTS, CONNECT_RATE
+from pytest_loadtest.verdict.grammar import BROADCASTS, CONNECT_RATE, INDEX, LATENESS
 
 if TYPE_CHECKING:
-    from pytest_loadtest.metrics.measurements import Backlog, Breakdown, Histogram, Measurements
+    from pytest_loadtest.metrics.delayed_index import DelayedIndex
+    from pytest_loadtest.metrics.histogram import Histogram
+    from pytest_loadtest.metrics.measurements import Backlog, Breakdown, Measurements
     from pytest_loadtest.metrics.opening import Opening
+    from pytest_loadtest.metrics.signed import Lateness
     from pytest_loadtest.verdict.objectives import Objective
 
 TAIL = 10
 """Samples that must lie beyond a percentile before it is called a number."""
 KINDS = {
     "publishLatency": "publish", "endToEndLatency": "end_to_end", "sendDelay": "send_delay", "broadcastCompletion": "completion",
-    "broadcastSpread": "spread", "connectLatency": "connect", "subscribeLatency": "subscribe",
+    "broadcastSpread": "spread", "connectLatency": "connect", "subscribeLatency": "subscribe", "lateness": "lateness",
+    "earliness": "earliness",
 }  # fmt: skip
 """What measurements call the latencies of each metric."""
-DELIVERIES = ("throughput", "endToEndLatency", *BROADCASTS, "loss", "duplicates", "outOfOrder", "corrupt", "foreign")
+DELIVERIES = ("throughput", "endToEndLatency", *BROADCASTS, *LATENESS, "loss", "duplicates", "outOfOrder", "corrupt", "foreign")
 """Metrics that need a consumer."""
 
 NO_CONSUMERS = "not applicable: nothing subscribes in this run"
@@ -33,10 +37,11 @@ NOT_SENT = "nothing was sent"
 NO_ORDER = "order is not applicable to this subscription type"
 NOT_TOLD = "the client does not tell, or nothing was opened"
 NOT_COMPLETE = "no message reached every subscriber"
+NOT_DELAYED = "no message is delayed, or nothing was received"
 NOT_DUE = "nothing was acknowledged, so no delivery was due"
 ABSENT = {
     "publish": NOT_ACKED, "end_to_end": NOT_RECEIVED, "send_delay": NOT_SENT, "completion": NOT_COMPLETE, "spread": NOT_COMPLETE,
-    "connect": NOT_TOLD, "subscribe": NOT_TOLD,
+    "connect": NOT_TOLD, "subscribe": NOT_TOLD, "lateness": NOT_DELAYED, "earliness": NOT_DELAYED,
 }  # fmt: skip
 """Why there are no latencies of a kind, where there are none."""
 
@@ -67,6 +72,8 @@ def _of_run(objective: Objective, measurements: Measurements) -> Observation:
         return _drain(measurements.backlog)
     if objective.metric == CONNECT_RATE:
         return _connect_rate(measurements.opening)
+    if objective.metric == INDEX:
+        return _index(measurements.delayed_index)
     of = _latency if objective.unit == "ns" else _throughput if objective.metric == "throughput" else _count
     return of(objective, measurements)
 
@@ -76,7 +83,7 @@ def samples_needed(percentile: float) -> int:
     return math.ceil(TAIL * 100 / (100 - Fraction(repr(float(percentile)))))  # in decimals: 99.998 is no binary fraction
 
 
-def unfit(histogram: Histogram | None, percentile: float | None, never: int = 0) -> str | None:
+def unfit(histogram: Histogram | Lateness | None, percentile: float | None, never: int = 0) -> str | None:
     """Why this histogram cannot answer for a percentile (None: for any other statistic), or None when it can.
 
     :param never: how many that were due never came: the percentile ranks over them too.
@@ -114,6 +121,12 @@ def _drain(backlog: Backlog | None) -> Observation:
         return Observation(backlog.drain, backlog.size_messages, size)
     basis = f"NOT drained: {exact(backlog.left)} of {size} still waiting, {exact(backlog.allowed)} would do"
     return Observation(backlog.drain + 1, backlog.size_messages, basis)
+
+
+def _index(index: DelayedIndex | None) -> Observation:
+    if index is None:
+        return Observation(None, 0, "the broker was not asked, or had no delayed message when it was")
+    return Observation(index.bytes_per_message, index.messages, f"{exact(index.bytes)} B for {exact(index.messages)} delayed messages")
 
 
 def _connect_rate(opening: Opening | None) -> Observation:
@@ -197,7 +210,7 @@ def _bucket_throughput(objective: Objective, part: Breakdown, measurements: Meas
 class Latencies(NamedTuple):
     """What percentiles of a kind of latencies rank over: those measured, and how many that were due never came."""
 
-    histogram: Histogram | None
+    histogram: Histogram | Lateness | None
     never_came: int
 
     def statistic(self, objective: Objective) -> float | None:
@@ -217,7 +230,7 @@ def latencies(objective: Objective, measurements: Measurements) -> Latencies:
 
 def latencies_of(kind: str, measurements: Measurements, part: Breakdown | None = None) -> Latencies:
     """The latencies of a kind. :param kind: as measurements call it. :param part: of this bucket only."""
-    histogram: Histogram | None = getattr(measurements if part is None else part, kind)
+    histogram: Histogram | Lateness | None = getattr(measurements if part is None else part, kind)
     absent = kind == "publish" and histogram is None  # nothing says that acknowledgement is applicable
     return Latencies(histogram, 0 if absent else measurements.never_came(kind, part))
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_loadtest.metrics.signed import Lateness
 from pytest_loadtest.values.wording import exact, format_value
+from pytest_loadtest.verdict.grammar import LATENESS
 from pytest_loadtest.verdict.observations import Latencies, bucket_of, latencies
 
 if TYPE_CHECKING:
@@ -22,7 +24,9 @@ def our_own(objective: Objective, measurements: Measurements) -> str | None:
     part = bucket_of(measurements, objective.bucket) if objective.bucket else None
     own = measurements.own_send_delay if part is None else part.own_send_delay
     found = latencies(objective, measurements)
-    if bound is None or own is None or found.histogram is None:
+    if objective.metric in LATENESS:  # a delay outlasts our pauses, and nothing comes early by them
+        return None
+    if bound is None or own is None or found.histogram is None or isinstance(found.histogram, Lateness):
         return None
     late = own.above(bound / 2)
     copies = late * max(measurements.subscriptions, 1) if objective.metric == "endToEndLatency" else late

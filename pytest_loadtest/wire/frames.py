@@ -12,13 +12,15 @@ SUBSCRIBED                   ``place`` i32                                      
 PAUSE, RESUME                ``place`` i32                                                           keep its messages back; send them
 UNSUBSCRIBE                  ``place`` i32                                                           its messages go to the others now
 PRODUCE                      ``seq`` i64, ``stream`` i32, ``size`` i32                               a message to be passed on
+PRODUCE_LATER                ``seq`` i64, ``due`` i64, ``stream`` i32, ``size`` i32                  the same, not before ``due``
 ACK                          none                                                                    the next message was taken
 DELIVER                      ``place`` i32, ``size`` i32                                             a message for this consumer
 ===========================  ======================================================================  =====================================
 
 ``run`` is the run's nonce, so that runs on one relay never meet; it is 0 where a kind has neither topic nor subscription. ``topics`` (at
-least 1) and ``topic`` are PRODUCE's alone: a message goes to the topic with the number ``topic + stream mod topics``. ``place`` is the
-client's own number of a consumer, used once on a connection. ``size`` is the bytes of the message's payload.
+least 1) and ``topic`` are those two's alone: a message goes to the topic with the number ``topic + stream mod topics``. ``place`` is the
+client's own number of a consumer, used once on a connection. ``size`` is the bytes of the message's payload. ``due`` is ms of wall time
+since the epoch; 0: at once.
 
 The messages of one run that came over one connection are acknowledged in the order in which they came. An ACK of n rows so means the next
 n of them and is a head alone.
@@ -70,14 +72,17 @@ class Kind(enum.IntEnum):
     PAUSE = 6
     RESUME = 7
     UNSUBSCRIBE = 8
+    PRODUCE_LATER = 9
 
 
+PRODUCES: Final = (Kind.PRODUCE, Kind.PRODUCE_LATER)
 _I64, _I32, _U32 = np.dtype("<i8"), np.dtype("<i4"), np.dtype("<u4")
 _PLACE: Final = {"place": _I32}
 _COLUMNS: Final[dict[Kind, dict[str, np.dtype[Any]]]] = {  # the widest first, for alignment
     Kind.SUBSCRIBE: {"topic": _U32, "subscription": _U32, "consumer": _U32, "place": _I32},
     Kind.SUBSCRIBED: _PLACE,
     Kind.PRODUCE: {"seq": _I64, "stream": _I32, "size": _I32},
+    Kind.PRODUCE_LATER: {"seq": _I64, "due": _I64, "stream": _I32, "size": _I32},
     Kind.ACK: {},
     Kind.DELIVER: {"place": _I32, "size": _I32},
     Kind.PAUSE: _PLACE,
@@ -205,7 +210,7 @@ class Decoder:
         if magic != _MAGIC or version != VERSION:
             raise FrameError(f"not a frame of version {VERSION}: magic={magic:#06x} version={version}")
         kind = _KINDS.get(number)
-        if kind is None or n == 0 or not HEAD + _WIDTH[kind] * n <= length <= LARGEST or (kind is Kind.PRODUCE and not topics):
+        if kind is None or n == 0 or not HEAD + _WIDTH[kind] * n <= length <= LARGEST or (kind in PRODUCES and not topics):
             raise FrameError(f"impossible frame: kind={number} n={n} length={length} topics={topics}")
         return kind, length, n, run, topics, topic
 

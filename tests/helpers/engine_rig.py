@@ -27,6 +27,7 @@ from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
     from pytest_loadtest.engine.progress import Progress
+    from pytest_loadtest.message.due import Delays
     from pytest_loadtest.schedule.changes import Change
 
 Columns = dict[str, NDArray[Any]]
@@ -78,7 +79,7 @@ def drive(
     folder: Path, *, rate: float, seconds: float, latency: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None, window: int | None = None,
     streams: int = 2, max_send_delay: int = 10 * SECOND, deliver: bool = True, size: int = 64, keys: str = "NO_KEY", start: int = SECOND,
     drain_timeout: int = SECOND, warm_up: float = 0.0, change: Callable[[Phase], Phase] | None = None,
-    told: Sequence[tuple[int, Change]] = (), pool: Any = None,
+    told: Sequence[tuple[int, Change]] = (), pool: Any = None, delays: Delays | None = None, wall: int = 0,
 ) -> Finished:  # fmt: skip
     """One worker, one topic, one subscription: drive the phases to their ends and read the samples back."""
     clock, pool = FakeClock(), pool or make_pool(size)
@@ -93,7 +94,7 @@ def drive(
     recorder = Recorder(folder, "main", pool, topology, mine)
     engine = Engine(Setup(
         driver=driver, clock=clock, pool=pool, topology=topology, streams=mine, opened=Joined(np.zeros(1, np.int32), places), nonce=7, seed=1,
-        key_distributor=keys, max_send_delay=max_send_delay, ordered=True,
+        key_distributor=keys, max_send_delay=max_send_delay, ordered=True, delays=delays,
     ))  # fmt: skip
     before = StreamCounts(streams=streams)
     for name, length in (("warm-up", warm_up), ("measure", seconds)):
@@ -103,7 +104,7 @@ def drive(
             if name == "measure" and change is not None:
                 phase = change(phase)
             control = DrainControl(clock, Drain(name, 1, 1, drain_timeout), list(told if name == "measure" else ()))
-            engine.begin(phase, clock() + start, control, recorder if phase.recorded else None)
+            engine.begin(phase, clock() + start, control, recorder if phase.recorded else None, wall)
             run_engines([engine], clock)
             before = StreamCounts(streams=streams, counted=engine.sender.ends)
     recorder.close({"nonce": 7})

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pytest_loadtest.metrics.evidence import WorkerEvidence
-from pytest_loadtest.metrics.measurements import Breakdown, Counts, Histogram, Lost, Measurements, Series
+from pytest_loadtest.metrics.histogram import Histogram
+from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements, Series
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -95,6 +95,10 @@ def _copies(run: Expected, sent: Rows, rng: np.random.Generator) -> Rows:
         flags = rng.choice([0, Flag.LATE], n, p=[0.8, 0.2]) | rng.choice([0, Flag.CORRUPT, Flag.REDELIVERED], n, p=[0.9, 0.05, 0.05])
         rows["flags"] = flags
         rows["received"] = rows["intended"] + (rng.lognormal(17, 2.5, n).astype(np.int64) - 5 * MILLISECOND)
+        if run.delays is not None:  # as many early as late
+            rows["flags"] = flags | rng.choice([0, Flag.UNDUE], n)
+            rows["received"] += run.delays.due(rows["stream"], rows["seq"], rows["intended"]) - rows["intended"]
+            rows["received"] -= rng.integers(0, 50 * MILLISECOND, n)
         parts.append(rows)
     mixed = {column.name: np.concatenate([part[column.name] for part in parts]) for column in KINDS["received"]}
     order = rng.permutation(len(mixed["seq"]))
@@ -167,7 +171,8 @@ def _document(run: Expected, workers: int) -> dict[str, Any]:
     known = {
         "version": RUN_VERSION, "run": "r1", "nonce": NONCE, "workers": [f"gw{i}" for i in range(workers)], "buckets": list(run.buckets),
     }  # fmt: skip
-    return known | plain | {"streams": streams, "profile": {}, "seed": 0, "scale": 1.0}
+    delays = run.delays and run.delays.document()
+    return known | plain | {"streams": streams, "profile": {}, "seed": 0, "scale": 1.0, "delays": delays}
 
 
 def _stages(stages: dict[str, Expected]) -> list[dict[str, Any]]:

@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from runs import differences, empty, generate, make_recorded, make_run, make_stages, write_run
+from runs import START, differences, empty, generate, make_recorded, make_run, make_stages, write_run
 
 from pytest_loadtest.errors import NoData
+from pytest_loadtest.message.due import Delays
 from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.metrics.expected import Expected, Recorded
 from pytest_loadtest.metrics.measurements import Lost
 from pytest_loadtest.metrics.stats import measure
 from pytest_loadtest.pipeline import read
 from pytest_loadtest.pipeline.aggregate import aggregate, aggregate_with_stages
+from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+RANDOM = Delays(seed=7, least=0, most=3000, wall=1_700_000_000_123_456_789)
 RUNS = {
     "one of everything": {},
     "two subscriptions, words begun in the middle": {"subscriptions": 2, "first": 60, "messages": 130},
@@ -32,6 +35,8 @@ RUNS = {
     "a broadcast": {"subscriptions": 64, "messages": 40, "broadcasts": True},
     "broadcasts to an odd number, of several streams": {"subscriptions": 150, "messages": 30, "first": 3, "broadcasts": True},
     "broadcasts of more lost ranges than are told": {"subscriptions": 999, "streams": 3, "topics": 3, "messages": 70, "broadcasts": True},
+    "random delays": {"subscriptions": 2, "first": 9, "delays": RANDOM, "ordered": False},
+    "delays until one time, none early": {"delays": Delays(seed=1, at=SECOND, start=START, wall=3), "messages": 200},
     "a stream without messages, and one bucket": {"streams": 3, "end": np.array([40, 0, 70]), "buckets": ("all",)},
 }
 

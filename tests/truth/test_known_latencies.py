@@ -17,7 +17,8 @@ from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pytest_loadtest.metrics.measurements import Histogram, Measurements
+    from pytest_loadtest.metrics.histogram import Histogram
+    from pytest_loadtest.metrics.measurements import Measurements
 
 RATE, SECONDS = 1000, 12
 PERCENTILES = (1, 25, 50, 75, 90, 95, 99, 99.5, 99.9)

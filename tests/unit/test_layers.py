@@ -35,7 +35,7 @@ THIRD_PARTY = {
     "hdrh": {"profile.sizes", "report.hdr"},
     "httpx": {"brokers.pulsar_admin", "drivers.pulsar.admin", "drivers.pulsar.oauth2", "profile.openmetrics"},
     "numpy": {
-        "brokers.batch", "brokers.exchange", "brokers.faults", "brokers.seats", "drivers.*", "engine.*", "fleet.*", "message.*", "metrics.*",
+        "brokers.batch", "brokers.exchange", "brokers.faults", "brokers.later", "brokers.seats", "drivers.*", "engine.*", "fleet.*", "message.*", "metrics.*",
         "observe.*", "pipeline.*", "schedule.*", "testing.*", "wire.*",
     },
     "paho": {"drivers.mqtt.*"},

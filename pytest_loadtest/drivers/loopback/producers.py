@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -78,9 +78,12 @@ class RelayProducers:
         heads = encode_heads(
             context.pool, nonce=context.nonce, stream=burst.stream, seq=burst.seq, intended=burst.intended, payload=burst.payload
         )
+        kind = Kind.PRODUCE
+        columns: dict[str, NDArray[Any]] = {"seq": burst.seq, "stream": burst.stream, "size": size}
+        if burst.due is not None:
+            kind, columns = Kind.PRODUCE_LATER, {**columns, "due": burst.due}
         frame = frames.encode(
-            Kind.PRODUCE, {"seq": burst.seq, "stream": burst.stream, "size": size},
-            run=self._run, topics=self._topics, topic=self._topic, payloads=self._packer.pack(heads, burst.payload),
+            kind, columns, run=self._run, topics=self._topics, topic=self._topic, payloads=self._packer.pack(heads, burst.payload),
         )  # fmt: skip
         burst.sent[:] = context.clock()
         self._connection.send(frame)
@@ -115,4 +118,5 @@ class RelayProducers:
 
 def _choose(burst: Burst, index: slice | NDArray[np.int64]) -> Burst:
     """Some of its messages: views of its columns where they are neighbours, copies otherwise."""
-    return Burst(**{name: getattr(burst, name)[index] for name in _COLUMNS})
+    due = None if burst.due is None else burst.due[index]
+    return Burst(**{name: getattr(burst, name)[index] for name in _COLUMNS}, due=due)

@@ -122,6 +122,11 @@ class Admin:
             raise
         return found
 
+    def stats(self, topic: str) -> dict[str, Any]:
+        """Of a topic without partitions, or of one partition."""
+        found: dict[str, Any] = self._request("GET", f"{topic.replace('://', '/')}/stats")
+        return found
+
     def subscriptions(self, topic: str) -> list[str]:
         try:
             names: list[str] = self._request("GET", f"{topic.replace('://', '/')}/subscriptions")

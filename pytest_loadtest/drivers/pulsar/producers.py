@@ -18,6 +18,7 @@ import numpy as np
 from pytest_loadtest.drivers.base import Acks, Burst
 from pytest_loadtest.drivers.windows import beyond
 from pytest_loadtest.errors import TargetError
+from pytest_loadtest.message.due import AT_ONCE
 from pytest_loadtest.message.envelope import encode_heads
 from pytest_loadtest.message.payloads import messages
 from pytest_loadtest.message.samples import Status
@@ -121,16 +122,19 @@ class PulsarProducers:
             pool, nonce=self._nonce, stream=burst.stream[taken], seq=burst.seq[taken], intended=burst.intended[taken], payload=payload
         )
         keys = repeat(None) if burst.key is None else map(_KEY.format, burst.key[taken].tolist())
+        dues = repeat(AT_ONCE) if burst.due is None else burst.due[taken].tolist()
         send_to, clock, answered, build = self._send_to, self._clock, self._answers.append, _pulsar.MessageBuilder
         sent: list[int] = []
         stamp = sent.append
         try:
-            for row, index, size, data, key in zip(
-                burst.row[taken].tolist(), indexes, sizes, messages(pool, heads, payload), keys, strict=False
+            for row, index, size, data, key, due in zip(
+                burst.row[taken].tolist(), indexes, sizes, messages(pool, heads, payload), keys, dues, strict=False
             ):
                 message = build().content(data)
                 if key is not None:
                     message.partition_key(key)
+                if due != AT_ONCE:
+                    message.deliver_at(due)
                 stamp(clock())
                 # The client's answer does not say which message it is for, so that each has a callback of its own. What the result says
                 # is slow to ask for: _count_answers() does it, off the client's threads.

@@ -12,4 +12,4 @@ def test_numbers_of_what_became_of_a_message() -> None:
 
 def test_flags_are_bits() -> None:
     """Each of its own, so that they can be together."""
-    assert {flag.name: int(flag) for flag in Flag} == {"REDELIVERED": 1, "LATE": 2, "CORRUPT": 4}
+    assert {flag.name: int(flag) for flag in Flag} == {"REDELIVERED": 1, "LATE": 2, "CORRUPT": 4, "UNDUE": 8}

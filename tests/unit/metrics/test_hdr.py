@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.metrics.hdr import document, exact_total, hdr_index, histogram, merge, midpoint, of_document
-from pytest_loadtest.metrics.measurements import bucket_bounds
+from pytest_loadtest.metrics.histogram import bucket_bounds
 
 EDGES = [0, 1, *(value for k in range(1, 62) for value in range((1 << k) - 2, (1 << k) + 3) if value >= 0), (1 << 62) - 1, 1 << 62]
 values = st.integers(0, (1 << 62) - 1)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from made_measurements import made
 
 from pytest_loadtest.metrics.hdr import hdr_index, histogram, midpoint
-from pytest_loadtest.metrics.measurements import Breakdown, Counts, Histogram, Series, bucket_bounds, rank
+from pytest_loadtest.metrics.histogram import Histogram, bucket_bounds, rank
+from pytest_loadtest.metrics.measurements import Breakdown, Counts, Series
 
 VALUES = st.lists(st.integers(0, 5000) | st.integers(0, 1 << 40), min_size=1, max_size=40)
 PERCENTS = st.sampled_from([0, 0.1, 1, 25, 50, 75, 90, 99, 99.9, 99.99, 100])

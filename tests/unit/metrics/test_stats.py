@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_loadtest.message.due import Delays
 from pytest_loadtest.message.samples import RECEIVED, SENT, Flag, Status
 from pytest_loadtest.metrics.expected import Expected, Recorded
 from pytest_loadtest.metrics.measurements import Counts, Lost, Measurements
@@ -255,3 +256,24 @@ def test_how_long_a_broadcast_takes_to_reach_all() -> None:
     assert (found.completion.n, found.completion.minimum, found.completion.maximum) == (2, 64 * MILLISECOND, 90 * MILLISECOND)
     assert (found.spread.minimum, found.spread.maximum) == (63 * MILLISECOND, 88 * MILLISECOND)
     assert (found.counts.lost, found.counts.duplicates, found.never_came("completion")) == (1, 1, 1)
+
+
+def test_delayed_messages_count_from_when_they_are_due() -> None:
+    """Sent for two seconds, due 10 s later: one early, one in time, one a little late, one by 3 s and so out of time; one did not come."""
+    plan = run(5, delays=Delays(seed=0, least=10_000, most=10_000))
+    due = START + np.arange(5) * 100 * MILLISECOND + 10 * SECOND
+    came = due[:4] + np.array([-400, 0, 100, 3000]) * MILLISECOND
+    found = measured(sent(5), received(0, 1, 2, 3, received=came, flags=np.array([0, Flag.UNDUE, 0, 0])), plan)
+    late = found.lateness
+    assert late is not None and found.earliness is not None
+    assert (late.n, late.minimum, late.maximum) == (4, -400 * MILLISECOND, 3000 * MILLISECOND)
+    assert (late.percentile(50), found.earliness.maximum) == (0, 400 * MILLISECOND)
+    counts = found.counts
+    assert (counts.received, counts.received_in_time, counts.lost, counts.out_of_due_order) == (4, 2, 1, 1)
+    assert found.end_to_end is not None and found.end_to_end.minimum == 9_600 * MILLISECOND
+    assert (found.never_came("lateness"), found.never_came("earliness")) == (1, 0)
+
+
+def test_messages_without_delay_have_no_lateness() -> None:
+    found = measured(sent(2), received(0, 1), run(2))
+    assert found.lateness is found.earliness is found.counts.out_of_due_order is None

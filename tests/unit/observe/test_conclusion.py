@@ -7,6 +7,7 @@ import math
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
 import pytest
 from made_measurements import MS, made, spread
 from made_telemetry import made_telemetry
@@ -144,6 +145,15 @@ def test_a_fiftieth_of_a_second_of_traffic_is_no_queue() -> None:
 @pytest.mark.parametrize(("held", "conclusion"), [(1, "nothing saturated"), (2, "broker CPU")])
 def test_what_holds_in_one_sample_is_no_bottleneck(held: int, conclusion: str) -> None:
     assert judged(made_telemetry(held, broker__busiestWanted=1.0)).conclusion == conclusion
+
+
+def test_the_threads_of_a_broker_whose_busiest_is_not_known() -> None:
+    """All of them together are told."""
+    found = judged(made_telemetry(broker__busiestWanted=np.nan, broker__wanted=2.0, broker__cpu=1.5))
+    assert (found.conclusion, found.evidence) == (
+        "broker CPU",
+        "mosquitto's threads used 1.50 cores and wanted 2.00 of this machine's 2, in 10 of 10 samples",
+    )
 
 
 def test_the_longest_comes_first_and_the_others_are_told() -> None:

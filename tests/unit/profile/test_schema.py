@@ -59,6 +59,9 @@ MATRICES = {
     "mqtt/mqttv5-properties": (7 * 3, {}),
     "mqtt/mqttv5-topicaliases": (7 * 2 * 3, {}),
     "mqtt/mqttbs": (8, {}),
+    "pulsar/delayed": (2, {}),
+    "pulsar/delayed-index": (3, {}),
+    "pulsar/delayed-ticks": (10, {}),
     "mqtt/connburst": (6 * 6 * 6, {}),
 }
 

@@ -13,7 +13,8 @@ import pytest
 from made_documents import BACKLOG, BOTTLENECK, FACTS, PEAK, RESTARTED, document, stage
 from made_measurements import MS, histogram, made, made_bucket, spread
 
-from pytest_loadtest.metrics.measurements import Histogram, Lost
+from pytest_loadtest.metrics.histogram import Histogram
+from pytest_loadtest.metrics.measurements import Lost
 from pytest_loadtest.metrics.stats import LOST_RANGES
 from pytest_loadtest.observe.conclusion import NOTHING
 from pytest_loadtest.observe.rules import RULES
@@ -23,7 +24,7 @@ from pytest_loadtest.values.units import Rate, ms
 from pytest_loadtest.verdict.grammar import METRICS
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
-SOMETIMES = {"completion", "spread", "connect", "subscribe"}
+SOMETIMES = {"completion", "spread", "connect", "subscribe", "lateness", "earliness"}
 """Latencies that only some runs have."""
 VALIDATOR = jsonschema.Draft202012Validator(schema())
 NO_DATA = Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",))

@@ -16,7 +16,7 @@ from made_measurements import histogram, made
 from pytest_loadtest.report.hdr import encode, write_log
 
 if TYPE_CHECKING:
-    from pytest_loadtest.metrics.measurements import Histogram
+    from pytest_loadtest.metrics.histogram import Histogram
 
 STARTED = 1_700_000_000.0
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.verdict import slo
-from pytest_loadtest.verdict.grammar import COUNTS, DURATIONS, FLOORS, METRICS
+from pytest_loadtest.verdict.grammar import COUNTS, DURATIONS, FLOORS, INDEX, METRICS
 from pytest_loadtest.verdict.objectives import IMPLICIT, Objective, ObjectiveErrors, explicit, parse, scale
 
 
@@ -62,7 +62,7 @@ def test_a_percentile_has_one_spelling(key: str, name: str) -> None:
 def test_an_implicit_objective_holds_exactly_where_the_section_names_none(named: set[str]) -> None:
     """Naming a metric overrides its implicit bound and no other."""
     values: dict[str, object] = {metric: "1%" if metric in (*COUNTS, *FLOORS) else {"p50": "1s"} for metric in named}
-    values |= dict.fromkeys(named & set(DURATIONS), "1s")
+    values |= dict.fromkeys(named & set(DURATIONS), "1s") | dict.fromkeys(named & {INDEX}, "2.5")
     found = parse(values)
     assert {o.metric for o in found if o.implicit} == {o.metric for o in IMPLICIT} - named
     assert {o.metric for o in explicit(found)} == named

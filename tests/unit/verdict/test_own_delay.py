@@ -11,7 +11,8 @@ from made_measurements import MS, Limits, histogram, made, made_bucket, spread
 from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate, parse
 
 if TYPE_CHECKING:
-    from pytest_loadtest.metrics.measurements import Histogram, Measurements
+    from pytest_loadtest.metrics.histogram import Histogram
+    from pytest_loadtest.metrics.measurements import Measurements
 
 
 def paused(many: int, *, of: int = 100_000) -> Histogram:

@@ -57,21 +57,20 @@ class EntryWriter:
         self._packers = {batched: EntryPacker(pool, batched=batched) for batched in (True, False)}
         self.most: int | None = None
 
-    def write(self, messages: Held, made: Batches, now: int, *, batched: bool, wait: Column | None = None) -> Iterator[Unanswered]:
+    def write(self, messages: Held, made: Batches, now: int, *, batched: bool, due: Column | None = None) -> Iterator[Unanswered]:
         """Of each batch its entry. Each must be sent before the next is asked for: its producer numbers them.
 
         :param messages: batch by batch. :param batched: otherwise every one is an entry of its own.
-        :param wait: of each entry, ns from now until a consumer may get it.
+        :param due: of each entry, ms since the epoch, before which no consumer is to get it.
         """
         packed = self._packers[batched].pack(messages.heads, messages.payload, messages.key, made.starts, made.stops)
-        wall = time.time_ns()
-        published = entries.publish_time(wall // MILLISECOND)
+        published = entries.publish_time(time.time_ns() // MILLISECOND)
         keys = None if messages.key is None or (batched and not self._one_key) else messages.key[made.starts].tolist()
         places = messages.place[made.starts].tolist()
         for number, (start, stop, payload) in enumerate(zip(made.starts, made.stops, packed, strict=True)):
             more = b"" if keys is None else entries.field(6, b"key-%d" % keys[number])
-            if wait is not None:
-                more += entries.deliver_at((wall + int(wait[number])) // MILLISECOND)
+            if due is not None:
+                more += entries.deliver_at(int(due[number]))
             place = places[number]
             frame, receipts = self._seal(self._parts[place], payload, stop - start, published, more, batched=batched)
             yield Unanswered(place, self._parts[place].sequence, messages.row[start:stop], made.sizes[number], now, frame, receipts)

@@ -12,6 +12,7 @@ from pytest_loadtest.drivers.pulsar.native.batching import Batches, BatchLimits,
 from pytest_loadtest.drivers.pulsar.native.entry_writer import EntryWriter, Held
 from pytest_loadtest.drivers.pulsar.native.in_flight import InFlight
 from pytest_loadtest.drivers.pulsar.settings_facts import batching
+from pytest_loadtest.message.due import AT_ONCE
 from pytest_loadtest.message.envelope import encode_heads
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.values.quantities import MILLISECOND
@@ -112,7 +113,7 @@ class NativeProducers:
         key = None if burst.key is None else burst.key[taken].copy()
         held = Held(burst.row[taken].copy(), place, size, payload, heads, np.full(len(place), now), key)
         if burst.due is not None:
-            held = self._send_delayed(held, burst.due[taken], burst.intended[taken], now)
+            held = self._send_delayed(held, burst.due[taken], now)
             if not len(held.row):
                 return
         self._held.append(held)
@@ -125,14 +126,14 @@ class NativeProducers:
 
     # --- sending
 
-    def _send_delayed(self, held: Held, due: Column, intended: Column, now: int) -> Held:
+    def _send_delayed(self, held: Held, due: Column, now: int) -> Held:
         """Messages that a consumer is to get later are in no batch: those go at once. :returns: the others."""
-        later = due > intended
+        later = due != AT_ONCE
         positions = np.flatnonzero(later)
         if len(positions):
             chosen, numbers = held.choose(positions), list(range(len(positions)))
             alone = Batches(None, numbers, [number + 1 for number in numbers], chosen.size.tolist(), None)
-            self._send_entries(self._writer.write(chosen, alone, now, batched=False, wait=due[positions] - now))
+            self._send_entries(self._writer.write(chosen, alone, now, batched=False, due=due[positions]))
         return held.choose(np.flatnonzero(~later))
 
     def flush(self, now: int) -> None:

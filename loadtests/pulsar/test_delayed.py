@@ -1,0 +1,122 @@
+"""Delayed delivery of Pulsar: all delivered, none earlier than allowed, through restarts, and what the index of them takes.
+
+PULSAR_VERSION=4.0.0 pytest loadtests/pulsar/test_delayed.py
+"""
+
+import json
+import time
+import urllib.request
+
+import pytest
+
+from pytest_loadtest import s
+
+PATIENCE = 60  # s
+PATIENT = {  # a broker that starts anew takes as long as it takes: nothing may be lost or early by it, and all is late
+    "driver.sendTimeout": "10min",
+    "drainTimeout": "10min",
+    "slo.lateness.p99": "10min",
+    "slo.throughput": "1%",
+}
+
+
+def delayed(profile="pulsar/delayed", **changes):
+    return pytest.mark.load(profile=profile, **changes)
+
+
+@delayed()
+def test_random_delays(load):
+    """Two Shared subscriptions, each with an index of its own: every message once, none before it may come."""
+    load.assert_slo()
+    assert load.measurements.counts.received == 2 * load.measurements.counts.acked
+
+
+@delayed(matrix={"mode": "strict"}, deliverAfter="4s", **{"slo.earliness.max": "0s"})
+def test_strict(load):
+    """Nothing is early, by not a nanosecond."""
+    load.assert_slo()
+    assert load.earliness.max == s(0)
+
+
+@delayed(
+    matrix={"mode": "lenient"},
+    judge=False,
+    deliverAfter="30s",
+    allowUndelayed=True,
+    subscriptionsPerTopic=1,
+    consumerPerSubscription=1,
+    **{"driver.subscriptionType": "Exclusive"},
+)
+def test_exclusive(load):
+    """An Exclusive subscription gets everything at once, whatever the delay: it is seen, and nothing is lost."""
+    assert load.lost == 0
+    assert load.earliness.p50 > s(10)
+
+
+@delayed(matrix={"mode": "lenient"}, live=True, deliverAfter={"min": "10s", "max": "15s"}, **PATIENT)
+def test_restart_with_messages_pending(load):
+    """A broker that was stopped with all of them pending delivers all, and none early."""
+    load.begin()
+    load.wait("7s")  # all are sent
+    load.restart_broker()
+    load.finish().assert_slo()
+
+
+@delayed(profile="pulsar/delayed-index", matrix={"pending": "20k"})
+def test_index(load):
+    """What the broker says of the memory of its index, while most are pending."""
+    load.assert_slo()
+    assert load.measurements.delayed_index.messages > 0
+
+
+@delayed(matrix={"mode": "lenient"}, live=True, deliverAfter={"min": "8s", "max": "12s"})
+def test_cancelled_subscription(load):
+    """A subscription that goes away with messages pending takes its index with it, and nothing from the others."""
+    import pulsar
+
+    load.begin()
+    topic = f"persistent://public/loadtest-{load.run_name}/topic-0"
+    client = pulsar.Client(load.target.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    third = client.subscribe(topic, "third", consumer_type=pulsar.ConsumerType.Shared)
+    wait_for(lambda: stats(load, topic)["subscriptions"]["third"]["msgDelayed"] > 100)
+    third.unsubscribe()
+    client.close()
+    assert "third" not in stats(load, topic)["subscriptions"]
+    load.finish().assert_slo()
+
+
+@pytest.mark.soak
+@delayed(profile="pulsar/delayed-ticks")
+def test_ticks(load):
+    """From 100 ms to 8 s, lenient and strict: none earlier than a tick, and none at all in strict mode."""
+    load.assert_slo()
+
+
+@pytest.mark.soak
+@delayed(profile="pulsar/delayed-index", matrix={"pending": "100k"}, live=True, **PATIENT)
+def test_restart_with_100_000_pending(load):
+    """All are delivered after the restart, none early."""
+    load.begin()
+    load.wait("25s")
+    load.restart_broker()
+    load.finish().assert_slo()
+
+
+@pytest.mark.soak
+@delayed(profile="pulsar/delayed-index", matrix={"pending": "1M"})
+def test_a_million(load):
+    """Sent for minutes, due for minutes."""
+    load.assert_slo()
+
+
+def stats(load, topic):
+    path = f"{load.target.admin_url}/admin/v2/{topic.replace('://', '/')}/stats"
+    with urllib.request.urlopen(path, timeout=30) as answer:
+        return json.load(answer)
+
+
+def wait_for(holds):
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.2)

@@ -1,0 +1,97 @@
+"""Times that may lie on both sides of an instant: how late, and how early. Two histograms, so that each side keeps its three digits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pytest_loadtest.metrics.hdr import histogram
+from pytest_loadtest.metrics.histogram import Histogram, rank
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lateness:
+    """received − due of every copy; below zero where it came early.
+
+    :param early: due − received of those that came before. :param late: received − due of the others. None where there are none.
+    """
+
+    early: Histogram | None
+    late: Histogram | None
+
+    negative = 0  # early is no error of a clock
+
+    @property
+    def n(self) -> int:
+        """Number of values."""
+        return _count(self.early) + _count(self.late)
+
+    @property
+    def minimum(self) -> int:
+        """ns, exact."""
+        return -self.early.maximum if self.early else _some(self.late).minimum
+
+    @property
+    def maximum(self) -> int:
+        """ns, exact."""
+        return self.late.maximum if self.late else -_some(self.early).minimum
+
+    @property
+    def total(self) -> int:
+        """Sum in ns, exact."""
+        return (self.late.total if self.late else 0) - (self.early.total if self.early else 0)
+
+    @property
+    def mean(self) -> float:
+        """Arithmetic mean, ns."""
+        return self.total / self.n
+
+    def percentile(self, p: float) -> int:
+        """As :meth:`Histogram.percentile`."""
+        return self._at(rank(p, self.n))
+
+    def percentile_of_due(self, p: float, never_came: int) -> float:
+        """As :meth:`Histogram.percentile_of_due`."""
+        at = rank(p, self.n + never_came)
+        return self._at(at) if at <= self.n else math.inf
+
+    def _at(self, at: int) -> int:
+        """The earliest first."""
+        early = _count(self.early)
+        return -_some(self.early).at(early + 1 - at) if at <= early else _some(self.late).at(at - early)
+
+    @property
+    def earliness(self) -> Histogram:
+        """How early each copy came; zero of those that came in time or later."""
+        late, early = _count(self.late), self.early
+        if early is None:
+            return Histogram(index=np.zeros(1, np.int64), count=np.array([late]), minimum=0, maximum=0, total=0)
+        if not late:
+            return early
+        index, count = early.index, early.count
+        if index[0]:
+            index, count = np.concatenate([[0], index]), np.concatenate([[0], count])
+        count = np.concatenate([count[:1] + late, count[1:]])
+        return Histogram(index=index, count=count, minimum=0, maximum=early.maximum, total=early.total)
+
+
+def lateness(values: NDArray[np.int64]) -> Lateness | None:
+    """:param values: int64 ns, received − due; None when there are none."""
+    if not len(values):
+        return None
+    return Lateness(early=histogram(-values[values < 0]), late=histogram(values[values >= 0]))
+
+
+def _count(part: Histogram | None) -> int:
+    return 0 if part is None else part.n
+
+
+def _some(part: Histogram | None) -> Histogram:
+    assert part is not None
+    return part
