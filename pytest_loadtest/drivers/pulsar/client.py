@@ -15,6 +15,7 @@ from pytest_loadtest.drivers.pulsar.auth import needed, optional, password_of, t
 from pytest_loadtest.drivers.pulsar.refusals import why
 from pytest_loadtest.drivers.pulsar.settings_facts import batching, batching_type, window
 from pytest_loadtest.errors import TargetError
+from pytest_loadtest.profile.chunk_settings import LIBRARY_EXPIRY
 from pytest_loadtest.profile.fields import exact_duration
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
@@ -162,6 +163,9 @@ def consumer_options(settings: PulsarSettings, *, existing: bool = False) -> dic
         "max_total_receiver_queue_size_across_partitions": settings.max_total_receiver_queue_size_across_partitions,
         # a topic of our own is read from its beginning, so that nothing is missed that was sent before we subscribed
         "initial_position": pulsar.InitialPosition.Latest if existing else pulsar.InitialPosition.Earliest,
+        "max_pending_chunked_message": settings.max_pending_chunked_message,
+        "auto_ack_oldest_chunked_message_on_queue_full": settings.auto_ack_oldest_chunked_message_on_queue_full,
+        "unacked_messages_timeout_ms": _milliseconds(settings.unacked_messages_timeout) or None,
     }
 
 
@@ -176,9 +180,18 @@ def applied(settings: PulsarSettings, place: Mapping[str, str], partitions: int)
         "operationTimeout": f"{-(-settings.operation_timeout // SECOND)}s",
         "sendTimeout": exact_duration(_milliseconds(settings.send_timeout) * MILLISECOND),
     }
+    if settings.chunking_enabled:
+        facts["expireTimeOfIncompleteChunkedMessage"] = exact_duration(LIBRARY_EXPIRY)
     if settings.memory_limit is not None:
         facts["clientMemoryLimitMB"] += ", kept by us: pulsar-client for Python has no such limit"
     return facts
+
+
+def not_applied(settings: PulsarSettings) -> dict[str, str]:
+    """Keys that this client has no option for, with the reason."""
+    if not settings.chunking_enabled or settings.expire_time_of_incomplete_chunked_message == LIBRARY_EXPIRY:
+        return {}
+    return {"expireTimeOfIncompleteChunkedMessage": f"pulsar-client has no option for it, and waits {exact_duration(LIBRARY_EXPIRY)}"}
 
 
 def _milliseconds(ns: int) -> int:
