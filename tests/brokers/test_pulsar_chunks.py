@@ -6,6 +6,7 @@ import json
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pulsar
 import pytest
 
@@ -15,7 +16,7 @@ from pytest_loadtest.drivers.pulsar.client import close
 from pytest_loadtest.drivers.pulsar.driver import PulsarDriver
 from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
 from pytest_loadtest.message.payloads import PayloadPool, build_pool
-from pytest_loadtest.message.samples import Flag
+from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.profile.settings import PulsarSettings
 from pytest_loadtest.profile.stages import buckets
 from pytest_loadtest.testing import Rig, Subject, rig
@@ -87,6 +88,16 @@ def test_sizes_around_the_limit(broker: brokers.Broker, driver: type, kind: str,
         less = 1024 if driver is NativePulsarDriver else 100
         assert stats(broker, name)["msgInCounter"] == 2 * sum(-(-size // (MAX - less)) for size in sizes)
         r.until(lambda: backlog(broker, name) == 0, "all acknowledged")
+
+
+@both
+def test_a_window_of_messages(broker: brokers.Broker, driver: type) -> None:
+    """maxPendingMessages counts messages, however many chunks they have."""
+    name = f"window-{driver.__name__}".lower()
+    with rig(subject(broker, driver, max_pending_messages=2), pool(5 * MAX), streams=1, run=name) as r:
+        r.send(8)
+        r.until(lambda: r.acked >= 8 and r.copies >= 8, "acked and received")
+        assert set(np.concatenate([acks.status for acks in r.acks]).tolist()) == {Status.ACKED}
 
 
 def publish_first_chunk(broker: brokers.Broker, run: str) -> None:

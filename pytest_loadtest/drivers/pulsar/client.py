@@ -136,8 +136,9 @@ def producer_options(settings: PulsarSettings, partitions: int) -> dict[str, Any
     does not tell, so that our window is one for all partitions together, and the client's own queue of each partition can hold all of it.
     """
     most = window(settings, partitions)
-    pending = settings.max_pending_messages if most is None else most
-    across = settings.max_pending_messages_across_partitions if most is None else most * partitions
+    pending, across = settings.max_pending_messages, settings.max_pending_messages_across_partitions
+    if most is not None:  # of a message in chunks each takes a place of the client's queue, which then has no limit of its own (0)
+        pending, across = (0, 0) if settings.chunking_enabled else (most, most * partitions)
     options: dict[str, Any] = {
         "send_timeout_millis": _milliseconds(settings.send_timeout),  # 0 waits for ever, here as there
         "compression_type": getattr(pulsar.CompressionType, _COMPRESSIONS[settings.compression]),

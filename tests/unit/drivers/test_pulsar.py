@@ -314,6 +314,15 @@ def test_every_word_of_the_profile_has_its_constant() -> None:
         assert made["initial_position"] == pulsar.InitialPosition.Earliest
 
 
+def test_chunks_take_no_place_of_our_window() -> None:
+    """It bounds messages, so the client's queue, in which each chunk has a place, has no limit; where the client refuses, it has its own."""
+    settings = {"chunking_enabled": True, "batching_enabled": False, "max_pending_messages": 5}
+    made = options.producer_options(PulsarSettings(**settings), 2)
+    assert (made["max_pending_messages"], made["max_pending_messages_across_partitions"]) == (0, 0)
+    made = options.producer_options(PulsarSettings(**settings, block_if_queue_full=False), 2)
+    assert made["max_pending_messages"] == 5
+
+
 def test_options_of_incomplete_messages() -> None:
     """The library has three of the four keys; of the fourth it says that it is not applied, where it would be another."""
     made = options.consumer_options(PulsarSettings())
