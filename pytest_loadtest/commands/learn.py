@@ -15,7 +15,7 @@ from pytest_loadtest.values.quantities import SECOND, format_count, format_durat
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_loadtest.profile.settings import ClientSettings
+    from pytest_loadtest.profile.client import ClientSettings
 
 MESSAGES: Final = 1_000_000
 DURATION: Final = 30 * SECOND

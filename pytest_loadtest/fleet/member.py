@@ -48,10 +48,12 @@ def take_part(link: Link, request: Request, *, lead: bool) -> RunResult | None:
     """
     try:
         orders: Sequence[Order] = link.meet("order", request)
+        link.order = orders[0]
         with _shares(orders) as shares:
             _drive(link, shares, lead=lead)
             link.meet("closed", tuple(Done(facts=share.facts()) for share in shares))
             if lead:
+                link.look()
                 for share in shares:
                     share.driver.cleanup()
         outcome: RunResult | None = link.meet("judged")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.message.payloads import CHECKSUM, parse_range
-from pytest_loadtest.profile import connecting, delaying, judging, traffic
+from pytest_loadtest.profile import chunking, connecting, delaying, judging, traffic
 from pytest_loadtest.profile.choice import NATIVE
 from pytest_loadtest.profile.fields import MOST_DURATION, spelling
 from pytest_loadtest.profile.model import LARGEST, MESSAGE_LIMITS, Profile
@@ -184,8 +184,6 @@ def _pulsar(profile: Profile) -> Iterator[Misfit]:
         return
     if (stored := driver.persistence) and not stored.ack_quorum <= stored.write_quorum <= stored.ensemble_size:
         yield Misfit(("driver", "persistence"), "driver.persistence: wants ackQuorum ≤ writeQuorum ≤ ensembleSize", "", at_key=True)
-    if driver.chunking_enabled and driver.batching_enabled:
-        yield Misfit(("driver", "chunkingEnabled"), "driver.chunkingEnabled: no batch is cut into chunks", "write batchingEnabled: false")
     if (who := driver.authentication) is None:
         return
     wanted = _CREDENTIALS[who.plugin]
@@ -259,7 +257,7 @@ CHECKS: tuple[tuple[Callable[[Profile], Iterator[Misfit]], tuple[str, ...]], ...
     (_security, ("target.*", "driver.name")),
     (_broker, ("target.*", "driver.name", "driver.broker")),
     (_subscription, judging.WHO_GETS_WHAT),
-    (_pulsar, ("driver.name", "driver.persistence.*", "driver.authentication.*", "driver.batchingEnabled")),
+    (_pulsar, ("driver.name", "driver.persistence.*", "driver.authentication.*")),
     (_mqtt, ("driver.name", "driver.protocolVersion")),
     (_tls, ("driver.name", "driver.tls.*")),
     (_native, ("driver.name",)),
@@ -267,6 +265,7 @@ CHECKS: tuple[tuple[Callable[[Profile], Iterator[Misfit]], tuple[str, ...]], ...
     *judging.CHECKS,
     *traffic.CHECKS,
     *connecting.CHECKS,
+    *chunking.CHECKS,
     *delaying.CHECKS,
 )
 

@@ -13,9 +13,10 @@ from pytest_loadtest.profile.text import read
 from pytest_loadtest.values.addresses import masked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_loadtest.errors import Problem
+    from pytest_loadtest.profile.matrix import Combination
     from pytest_loadtest.profile.model import Profile
     from pytest_loadtest.profile.text import Document
 
@@ -27,7 +28,7 @@ def overridden(text: str, source: str, changes: Mapping[str, object], readers: R
         would have it. :param options: the same of the command line, values as written there; they win.
     :raises UsageError: an override is wrong; names it. :raises ProfileError: the text itself is.
     """
-    document, written = _base(read(text), source, [*changes, *options], readers), list[str]()
+    document, written = _base(read(text), source, changes, options, readers), list[str]()
     for values, word in ((changes, _mark), (_said(options), lambda key, _: _option(key, options[key]))):
         written += [word(key, value) for key, value in values.items()]
         document = _changed(document, values, written)
@@ -83,17 +84,29 @@ def varied(text: str, source: str, readers: Readers, chosen: Mapping[str, object
     return tuple(Variant(one.id, {key: value_at(document.value, at) for key, at in one.places.items()}) for one in choices)
 
 
-def _base(document: Document, source: str, changes: Iterable[str], readers: Readers) -> Document:
-    """What is changed: of a profile with a matrix its first combination; with the driver file's keys where some are replaced."""
+def _base(
+    document: Document, source: str, changes: Mapping[str, object], options: Mapping[str, str], readers: Readers
+) -> Document:  # fmt: skip
+    """What is changed: of a profile with a matrix the combination that the changes name, else its first; with the driver file's keys where
+    some are replaced."""
     choices = combinations(document) if document.value is not None else ()
     if document.problems:
         raise ProfileError(source, in_order(document.problems))
-    document = applied(document, choices[0]) if choices else copied(document)
-    if any(key.startswith("driver.") for key in changes):
+    document = applied(document, _named(document, choices, changes)) if choices else copied(document)
+    if any(key.startswith("driver.") for key in (*changes, *options)):
         resolve_driver(document, readers)
     if document.problems:
         raise ProfileError(source, in_order(document.problems))
     return document
+
+
+def _named(document: Document, choices: Sequence[Combination], changes: Mapping[str, object]) -> Combination:
+    """The combination all of whose keys have these values; of several, that with the most. A key that only another has stays out of it."""
+
+    def among(choice: Combination) -> bool:
+        return all(key in changes and changes[key] == value_at(document.value, at) for key, at in choice.places.items())
+
+    return max(filter(among, choices), key=lambda choice: len(choice.places), default=choices[0])
 
 
 def _lines(problems: list[Problem], source: str, written: Sequence[str]) -> list[str]:

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from pytest_loadtest.profile.chunk_settings import ChunkingSettings
+from pytest_loadtest.profile.client import ClientSettings
 from pytest_loadtest.profile.fields import Count, Duration, Section, Size, WholeSeconds
 from pytest_loadtest.profile.tls import Tls  # noqa: TC001  # pydantic reads it
 from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
@@ -54,20 +56,6 @@ class Authentication(Section):
     """Path to the client's private key."""
 
 
-class ClientSettings(Section):
-    """What every driver has."""
-
-    client: Literal["library", "native"] | None = None
-    """library: the broker's own Python client. native: ours, on the wire protocol. Left out, the plan chooses, and says why."""
-    strict_tuning: bool = False
-    """A key that the client cannot apply is an error instead of a note in plan and report."""
-
-    @property
-    def memory_limit(self) -> int | None:
-        """Bytes in flight over all producers of a worker; None: only the number of messages bounds them."""
-        return None
-
-
 OMB_MEMORY_MB = 256
 
 
@@ -75,7 +63,7 @@ def _pending(omb: int | None) -> int:
     return 1000 if omb is None else omb
 
 
-class PulsarSettings(ClientSettings):
+class PulsarSettings(ChunkingSettings):
     """A Pulsar client: connection, producer and consumer keys side by side."""
 
     name: Literal["pulsar"] = "pulsar"
@@ -105,8 +93,6 @@ class PulsarSettings(ClientSettings):
     """Bytes in a batch at most."""
     batching_max_publish_delay_ms: Count = 1
     """How long a batch waits to fill, ms."""
-    chunking_enabled: bool = False
-    """Messages beyond the broker's maxMessageSize travel in chunks; with batchingEnabled: false alone."""
     block_if_queue_full: bool = True
     """Wait when maxPendingMessages are in flight; otherwise such messages fail."""
     pending_queue_size: int | None = Field(default=None, ge=0)

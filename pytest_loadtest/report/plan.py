@@ -148,9 +148,22 @@ def _needs(plan: Plan, machine: Machine) -> list[tuple[str, str]]:
         ("connections", _integer(needs.connections.total) + _room(plan, machine)),
         *_pace(plan),
         ("memory", f"{format_size(needs.memory)} with every window and queue full; this machine has {format_size(machine.memory)}"),
+        *_chunks(needs),
         ("CPU", f"about {needs.cores:,.1f} cores by calibrated cost{_batch(needs.batch)}{broker}; this machine has {machine.cores:g}"),
         ("", f"busiest worker {needs.busiest_worker:,.2f} of the one core it can use"),
         ("samples", f"{format_size(needs.disk)} on disk"),
+    ]
+
+
+def _chunks(needs: Needs) -> list[tuple[str, str]]:
+    """Of the memory, that of messages in chunks."""
+    found = needs.chunks
+    if found is None:
+        return []
+    largest = format_size(found.largest)
+    return [
+        ("chunks", f"{found.chunks} of a message of {largest}; {found.producers} producers cut one each, {format_size(found.sending)}"),
+        ("", f"{found.incomplete} such messages may be incomplete at the consumers, {format_size(found.receiving)}"),
     ]
 
 

@@ -15,6 +15,7 @@ from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import PayloadPool, build_pool
 from pytest_loadtest.schedule.batches import expected_batch
+from pytest_loadtest.schedule.chunking import ChunkBuffers, chunk_buffers
 from pytest_loadtest.schedule.connections import Connections, connects, fitting, too_many
 from pytest_loadtest.schedule.dealing import assign, rows_of_broadcast
 from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
@@ -55,7 +56,7 @@ class Needs:
 
     :param bytes_per_second: from the producers. :param delivered: bytes per second to the consumers.
     :param batch: messages that share one, on the average; None where a message costs the same in any.
-    :param workers: that would do.
+    :param workers: that would do. :param chunks: None where no message is sent in chunks.
     """
 
     bytes_per_second: float
@@ -68,6 +69,7 @@ class Needs:
     broker_here: bool
     disk: int
     workers: int
+    chunks: ChunkBuffers | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,14 +271,16 @@ def _needs(
     fetched = topology.all_consumers * driver.receive_window(partitions) * size
     batch = expected_batch(profile, topology, size, rate)
     connections = Connections.of(profile, topology, workers, machine, broker_here=broker_here)
+    chunks = chunk_buffers(profile, topology, int(pool.sizes.max()))
+    pieces = 0 if chunks is None else chunks.sending + chunks.receiving
     busiest = cost.busiest_worker(rate, fan_out, size, workers, batch=batch)
     return Needs(
         bytes_per_second=rate * size, delivered=rate * size * fan_out, connections=connections,
-        memory=int(pending + fetched) + pool.memory * workers + connections.memory,
+        memory=int(pending + fetched) + pieces + pool.memory * workers + connections.memory,
         cores=cost.cores(rate, fan_out, size, broker_here=broker_here, batch=batch),
         busiest_worker=busiest, batch=batch if cost.shared else None, broker_here=broker_here,
         disk=int(rate * duration / SECOND * _sample_bytes(topology, workers)),
-        workers=max(math.ceil(busiest * workers), connections.workers(machine), 1),
+        workers=max(math.ceil(busiest * workers), connections.workers(machine), 1), chunks=chunks,
     )  # fmt: skip
 
 

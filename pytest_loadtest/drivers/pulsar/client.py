@@ -15,6 +15,7 @@ from pytest_loadtest.drivers.pulsar.auth import needed, optional, password_of, t
 from pytest_loadtest.drivers.pulsar.refusals import why
 from pytest_loadtest.drivers.pulsar.settings_facts import batching, batching_type, window
 from pytest_loadtest.errors import TargetError
+from pytest_loadtest.profile.chunk_settings import LIBRARY_EXPIRY
 from pytest_loadtest.profile.fields import exact_duration
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
@@ -135,8 +136,9 @@ def producer_options(settings: PulsarSettings, partitions: int) -> dict[str, Any
     does not tell, so that our window is one for all partitions together, and the client's own queue of each partition can hold all of it.
     """
     most = window(settings, partitions)
-    pending = settings.max_pending_messages if most is None else most
-    across = settings.max_pending_messages_across_partitions if most is None else most * partitions
+    pending, across = settings.max_pending_messages, settings.max_pending_messages_across_partitions
+    if most is not None:  # of a message in chunks each takes a place of the client's queue, which then has no limit of its own (0)
+        pending, across = (0, 0) if settings.chunking_enabled else (most, most * partitions)
     options: dict[str, Any] = {
         "send_timeout_millis": _milliseconds(settings.send_timeout),  # 0 waits for ever, here as there
         "compression_type": getattr(pulsar.CompressionType, _COMPRESSIONS[settings.compression]),
@@ -162,6 +164,9 @@ def consumer_options(settings: PulsarSettings, *, existing: bool = False) -> dic
         "max_total_receiver_queue_size_across_partitions": settings.max_total_receiver_queue_size_across_partitions,
         # a topic of our own is read from its beginning, so that nothing is missed that was sent before we subscribed
         "initial_position": pulsar.InitialPosition.Latest if existing else pulsar.InitialPosition.Earliest,
+        "max_pending_chunked_message": settings.max_pending_chunked_message,
+        "auto_ack_oldest_chunked_message_on_queue_full": settings.auto_ack_oldest_chunked_message_on_queue_full,
+        "unacked_messages_timeout_ms": _milliseconds(settings.unacked_messages_timeout) or None,
     }
 
 
@@ -176,9 +181,18 @@ def applied(settings: PulsarSettings, place: Mapping[str, str], partitions: int)
         "operationTimeout": f"{-(-settings.operation_timeout // SECOND)}s",
         "sendTimeout": exact_duration(_milliseconds(settings.send_timeout) * MILLISECOND),
     }
+    if settings.chunking_enabled:
+        facts["expireTimeOfIncompleteChunkedMessage"] = exact_duration(LIBRARY_EXPIRY)
     if settings.memory_limit is not None:
         facts["clientMemoryLimitMB"] += ", kept by us: pulsar-client for Python has no such limit"
     return facts
+
+
+def not_applied(settings: PulsarSettings) -> dict[str, str]:
+    """Keys that this client has no option for, with the reason."""
+    if not settings.chunking_enabled or settings.expire_time_of_incomplete_chunked_message == LIBRARY_EXPIRY:
+        return {}
+    return {"expireTimeOfIncompleteChunkedMessage": f"pulsar-client has no option for it, and waits {exact_duration(LIBRARY_EXPIRY)}"}
 
 
 def _milliseconds(ns: int) -> int:

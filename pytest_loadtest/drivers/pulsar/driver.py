@@ -57,7 +57,9 @@ class PulsarDriver:
         self._settings: PulsarSettings = context.settings
         self._names = RunNames(context)
         existing = self._names.existing is not None
-        self._not_applied = not_applied(self._settings, admin=context.target.admin_url is not None, existing=existing)
+        self._not_applied = options.not_applied(self._settings) | not_applied(
+            self._settings, admin=context.target.admin_url is not None, existing=existing
+        )
         if self._settings.strict_tuning and self._not_applied:
             listed = "; ".join(f"{key}: {reason}" for key, reason in self._not_applied.items())
             raise UsageError(f"strictTuning: pulsar-client {options.VERSION} cannot apply {listed}")

@@ -56,6 +56,7 @@ def applied(settings: PulsarSettings, place: Mapping[str, str], partitions: int)
         "receiverQueueSize": str(settings.receiver_queue_size),
         "subscriptionType": settings.subscription_type,
         **_batching_facts(settings),
+        **_chunking_facts(settings),
     }
     if memory is not None:
         facts["clientMemoryLimitMB"] = f"{memory // 1024**2} per worker"
@@ -93,6 +94,20 @@ def _batching_facts(settings: PulsarSettings) -> dict[str, str]:
         facts["batchingMaxPublishDelayMs"] = str(settings.batching_max_publish_delay_ms)
         facts["batchingType"] = batching_type(settings)
     return facts
+
+
+def _chunking_facts(settings: PulsarSettings) -> dict[str, str]:
+    facts: dict[str, str] = {}
+    if settings.unacked_messages_timeout:
+        facts["unackedMessagesTimeout"] = exact_duration(settings.unacked_messages_timeout)
+    if not settings.chunking_enabled:
+        return facts
+    return facts | {
+        "chunkingEnabled": "true",
+        "maxPendingChunkedMessage": str(settings.max_pending_chunked_message),
+        "autoAckOldestChunkedMessageOnQueueFull": _yaml_bool(settings.auto_ack_oldest_chunked_message_on_queue_full),
+        "expireTimeOfIncompleteChunkedMessage": exact_duration(settings.expire_time_of_incomplete_chunked_message),
+    }
 
 
 def _security(settings: PulsarSettings) -> dict[str, str]:

@@ -9,6 +9,7 @@ together, to the ``uncompressed_size`` that every chunk names (PIP-37; what is d
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from pytest_loadtest.wire.pulsar.entries import chunk_of
@@ -20,21 +21,31 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class Why(Enum):
+    """Why a chunk is part of no message."""
+
+    SPARE = "its message came, or comes, by other entries, or can never be whole"
+    OLDEST = "more messages were incomplete than may be, and its message was the oldest of them"
+    ORPHAN = "the chunks before it are not here"
+    EXPIRED = "the chunks after it did not come in time"
+
+
 @dataclass(frozen=True, slots=True)
 class Assembled(Generic[T]):
     """A whole message. :param payload: still compressed, if it is. :param where: of its chunks, in their order."""
 
-    payload: bytes
+    payload: bytes | bytearray
     where: list[T]
 
 
 class _Pending(NamedTuple, Generic[T]):
-    """A message of which chunks are still to come."""
+    """A message of which chunks are still to come. :param since: when the first of them came."""
 
     chunks: int
     size: int
     payload: bytearray
     where: list[T]
+    since: int
 
 
 class ChunkAssembler(Generic[T]):
@@ -44,63 +55,75 @@ class ChunkAssembler(Generic[T]):
     published twice.
 
     :param most: messages that may be incomplete at a time; for one more the oldest is given up.
-    :ivar given_up: the ``where`` of chunks that were dropped and will not be part of a message; the caller takes them out. They are to be
-        acknowledged, or delivered again. Chunks that came again stand here only if they have another ``where``: the others are the very
+    :ivar given_up: chunks that were dropped and will not be part of a message, each with the reason; the caller takes them out. They are to
+        be acknowledged, or delivered again. Chunks that came again stand here only if they have another ``where``: the others are the very
         entries that are still needed.
     """
 
     def __init__(self, most: int) -> None:
         self._most = max(1, most)
         self._pending: dict[str, _Pending[T]] = {}  # by uuid, the oldest first
-        self.given_up: list[T] = []
+        self.given_up: list[tuple[Why, T]] = []
 
-    def add(self, metadata: MessageMetadata, payload: memoryview, where: T) -> Assembled[T] | None:
+    def __len__(self) -> int:
+        """Messages that are incomplete."""
+        return len(self._pending)
+
+    def add(self, metadata: MessageMetadata, payload: memoryview, where: T, now: int = 0) -> Assembled[T] | None:
         """One more chunk → the message that it completes. The payload is copied.
 
         A first chunk begins its message anew; one that is there already is dropped; one that comes too early, or without a first, takes all
         of its message with it.
 
-        :raises ProtocolError: the chunks contradict each other or themselves; that message is given up.
+        :param now: ns, of any clock. :raises ProtocolError: the chunks contradict each other or themselves; that message is given up.
         """
         uuid, number = metadata.uuid, metadata.chunk_id
         if number == 0:
-            self._begin(metadata, where)
+            self._begin(metadata, where, now)
         pending = self._pending.get(uuid)
         if pending is not None and number < len(pending.where):
             if where not in pending.where:
-                self.given_up.append(where)
+                self.given_up.append((Why.SPARE, where))
             return None
         if pending is None or number != len(pending.where):
-            self._give_up(uuid)
-            self.given_up.append(where)
+            self._give_up(uuid, Why.ORPHAN)
+            self.given_up.append((Why.ORPHAN, where))
             return None
         return self._append(uuid, pending, payload, where)
 
-    def _begin(self, metadata: MessageMetadata, where: T) -> None:
+    def expire(self, before: int) -> None:
+        """Give up the messages whose first chunk came before this instant."""
+        while self._pending:
+            uuid, oldest = next(iter(self._pending.items()))
+            if oldest.since >= before:
+                return
+            self._give_up(uuid, Why.EXPIRED)
+
+    def _begin(self, metadata: MessageMetadata, where: T, now: int) -> None:
         old = self._pending.get(metadata.uuid)
         if old is not None and where in old.where:  # its entries are delivered again, from the first
             del self._pending[metadata.uuid]
-        self._give_up(metadata.uuid)
+        self._give_up(metadata.uuid, Why.SPARE)
         while len(self._pending) >= self._most:
-            self._give_up(next(iter(self._pending)))
-        self._pending[metadata.uuid] = _Pending(metadata.num_chunks_from_msg, metadata.total_chunk_msg_size, bytearray(), [])
+            self._give_up(next(iter(self._pending)), Why.OLDEST)
+        self._pending[metadata.uuid] = _Pending(metadata.num_chunks_from_msg, metadata.total_chunk_msg_size, bytearray(), [], now)
 
     def _append(self, uuid: str, pending: _Pending[T], payload: memoryview, where: T) -> Assembled[T] | None:
         pending.payload.extend(payload)
         pending.where.append(where)
         so_far, last = len(pending.payload), len(pending.where) >= pending.chunks
         if so_far > pending.size or (last and so_far < pending.size):
-            self._give_up(uuid)
+            self._give_up(uuid, Why.SPARE)
             raise ProtocolError(f"{len(pending.where)} of {pending.chunks} chunks have {so_far} bytes of a message of {pending.size}")
         if not last:
             return None
         del self._pending[uuid]
-        return Assembled(bytes(pending.payload), pending.where)
+        return Assembled(pending.payload, pending.where)
 
-    def _give_up(self, uuid: str) -> None:
+    def _give_up(self, uuid: str, why: Why) -> None:
         pending = self._pending.pop(uuid, None)
         if pending is not None:
-            self.given_up += pending.where
+            self.given_up += [(why, where) for where in pending.where]
 
 
 def split(payload: memoryview, most: int, uuid: bytes) -> list[tuple[memoryview, bytes]]:

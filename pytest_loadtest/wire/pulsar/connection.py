@@ -39,6 +39,7 @@ class Receipt(NamedTuple):
 class Entry(NamedTuple):
     """An entry for a consumer. :param ack_set: of a batch, which messages are still to be had, as 64-bit words; empty: all.
 
+    :param epoch: of the consumer, as it last told the broker (PIP-84), when the broker read it; -1: it does not say.
     :param body: for :func:`~pytest_loadtest.wire.pulsar.entries.open_entry`; a view of what was read.
     """
 
@@ -49,6 +50,7 @@ class Entry(NamedTuple):
     redeliveries: int
     ack_set: tuple[int, ...]
     body: memoryview
+    epoch: int = -1
 
 
 Event = Receipt | Entry | Any
@@ -143,8 +145,9 @@ class PulsarConnection:
             message = command.message
             where = message.message_id
             ack_set = tuple(message.ack_set) if message.ack_set else ()
+            epoch = message.consumer_epoch if message.HasField("consumer_epoch") else -1
             events.append(
-                Entry(message.consumer_id, where.ledger_id, where.entry_id, where.partition, message.redelivery_count, ack_set, rest)
+                Entry(message.consumer_id, where.ledger_id, where.entry_id, where.partition, message.redelivery_count, ack_set, rest, epoch)
             )
         elif kind == api.Command.PING:
             self._out.append(_PONG)

@@ -314,6 +314,34 @@ def test_every_word_of_the_profile_has_its_constant() -> None:
         assert made["initial_position"] == pulsar.InitialPosition.Earliest
 
 
+def test_chunks_take_no_place_of_our_window() -> None:
+    """It bounds messages, so the client's queue, in which each chunk has a place, has no limit; where the client refuses, it has its own."""
+    settings = {"chunking_enabled": True, "batching_enabled": False, "max_pending_messages": 5}
+    made = options.producer_options(PulsarSettings(**settings), 2)
+    assert (made["max_pending_messages"], made["max_pending_messages_across_partitions"]) == (0, 0)
+    made = options.producer_options(PulsarSettings(**settings, block_if_queue_full=False), 2)
+    assert made["max_pending_messages"] == 5
+
+
+def test_options_of_incomplete_messages() -> None:
+    """The library has three of the four keys; of the fourth it says that it is not applied, where it would be another."""
+    made = options.consumer_options(PulsarSettings())
+    assert (made["max_pending_chunked_message"], made["auto_ack_oldest_chunked_message_on_queue_full"]) == (10, False)
+    assert made["unacked_messages_timeout_ms"] is None
+    chosen = PulsarSettings(
+        chunking_enabled=True, batching_enabled=False, max_pending_chunked_message=2, auto_ack_oldest_chunked_message_on_queue_full=True,
+        unacked_messages_timeout=10 * SECOND, expire_time_of_incomplete_chunked_message=SECOND,
+    )  # fmt: skip
+    made = options.consumer_options(chosen)
+    assert (made["max_pending_chunked_message"], made["auto_ack_oldest_chunked_message_on_queue_full"]) == (2, True)
+    assert made["unacked_messages_timeout_ms"] == 10_000
+    assert options.not_applied(chosen) == {"expireTimeOfIncompleteChunkedMessage": "pulsar-client has no option for it, and waits 1min"}
+    assert options.not_applied(PulsarSettings(chunking_enabled=True, batching_enabled=False)) == options.not_applied(PulsarSettings()) == {}
+    applied = options.applied(chosen, {}, 1)
+    assert (applied["maxPendingChunkedMessage"], applied["unackedMessagesTimeout"]) == ("2", "10s")
+    assert applied["expireTimeOfIncompleteChunkedMessage"] == "1min"
+
+
 def test_client_takes_every_option(tmp_path: Path) -> None:
     """A client is made from all keys at once, TLS and lookups too, without connecting."""
     trusted = str(Authority("somebody").write(tmp_path / "ca.pem"))

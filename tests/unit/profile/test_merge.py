@@ -9,7 +9,7 @@ import pytest
 
 from pytest_loadtest import profile
 from pytest_loadtest.errors import ProfileError, UsageError
-from pytest_loadtest.profile.settings import MqttSettings
+from pytest_loadtest.profile.settings import MqttSettings, PulsarSettings
 from pytest_loadtest.values.quantities import SECOND, ByteRate
 
 if TYPE_CHECKING:
@@ -369,3 +369,22 @@ def test_wrong_options_are_named(tmp_path: Path, options: dict[str, str], said: 
 def test_secrets_of_options_are_not_shown(key: str, text: str, shown: str) -> None:
     """A key that holds one, or may, is shown without its value."""
     assert profile.setting(key, text) == shown
+
+
+CELLS = """\
+matrix:
+  use:
+    one: {messageSize: 100, driver.batchingMaxMessages: 7, slo.outOfOrder: 0}
+    other: {messageSize: 200}
+    both: {messageSize: 200, topics: 3}
+"""
+
+
+def test_a_key_of_one_combination_stays_in_it(tmp_path: Path) -> None:
+    """Another has the profile's own value, or none; also beside the keys of a mark."""
+    path = written(tmp_path, LEAST.replace("messageSize: 100\n", "") + CELLS)
+    one, other, both = (profile.override(path, {**variant.changes, "seed": 5}, {}) for variant in profile.matrix_of(path))
+    assert isinstance(one.driver, PulsarSettings) and isinstance(other.driver, PulsarSettings)
+    assert (one.driver.batching_max_messages, other.driver.batching_max_messages) == (7, 1000)
+    assert ("outOfOrder" in one.slo, "outOfOrder" in other.slo) == (True, False)
+    assert (other.topics, both.topics, both.message_size, both.seed) == (1, 3, 200, 5)

@@ -9,7 +9,7 @@ import numpy as np
 from pytest_loadtest.drivers.base import Joined
 from pytest_loadtest.drivers.pulsar.names import key_number
 from pytest_loadtest.drivers.pulsar.native.arrivals import Arrival, ArrivalReader, damaged_head
-from pytest_loadtest.drivers.pulsar.native.partition_consumer import TYPES, EntryId, NativeConsumer, PartitionConsumer
+from pytest_loadtest.drivers.pulsar.native.partition_consumer import EntryId, NativeConsumer, PartitionConsumer
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.values.quantities import MILLISECOND
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _GROUPED: Final = 100 * MILLISECOND  # acknowledgements wait for others so long, as in Pulsar's own clients
 _MOST: Final = 1000  # acknowledgements that wait
+_LOOK: Final = 200 * MILLISECOND  # between two looks after incomplete messages
 _REDELIVERED: Final = int(Flag.REDELIVERED)
 
 
@@ -39,7 +40,6 @@ class NativeConsumers:
     ) -> None:
         settings = context.settings
         self._cluster, self._context, self._topics, self._earliest = cluster, context, topics, earliest
-        self._kind = TYPES.index(settings.subscription_type)
         self._keyed = context.ordered and settings.subscription_type == "Key_Shared"
         self._parts: dict[int, PartitionConsumer] = {}
         self._here: dict[int, NativeConsumer] = {}
@@ -48,7 +48,9 @@ class NativeConsumers:
         self._came: list[Arrival] = []
         self._unacked: set[PartitionConsumer] = set()
         self.written: set[Any] = set()
-        self.ack_at: int | None = None
+        self._chunked: set[PartitionConsumer] = set()  # that have incomplete messages
+        self._ack_at: int | None = None
+        self._look_at: int | None = None
         self._damaged = damaged_head(context.nonce)
         self._reader = ArrivalReader(BatchReader(), self._damaged, checksum=context.checksum, keyed=self._keyed)
 
@@ -69,8 +71,9 @@ class NativeConsumers:
         queue = self._context.settings.receive_window(len(topics)) // len(topics)
         for topic in topics:
             part = PartitionConsumer(
-                consumer, self._cluster, topic, self._numbers, subscription, kind=self._kind, queue=max(queue, 1), earliest=self._earliest
-            )
+                consumer, self._cluster, topic, self._numbers, subscription, self._context.settings, queue=max(queue, 1),
+                earliest=self._earliest,
+            )  # fmt: skip
             consumer.parts.append(part)
             self._parts[self._numbers] = part
             self._numbers += 1
@@ -155,8 +158,12 @@ class NativeConsumers:
             messages = metadata.num_messages_in_batch
             if entry.ack_set:  # as the broker counts: Pulsar's Consumer.sendMessages
                 messages = int(np.count_nonzero(to_be_had(entry.ack_set, messages)))
-            if metadata.num_chunks_from_msg > 1:
-                whole = part.assemble(metadata, payload, where)
+            if part.is_stale(entry):
+                pass
+            elif metadata.num_chunks_from_msg > 1:
+                self._chunked.add(part)
+                self._look_at = self._look_at or now + _LOOK
+                whole = part.assemble(metadata, payload, where, now)
                 if whole is not None:
                     self._read(part, entry, metadata, whole, flags, now)
             else:
@@ -167,8 +174,8 @@ class NativeConsumers:
             self._came.append(Arrival(part.owner.place, now, 0, flags, 0, self._damaged))
         part.took(messages)
         self._unacked.add(part)
-        if self.ack_at is None:
-            self.ack_at = now + _GROUPED
+        if self._ack_at is None:
+            self._ack_at = now + _GROUPED
         elif len(part.to_ack) >= _MOST:
             part.acknowledge()
 
@@ -187,12 +194,22 @@ class NativeConsumers:
         chosen = np.flatnonzero(to_be_had(entry.ack_set, batch)) if entry.ack_set and batch else None
         self._came.append(Arrival(part.owner.place, now, order, flags, batch, payload, chosen))
 
+    def serve(self, now: int) -> int | None:
+        """Do what is due. :returns: when more will be, ns; None: at no time yet."""
+        if self._look_at is not None and self._look_at <= now:
+            self._chunked = {part for part in self._chunked if part.number in self._parts and part.look(now)}
+            self._look_at = now + _LOOK if self._chunked else None
+        if self._ack_at is not None and self._ack_at <= now:
+            self.acknowledge()
+        self.write()
+        return min((at for at in (self._ack_at, self._look_at) if at is not None), default=None)
+
     def acknowledge(self) -> None:
         """All that was taken."""
         for part in self._unacked:
             part.acknowledge()
         self._unacked.clear()
-        self.ack_at = None
+        self._ack_at = None
         self.write()
 
     def write(self) -> None:

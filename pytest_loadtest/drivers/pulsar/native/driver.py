@@ -173,11 +173,7 @@ class NativePulsarDriver:
             self._producers.give_up_late(now)
             due = min(due, self._producers.flush_at or due)
         if self._consumers is not None:
-            at = self._consumers.ack_at
-            if at is not None and at <= now:
-                self._consumers.acknowledge()
-            self._consumers.write()
-            due = min(due, self._consumers.ack_at or due)
+            due = min(due, self._consumers.serve(now) or due)
         return due
 
     def opening_times(self) -> Mapping[str, NDArray[np.int64]]:

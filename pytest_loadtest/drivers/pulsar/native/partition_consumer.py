@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pytest_loadtest.drivers.pulsar.native.attachment import Attachment
+from pytest_loadtest.drivers.pulsar.native.incomplete import ChunkedMessages
 from pytest_loadtest.wire.pulsar import api_pb2 as api
-from pytest_loadtest.wire.pulsar.chunks import ChunkAssembler
 from pytest_loadtest.wire.pulsar.framing import encode
 
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
+    from pytest_loadtest.profile.settings import PulsarSettings
     from pytest_loadtest.wire.pulsar.connection import Entry
 
 TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 """By the number that SUBSCRIBE has."""
-_CHUNKED: Final = 10  # messages in chunks that may be incomplete at a time: pulsar-client's max_pending_chunked_message
+_ALONE: Final = ("Exclusive", "Failover")  # one consumer gets everything, in order
 
 
 class EntryId(NamedTuple):
@@ -32,18 +34,24 @@ class PartitionConsumer(Attachment):
     :param queue: messages that it allows the broker to send ahead. :param earliest: it begins with the oldest message.
     """
 
-    __slots__ = ("_chunks", "_earliest", "_kind", "_queue", "_subscription", "_taken", "flowing", "owner", "to_ack", "waiting")
+    __slots__ = (
+        "_chunks", "_earliest", "_epoch", "_kind", "_queue", "_settings", "_subscription", "_taken", "flowing", "owner", "to_ack",
+        "waiting",
+    )  # fmt: skip
     kind = "consumer"
 
     def __init__(
-        self, owner: NativeConsumer, cluster: Cluster, topic: str, number: int, subscription: str, *, kind: int, queue: int, earliest: bool
-    ) -> None:
+        self, owner: NativeConsumer, cluster: Cluster, topic: str, number: int, subscription: str, settings: PulsarSettings, *, queue: int,
+        earliest: bool,
+    ) -> None:  # fmt: skip
         super().__init__(cluster, topic, number, owner.name)
-        self.owner, self._subscription, self._kind, self._queue, self._earliest = owner, subscription, kind, queue, earliest
+        self.owner, self._subscription, self._queue, self._earliest = owner, subscription, queue, earliest
+        self._settings, self._kind = settings, settings.subscription_type
+        self._epoch = 0
         self._taken, self.flowing = 0, False
         self.to_ack: list[EntryId] = []
         self.waiting: list[Entry] = []  # while it is paused
-        self._chunks: ChunkAssembler[EntryId] | None = None
+        self._chunks: ChunkedMessages[EntryId] | None = None  # from the first chunk on
 
     def fail(self, why: str) -> None:
         """While it comes, that concerns nobody but whoever waits for it."""
@@ -54,10 +62,12 @@ class PartitionConsumer(Attachment):
     def command(self, request: int) -> api.Command:
         """Subscribe."""
         wanted = api.Subscribe(
-            topic=self.topic, subscription=self._subscription, sub_type=self._kind, consumer_id=self.number, request_id=request,
-            durable=True, initial_position=int(self._earliest),
+            topic=self.topic, subscription=self._subscription, sub_type=TYPES.index(self._kind), consumer_id=self.number,
+            request_id=request, durable=True, initial_position=int(self._earliest),
         )  # fmt: skip
-        if TYPES[self._kind] == "Key_Shared":
+        if self._epoch:
+            wanted.consumer_epoch = self._epoch
+        if self._kind == "Key_Shared":
             wanted.key_shared_meta.key_shared_mode = 0
         return api.Command(type=api.Command.SUBSCRIBE, subscribe=wanted)
 
@@ -69,24 +79,51 @@ class PartitionConsumer(Attachment):
         if self.flowing:
             self.flow()
 
-    def assemble(self, metadata: api.MessageMetadata, payload: memoryview, where: EntryId) -> memoryview | None:
-        """One more chunk → the whole message that it completes, whose chunks are to be acknowledged. What will never be whole comes again.
+    def is_stale(self, entry: Entry) -> bool:
+        """Whether it was on its way when everything was asked for again, and comes once more."""
+        return 0 <= entry.epoch < self._epoch
+
+    def assemble(self, metadata: api.MessageMetadata, payload: memoryview, where: EntryId, now: int) -> memoryview | None:
+        """One more chunk → the whole message that it completes, whose chunks are to be acknowledged.
 
         :raises ProtocolError: the chunks contradict each other.
         """
         if self._chunks is None:
-            self._chunks = ChunkAssembler(_CHUNKED)
-        whole = self._chunks.add(metadata, payload, where)
-        if self._chunks.given_up:
-            again = api.RedeliverUnacknowledged(consumer_id=self.number)
-            for each in self._chunks.given_up:
-                again.message_ids.add(**each._asdict())
-            self._chunks.given_up.clear()
-            self.write(api.Command(type=api.Command.REDELIVER_UNACKNOWLEDGED, redeliver_unacknowledged=again))
+            self._chunks = ChunkedMessages(self._settings)
+        try:
+            whole = self._chunks.add(metadata, payload, where, now, time.time_ns())
+        finally:
+            self._take_out(self._chunks)
         if whole is None:
             return None
         self.to_ack += whole.where
         return memoryview(whole.payload)
+
+    def _take_out(self, chunks: ChunkedMessages[EntryId]) -> None:
+        self.to_ack += chunks.to_ack
+        chunks.to_ack.clear()
+
+    def look(self, now: int) -> bool:
+        """After incomplete messages. :returns: whether there still are any."""
+        if self._chunks is None:
+            return False
+        again = self._chunks.look(now)
+        self._take_out(self._chunks)
+        self.acknowledge()
+        if again:
+            self._redeliver(again)
+        return self._chunks.waits
+
+    def _redeliver(self, wanted: list[EntryId]) -> None:
+        """Ask for these again. A sole consumer is sent all that is not acknowledged; what is on its way by then is known by its epoch."""
+        again = api.RedeliverUnacknowledged(consumer_id=self.number)
+        if self._kind in _ALONE:
+            self._epoch += 1
+            again.consumer_epoch = self._epoch
+        else:
+            for each in wanted:
+                again.message_ids.add(**each._asdict())
+        self.write(api.Command(type=api.Command.REDELIVER_UNACKNOWLEDGED, redeliver_unacknowledged=again))
 
     def flow(self) -> None:
         """Let the broker send as much as the queue takes."""
@@ -107,7 +144,7 @@ class PartitionConsumer(Attachment):
         """Tell the broker what was taken; one id stands for all before it where one consumer gets everything in order, and whole."""
         if not self.to_ack or self.link is None:
             return
-        cumulative = self._chunks is None and TYPES[self._kind] in ("Exclusive", "Failover")
+        cumulative = self._chunks is None and self._kind in _ALONE
         ids = self.to_ack[-1:] if cumulative else self.to_ack
         ack = api.Ack(consumer_id=self.number, ack_type=int(cumulative))
         for each in ids:

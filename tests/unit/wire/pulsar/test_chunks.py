@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.wire.pulsar import api_pb2 as api
-from pytest_loadtest.wire.pulsar.chunks import Assembled, ChunkAssembler, split
+from pytest_loadtest.wire.pulsar.chunks import Assembled, ChunkAssembler, Why, split
 from pytest_loadtest.wire.pulsar.entries import field, varint
 from pytest_loadtest.wire.pulsar.framing import ProtocolError
 
@@ -74,19 +74,25 @@ def test_the_payload_is_copied() -> None:
     assert whole is not None and whole.payload == b"abcd"
 
 
-# What does not fit: (uuid, number of the chunk, where) as they come → messages as lists of where, and what is given up.
+def dropped(assembler: ChunkAssembler[int]) -> str:
+    """Each place with a letter of its reason."""
+    return " ".join(f"{where}{'SORE'[[*Why].index(why)]}" for why, where in assembler.given_up)
+
+
+# What does not fit: (uuid, number of the chunk, where) as they come → messages as lists of where, and what is given up:
+# Spare, Oldest, oRphan.
 CASES = {
-    "delivered again from the first": (["a0@0", "a1@1", "a0@0", "a1@1", "a2@2"], [[0, 1, 2]], []),
-    "published again from the first": (["a0@0", "a1@1", "a0@2", "a1@3", "a2@4"], [[2, 3, 4]], [0, 1]),
-    "delivered again": (["a0@0", "a1@1", "a1@1", "a2@2"], [[0, 1, 2]], []),
-    "published again": (["a0@0", "a1@1", "a1@2", "a2@3"], [[0, 1, 3]], [2]),
-    "too early": (["a0@0", "a2@2", "a1@1"], [], [0, 2, 1]),
-    "without a first": (["a1@1", "a2@2"], [], [1, 2]),
-    "too early, then anew": (["a0@0", "a2@2", "a0@3", "a1@4", "a2@5"], [[3, 4, 5]], [0, 2]),
-    "of the others": (["a0@0", "b0@1", "a2@2", "b1@3", "b2@4"], [[1, 3, 4]], [0, 2]),
-    "after its end": (["a0@0", "a1@1", "a2@2", "a2@3"], [[0, 1, 2]], [3]),
-    "one too many": (["a0@0", "b0@1", "c0@2", "a1@3", "c1@4", "b1@5", "c2@6", "b2@7"], [[2, 4, 6], [1, 5, 7]], [0, 3]),
-    "anew is the youngest": (["a0@0", "b0@1", "a0@2", "c0@3", "a1@4", "a2@5"], [[2, 4, 5]], [0, 1]),
+    "delivered again from the first": (["a0@0", "a1@1", "a0@0", "a1@1", "a2@2"], [[0, 1, 2]], ""),
+    "published again from the first": (["a0@0", "a1@1", "a0@2", "a1@3", "a2@4"], [[2, 3, 4]], "0S 1S"),
+    "delivered again": (["a0@0", "a1@1", "a1@1", "a2@2"], [[0, 1, 2]], ""),
+    "published again": (["a0@0", "a1@1", "a1@2", "a2@3"], [[0, 1, 3]], "2S"),
+    "too early": (["a0@0", "a2@2", "a1@1"], [], "0R 2R 1R"),
+    "without a first": (["a1@1", "a2@2"], [], "1R 2R"),
+    "too early, then anew": (["a0@0", "a2@2", "a0@3", "a1@4", "a2@5"], [[3, 4, 5]], "0R 2R"),
+    "of the others": (["a0@0", "b0@1", "a2@2", "b1@3", "b2@4"], [[1, 3, 4]], "0R 2R"),
+    "after its end": (["a0@0", "a1@1", "a2@2", "a2@3"], [[0, 1, 2]], "3R"),
+    "one too many": (["a0@0", "b0@1", "c0@2", "a1@3", "c1@4", "b1@5", "c2@6", "b2@7"], [[2, 4, 6], [1, 5, 7]], "0O 3R"),
+    "anew is the youngest": (["a0@0", "b0@1", "a0@2", "c0@3", "a1@4", "a2@5"], [[2, 4, 5]], "0S 1O"),
 }
 
 
@@ -101,7 +107,7 @@ def test_what_does_not_fit(name: str) -> None:
         if assembled is not None:
             assert assembled.payload == (uuid * 5).encode()
             found.append(assembled.where)
-    assert (found, assembler.given_up) == (whole, given_up)
+    assert (found, dropped(assembler)) == (whole, given_up)
 
 
 @pytest.mark.parametrize(("size", "at"), [(-1, 0), (3, 1), (7, 2), (9, 2)])
@@ -113,7 +119,7 @@ def test_another_size_than_it_says(size: int, at: int) -> None:
     assert [add(assembler, pieces[where], where) for where in range(at)] == [None] * at
     with pytest.raises(ProtocolError, match=rf"{at + 1} of 3 chunks have \d bytes of a message of {size}"):
         add(assembler, pieces[at], at)
-    assert assembler.given_up == list(range(at + 1))
+    assert assembler.given_up == [(Why.SPARE, where) for where in range(at + 1)]
 
 
 @given(
@@ -140,4 +146,18 @@ def test_any_metadata(told: list[tuple[int, int, int, str, bytes]]) -> None:
             continue
         used += whole.where if whole is not None else []
     waiting = [where for pending in assembler._pending.values() for where in pending.where]
-    assert sorted(used + assembler.given_up + waiting) == list(range(len(told)))
+    assert sorted(used + [where for _, where in assembler.given_up] + waiting) == list(range(len(told)))
+
+
+def test_what_is_incomplete_for_too_long() -> None:
+    """Messages begun before an instant are given up, and their other chunks are then without a first."""
+    assembler, a, b = ChunkAssembler[int](9), chunks(b"aaaa", 2, "a"), chunks(b"bbbb", 2, "b")
+    assembler.add(a[0].metadata, memoryview(a[0].payload), 0, now=10)
+    assembler.add(b[0].metadata, memoryview(b[0].payload), 1, now=20)
+    assembler.expire(10)
+    assert (len(assembler), dropped(assembler)) == (2, "")
+    assembler.expire(20)
+    assert (len(assembler), dropped(assembler)) == (1, "0E")
+    assert add(assembler, a[1], 2) is None
+    assert dropped(assembler) == "0E 2R"
+    assert add(assembler, b[1], 3) == Assembled(b"bbbb", [1, 3])

@@ -109,7 +109,9 @@ def events_of(command: api.Command) -> list[Any]:
         told = command.message
         where = told.message_id
         ack_set = tuple(told.ack_set)
-        return [Entry(told.consumer_id, where.ledger_id, where.entry_id, where.partition, told.redelivery_count, ack_set, memoryview(b""))]
+        epoch = told.consumer_epoch if told.HasField("consumer_epoch") else -1
+        body = memoryview(b"")
+        return [Entry(told.consumer_id, where.ledger_id, where.entry_id, where.partition, told.redelivery_count, ack_set, body, epoch)]
     return [] if name in OWN else [getattr(command, name.lower())]
 
 
@@ -139,7 +141,7 @@ def test_however_they_come(several: list[api.Command], sizes: list[int]) -> None
 def test_an_entry(body: bytes, redeliveries: int, ack_set: list[int]) -> None:
     """It has what the command says, and the body as it is."""
     (entry,) = feed(connection(), delivery(body, redelivery_count=redeliveries, ack_set=ack_set))
-    assert entry[:-1] == (5, 7, 8, 2, redeliveries, tuple(ack_set))
+    assert entry[:6] == (5, 7, 8, 2, redeliveries, tuple(ack_set))
     assert bytes(entry.body) == body
 
 

@@ -1,4 +1,4 @@
-"""A Pulsar proxy between client and broker, which keeps the broker's receipts back when it is told to, and cuts connections."""
+"""A Pulsar proxy between client and broker, which keeps receipts or entries back when it is told to, and cuts connections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ Kind = api.Command.Type
 class PulsarProxy:
     """Passes frames on between its clients and one broker. What it passes on it counts.
 
-    :ivar withheld: receipts that were not passed on. :ivar asked_for: the brokers that clients asked it to connect them with.
+    :ivar withholds: it keeps receipts back. :ivar withheld: those that were not passed on.
+    :ivar entries: of producers, that are still passed on; None: all. :ivar held: there was one more. :ivar stored: a receipt was passed on.
+    :ivar asked_for: the brokers that clients asked it to connect them with.
     """
 
     def __init__(self, broker: str) -> None:
@@ -32,6 +34,8 @@ class PulsarProxy:
         self._lock = threading.Lock()
         self.withholds = False
         self.withheld = 0
+        self.entries: int | None = None
+        self.held, self.stored = threading.Event(), threading.Event()
         self.asked_for: set[str] = set()
 
     def __enter__(self) -> Self:
@@ -76,6 +80,13 @@ class PulsarProxy:
         if command.type == Kind.SEND_RECEIPT and self.withholds:
             self.withheld += 1
             return b""
+        if command.type == Kind.SEND_RECEIPT:
+            self.stored.set()
+        if command.type == Kind.SEND and self.entries is not None:
+            if not self.entries:
+                self.held.set()
+                return b""
+            self.entries -= 1
         if command.type == Kind.CONNECT and command.connect.HasField("proxy_to_broker_url"):
             self.asked_for.add(command.connect.proxy_to_broker_url)
             command.connect.ClearField("proxy_to_broker_url")

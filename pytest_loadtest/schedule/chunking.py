@@ -1,0 +1,49 @@
+"""What messages in chunks need of the generator's memory (PIP-37: buffers × producers, and × consumers)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_loadtest.profile.model import MESSAGE_LIMITS
+from pytest_loadtest.profile.settings import PulsarSettings
+
+if TYPE_CHECKING:
+    from pytest_loadtest.profile import Profile
+    from pytest_loadtest.schedule.topology import Topology
+
+
+class ChunkBuffers(NamedTuple):
+    """:param largest: bytes of the largest message. :param chunks: that it has, of the broker's default limit or the profile's.
+    :param producers: each has one such message in the making: it is put together and cut as a whole.
+    :param incomplete: messages that all consumers together may have incomplete.
+    """
+
+    largest: int
+    chunks: int
+    producers: int
+    incomplete: int
+
+    @property
+    def sending(self) -> int:
+        """Bytes of one message of each producer."""
+        return self.producers * self.largest
+
+    @property
+    def receiving(self) -> int:
+        """Bytes of all that may be incomplete, each as good as whole."""
+        return self.incomplete * self.largest
+
+
+def chunk_buffers(profile: Profile, topology: Topology, largest: int) -> ChunkBuffers | None:
+    """None where no message is sent in chunks. :param largest: bytes of the largest payload.
+
+    A producer has one message incomplete at a partition at a time, so that a consumer has no more than producers send to it.
+    """
+    driver = profile.driver
+    key, default, metadata = MESSAGE_LIMITS["pulsar"]
+    most = (int(profile.broker.settings.get(key, "0")) or default) - metadata
+    if not isinstance(driver, PulsarSettings) or not driver.chunking_enabled or largest <= most:
+        return None
+    each = min(driver.max_pending_chunked_message, topology.producers)
+    incomplete = topology.all_consumers * topology.partitions * each
+    return ChunkBuffers(largest=largest, chunks=-(-largest // most), producers=topology.streams, incomplete=incomplete)
