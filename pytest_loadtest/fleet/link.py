@@ -14,6 +14,7 @@ from pytest_loadtest.errors import BrokenRun, NoData, UsageError
 
 if TYPE_CHECKING:
     from pytest_loadtest.engine.progress import Progress
+    from pytest_loadtest.fleet.orders import Order
     from pytest_loadtest.schedule.changes import Change
 
 Phase = tuple[str, str]  # workload and phase
@@ -38,6 +39,8 @@ class Link:
         self.answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.measured_since: int | None = None
         """When the first message of the measured phase is due, ns; None until that is known."""
+        self.orders: Sequence[Order] = ()
+        """What this worker has to do, once it is told."""
 
     def meet(self, name: str, payload: Any = None, *, idle: Callable[[], None] | None = None) -> Any:
         """Wait until every worker of the run is here; return what the controller has for this one.

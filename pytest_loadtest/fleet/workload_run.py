@@ -148,7 +148,7 @@ class WorkloadRun:
         for change in self.changes:
             if change.rate is not None:
                 pacer = pacer.changed(change.at, change.rate)
-        return self.phase.before.plus(pacer.total(at))
+        return self.phase.after(pacer.total(at))
 
     def _boundary(self, at: int) -> StreamCounts:
         """As :meth:`_planned`. Where bytes are paced only the workers know it, for the instants of changes, which they marked."""

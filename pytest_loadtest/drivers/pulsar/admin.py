@@ -39,19 +39,20 @@ class Admin:
         self._tls = tls_context(settings)
         self._headers = admin_headers(settings)
 
-    def create_namespace(self, namespace: str) -> bool:
+    def create_namespace(self, namespace: str, bundles: int | None = None) -> bool:
         """Make it, and its tenant where that is missing.
 
+        :param bundles: that it is cut into; None: as many as the broker makes.
         :returns: whether the tenant was made. :raises TargetError: the broker refuses; it also does so where the namespace exists.
         """
-        path = f"namespaces/{namespace}"
+        path, policies = f"namespaces/{namespace}", None if bundles is None else {"bundles": {"numBundles": bundles}}
         try:
-            self._request("PUT", path)
+            self._request("PUT", path, policies)
         except _RefusedError as refused:
             if refused.status != _GONE:  # 404: there is no such tenant
                 raise
             made = self._create_tenant(namespace.partition("/")[0])
-            self._request("PUT", path)
+            self._request("PUT", path, policies)
             return made
         return False
 
@@ -155,12 +156,13 @@ class Admin:
             if refused.status not in accepted:
                 raise
 
-    def _request(self, method: str, path: str, body: object = None) -> Any:
+    def _request(self, method: str, path: str, body: object = None, *, root: str = "admin/v2") -> Any:
+        """:returns: the answer, read as JSON; None where it is empty."""
         import httpx
 
         with httpx.Client(verify=self._tls, trust_env=False, timeout=self._timeout) as client:
             headers = self._headers | {"Content-Type": "application/json"}
-            answer = self._send(client, method, f"{self._url}/admin/v2/{path}", headers=headers, json=body)
+            answer = self._send(client, method, f"{self._url}/{root}/{path}", headers=headers, json=body)
         return answer.json() if answer.content else None
 
     def _send(self, client: httpx.Client, method: str, url: str, **options: Any) -> httpx.Response:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.drivers.pulsar.admin import Admin
 from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.models.bundles import suffix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,6 +32,11 @@ def key_number(key: str) -> int:
     """The number in one of our keys, a 31-bit hash of any other; 0 for none."""
     ours = _OUR_KEY.fullmatch(key)
     return int(ours[1]) if ours else zlib.crc32(key.encode()) & 0x7FFF_FFFF
+
+
+def own_namespace(settings: PulsarSettings, run: str) -> str:
+    """That a run makes where it has the admin REST."""
+    return f"{settings.namespace_prefix}-{run}"
 
 
 class RunNames:
@@ -52,7 +58,7 @@ class RunNames:
         self.existing, self.partitions = self._topology.name, self._topology.partitions
         self.namespace: str | None = None
         if self.existing is None:
-            own = f"{self._settings.namespace_prefix}-{context.run}"
+            own = own_namespace(self._settings, context.run)
             self.namespace = DEFAULT_NAMESPACE if self._target.admin_url is None else own
 
     @property
@@ -70,7 +76,9 @@ class RunNames:
         if self.existing is not None:
             return self.existing
         name = f"{self._mark}-{index}" if self._target.admin_url is None else f"topic-{index}"
-        return f"{self._settings.topic_type}://{self.namespace}/{name}"
+        full = f"{self._settings.topic_type}://{self.namespace}/{name}"
+        hashes = self._topology.hashes
+        return f"{full}-{suffix(f'{full}-', hashes[index])}" if hashes else full
 
     def subscription(self, number: int) -> str:
         """The name of a topic's subscription."""
@@ -115,7 +123,7 @@ class RunNames:
     def _make_namespace(self, admin: Admin) -> None:
         assert self.namespace is not None
         self._persistence = self._fitting(self._settings.persistence, admin)
-        self._made_tenant = admin.create_namespace(self.namespace)
+        self._made_tenant = admin.create_namespace(self.namespace, self._settings.namespace_bundles)
         self._made_namespace = True
         admin.set_policies(self.namespace, self._persistence)
         for index in range(self._topology.topics):
