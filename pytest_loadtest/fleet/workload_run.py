@@ -86,7 +86,7 @@ class WorkloadRun:
             assignment=plan.assignments[rank], topology=plan.topology,
             target=target_of(broker.facts), ordered=profile.ordered,
             bounds=tuple((exceeds(objective) or 1) - 1 for objective in self.bounds),
-            opened=opened(plan), disk=plan.needs.disk,
+            opened=opened(plan), disk=plan.needs.disk, rate=plan.rate,
         )  # fmt: skip
 
     def begin(self, phase: Phase, folder: str | None, start: int) -> Drain:

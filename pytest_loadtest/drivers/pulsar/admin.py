@@ -156,14 +156,17 @@ class Admin:
             if refused.status not in accepted:
                 raise
 
-    def _request(self, method: str, path: str, body: object = None, *, root: str = "admin/v2") -> Any:
+    def _request(self, method: str, path: str, body: object = None) -> Any:
         """:returns: the answer, read as JSON; None where it is empty."""
+        answer = self._ask(method, f"admin/v2/{path}", body)
+        return answer.json() if answer.content else None
+
+    def _ask(self, method: str, path: str, body: object = None) -> httpx.Response:
         import httpx
 
         with httpx.Client(verify=self._tls, trust_env=False, timeout=self._timeout) as client:
             headers = self._headers | {"Content-Type": "application/json"}
-            answer = self._send(client, method, f"{self._url}/{root}/{path}", headers=headers, json=body)
-        return answer.json() if answer.content else None
+            return self._send(client, method, f"{self._url}/{path}", headers=headers, json=body)
 
     def _send(self, client: httpx.Client, method: str, url: str, **options: Any) -> httpx.Response:
         """A broker redirects requests about a topic to the broker that owns it (307): all of it goes there, also the token, which httpx

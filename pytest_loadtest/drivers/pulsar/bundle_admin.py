@@ -33,12 +33,12 @@ _LIMITS: Final = {
 class Bundles(Admin):
     """The bundles of one namespace; every method raises :class:`TargetError` as :class:`Admin` does.
 
-    :ivar namespace: ``tenant/namespace``.
+    :ivar settings: of the client. :ivar namespace: ``tenant/namespace``.
     """
 
     def __init__(self, url: str, settings: PulsarSettings, namespace: str) -> None:
         super().__init__(url, settings)
-        self.namespace = namespace
+        self.settings, self.namespace = settings, namespace
 
     @classmethod
     def of_run(cls, target: TargetAddress, settings: Any, topology: Topology, run: str) -> Bundles:
@@ -83,8 +83,8 @@ class Bundles(Admin):
 
     def bundle_of(self, topic: str) -> Bundle:
         """The bundle that a client's lookup of the topic is answered from. :param topic: full name."""
-        text = str(self._request("GET", f"{_path(topic)}/bundle", root="lookup/v2/topic"))
-        low, high = (int(end, 16) for end in text.split("_"))
+        answer = self._ask("GET", f"lookup/v2/topic/{_path(topic)}/bundle")  # plain text
+        low, high = (int(end, 16) for end in answer.text.split("_"))
         return Bundle(low, high)
 
     # --- what is done

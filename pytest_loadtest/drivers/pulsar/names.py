@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.drivers.base import DriverContext
     from pytest_loadtest.profile.settings import Persistence, PulsarSettings
+    from pytest_loadtest.schedule.topology import Topology
 
 DEFAULT_NAMESPACE: Final = "public/default"
 _QUORUMS: Final = {"ensemble_size": "ensembleSize", "write_quorum": "writeQuorum", "ack_quorum": "ackQuorum"}
@@ -39,6 +40,16 @@ def own_namespace(settings: PulsarSettings, run: str) -> str:
     return f"{settings.namespace_prefix}-{run}"
 
 
+def own_topic(settings: PulsarSettings, run: str, topology: Topology, index: int) -> str:
+    """Full name of a topic in it."""
+    return falling(f"{settings.topic_type}://{own_namespace(settings, run)}/topic-{index}", topology, index)
+
+
+def falling(name: str, topology: Topology, index: int) -> str:
+    """The name, with an end by which it falls where the profile wants that topic."""
+    return f"{name}-{suffix(f'{name}-', topology.hashes[index])}" if topology.hashes else name
+
+
 class RunNames:
     """The names of one run, and what it made.
 
@@ -51,7 +62,7 @@ class RunNames:
     def __init__(self, context: DriverContext) -> None:
         self._topology, self._target = context.topology, context.target
         self._settings: PulsarSettings = context.settings
-        self._mark = f"loadtest-{context.run}-{context.nonce:08x}"
+        self._run, self._mark = context.run, f"loadtest-{context.run}-{context.nonce:08x}"
         self._made_tenant = self._made_namespace = self._may_subscribe = self._looked_up = False
         self._persistence: Persistence | None = None
         self.not_applied: dict[str, str] = {}
@@ -75,10 +86,9 @@ class RunNames:
         """The full name of a topic of the run."""
         if self.existing is not None:
             return self.existing
-        name = f"{self._mark}-{index}" if self._target.admin_url is None else f"topic-{index}"
-        full = f"{self._settings.topic_type}://{self.namespace}/{name}"
-        hashes = self._topology.hashes
-        return f"{full}-{suffix(f'{full}-', hashes[index])}" if hashes else full
+        if self._target.admin_url is not None:
+            return own_topic(self._settings, self._run, self._topology, index)
+        return falling(f"{self._settings.topic_type}://{self.namespace}/{self._mark}-{index}", self._topology, index)
 
     def subscription(self, number: int) -> str:
         """The name of a topic's subscription."""
