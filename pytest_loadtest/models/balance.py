@@ -27,9 +27,8 @@ class Balance:
 
     @property
     def imbalance(self) -> float | None:
-        """The busiest bundle's rate, by the mean of all of them: 1 is even. None where there is no load."""
-        total = sum(self.rates)
-        return max(self.rates) * len(self.rates) / total if total else None
+        """See :func:`imbalance`."""
+        return _imbalance(self.rates)
 
 
 def balance(algorithm: str, topics: Sequence[TopicRate], limits: SplitLimits, ring: Ring | None = None) -> Balance:
@@ -54,6 +53,15 @@ def balance(algorithm: str, topics: Sequence[TopicRate], limits: SplitLimits, ri
 def rates(ring: Ring, topics: Sequence[TopicRate]) -> tuple[float, ...]:
     """msg/s of each bundle, in and out."""
     return tuple(sum(topic.rate for topic in topics if topic.position in bundle) for bundle in ring.bundles)
+
+
+def imbalance(ring: Ring, topics: Sequence[TopicRate]) -> float | None:
+    """The busiest bundle's rate, by the mean of all of them: 1 is even. None where there is no load."""
+    return _imbalance(rates(ring, topics))
+
+
+def _imbalance(found: Sequence[float]) -> float | None:
+    return max(found) * len(found) / sum(found) if sum(found) else None
 
 
 def _beyond(topics: Sequence[TopicRate], limits: SplitLimits) -> bool:

@@ -20,7 +20,7 @@ _UNAUTHORIZED, _GONE, _NOT_ALLOWED, _CONFLICT = 401, 404, 405, 409
 _REDIRECTS = 10
 
 
-class _RefusedError(TargetError):
+class RefusedError(TargetError):
     """An answer that is not a success."""
 
     def __init__(self, message: str, status: int) -> None:
@@ -48,7 +48,7 @@ class Admin:
         path, policies = f"namespaces/{namespace}", None if bundles is None else {"bundles": {"numBundles": bundles}}
         try:
             self._request("PUT", path, policies)
-        except _RefusedError as refused:
+        except RefusedError as refused:
             if refused.status != _GONE:  # 404: there is no such tenant
                 raise
             made = self._create_tenant(namespace.partition("/")[0])
@@ -60,7 +60,7 @@ class Admin:
         clusters = [cluster for cluster in self._request("GET", "clusters") if cluster != "global"]
         try:
             self._request("PUT", f"tenants/{tenant}", {"adminRoles": [], "allowedClusters": clusters})
-        except _RefusedError as refused:
+        except RefusedError as refused:
             if refused.status != _CONFLICT:  # another run was faster
                 raise
             return False
@@ -74,7 +74,7 @@ class Admin:
         """How many bookies the cluster has registered, running or not; None where it does not say, as to clients that are no superuser."""
         try:
             return len(self._request("GET", "bookies/all")["bookies"])
-        except _RefusedError:
+        except RefusedError:
             return None
 
     def set_policies(self, namespace: str, persistence: Persistence | None) -> None:
@@ -106,7 +106,7 @@ class Admin:
             found = int(self._request("GET", f"{path}/partitions")["partitions"])
             if not found:  # older brokers say so of missing topics too
                 self._request("GET", f"{path}/stats")
-        except _RefusedError as refused:
+        except RefusedError as refused:
             if refused.status == _GONE:
                 return None
             raise
@@ -115,7 +115,7 @@ class Admin:
     def subscriptions(self, topic: str) -> list[str]:
         try:
             names: list[str] = self._request("GET", f"{topic.replace('://', '/')}/subscriptions")
-        except _RefusedError as refused:
+        except RefusedError as refused:
             if refused.status != _GONE:
                 raise
             return []
@@ -130,7 +130,7 @@ class Admin:
         path = f"namespaces/{namespace}"
         try:
             self._request("DELETE", f"{path}?force=true")
-        except _RefusedError as refused:
+        except RefusedError as refused:
             if refused.status == _GONE:
                 return
             if refused.status != _NOT_ALLOWED:
@@ -152,7 +152,7 @@ class Admin:
         """:param accepted: statuses that are no error although the broker deleted nothing."""
         try:
             self._request("DELETE", path)
-        except _RefusedError as refused:
+        except RefusedError as refused:
             if refused.status not in accepted:
                 raise
 
@@ -186,7 +186,7 @@ class Admin:
             reason = of_tls(error, self._settings) or f"{error}; {remedy}"
             raise TargetError(f"{what}: {reason}") from error
         if not answer.is_success:
-            raise _RefusedError(f"{what}: {answer.status_code} {self._reason(answer)}", answer.status_code)
+            raise RefusedError(f"{what}: {answer.status_code} {self._reason(answer)}", answer.status_code)
         return answer
 
     def _reason(self, answer: httpx.Response) -> str:
@@ -196,4 +196,4 @@ class Admin:
             said = answer.reason_phrase
         if answer.status_code == _UNAUTHORIZED and said == answer.reason_phrase:  # of a role that may not do it, it says more
             return f"{said}: {of_credentials(self._settings)}"
-        return said
+        return " ".join(said.partition("Stacktrace:")[0].split())  # an error that the broker did not expect comes with all of it

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from pytest_loadtest.drivers.pulsar.admin import Admin
+from pytest_loadtest.drivers.pulsar.admin import Admin, RefusedError
 from pytest_loadtest.drivers.pulsar.names import own_namespace
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.models.bundles import Bundle, Ring
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 FLOW_OR_QPS: Final = "flow_or_qps_equally_divide"
 DEFAULT_ALGORITHM: Final = "defaultNamespaceBundleSplitAlgorithm"
+_NOT_OWNED, _UNLOADING = 412, "is being unloaded"  # nothing of the bundle is loaded, or soon will be
 _LIMITS: Final = {
     "rate": "loadBalancerNamespaceBundleMaxMsgRate",
     "megabytes": "loadBalancerNamespaceBundleMaxBandwidthMbytes",
@@ -66,7 +67,13 @@ class Bundles(Admin):
         """Where each loaded topic falls, by full name, as the broker reckons it; the broker's own topics included."""
         found: dict[str, int] = {}
         for bundle in self.ring().bundles:
-            found |= self._request("GET", f"namespaces/{self.namespace}/{bundle}/topicHashPositions")["topicHashPositions"]
+            try:
+                answer = self._request("GET", f"namespaces/{self.namespace}/{bundle}/topicHashPositions")
+            except RefusedError as refused:
+                if refused.status != _NOT_OWNED and _UNLOADING not in str(refused):
+                    raise
+            else:
+                found |= answer["topicHashPositions"]
         return found
 
     def rates(self) -> dict[str, TopicRate]:
