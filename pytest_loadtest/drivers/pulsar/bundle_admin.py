@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FLOW_OR_QPS: Final = "flow_or_qps_equally_divide"
 DEFAULT_ALGORITHM: Final = "defaultNamespaceBundleSplitAlgorithm"
-_NOT_OWNED, _UNLOADING = 412, "is being unloaded"  # nothing of the bundle is loaded, or soon will be
+_NOT_FOUND, _NOT_OWNED, _UNLOADING = 404, 412, "is being unloaded"
 _LIMITS: Final = {
     "rate": "loadBalancerNamespaceBundleMaxMsgRate",
     "megabytes": "loadBalancerNamespaceBundleMaxBandwidthMbytes",
@@ -67,13 +67,8 @@ class Bundles(Admin):
         """Where each loaded topic falls, by full name, as the broker reckons it; the broker's own topics included."""
         found: dict[str, int] = {}
         for bundle in self.ring().bundles:
-            try:
-                answer = self._request("GET", f"namespaces/{self.namespace}/{bundle}/topicHashPositions")
-            except RefusedError as refused:
-                if refused.status != _NOT_OWNED and _UNLOADING not in str(refused):
-                    raise
-            else:
-                found |= answer["topicHashPositions"]
+            answer = self._of_loaded(f"namespaces/{self.namespace}/{bundle}/topicHashPositions")
+            found |= answer["topicHashPositions"] if answer else {}
         return found
 
     def rates(self) -> dict[str, TopicRate]:
@@ -81,12 +76,24 @@ class Bundles(Admin):
 
         The broker works them out every ``statsUpdateFrequencyInSecs``, and has 0 before the first time and after an unload.
         """
-        return {topic: self._rate(topic, where) for topic, where in self.positions().items()}
+        found = {topic: self._rate(topic, where) for topic, where in self.positions().items()}
+        return {topic: rate for topic, rate in found.items() if rate is not None}
 
-    def _rate(self, topic: str, where: int) -> TopicRate:
-        stats = self._request("GET", f"{_path(topic)}/stats")
+    def _rate(self, topic: str, where: int) -> TopicRate | None:
+        stats = self._of_loaded(f"{_path(topic)}/stats")
+        if stats is None:
+            return None
         rate, throughput = (float(stats[f"{what}In"]) + float(stats[f"{what}Out"]) for what in ("msgRate", "msgThroughput"))
         return TopicRate(where, rate, throughput)
+
+    def _of_loaded(self, path: str) -> Any:
+        """The answer; None where nothing is there to be asked: never loaded, unloaded, or just going."""
+        try:
+            return self._request("GET", path)
+        except RefusedError as refused:
+            if refused.status in (_NOT_FOUND, _NOT_OWNED) or _UNLOADING in str(refused):
+                return None
+            raise
 
     def bundle_of(self, topic: str) -> Bundle:
         """The bundle that a client's lookup of the topic is answered from. :param topic: full name."""
