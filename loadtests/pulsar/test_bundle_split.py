@@ -13,6 +13,12 @@ from pytest_loadtest.models.split import SplitLimits, flow_or_qps, undecided
 FLOW, COUNT, RANGE = (f"{name}_equally_divide" for name in ("flow_or_qps", "topic_count", "range"))
 
 
+@pytest.fixture(autouse=True)
+def unhurried(pytestconfig):
+    if pytestconfig.option.load_duration:
+        pytest.skip("what a broker sees takes its time to settle: leave out --load-duration")
+
+
 @pytest.fixture
 def tell(record_property):
     """Into JUnit, and onto the screen with -rP or -s."""
