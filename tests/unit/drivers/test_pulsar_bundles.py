@@ -12,6 +12,7 @@ from pytest_loadtest.models.bundles import LAST, position
 from pytest_loadtest.profile.settings import MqttSettings, PulsarSettings
 from pytest_loadtest.schedule.topology import Topology
 
+REMEDY = "write target: {adminUrl: http://host:8080}, or pytest --load-admin-url"
 HERE = TargetAddress(url="pulsar://h:6650", admin_url="http://h:8080/")
 
 
@@ -31,8 +32,7 @@ def test_the_runs_own_namespace() -> None:
         (HERE, MqttSettings(), {}, "load.bundles: only Pulsar has bundles, not the driver mqtt"),
         (
             TargetAddress(url="pulsar://h:6650"), PulsarSettings(), {},
-            "load.bundles: bundles are seen and split by the admin REST, and pulsar://h:6650 comes without one: "
-            "write target: {adminUrl: http://host:8080}, or pytest --load-admin-url",
+            f"load.bundles: bundles are seen and split by the admin REST, and pulsar://h:6650 comes without one: {REMEDY}",
         ),
         (HERE, PulsarSettings(), {"topics": 1, "name": "persistent://a/b/c"}, "load.bundles: persistent://a/b/c is in a namespace that is not the run's: leave topic out"),
     ],
