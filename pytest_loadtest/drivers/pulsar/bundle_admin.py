@@ -121,25 +121,33 @@ class Bundles(Admin):
 
     # --- dynamic settings of the broker
 
+    def split_settings(self) -> dict[str, str]:
+        """By key, all that a split by flow or QPS depends on, as the running broker has it."""
+        runtime = self._runtime()
+        return {key: str(runtime[key]) for key in (*_LIMITS.values(), DEFAULT_ALGORITHM)}
+
     def limits(self) -> SplitLimits:
         """By which the running broker splits."""
-        runtime = self._runtime()
-        return SplitLimits(**{name: int(float(runtime[key])) for name, key in _LIMITS.items()})
+        settings = self.split_settings()
+        return SplitLimits(**{name: int(float(settings[key])) for name, key in _LIMITS.items()})
 
     def set_limits(self, limits: SplitLimits) -> None:
         """Have the broker split by these, and by flow or QPS at all.
 
         A split by REST that names this algorithm gets its limits only where it is the broker's default too (apache/pulsar#17872).
 
-        :raises TargetError: the broker refuses a setting, or goes on with another value.
+        :raises TargetError: the broker refuses a setting.
         """
-        wanted = {key: str(getattr(limits, name)) for name, key in _LIMITS.items()} | {DEFAULT_ALGORITHM: FLOW_OR_QPS}
-        for key, value in wanted.items():
+        self.set({key: str(getattr(limits, name)) for name, key in _LIMITS.items()} | {DEFAULT_ALGORITHM: FLOW_OR_QPS})
+
+    def set(self, settings: Mapping[str, str]) -> None:
+        """Change dynamic settings of all brokers, by key."""
+        for key, value in settings.items():
             self._request("POST", f"brokers/configuration/{key}/{value}")
 
     def settled(self, limits: SplitLimits) -> bool:
         """Whether the broker has taken them: it does so a moment after it has answered."""
-        return self.limits() == limits and self._runtime()[DEFAULT_ALGORITHM] == FLOW_OR_QPS
+        return self.limits() == limits and self.split_settings()[DEFAULT_ALGORITHM] == FLOW_OR_QPS
 
     def _runtime(self) -> Mapping[str, str]:
         runtime = self._request("GET", "brokers/configuration/runtime")
