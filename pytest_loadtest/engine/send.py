@@ -11,7 +11,7 @@ from pytest_loadtest.engine.blocks import Block, Ledger
 from pytest_loadtest.engine.keys import key_column
 from pytest_loadtest.engine.retries import Retries
 from pytest_loadtest.errors import WorkerError
-from pytest_loadtest.message.payloads import PayloadChooser
+from pytest_loadtest.message.by_topic import chooser
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.schedule.pacing import NEVER
 from pytest_loadtest.schedule.schedules import ByteSchedule, Drawing, EvenSchedule
@@ -56,7 +56,7 @@ class Sender:
     def __init__(self, setup: Setup, retire: Callable[[Block], None]) -> None:
         self._setup, self._driver, self._streams = setup, setup.driver, setup.streams
         self._retire, self._max_delay = retire, setup.max_send_delay
-        self._chooser = PayloadChooser(setup.pool, setup.seed, setup.streams)
+        self._chooser = chooser(setup.pool, setup.seed, setup.streams, setup.topology.topics)
         self._key_column = key_column(setup.key_distributor, setup.seed, setup.streams)
         self._row = self._next = 0
         self._end: int | None = 0
@@ -81,7 +81,7 @@ class Sender:
         drawing = Drawing(self._chooser, self._streams, self._first, self._setup.pool.sizes)
         table = self._setup.pool.table(0)
         if phase.mean_size is None or not self._streams:
-            return EvenSchedule(phase.pacer, drawing, table)
+            return EvenSchedule(phase.pacer, drawing, table, phase.turns)
         return ByteSchedule(phase.pacer, drawing, table, phase.mean_size)
 
     # --- what is known of the phase

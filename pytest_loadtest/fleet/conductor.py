@@ -214,6 +214,8 @@ class Conductor:
         if workload.phase.stages and kind in ("rate", "distribution"):
             raise UsageError("the profile's stages say what changes when: leave them out to change things from the test's body")
         if kind == "distribution":
+            if (skew := workload.plan.profile.skew) is not None and skew.message_sizes is not None:
+                raise UsageError("skew.messageSizes in the profile: each topic has its own size, so there are no weights to change")
             check_weights(argument, workload.plan.bucket_names)
         at = max(time.monotonic_ns() - workload.start, 0) + CHANGE_IN
         if kind != "end" and at >= workload.duration:

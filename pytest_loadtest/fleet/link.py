@@ -39,8 +39,8 @@ class Link:
         self.answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.measured_since: int | None = None
         """When the first message of the measured phase is due, ns; None until that is known."""
-        self.order: Order | None = None
-        """Of the first workload; None until it is known."""
+        self.orders: Sequence[Order] = ()
+        """What this worker has to do, once it is told."""
         self.look: Callable[[], None] = lambda: None
         """Called on the lead when all clients are closed and nothing of the run is deleted yet."""
 

@@ -47,9 +47,8 @@ def take_part(link: Link, request: Request, *, lead: bool) -> RunResult | None:
     :raises BrokenRun: the run cannot be judged. :raises UsageError: it should not have been asked for.
     """
     try:
-        orders: Sequence[Order] = link.meet("order", request)
-        link.order = orders[0]
-        with _shares(orders) as shares:
+        link.orders = link.meet("order", request)
+        with _shares(link.orders) as shares:
             _drive(link, shares, lead=lead)
             link.meet("closed", tuple(Done(facts=share.facts()) for share in shares))
             if lead:

@@ -53,7 +53,7 @@ class Order:
 
     :param workload: its name where there are several, otherwise empty. :param bounds: latencies that the controller wants to hear about
         while load runs, ns. :param opened: consumers of each subscription that are connected before load begins.
-    :param disk: bytes that the plan needs for the samples of all workers.
+    :param disk: bytes that the plan needs for the samples of all workers. :param rate: msg/s, all streams together, on the average.
     """
 
     workload: str
@@ -69,6 +69,7 @@ class Order:
     bounds: tuple[int, ...]
     opened: int
     disk: int
+    rate: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

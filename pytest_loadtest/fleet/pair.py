@@ -136,7 +136,7 @@ class Pair:
             workload="", run=f"calibrate-{self._runs}", nonce=self._runs, worker=WORKERS[rank], profile=profile, payload_file=None,
             assignment=plan.assignments[rank], topology=plan.topology,
             target=target_of(self._broker.facts), ordered=profile.ordered, bounds=(),
-            opened=plan.topology.consumers, disk=plan.needs.disk,
+            opened=plan.topology.consumers, disk=plan.needs.disk, rate=plan.rate,
         )  # fmt: skip
 
     def _start(self, run: Run, phase: Phase) -> PhaseOrder:

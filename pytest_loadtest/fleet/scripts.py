@@ -106,7 +106,7 @@ class SearchScript:
         plan = self._workload.plan
         phases = search_phases(
             ask.rate, in_bytes=plan.mean_size if plan.profile.in_bytes else None, warmup=ask.warmup, hold=ask.duration, number=ask.number,
-            streams=plan.topology.streams,
+            streams=plan.topology.streams, turns=plan.turns,
         )  # fmt: skip
         self._watch = BrokenWatch(self._workload.bounds, phases[-1], plan.topology.subscriptions)
         return [

@@ -87,7 +87,7 @@ class WorkloadRun:
             assignment=plan.assignments[rank], topology=plan.topology,
             target=target_of(broker.facts), ordered=profile.ordered,
             bounds=tuple((exceeds(objective) or 1) - 1 for objective in self.bounds),
-            opened=opened(plan), disk=plan.needs.disk,
+            opened=opened(plan), disk=plan.needs.disk, rate=plan.rate,
         )  # fmt: skip
 
     def begin(self, phase: Phase, folder: str | None, start: int) -> Drain:
@@ -152,7 +152,7 @@ class WorkloadRun:
         for change in self.changes:
             if change.rate is not None:
                 pacer = pacer.changed(change.at, change.rate)
-        return self.phase.before.plus(pacer.total(at))
+        return self.phase.after(pacer.total(at))
 
     def _boundary(self, at: int) -> StreamCounts:
         """As :meth:`_planned`. Where bytes are paced only the workers know it, for the instants of changes, which they marked."""

@@ -87,6 +87,7 @@ class PayloadPool:
     :param weights_of: by distribution, float64, sum 1; a payload of another distribution alone weighs 0.
     :param bucket_names: of all distributions; the same key is the same bucket.
     :param clamped: how many payloads had their size moved to the envelope's or the target's limit.
+    :param of_topics: by topic, the index of the only size bucket of its messages; empty where topics do not differ.
     """
 
     filling: Filling
@@ -96,6 +97,7 @@ class PayloadPool:
     bucket_names: tuple[str, ...]
     clamped: int
     checksum: bool
+    of_topics: tuple[int, ...] = ()
 
     @property
     def weights(self) -> NDArray[np.float64]:

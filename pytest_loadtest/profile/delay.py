@@ -13,7 +13,7 @@ from pytest_loadtest.profile.settings import LoopbackSettings
 from pytest_loadtest.values.quantities import MILLISECOND
 
 if TYPE_CHECKING:
-    from pytest_loadtest.profile.settings import ClientSettings
+    from pytest_loadtest.profile.client import ClientSettings
 
 TICK: Final = "delayedDeliveryTickTimeMillis"
 STRICT: Final = "isDelayedDeliveryDeliverAtTimeStrict"

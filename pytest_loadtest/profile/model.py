@@ -24,6 +24,7 @@ from pytest_loadtest.profile.fields import (
 )  # fmt: skip
 from pytest_loadtest.profile.sections import BrokerSection, GeneratorLimits, ScaledSection, SearchSection, TargetSection
 from pytest_loadtest.profile.settings import LoopbackSettings, MqttSettings, PulsarSettings
+from pytest_loadtest.profile.skew import SkewSection  # noqa: TC001  # pydantic reads it
 from pytest_loadtest.profile.stages import Stage, buckets
 from pytest_loadtest.values.quantities import MINUTE, SECOND, ByteRate
 from pytest_loadtest.verdict import objectives
@@ -66,6 +67,8 @@ class Profile(Section):
     """One existing topic instead: used as it is, never created, never deleted. persistent://tenant/namespace/name, or a/b/c for MQTT."""
     partitions_per_topic: Count = 1
     """Partitions of each topic; 1 is a topic without partitions."""
+    skew: SkewSection | None = None
+    """Topics that differ: each its own share of the rate, its own size, its own hash."""
     key_distributor: Literal["NO_KEY", "KEY_ROUND_ROBIN", "RANDOM_NANO"] = "NO_KEY"
     """How messages get their keys, as in OMB."""
 
@@ -174,9 +177,9 @@ class Profile(Section):
 
     @property
     def buckets(self) -> tuple[Bucket, ...] | None:
-        """The size distribution in the file's order; None where there is none."""
+        """The size distribution in the file's order, or what ``skew`` makes one of; None where there is none."""
         if self.message_size_distribution is None:
-            return None
+            return self.skew.buckets(self.topics) if self.skew else None
         return buckets(self.message_size_distribution)
 
     @property

@@ -37,11 +37,15 @@ EXCLUSIVE = (
     ("messageSizeDistribution", "messageSize"),
     ("messageSizeDistribution", "payloadFile"),
     ("driver.maxPendingMessages", "driver.pendingQueueSize"),
+    ("skew.weights", "skew.zipf"),
+    ("skew.messageSizes", "messageSize"),
+    ("skew.messageSizes", "messageSizeDistribution"),
+    ("skew.messageSizes", "payloadFile"),
 )
 UNSENT = frozenset({("messages", "testDuration"), ("messages", "testDurationMinutes")})
 """Pairs that stand together where ``messages`` is 0: nothing is sent, for so long."""
 DURATION = ("testDuration", "testDurationMinutes", "messages", "stages")
-SIZE = ("messageSize", "messageSizeDistribution")
+SIZE = ("messageSize", "messageSizeDistribution", "skew.messageSizes")
 
 
 def presence(value: Mapping[str, Any]) -> Iterator[Misfit]:
@@ -56,7 +60,7 @@ def presence(value: Mapping[str, Any]) -> Iterator[Misfit]:
         yield Misfit((), "producerRate is missing", "write producerRate: 1000")
     if not (sends and searches) and not any(name in value for name in DURATION if not (silent and name == "messages")):
         yield Misfit((), "testDuration is missing", "write testDuration: 30s, or OMB's testDurationMinutes: 1")
-    if sends and not any(name in value for name in SIZE):
+    if sends and not any(_has(value, name) for name in SIZE):
         remedy = 'write messageSize: 1KB, or messageSizeDistribution: {"0-256": 3, "256-1KB": 1}'
         yield Misfit((), "messageSize is missing", remedy)
 

@@ -114,8 +114,14 @@ def _needed() -> list[dict[str, Any]]:
     return [
         {"anyOf": [{"required": ["producerRate"]}, {"required": ["search"]}, receives, connects]},
         {"anyOf": [*lasts, {"required": ["search"]}, searches]},
-        {"anyOf": [*({"required": [name]} for name in SIZE), receives, connects]},
+        {"anyOf": [*(_required(name) for name in SIZE), receives, connects]},
     ]
+
+
+def _required(dotted: str) -> dict[str, Any]:
+    """A key, which may stand in a section."""
+    name, _, rest = dotted.partition(".")
+    return {"required": [name]} | ({"properties": {name: _required(rest)}} if rest else {})
 
 
 class _Untitled(GenerateJsonSchema):

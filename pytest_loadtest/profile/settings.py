@@ -82,6 +82,8 @@ class PulsarSettings(ChunkingSettings):
     """non-persistent: stored nowhere, and publish latency is not applicable."""
     namespace_prefix: str = Field(default="public/loadtest", pattern=r"^[\w.=:-]+/[\w.=:-]+$")
     """tenant/namespace; the run's name is appended."""
+    namespace_bundles: Count | None = None
+    """Bundles that the run's namespace is made with; the broker's own number when absent."""
     persistence: Persistence | None = None
     """Storage policy of the run's namespace; the broker's own when absent."""
 

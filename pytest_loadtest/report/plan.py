@@ -59,7 +59,14 @@ def _messages(plan: Plan) -> list[tuple[str, str]]:
         ("rate", f"{format_rate(plan.rate)} of {int(plan.mean_size):,} B mean".replace(",", " ")),
         *([("", f"{plan.clamped} of the payloads have the nearest size that the envelope and the target allow")] if plan.clamped else []),
         ("bytes", _bytes(plan)),
+        *([] if plan.turns is None else [("skew", _skew(plan.turns.weights.tolist(), plan.topology.topics))]),
     ]
+
+
+def _skew(turns: list[int], topics: int) -> str:
+    """:param turns: of each stream; those of a topic are so many topics apart."""
+    shares = [sum(turns[topic::topics]) / sum(turns) for topic in range(topics)]
+    return f"the busiest topic has {max(shares):.1%} of the messages, the quietest {min(shares):.1%}".replace("%", " %")
 
 
 def _phases(plan: Plan) -> list[tuple[str, str]]:

@@ -10,6 +10,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pytest_loadtest.schedule.turns import Turns
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamCounts:
@@ -27,8 +29,11 @@ class StreamCounts:
     rests: tuple[int, ...] = ()
     counted: NDArray[np.int64] | None = None
 
-    def plus(self, total: int) -> StreamCounts:
-        """With ``total`` more messages over all streams, dealt in turn from stream 0 on."""
+    def plus(self, total: int, turns: Turns | None = None) -> StreamCounts:
+        """With ``total`` more messages over all streams, dealt by turns, or, where there are none, in turn from stream 0 on."""
+        if turns is not None:
+            more = turns.counts(total)
+            return replace(self, counted=more if self.counted is None else self.counted + more)
         rounds, rest = divmod(total, max(self.streams, 1))
         return replace(self, rounds=self.rounds + rounds, rests=tuple(sorted((*self.rests, rest))) if rest else self.rests)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.message.payloads import PayloadPool
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.profile.stages import Steps
+    from pytest_loadtest.schedule.turns import Turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,7 @@ class Phase:
     :param mean_size: bytes of a message where the pacer counts bytes; None where it counts messages.
     :param changes: what is planned to change. :param paused: consumers take nothing until a change lets them.
     :param consumers: of each subscription, those that take messages from the beginning; None: all.
+    :param turns: of a skewed workload, whose turn each message is; None: the streams have theirs one after another.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Phase:
     paused: bool = False
     consumers: int | None = None
     stages: tuple[StageSpan, ...] = field(default=())
+    turns: Turns | None = None
 
     @property
     def idle(self) -> bool:
@@ -87,7 +90,11 @@ class Phase:
     @property
     def ends(self) -> StreamCounts:
         """What each stream has sent when the phase is over; where bytes are paced, about so much."""
-        return self.before.plus(self.total)
+        return self.after(self.total)
+
+    def after(self, total: int) -> StreamCounts:
+        """What each stream has sent once ``total`` messages of the phase were due; where messages are paced."""
+        return self.before.plus(total, self.turns)
 
     def following(self, before: StreamCounts) -> Phase:
         """This phase with its sequences after those that were used before."""
@@ -207,7 +214,7 @@ def _shrunk(steps: Steps, share: Fraction, factor: float) -> Steps:
     return tuple((end - start, rate * factor) for start, end, (_, rate) in zip(starts, ends, steps, strict=True) if end > start)
 
 
-def warmup_and_measure(profile: Profile, made: PacedTraffic, streams: int, warmup: int) -> tuple[Phase, ...]:
+def warmup_and_measure(profile: Profile, made: PacedTraffic, streams: int, warmup: int, turns: Turns | None = None) -> tuple[Phase, ...]:
     """The phases of a run whose rates are known."""
     phases, before = [], StreamCounts(streams=streams)
     size = made.mean_size if made.in_bytes else None
@@ -215,24 +222,29 @@ def warmup_and_measure(profile: Profile, made: PacedTraffic, streams: int, warmu
     if warmup and streams:
         pacer = Pacer.through([(warmup, next((rate for _, rate in made.steps if rate), 0.0))], streams)
         phases.append(
-            Phase(name="warm-up", duration=warmup, pacer=pacer, before=before, recorded=False, mean_size=size, consumers=consumers)
-        )
+            Phase(
+                name="warm-up", duration=warmup, pacer=pacer, before=before, recorded=False, mean_size=size, consumers=consumers,
+                turns=turns,
+            )
+        )  # fmt: skip
         before = phases[0].ends
     pacer = Pacer.through(made.steps, streams) if streams else Pacer.through([(made.duration, 0.0)], 1)
     phases.append(
         Phase(
             name="measure", duration=made.duration, pacer=pacer, before=before, recorded=True, mean_size=size, changes=made.changes,
-            consumers=consumers, stages=made.stages,
+            consumers=consumers, stages=made.stages, turns=turns,
         )
     )  # fmt: skip
     return tuple(phases)
 
 
-def search_phases(rate: float, *, in_bytes: float | None, warmup: int, hold: int, number: int, streams: int) -> tuple[Phase, ...]:
+def search_phases(
+    rate: float, *, in_bytes: float | None, warmup: int, hold: int, number: int, streams: int, turns: Turns | None = None
+) -> tuple[Phase, ...]:
     """One step of a peak search: a warm-up at its rate, and a hold that is judged. :param in_bytes: mean size where bytes are paced."""
     pacer, phases, before = Pacer.of(rate, streams), [], StreamCounts(streams=streams)
     for name, length, recorded in ((f"step {number} warm-up", warmup, False), (f"step {number}", hold, True)):
         if length:
-            phases.append(Phase(name=name, duration=length, pacer=pacer, before=before, recorded=recorded, mean_size=in_bytes))
+            phases.append(Phase(name=name, duration=length, pacer=pacer, before=before, recorded=recorded, mean_size=in_bytes, turns=turns))
             before = phases[-1].ends
     return tuple(phases)

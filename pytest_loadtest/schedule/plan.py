@@ -32,6 +32,7 @@ from pytest_loadtest.schedule.scaling import (
     lengths,
     shrunk,
 )
+from pytest_loadtest.schedule.skewed import skewed_pool, turns_of
 from pytest_loadtest.schedule.topology import MOST, Topology
 from pytest_loadtest.values.quantities import SECOND, format_size
 from pytest_loadtest.verdict.early import lowest_rate
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.schedule.costs import Cost
     from pytest_loadtest.schedule.dealing import Assignment
+    from pytest_loadtest.schedule.turns import Turns
 
 SAMPLE_BYTES = 7  # on disk, per row: measured 5.8 for even schedules, 7.7 for jittered ones
 # Broadcasts, all in all: measured 2.9 to 3.2 a copy of mosquitto with 100, 1 000 and 10 000 subscriptions, 4.4 of a cold Artemis, whose
@@ -79,7 +81,8 @@ class Plan:
     :param rate: msg/s offered, all streams together, on the average. :param scale: None when the profile runs as written.
     :param profile: bounded by what stands under its ``scaled`` where the plan is.
     :param clamped: payloads whose size was moved to the envelope's or the target's limit.
-    :param phases: empty where a search makes them as it goes. :param search: how the peak is searched, None where a rate is given.
+    :param phases: empty where a search makes them as it goes. :param turns: of all of them.
+    :param search: how the peak is searched, None where a rate is given.
     :param unscaled: what the profile as it is written would need of so many workers; None where this is it.
     """
 
@@ -87,6 +90,7 @@ class Plan:
     topology: Topology
     rate: float
     phases: tuple[Phase, ...]
+    turns: Turns | None
     search: Spec | None
     backlog: BacklogPlan | None
     assignments: tuple[Assignment, ...]
@@ -132,12 +136,13 @@ def profile_pool(profile: Profile, file_content: bytes | None = None) -> Payload
     """The payloads that a profile asks for, those of its stages included."""
     silent = (profile.consumer_only or profile.connects_only) and not profile.buckets
     unused = HEAD if silent else None  # nothing is sent, and a pool is never empty
-    return build_pool(
+    pool = build_pool(
         buckets=profile.buckets, message_size=profile.message_size or unused, representative=profile.representative,
         randomized=profile.use_randomized_payloads, random_ratio=profile.random_bytes_ratio, pool_size=profile.randomized_payload_pool_size,
         file_content=file_content, seed=profile.seed, checksum=profile.checksum, max_size=profile.max_message_size,
         per_bucket=profile.payloads_per_bucket, more=[stage.buckets for stage in profile.stages if stage.buckets],
     )  # fmt: skip
+    return skewed_pool(profile, pool)
 
 
 def make_plan(
@@ -152,7 +157,7 @@ def make_plan(
     wanted = Topology(
         topics=profile.topics, partitions=profile.partitions_per_topic, producers=profile.producers_per_topic,
         subscriptions=0 if profile.producer_only else profile.subscriptions_per_topic, consumers=profile.consumer_per_subscription,
-        name=profile.topic,
+        name=profile.topic, hashes=(profile.skew and profile.skew.hashes) or (),
     )  # fmt: skip
     factor, topology = 1.0, wanted
     whole = paced_traffic(profile, pool, 1.0, None)
@@ -186,13 +191,14 @@ def make_plan(
     )
     _check_compact(pool, topology.streams, made.rate, profile)
     _, warmup = lengths(profile, whole, duration_cap)["warm-up"]
-    phases = () if search else warmup_and_measure(profile, made, topology.streams, warmup)
+    turns = turns_of(profile, topology, made.rate)
+    phases = () if search else warmup_and_measure(profile, made, topology.streams, warmup, turns)
     if backlog is not None:
         phases = backlog.phases(phases)
     rate, longest = (search.start, search.confirm) if search else (made.rate, phases[-1].duration)
     needs = partial(_needs, profile, pool=pool, size=made.mean_size, duration=longest, cost=cost, machine=machine, broker_here=broker_here)
     return Plan(
-        profile=profile, topology=topology, rate=rate, phases=phases, search=search, backlog=backlog,
+        profile=profile, topology=topology, rate=rate, phases=phases, turns=turns, search=search, backlog=backlog,
         assignments=assign(topology, workers), scale=changed,
         mean_size=made.mean_size, bucket_names=pool.bucket_names, clamped=pool.clamped,
         needs=needs(topology=topology, rate=max(rate, made.highest), workers=workers),

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.schedule.pacing import Pacer
-from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.values.quantities import ByteRate, format_duration, format_rate
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.schedule.costs import Cost
     from pytest_loadtest.schedule.phases import PacedTraffic
+    from pytest_loadtest.schedule.topology import Topology
 
 AUTO_LOAD = 0.2  # of all cores: leaves room for the broker's own bursts, Spark's idle JVM and other tenants
 HANDLES_PER_CORE = 50  # partition producers and consumers that `auto` opens per core
@@ -141,10 +141,9 @@ def shrunk(topology: Topology, scalable: tuple[str, ...], factor: float) -> Topo
     def scaled(name: str, value: int) -> int:
         return max(min(1, value), round(value * factor)) if name in scalable else value
 
-    return Topology(
-        topics=scaled("topics", topology.topics), partitions=scaled("partitions", topology.partitions),
-        producers=scaled("producers", topology.producers), subscriptions=topology.subscriptions,
-        consumers=scaled("consumers", topology.consumers), name=topology.name,
+    return replace(
+        topology, topics=scaled("topics", topology.topics), partitions=scaled("partitions", topology.partitions),
+        producers=scaled("producers", topology.producers), consumers=scaled("consumers", topology.consumers),
     )  # fmt: skip
 
 

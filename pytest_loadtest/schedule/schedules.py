@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from pytest_loadtest.schedule.turns import InTurn
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pytest_loadtest.message.by_topic import Chooser
     from pytest_loadtest.message.draws import WeightedChoice
-    from pytest_loadtest.message.payloads import PayloadChooser
     from pytest_loadtest.schedule.pacing import Pacer
+    from pytest_loadtest.schedule.turns import Dealt, Turns
 
     Column = NDArray[np.int64]
 
@@ -79,7 +82,7 @@ class Drawing:
     :param streams: the worker's. :param first: int64, by stream, the sequence of the phase's first message.
     """
 
-    chooser: PayloadChooser
+    chooser: Chooser
     streams: range
     first: Column
     sizes: NDArray[np.int32]
@@ -92,34 +95,23 @@ class Drawing:
 class EvenSchedule:
     """So many messages a second: all is arithmetic on the row.
 
-    The run's messages are dealt over its ``P`` streams in turn, so the worker's ``n`` streams have ``n`` rows of every ``P`` messages.
+    :param turns: whose turn each message of the run is; None: they are dealt over all streams in turn.
     """
 
-    def __init__(self, pacer: Pacer, drawing: Drawing, table: WeightedChoice) -> None:
-        self.pacer, self._drawing, self._streams = pacer, drawing, drawing.streams
+    def __init__(self, pacer: Pacer, drawing: Drawing, table: WeightedChoice, turns: Turns | None = None) -> None:
+        self.pacer, self._drawing = pacer, drawing
+        self._dealt: Dealt = InTurn(pacer.streams, drawing.streams) if turns is None else turns.of(drawing.streams)
         self._tables = [(0, table)]  # from which message of the run on payloads are drawn by which table
         self._changes: list[tuple[int, int]] = []  # instant, the run's first message from it on
 
     def due(self, elapsed: int) -> int:
-        return self._before(self.pacer.due(elapsed))
-
-    def _before(self, total: int) -> int:
-        """How many of the run's first ``total`` messages are this worker's."""
-        rounds, rest = divmod(total, self.pacer.streams)
-        streams = self._streams
-        return rounds * len(streams) + len(range(streams.start, min(rest, streams.stop), streams.step))
+        return self._dealt.before(self.pacer.due(elapsed))
 
     def time(self, row: int) -> int:
-        number, index = divmod(row, len(self._streams))
-        return self.pacer.time(number * self.pacer.streams + self._streams[index])
+        return self.pacer.time(self._dealt.place(row))
 
     def rows(self, first: int, count: int) -> Rows:
-        row = np.arange(first, first + count, dtype=np.int64)
-        if len(self._streams) == 1:
-            index, number = np.zeros(count, np.int64), row
-        else:
-            number, index = np.divmod(row, len(self._streams))
-        place = number * self.pacer.streams + (index * self._streams.step + self._streams.start)
+        index, number, place = self._dealt.rows(np.arange(first, first + count, dtype=np.int64))
         edges = [0, *np.searchsorted(place, [start for start, _ in self._tables[1:]]).tolist(), count]
         drawn = [
             self._drawing.draw(index[low:high], number[low:high], table)
@@ -129,25 +121,23 @@ class EvenSchedule:
         return Rows(index, number, self.pacer.times(place), drawn[0] if len(drawn) == 1 else np.concatenate(drawn))
 
     def find(self, index: Column, number: Column) -> Column:
-        return number * len(self._streams) + index
+        return self._dealt.find(index, number)
 
     def numbers(self, row: int) -> Column:
-        rounds, rest = divmod(row, max(len(self._streams), 1))
-        counts: Column = rounds + (np.arange(len(self._streams)) < rest)
-        return counts
+        return self._dealt.numbers(row)
 
     def change(self, at: int, table: WeightedChoice | None) -> int:
         place = self.pacer.due(at - 1)
         self._changes.append((at, place))
         if table is not None:
             self._tables = [*((start, old) for start, old in self._tables if start < place), (place, table)]
-        return self._before(place)
+        return self._dealt.before(place)
 
     def forget(self, row: int) -> None:
         """Nothing is kept."""
 
     def marks(self) -> list[tuple[int, Column]]:
-        return [(at, self.numbers(self._before(place))) for at, place in self._changes]
+        return [(at, self.numbers(self._dealt.before(place))) for at, place in self._changes]
 
 
 class _Drawn(NamedTuple):

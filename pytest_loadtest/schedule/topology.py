@@ -29,6 +29,7 @@ class Topology:
 
     :param partitions: of each topic as the run makes it; of an existing topic the driver asks the broker.
     :param name: of the one topic, as its broker spells it, where it exists without the run: used as it is, never made and never deleted.
+    :param hashes: where each topic is to fall among the hashes of its broker; empty: anywhere.
     """
 
     topics: int
@@ -37,6 +38,7 @@ class Topology:
     subscriptions: int
     consumers: int
     name: str | None = None
+    hashes: tuple[int, ...] = ()
 
     @property
     def streams(self) -> int:

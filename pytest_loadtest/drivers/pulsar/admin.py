@@ -20,7 +20,7 @@ _UNAUTHORIZED, _GONE, _NOT_ALLOWED, _CONFLICT = 401, 404, 405, 409
 _REDIRECTS = 10
 
 
-class _RefusedError(TargetError):
+class RefusedError(TargetError):
     """An answer that is not a success."""
 
     def __init__(self, message: str, status: int) -> None:
@@ -50,19 +50,20 @@ class Admin:
         headers = self._headers | {"Accept-Encoding": "identity"}  # packing costs the broker more than sending
         return self._send(connection, "GET", f"{self._url}/{path}", headers=headers)
 
-    def create_namespace(self, namespace: str) -> bool:
+    def create_namespace(self, namespace: str, bundles: int | None = None) -> bool:
         """Make it, and its tenant where that is missing.
 
+        :param bundles: that it is cut into; None: as many as the broker makes.
         :returns: whether the tenant was made. :raises TargetError: the broker refuses; it also does so where the namespace exists.
         """
-        path = f"namespaces/{namespace}"
+        path, policies = f"namespaces/{namespace}", None if bundles is None else {"bundles": {"numBundles": bundles}}
         try:
-            self._request("PUT", path)
-        except _RefusedError as refused:
+            self._request("PUT", path, policies)
+        except RefusedError as refused:
             if refused.status != _GONE:  # 404: there is no such tenant
                 raise
             made = self._create_tenant(namespace.partition("/")[0])
-            self._request("PUT", path)
+            self._request("PUT", path, policies)
             return made
         return False
 
@@ -70,7 +71,7 @@ class Admin:
         clusters = [cluster for cluster in self._request("GET", "clusters") if cluster != "global"]
         try:
             self._request("PUT", f"tenants/{tenant}", {"adminRoles": [], "allowedClusters": clusters})
-        except _RefusedError as refused:
+        except RefusedError as refused:
             if refused.status != _CONFLICT:  # another run was faster
                 raise
             return False
@@ -84,7 +85,7 @@ class Admin:
         """How many bookies the cluster has registered, running or not; None where it does not say, as to clients that are no superuser."""
         try:
             return len(self._request("GET", "bookies/all")["bookies"])
-        except _RefusedError:
+        except RefusedError:
             return None
 
     def set_policies(self, namespace: str, persistence: Persistence | None) -> None:
@@ -116,7 +117,7 @@ class Admin:
             found = int(self._request("GET", f"{path}/partitions")["partitions"])
             if not found:  # older brokers say so of missing topics too
                 self._request("GET", f"{path}/stats")
-        except _RefusedError as refused:
+        except RefusedError as refused:
             if refused.status == _GONE:
                 return None
             raise
@@ -130,7 +131,7 @@ class Admin:
     def subscriptions(self, topic: str) -> list[str]:
         try:
             names: list[str] = self._request("GET", f"{topic.replace('://', '/')}/subscriptions")
-        except _RefusedError as refused:
+        except RefusedError as refused:
             if refused.status != _GONE:
                 raise
             return []
@@ -145,7 +146,7 @@ class Admin:
         path = f"namespaces/{namespace}"
         try:
             self._request("DELETE", f"{path}?force=true")
-        except _RefusedError as refused:
+        except RefusedError as refused:
             if refused.status == _GONE:
                 return
             if refused.status != _NOT_ALLOWED:
@@ -167,17 +168,21 @@ class Admin:
         """:param accepted: statuses that are no error although the broker deleted nothing."""
         try:
             self._request("DELETE", path)
-        except _RefusedError as refused:
+        except RefusedError as refused:
             if refused.status not in accepted:
                 raise
 
     def _request(self, method: str, path: str, body: object = None) -> Any:
+        """:returns: the answer, read as JSON; None where it is empty."""
+        answer = self._ask(method, f"admin/v2/{path}", body)
+        return answer.json() if answer.content else None
+
+    def _ask(self, method: str, path: str, body: object = None) -> httpx.Response:
         import httpx
 
         with httpx.Client(verify=self._tls, trust_env=False, timeout=self._timeout) as client:
             headers = self._headers | {"Content-Type": "application/json"}
-            answer = self._send(client, method, f"{self._url}/admin/v2/{path}", headers=headers, json=body)
-        return answer.json() if answer.content else None
+            return self._send(client, method, f"{self._url}/{path}", headers=headers, json=body)
 
     def _send(self, client: httpx.Client, method: str, url: str, **options: Any) -> httpx.Response:
         """A broker redirects requests about a topic to the broker that owns it (307): all of it goes there, also the token, which httpx
@@ -197,7 +202,7 @@ class Admin:
             reason = of_tls(error, self._settings) or f"{error}; {remedy}"
             raise TargetError(f"{what}: {reason}") from error
         if not answer.is_success:
-            raise _RefusedError(f"{what}: {answer.status_code} {self._reason(answer)}", answer.status_code)
+            raise RefusedError(f"{what}: {answer.status_code} {self._reason(answer)}", answer.status_code)
         return answer
 
     def _reason(self, answer: httpx.Response) -> str:
@@ -207,4 +212,4 @@ class Admin:
             said = answer.reason_phrase
         if answer.status_code == _UNAUTHORIZED and said == answer.reason_phrase:  # of a role that may not do it, it says more
             return f"{said}: {of_credentials(self._settings)}"
-        return said
+        return " ".join(said.partition("Stacktrace:")[0].split())  # an error that the broker did not expect comes with all of it

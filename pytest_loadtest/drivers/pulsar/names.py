@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.drivers.pulsar.admin import Admin
 from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.models.bundles import suffix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_loadtest.drivers.base import DriverContext
     from pytest_loadtest.profile.settings import Persistence, PulsarSettings
+    from pytest_loadtest.schedule.topology import Topology
 
 DEFAULT_NAMESPACE: Final = "public/default"
 _QUORUMS: Final = {"ensemble_size": "ensembleSize", "write_quorum": "writeQuorum", "ack_quorum": "ackQuorum"}
@@ -34,8 +36,18 @@ def key_number(key: str) -> int:
 
 
 def own_namespace(settings: PulsarSettings, run: str) -> str:
-    """The namespace that a run makes for its topics, where it can."""
+    """That a run makes where it has the admin REST."""
     return f"{settings.namespace_prefix}-{run}"
+
+
+def own_topic(settings: PulsarSettings, run: str, topology: Topology, index: int) -> str:
+    """Full name of a topic in it."""
+    return falling(f"{settings.topic_type}://{own_namespace(settings, run)}/topic-{index}", topology, index)
+
+
+def falling(name: str, topology: Topology, index: int) -> str:
+    """The name, with an end by which it falls where the profile wants that topic."""
+    return f"{name}-{suffix(f'{name}-', topology.hashes[index])}" if topology.hashes else name
 
 
 class RunNames:
@@ -50,7 +62,7 @@ class RunNames:
     def __init__(self, context: DriverContext) -> None:
         self._topology, self._target = context.topology, context.target
         self._settings: PulsarSettings = context.settings
-        self._mark = f"loadtest-{context.run}-{context.nonce:08x}"
+        self._run, self._mark = context.run, f"loadtest-{context.run}-{context.nonce:08x}"
         self._made_tenant = self._made_namespace = self._may_subscribe = self._looked_up = False
         self._persistence: Persistence | None = None
         self.not_applied: dict[str, str] = {}
@@ -73,8 +85,9 @@ class RunNames:
         """The full name of a topic of the run."""
         if self.existing is not None:
             return self.existing
-        name = f"{self._mark}-{index}" if self._target.admin_url is None else f"topic-{index}"
-        return f"{self._settings.topic_type}://{self.namespace}/{name}"
+        if self._target.admin_url is not None:
+            return own_topic(self._settings, self._run, self._topology, index)
+        return falling(f"{self._settings.topic_type}://{self.namespace}/{self._mark}-{index}", self._topology, index)
 
     def subscription(self, number: int) -> str:
         """The name of a topic's subscription."""
@@ -119,7 +132,7 @@ class RunNames:
     def _make_namespace(self, admin: Admin) -> None:
         assert self.namespace is not None
         self._persistence = self._fitting(self._settings.persistence, admin)
-        self._made_tenant = admin.create_namespace(self.namespace)
+        self._made_tenant = admin.create_namespace(self.namespace, self._settings.namespace_bundles)
         self._made_namespace = True
         admin.set_policies(self.namespace, self._persistence)
         for index in range(self._topology.topics):

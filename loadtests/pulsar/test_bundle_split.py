@@ -1,0 +1,96 @@
+"""Bundle split by flow or QPS (PIP-169) while load runs: where the broker cuts, what clients notice, and what other algorithms would need.
+
+PULSAR_VERSION=4.0.0 pytest loadtests/pulsar/test_bundle_split.py
+"""
+
+import pytest
+
+from pytest_loadtest import NoData
+from pytest_loadtest.fixture.bundles import half_of
+from pytest_loadtest.fixture.recovery import recovery_of
+from pytest_loadtest.models.balance import imbalance
+from pytest_loadtest.models.split import flow_or_qps, undecided
+
+FLOW, COUNT, RANGE = (f"{name}_equally_divide" for name in ("flow_or_qps", "topic_count", "range"))
+
+
+@pytest.fixture(autouse=True)
+def unhurried(pytestconfig):
+    if pytestconfig.option.load_duration:
+        pytest.skip("what a broker sees takes its time to settle: leave out --load-duration")
+
+
+@pytest.fixture
+def tell(record_property):
+    """Into JUnit, and onto the screen with -rP or -s."""
+
+    def told(name, text):
+        record_property(f"bundles.{name}", str(text))
+        print(f"bundles  {name:<24} {text}")
+
+    return told
+
+
+@pytest.mark.load(profile="pulsar/bundle-split", live=True)
+def test_split_by_flow(load, tell):
+    """The broker cuts where the algorithm says, every topic is found in its bundle, and no message is lost or overtaken."""
+    load.begin()
+    split = load.bundles.split_by_flow()
+    assert split.made == split.wanted == (0x6A,)
+    assert split.found == split.looked_for
+    load.bundles.settle()
+    result = load.stop()
+    result.assert_slo()  # lost 0, out of order 0, the publish pause
+
+    balances, came = split.balances(), recovery_of(result, split.asked)
+    for name, one in balances.items():
+        tell(name, f"{one.splits} splits, busiest/mean {one.imbalance:.2f}")
+    tell("publish pause", came.pause)
+    tell("recovered after", came.recovered)
+    tell("duplicates", result.duplicates)
+    # limits are half of what there is, so theory decides
+    assert balances[FLOW].splits == 1 < balances[COUNT].splits < balances[RANGE].splits
+    assert balances[FLOW].imbalance < balances[COUNT].imbalance < balances[RANGE].imbalance
+
+
+@pytest.mark.load(profile="pulsar/bundle-swing", live=True)
+def test_rates_are_of_a_moment(load, tell):
+    """The concern in PIP-169's discussion: without rates nothing is split, and what suits one moment does not suit the next."""
+    load.begin()
+    bundles = load.bundles
+    limits = half_of(bundles.settle())
+    bundles.limit(limits)
+
+    split = blind_split(bundles, limits)
+    tell("split without rates", f"{split.made or 'none'}, and the broker's answer was a success")
+    assert split.made == ()
+
+    bundles.settle()
+    found = [bundles.rates() for _ in looks(load, 12)]
+    cuts = {flow_or_qps(list(look.values()), limits) for look in found}
+    assert any(cuts)  # there was something to cut
+    tell("boundaries in a period", sorted(cuts))
+    tell("undecided", f"{sum(undecided(list(look.values()), limits) is not None for look in found)} of {len(found)} looks")
+    split = bundles.split(limits)
+    tell("split while rates swing", f"{split.made}, the oracle {split.wanted} a moment before")
+    assert split.found == split.looked_for
+    bundles.settle()
+    later = [imbalance(split.ring, list(bundles.rates().values())) for _ in looks(load, 12)]
+    tell("busiest/mean afterwards", f"{min(later):.2f} to {max(later):.2f}")
+    load.stop().assert_slo()
+
+
+def blind_split(bundles, limits):
+    """A split of which the broker has no rates: its topics were unloaded just now, and are not back or have sent nothing yet."""
+    bundles.unload()
+    split = bundles.split(limits)
+    if not split.blind:
+        raise NoData("rates came while the split was asked for: make statsUpdateFrequencyInSecs longer")
+    return split
+
+
+def looks(load, seconds):
+    """Once a second."""
+    for number in range(seconds):
+        load.wait("1s")
+        yield number

@@ -1,0 +1,51 @@
+"""Pause and recovery, of made-up times."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pytest_loadtest.metrics.recovery import QUIET, Recovery, recovery
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+
+AT = 10 * SECOND
+
+
+def column(*seconds: float) -> np.ndarray:  # type: ignore[type-arg]
+    return np.array([round(one * SECOND) for one in seconds], np.int64)
+
+
+def streams(*numbers: int) -> np.ndarray:  # type: ignore[type-arg]
+    return np.array(numbers, np.int64)
+
+
+EVEN = np.arange(0, 20 * SECOND, 100 * MILLISECOND)
+
+
+def test_nothing_happened() -> None:
+    """The longest time between two answers is the usual one."""
+    zeros = np.zeros(len(EVEN), np.int64)
+    found = recovery(AT, (zeros, EVEN), (zeros, EVEN, EVEN + MILLISECOND))
+    assert found == Recovery(100 * MILLISECOND, 0)
+
+
+def test_the_pause_is_that_of_the_worst_stream() -> None:
+    """In whatever order answers are written down; a gap that ended before does not count, one that began before does."""
+    answered = streams(0, 1, 0, 1, 0, 0), column(13, 10.5, 9, 9.5, 1, 13.5)
+    found = recovery(AT, answered, (streams(0), column(1), column(1.1)))
+    assert found.pause == 4 * SECOND
+
+
+def test_recovered_with_the_last_message_that_is_slower_than_any_before() -> None:
+    """Of the stream that takes longest; slow messages a good while later have another reason."""
+    stream = streams(0, 0, 0, 0, 1, 0)
+    intended, received = column(1, 9, 9.9, 10, 11, 17), column(1.2, 9.1, 12, 12.5, 14, 19)
+    assert QUIET == SECOND
+    assert recovery(AT, (stream, received), (stream, intended, received)).recovered == 4 * SECOND
+
+
+@pytest.mark.parametrize("received", [column(10, 11), column()], ids=["nothing before", "nothing at all"])
+def test_unknown_is_not_zero(received: np.ndarray) -> None:  # type: ignore[type-arg]
+    """Without anything before nobody knows what is slow, without answers nobody knows of a pause."""
+    stream = np.arange(len(received))
+    assert recovery(AT, (stream, received), (stream, received, received)) == Recovery(None, None)
