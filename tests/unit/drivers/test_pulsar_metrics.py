@@ -52,6 +52,13 @@ def test_the_topics_of_the_run_are_summed_over_their_subscriptions() -> None:
     assert reader(of_topics=False).read(answer(100, more=others)).topics == {}
 
 
+def test_the_index_of_a_topic_is_not_counted_again_for_its_subscriptions() -> None:
+    """Pulsar 4.0 tells both by one name."""
+    name, topic = "pulsar_delayed_message_index_size_bytes", f"{NAMESPACE}topic-0"
+    both = (line(name, topic, 480), line(name, topic, 240, "subscription-0"), line(name, topic, 240, "subscription-1"))
+    assert columns(None, reader().read(answer(1, more=both)), 1.0) == {"sys.delayedIndex": 480}
+
+
 def test_an_existing_topic_is_itself_or_its_partitions() -> None:
     names = ("orders", "orders-partition-0", "orders-partition-12", "orders-2", "orders-partition-x", "my-orders")
     text = "\n".join(line("pulsar_in_messages_total", f"persistent://a/b/{name}", 1) for name in names)
