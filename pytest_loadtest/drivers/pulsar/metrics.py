@@ -107,8 +107,8 @@ class MetricsReader:
             if math.isnan(value) or labels.get("area", "heap") != "heap":  # of jvm_memory_bytes_…
                 continue
             topic = labels.get("topic")
-            if metric in _OF_TOPIC_ALONE and "subscription" in labels:
-                continue
+            if "consumer_id" in labels or (metric in _OF_TOPIC_ALONE and "subscription" in labels):
+                continue  # part of another series: brokers may tell counters of each consumer too (exposeConsumerLevelMetricsInPrometheus)
             if topic:
                 of_metric = topics[metric]
                 of_metric[topic] = of_metric.get(topic, 0.0) + value

@@ -59,6 +59,14 @@ def test_the_index_of_a_topic_is_not_counted_again_for_its_subscriptions() -> No
     assert columns(None, reader().read(answer(1, more=both)), 1.0) == {"sys.delayedIndex": 480}
 
 
+def test_what_consumers_got_is_not_counted_again() -> None:
+    """With ``exposeConsumerLevelMetricsInPrometheus`` a subscription's counter stands beside those of its consumers, by the same name."""
+    whole = line("pulsar_out_messages_total", f"{NAMESPACE}topic-0", 7, "subscription-0")
+    parts = tuple(whole.replace("} 7", f',consumer_name="c",consumer_id="{number}"}} {got}') for number, got in enumerate((4, 3)))
+    found = reader().read(answer(0, more=(whole, *parts)))
+    assert found.topics["pulsar_out_messages_total"] == {f"{NAMESPACE}topic-0": 7}
+
+
 def test_an_existing_topic_is_itself_or_its_partitions() -> None:
     names = ("orders", "orders-partition-0", "orders-partition-12", "orders-2", "orders-partition-x", "my-orders")
     text = "\n".join(line("pulsar_in_messages_total", f"persistent://a/b/{name}", 1) for name in names)
