@@ -104,7 +104,7 @@ class Admin:
 
     def create_topic(self, topic: str, partitions: int) -> None:
         """Make a topic. :param topic: with its domain, ``persistent://tenant/namespace/name``."""
-        path = topic.replace("://", "/")
+        path = path_of(topic)
         if partitions > 1:
             self._request("PUT", f"{path}/partitions", partitions)
         elif topic.startswith("persistent:"):  # a broker makes a non-persistent topic when its first client connects
@@ -112,7 +112,7 @@ class Admin:
 
     def partitions(self, topic: str) -> int | None:
         """How many partitions an existing topic has, 0 for one that is not partitioned; None: there is no such topic."""
-        path = topic.replace("://", "/")
+        path = path_of(topic)
         try:
             found = int(self._request("GET", f"{path}/partitions")["partitions"])
             if not found:  # older brokers say so of missing topics too
@@ -125,12 +125,12 @@ class Admin:
 
     def stats(self, topic: str) -> dict[str, Any]:
         """Of a topic without partitions, or of one partition."""
-        found: dict[str, Any] = self._request("GET", f"{topic.replace('://', '/')}/stats")
+        found: dict[str, Any] = self._request("GET", f"{path_of(topic)}/stats")
         return found
 
     def subscriptions(self, topic: str) -> list[str]:
         try:
-            names: list[str] = self._request("GET", f"{topic.replace('://', '/')}/subscriptions")
+            names: list[str] = self._request("GET", f"{path_of(topic)}/subscriptions")
         except RefusedError as refused:
             if refused.status != _GONE:
                 raise
@@ -139,7 +139,7 @@ class Admin:
 
     def delete_subscription(self, topic: str, subscription: str) -> None:
         """Delete it, also with consumers still connected; one that is gone already is no error."""
-        self._delete(f"{topic.replace('://', '/')}/subscription/{quote(subscription, safe='')}?force=true", _GONE)
+        self._delete(f"{path_of(topic)}/subscription/{quote(subscription, safe='')}?force=true", _GONE)
 
     def delete_namespace(self, namespace: str) -> None:
         """Delete it with all topics and what is still connected to them; a namespace that is gone already is no error."""
@@ -158,10 +158,10 @@ class Admin:
         for domain in ("persistent", "non-persistent"):
             partitioned = self._request("GET", f"{domain}/{namespace}/partitioned")
             for topic in partitioned:
-                self._delete(f"{topic.replace('://', '/')}/partitions?force=true", _GONE)
+                self._delete(f"{path_of(topic)}/partitions?force=true", _GONE)
             for topic in self._request("GET", f"{domain}/{namespace}"):
                 if topic.rpartition("-partition-")[0] not in partitioned:
-                    self._delete(f"{topic.replace('://', '/')}?force=true", _GONE)
+                    self._delete(f"{path_of(topic)}?force=true", _GONE)
         self._request("DELETE", f"namespaces/{namespace}")
 
     def _delete(self, path: str, *accepted: int) -> None:
@@ -213,3 +213,8 @@ class Admin:
         if answer.status_code == _UNAUTHORIZED and said == answer.reason_phrase:  # of a role that may not do it, it says more
             return f"{said}: {of_credentials(self._settings)}"
         return " ".join(said.partition("Stacktrace:")[0].split())  # an error that the broker did not expect comes with all of it
+
+
+def path_of(topic: str) -> str:
+    """Where the REST has ``persistent://tenant/namespace/name``."""
+    return quote(topic.replace("://", "/"), safe="/")

@@ -6,9 +6,8 @@ Paths: Pulsar 4.2, ``Namespaces``, ``PersistentTopics``, ``TopicLookup`` and ``B
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
 
-from pytest_loadtest.drivers.pulsar.admin import Admin, RefusedError
+from pytest_loadtest.drivers.pulsar.admin import Admin, RefusedError, path_of
 from pytest_loadtest.drivers.pulsar.names import own_namespace
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.models.bundles import Bundle, Ring
@@ -80,7 +79,7 @@ class Bundles(Admin):
         return {topic: rate for topic, rate in found.items() if rate is not None}
 
     def _rate(self, topic: str, where: int) -> TopicRate | None:
-        stats = self._of_loaded(f"{_path(topic)}/stats")
+        stats = self._of_loaded(f"{path_of(topic)}/stats")
         if stats is None:
             return None
         rate, throughput = (float(stats[f"{what}In"]) + float(stats[f"{what}Out"]) for what in ("msgRate", "msgThroughput"))
@@ -97,7 +96,7 @@ class Bundles(Admin):
 
     def bundle_of(self, topic: str) -> Bundle:
         """The bundle that a client's lookup of the topic is answered from. :param topic: full name."""
-        answer = self._ask("GET", f"lookup/v2/topic/{_path(topic)}/bundle")  # plain text
+        answer = self._ask("GET", f"lookup/v2/topic/{path_of(topic)}/bundle")  # plain text
         low, high = (int(end, 16) for end in answer.text.split("_"))
         return Bundle(low, high)
 
@@ -154,8 +153,3 @@ class Bundles(Admin):
         if not isinstance(runtime, dict):
             raise TargetError(f"{self._url}: the broker does not tell its settings: {runtime!r}")
         return runtime
-
-
-def _path(topic: str) -> str:
-    """``persistent://tenant/namespace/name`` as the REST has it."""
-    return quote(topic.replace("://", "/"), safe="/")

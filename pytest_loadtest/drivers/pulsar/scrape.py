@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pytest_loadtest.drivers.pulsar import topic_stats
-from pytest_loadtest.drivers.pulsar.admin import Admin
+from pytest_loadtest.drivers.pulsar.admin import Admin, path_of
 from pytest_loadtest.drivers.pulsar.metrics import STARTED, TOTALS, MetricsReader, Scraped, columns, grown_by
 from pytest_loadtest.drivers.pulsar.names import own_namespace
 from pytest_loadtest.errors import TargetError
@@ -128,7 +128,7 @@ class Scrape:
         if self._namespace is not None:
             found["sys.bundles"] = float(self._question(f"namespaces/{self._namespace}/bundles")["numBundles"])
         if 0 < len(topics) <= MOST_ASKED:
-            stats = [self._question(f"{topic.replace('://', '/')}/stats") for topic in sorted(topics)]
+            stats = [self._question(f"{path_of(topic)}/stats") for topic in sorted(topics)]
             found |= topic_stats.columns(stats)
             loaded_at = topic_stats.loaded_at(stats)
             self._counts &= self._loaded_at in ((), loaded_at)
