@@ -16,6 +16,7 @@ import _pulsar
 import numpy as np
 
 from pytest_loadtest.drivers.base import Acks, Burst
+from pytest_loadtest.drivers.pulsar.answers import joined
 from pytest_loadtest.drivers.windows import beyond
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.due import AT_ONCE
@@ -148,12 +149,8 @@ class PulsarProducers:
     def acks(self) -> Acks | None:
         """What was answered since the last call, or None."""
         self._count_answers()
-        if not self._counted:
-            return None
         counted, self._counted = self._counted, []
-        if len(counted) == 1:
-            return counted[0]
-        return Acks(*(np.concatenate([getattr(part, name) for part in counted]) for name in ("row", "time", "status")))
+        return joined(counted)
 
     def _count_answers(self) -> None:
         """What was answered is in flight no longer."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pytest_loadtest.drivers.base import Acks, Burst
+from pytest_loadtest.drivers.pulsar.answers import joined
 from pytest_loadtest.drivers.pulsar.native.batching import Batches, BatchLimits, Partitioner, form
 from pytest_loadtest.drivers.pulsar.native.entry_writer import EntryWriter, Held
 from pytest_loadtest.drivers.pulsar.native.in_flight import InFlight
@@ -207,14 +208,8 @@ class NativeProducers:
     def acks(self) -> Acks | None:
         """As :meth:`Driver.acks`."""
         self._count_answers()
-        if not self._counted:
-            return None
         counted, self._counted = self._counted, []
-        if len(counted) == 1:
-            return counted[0]
-        resends = [np.zeros(len(part.row), np.uint8) if part.resends is None else part.resends for part in counted]
-        row, at, status = (np.concatenate([getattr(part, name) for part in counted]) for name in ("row", "time", "status"))
-        return Acks(row, at, status, np.concatenate(resends))
+        return joined(counted)
 
     def _count_answers(self) -> None:
         """What was answered is in flight no longer."""
