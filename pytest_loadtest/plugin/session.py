@@ -12,6 +12,7 @@ import pytest
 
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited, LoadtestError, UsageError
 from pytest_loadtest.plugin.aggregating import AggregateHook
+from pytest_loadtest.plugin.ci import CiReports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,7 +42,9 @@ class LoadSession:
         self._hook = AggregateHook(config.pluginmanager, config.rootpath)
         if "loadtest_channel" in getattr(config, "workerinput", {}):
             self._join_gang()
-        elif config.pluginmanager.hasplugin("dsession"):
+            return
+        config.pluginmanager.register(CiReports(config, self.documents), "loadtest-ci")
+        if config.pluginmanager.hasplugin("dsession"):
             self._lead_gang()
 
     def _join_gang(self) -> None:
@@ -163,14 +166,18 @@ class LoadSession:
         item.user_properties += [("load.set", setting(*text.partition("=")[::2])) for text in self._config.option.load_set]
         return request_of(self._config, item, attempt)
 
+    def documents(self) -> list[dict[str, Any]]:
+        """The results of every run of the session so far."""
+        return [] if self._conductor is None else self._conductor.documents
+
     def summarise(self, terminalreporter: Any) -> None:
         """The summary of every run of the session."""
-        if self._conductor is None or not self._conductor.documents:
+        if not self.documents():
             return
         from pytest_loadtest.report.terminal import lines
 
         terminalreporter.section("load tests")
-        for document in self._conductor.documents:
+        for document in self.documents():
             for line in lines(document):
                 terminalreporter.write_line(line)
 
