@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.engine.disk import is_full, unwritten
-from pytest_loadtest.errors import BrokenRun, UsageError
+from pytest_loadtest.errors import BrokenRun, RunAborted, UsageError
 from pytest_loadtest.fleet.aggregation import Aggregation
 from pytest_loadtest.fleet.folders import run_folder, session_folder
 from pytest_loadtest.fleet.orders import PhaseOrder
@@ -205,6 +205,8 @@ class Conductor:
         workload = state.workloads[0]
         if len(state.workloads) > 1:
             raise UsageError("several workloads run together: what the body changes would not say which; give each a test of its own")
+        if workload.aborted:
+            raise RunAborted(workload.aborted.reason)
         if workload.phase is None or workload.folder is None or workload.ends is not None or not run.drains:
             raise UsageError("nothing is measured just now: begin the load first, and change it before its end")
         if kind == "restart":
