@@ -84,8 +84,8 @@ class WorkloadRun:
         """That the phase that runs was lost; None where it was not."""
         return next((change.aborted for change in self.changes if change.aborted), None)
 
-    def order(self, worker: str, rank: int) -> Order:
-        """What one worker has to do."""
+    def order(self, worker: str, rank: int, bounds: tuple[int, ...] = ()) -> Order:
+        """What one worker has to do. :param bounds: more latencies to hear about while load runs, ns."""
         plan, broker, (prompt, kept) = self.plan, self.broker, told(self.plan)
         assert broker is not None
         profile = with_keys(self.part.profile, broker.facts)
@@ -93,7 +93,7 @@ class WorkloadRun:
             workload=self.name, run=self.run, nonce=self.nonce, worker=worker, profile=profile, payload_file=self.part.payload_file,
             assignment=plan.assignments[rank], topology=plan.topology,
             target=target_of(broker.facts), ordered=profile.ordered,
-            bounds=tuple((exceeds(objective) or 1) - 1 for objective in self.bounds),
+            bounds=(*((exceeds(objective) or 1) - 1 for objective in self.bounds), *bounds),
             opened=opened(plan), disk=plan.needs.disk, rate=plan.rate, prompt=prompt, kept=kept,
         )  # fmt: skip
 

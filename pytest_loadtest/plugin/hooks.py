@@ -58,6 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--load-driver", metavar="FILE", help="an OMB driver file, or one with a profile's driver section, in place of the profile's own"
     )
     group.addoption("--load-omb-json", metavar="DIR", help="write each result there too, as the OpenMessaging Benchmark's TestResult JSON")
+    group.addoption("--load-metrics", metavar="[HOST:]PORT", help="serve live counters there while load runs, as OpenMetrics; loopback")
     group.addoption(
         "--load-gitlab-metrics", metavar="FILE", help="write the session's results there, as GitLab's metrics report (OpenMetrics)"
     )

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.conductor import Conductor
     from pytest_loadtest.fleet.link import Link
     from pytest_loadtest.fleet.local import LocalFleet
+    from pytest_loadtest.fleet.options import Options
     from pytest_loadtest.fleet.orders import Request, RunResult
     from pytest_loadtest.fleet.xdist import GangController, GangWorker
+    from pytest_loadtest.report.live_metrics import LiveMetrics
 
 _WORKERS = pytest.StashKey[int]()
 _ATTEMPTS = pytest.StashKey[int]()
@@ -39,6 +41,7 @@ class LoadSession:
         self._local: LocalFleet | None = None
         self._controller: GangController | None = None
         self._worker: GangWorker | None = None
+        self._unserve: Callable[[], None] = lambda: None
         self._hook = AggregateHook(config.pluginmanager, config.rootpath)
         if "loadtest_channel" in getattr(config, "workerinput", {}):
             self._join_gang()
@@ -65,8 +68,25 @@ class LoadSession:
         from pytest_loadtest.fleet.options import Options
         from pytest_loadtest.report.live import LiveLine
 
-        self._conductor = Conductor(Options.of(self._config), LiveLine(self._config), self._hook)
+        options = Options.of(self._config)
+        self._conductor = Conductor(options, LiveLine(self._config), self._hook, self._serve(options))
         return self._conductor
+
+    def _serve(self, options: Options) -> LiveMetrics | None:
+        """Begin to serve what ``--load-metrics`` asks for.
+
+        :raises pytest.UsageError: its port is in use.
+        """
+        if options.metrics is None or self._config.option.collectonly or self._config.option.load_plan:
+            return None
+        from pytest_loadtest.report.live_metrics import LiveMetrics, serve
+
+        metrics = LiveMetrics(self.documents)
+        try:
+            self._unserve = serve(options.metrics, metrics)
+        except UsageError as error:
+            raise pytest.UsageError(str(error)) from None
+        return metrics
 
     def check(self, items: list[pytest.Item]) -> None:
         """Look at what every load test asks for, before anything is started.
@@ -183,6 +203,7 @@ class LoadSession:
 
     def close(self) -> None:
         """Stop whatever this session started."""
+        self._unserve()
         for part in (self._local, self._controller, self._conductor):
             if part is not None:
                 part.close()
