@@ -33,6 +33,8 @@ class PromptCounts:
 
     def add(self, intended: NDArray[np.int64], received: NDArray[np.int64]) -> None:
         """These copies came."""
+        if not self._bounds:
+            return
         second, latency = (intended - self._start) // SECOND, received - intended
         for counts, bound in zip(self._counts, self._bounds, strict=True):
             prompt = second[latency <= bound]

@@ -89,6 +89,41 @@ def test_a_run_without_fault_is_untouched(project: Project, workers: tuple[str, 
     assert "aborted" not in run.out
 
 
+STAGED = """\
+name: staged
+messageSize: 64
+producersPerTopic: 4
+producerRate: 200
+stages:
+  - {name: calm, duration: 3s, rate: 200}
+  - {name: lost, duration: 10min, rate: 300, slo: {endToEndLatency: {p99: 1s}}}
+drainTimeout: 2s
+maxSendDelay: 20s
+abort: {endToEndLatency.p50: 1s, for: 2s}
+driver: {name: loopback, maxPendingMessages: 5, stall: {at: 2s, duration: 5min}}
+generator: {sendDelayP99: 5s, cpu: 5, stalled: 1}
+slo: {throughput: 1%, sent: 1%}
+"""
+
+
+def test_a_stage_in_which_nothing_came_is_part_of_it(project: Project) -> None:
+    """It is no *no data*: the run as a whole tells enough. With two workers, which are both heard."""
+    project.write("profiles/soak.yaml", STAGED)
+    project.write("test_it.py", TEST)
+    run = project.run("-n", "2")
+    aborted(run, "endToEndLatency.p50 > 1.00 s in each of the 2 s from second ")
+    assert [(stage["name"], stage["verdict"]["outcome"]) for stage in run.documents["test_soak"]["stages"]][-1] == ("lost", "missed")
+
+
+def test_the_plan_says_when_it_would_be(project: Project) -> None:
+    """And what is not known while load runs."""
+    project.write("profiles/soak.yaml", STAGED)
+    project.write("test_it.py", TEST)
+    out = project.run("--load-plan").out
+    assert "aborts at    endToEndLatency.p50 > 1.00 s in every second of 2 s" in out
+    assert "what is under way may still come until the drain ends, so loss is not known while load runs" in out
+
+
 def test_what_was_dropped_ends_a_run(project: Project) -> None:
     """As soon as it is more than the plan allows, of ten minutes as of the seconds that ran."""
     more = "maxSendDelay: 5s\ndrainTimeout: 1s\nabort: {dropped: 20}\n"
