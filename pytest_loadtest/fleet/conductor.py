@@ -194,6 +194,8 @@ class Conductor:
             change = watch.look(mine, time.monotonic_ns() - workload.start)
             if change is not None:
                 self._change(run, workload, change)
+            if change is not None and change.aborted is not None:
+                self._announce(f"{workload.test}: {change.aborted.reason}")
 
     def _change(self, run: Run, workload: WorkloadRun, change: Change) -> None:
         assert self.coordinator is not None
