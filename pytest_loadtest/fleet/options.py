@@ -79,6 +79,19 @@ def address(text: str | None, option: str) -> str | None:
     return text
 
 
+def listening(text: str | None) -> tuple[str, int] | None:
+    """``--load-metrics``: a port of this machine's loopback, or HOST:PORT.
+
+    :raises pytest.UsageError: neither.
+    """
+    if text is None:
+        return None
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or not 0 < int(port) < 65536:
+        raise pytest.UsageError(f"--load-metrics {text}: write a port from 1 to 65535 (9400), or HOST:PORT")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
 def _path(text: str | None) -> Path | None:
     return None if text is None else Path(text)
 
@@ -100,6 +113,7 @@ class Options:
     spark_master: str | None
     spark_remote: str | None
     spark_conf: dict[str, str]
+    metrics: tuple[str, int] | None = None
 
     @classmethod
     def of(cls, config: pytest.Config) -> Options:
@@ -112,4 +126,5 @@ class Options:
             target=address(option.load_target, "--load-target"), admin=address(option.load_admin_url, "--load-admin-url"),
             image=image(option.load_image, option.load_broker, option.load_target),
             spark_master=option.load_spark_master, spark_remote=option.load_spark_remote, spark_conf=spark_conf(option.load_spark_conf),
+            metrics=listening(option.load_metrics),
         )  # fmt: skip
