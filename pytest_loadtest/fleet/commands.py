@@ -37,12 +37,15 @@ def change_of(workload: WorkloadRun, kind: str, argument: Any, now: int) -> Chan
     assert workload.phase is not None
     if workload.plan.profile.connects_only and kind in ("rate", "distribution"):
         raise UsageError("messages: 0 in the profile: the run has none, so there is nothing to change about them")
-    if workload.phase.stages and kind in ("rate", "distribution"):
+    if workload.phase.stages and kind in ("rate", "distribution", "consumers"):
         raise UsageError("the profile's stages say what changes when: leave them out to change things from the test's body")
     if kind == "distribution":
         if (skew := workload.plan.profile.skew) is not None and skew.message_sizes is not None:
             raise UsageError("skew.messageSizes in the profile: each topic has its own size, so there are no weights to change")
         check_weights(argument, workload.plan.bucket_names)
+    most = workload.plan.topology.consumers
+    if kind == "consumers" and argument not in range(most + 1):
+        raise UsageError(f"load.set_consumers({argument!r}): from 0 to {most}, the profile's consumerPerSubscription; raise it there")
     at = max(now - workload.start, 0) + CHANGE_IN
     if kind != "end" and at >= workload.duration:
         raise UsageError("the measured phase ends before the change could be agreed: make testDuration longer")
