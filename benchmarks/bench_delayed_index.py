@@ -5,7 +5,7 @@ turn (4.0.0 has the heap, 4.2.4 time buckets), round after round, and sends so m
 to a topic of its own, with due times of three kinds (``KINDS``). It reads the size of the index from the topic's stats, the broker's CPU,
 and what Java's heap (after a garbage collection) and direct memory lose when the subscription is deleted, and its index with it. The
 Roaring column is CRoaring (pyroaring) on the very entries and due times of the messages sent. ``jcmd`` of the JDK collects the garbage;
-without it there is no figure of the heap. Rounds after the first take the looks of ``--again``: they tell what is noise.
+without it there is no figure of the heap. More rounds, and a run with ``--more``, which adds to what is kept, tell what is noise.
 
 All is kept in ``docs/howto/delayed-index.json``, of which ``python benchmarks/delayed_index.py`` makes table and plot, without a broker.
 """
@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 import pulsar
-from delayed_index import BITS, DATA, KINDS, TICK, Kind, Row, draw, show
+from delayed_index import BITS, DATA, KINDS, TICK, Kind, Row, draw, load, show
 from prometheus_client.parser import text_string_to_metric_families
 from pyroaring import BitMap64
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 VERSIONS = ("4.0.0", "4.2.4")
 LOOKS = (20_000, 50_000, 100_000, 200_000)
-AGAIN = (100_000,)
 WARM = 50_000  # messages that the compiler of a new broker gets first; nobody counts them
 LATER = 3_600_000  # ms: nothing becomes due while the bench runs
 WAIT = 180.0  # s
@@ -175,16 +174,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--versions", type=lambda text: tuple(text.split(",")), default=VERSIONS)
     parser.add_argument("--looks", type=numbers, default=LOOKS)
-    parser.add_argument("--again", type=numbers, default=AGAIN)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--more", action="store_true")
     parser.add_argument("--data", type=Path, default=DATA)
     given = parser.parse_args()
     runtime = java.require("Pulsar")
     machine = {"cores": os.cpu_count(), "GiB": round(psutil.virtual_memory().total / (1 << 30)), "java": runtime.major}
-    rows = list[Row]()
-    for turn in range(given.rounds):
+    rows = load(given.data) if given.more else []
+    first = max((row.turn + 1 for row in rows), default=0)
+    for turn in range(first, first + given.rounds):
         for version in given.versions[:: -1 if turn % 2 else 1]:  # to and fro: what the machine does meanwhile meets both
-            rows += on(version, given.again if turn else given.looks, turn)
+            rows += on(version, given.looks, turn)
             text = ",\n  ".join(json.dumps(rounded(row)) for row in rows)
             given.data.write_text(f'{{"machine": {json.dumps(machine)},\n "settings": {json.dumps(SETTINGS)},\n "rows": [\n  {text}\n]}}\n')
     show(rows)

@@ -130,7 +130,7 @@ def draw(data: Path) -> None:
         figure = Figure(figsize=(9, 7), layout="constrained")
         panels = list(figure.subplots(2, 2).flat)
         for axes, kind in zip(panels[:3], KINDS, strict=True):
-            _memory(axes, kind, [row for row in rows if row.due == kind.name and not row.turn])
+            _memory(axes, kind, [found[0] for of, _, _, found in grouped(rows) if of is kind])
         _cpu(panels[3], rows)
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
         text = StringIO()
