@@ -3,9 +3,9 @@
 ``python benchmarks/bench_delayed_index.py [--rounds 2] [--looks 20000,50000] [--versions 4.0.0,4.2.4]``: starts each version of Pulsar in
 turn (4.0.0 has the heap, 4.2.4 time buckets), round after round, and sends so many delayed messages to one Shared subscription, each count
 to a topic of its own, with due times of three kinds (``KINDS``). It reads the size of the index from the topic's stats, the broker's CPU,
-and what Java's heap (after a garbage collection) and direct memory lose when the subscription is deleted, and its index with it. The
-Roaring column is CRoaring (pyroaring) on the very entries and due times of the messages sent. ``jcmd`` of the JDK collects the garbage;
-without it there is no figure of the heap. More rounds, and a run with ``--more``, which adds to what is kept, tell what is noise.
+and what Java's heap (after a garbage collection) and the pool of direct memory lose when the subscription is deleted, and its index with
+it. The Roaring column is CRoaring (pyroaring) on the very entries and due times of the messages sent. ``jcmd`` of the JDK collects the
+garbage; without it there is no figure of the heap. More rounds, and a run with ``--more``, which adds to what is kept, tell what is noise.
 
 All is kept in ``docs/howto/delayed-index.json``, of which ``python benchmarks/delayed_index.py`` makes table and plot, without a broker.
 """
@@ -56,24 +56,31 @@ class Watched:
     """A broker and what can be asked of it."""
 
     def __init__(self, broker: brokers.Broker) -> None:
-        self._admin, self._pid = str(broker.facts.admin_url), int(broker.facts.pid or 0)
+        self._rest, self._pid = str(broker.facts.admin_url), int(broker.facts.pid or 0)
         self.url = broker.facts.url
 
     def stats(self, topic: str) -> dict[str, Any]:
-        with urllib.request.urlopen(f"{self._admin}/admin/v2/persistent/public/default/{topic}/stats", timeout=60) as answer:
-            found: dict[str, Any] = json.load(answer)
-        return found
+        return self._ask(f"persistent/public/default/{topic}/stats")
 
     def memory(self) -> tuple[float | None, float]:
-        """Heap after a collection (None without ``jcmd``), and direct memory, in bytes."""
+        """Java's heap after a collection (None without ``jcmd``), and what of the pool of direct memory is in use, in bytes.
+
+        What the JVM says of direct memory goes by chunks of 8 MiB, which the pool keeps.
+        """
         collected = shutil.which("jcmd") is not None
         if collected:
             subprocess.run(["jcmd", str(self._pid), "GC.run"], check=True, capture_output=True, timeout=120)
-        with urllib.request.urlopen(f"{self._admin}/metrics/", timeout=60) as answer:
+        with urllib.request.urlopen(f"{self._rest}/metrics/", timeout=60) as answer:
             samples = [s for family in text_string_to_metric_families(answer.read().decode()) for s in family.samples]
         heap = sum(s.value for s in samples if s.name == "jvm_memory_bytes_used" and s.labels.get("area") == "heap")
-        direct = sum(s.value for s in samples if s.name == "jvm_memory_direct_bytes_used")
-        return heap if collected else None, direct
+        pool = self._ask("broker-stats/allocator-stats/default")
+        chunks = [chunk for arena in pool["directArenas"] for chunk_list in arena["chunkLists"] for chunk in chunk_list["chunks"]]
+        return heap if collected else None, pool["usedDirectMemory"] - sum(chunk["freeBytes"] for chunk in chunks)
+
+    def _ask(self, path: str) -> dict[str, Any]:
+        with urllib.request.urlopen(f"{self._rest}/admin/v2/{path}", timeout=60) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
 
     def cpu(self) -> float:
         """Seconds so far."""

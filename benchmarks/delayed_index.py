@@ -61,7 +61,8 @@ class Row:
     """One look at one broker; bytes of a message unless said otherwise.
 
     :param turn: round, from 0. :param messages: in the index. :param roaring: a real library's, of time buckets.
-    :param broker: its own metric. :param heap: Java's, freed with the index; None: unknown. :param direct: memory, likewise.
+    :param broker: its own metric. :param heap: Java's, freed with the index; None: unknown. :param direct: of the pool of direct memory,
+        likewise.
     :param cpu: of the broker, µs of a message. :param rate: msg/s sent.
     """
 
@@ -72,7 +73,7 @@ class Row:
     roaring: float
     broker: float
     heap: float | None
-    direct: float
+    direct: float | None
     cpu: float
     rate: float
 
