@@ -63,12 +63,13 @@ class Watched:
         return self._ask(f"persistent/public/default/{topic}/stats")
 
     def memory(self) -> tuple[float | None, float]:
-        """Java's heap after a collection (None without ``jcmd``), and what of the pool of direct memory is in use, in bytes.
+        """Java's heap after collections (None without ``jcmd``), and what of the pool of direct memory is in use, in bytes.
 
-        What the JVM says of direct memory goes by chunks of 8 MiB, which the pool keeps.
+        The second collection takes what the first had to finalise. What the JVM says of direct memory goes by chunks of 8 MiB, which
+        the pool keeps.
         """
         collected = shutil.which("jcmd") is not None
-        if collected:
+        for _ in range(2 if collected else 0):
             subprocess.run(["jcmd", str(self._pid), "GC.run"], check=True, capture_output=True, timeout=120)
         with urllib.request.urlopen(f"{self._rest}/metrics/", timeout=60) as answer:
             samples = [s for family in text_string_to_metric_families(answer.read().decode()) for s in family.samples]
@@ -89,8 +90,8 @@ class Watched:
 
 
 def due_times(kind: Kind, count: int) -> NDArray[np.int64]:
-    """ms since the epoch."""
-    base = int(time.time() * 1000) + LATER
+    """ms since the epoch, from the start of a bucket on, as the model has it."""
+    base = (int(time.time() * 1000) + LATER) >> BITS << BITS
     if kind.within:
         return base + np.random.default_rng(1).integers(0, kind.within, count)
     return base + np.arange(count) // kind.per_ms
