@@ -4,8 +4,8 @@
 turn (4.0.0 has the heap, 4.2.4 time buckets), round after round, and sends so many delayed messages to one Shared subscription, each count
 to a topic of its own, with due times of three kinds (``KINDS``). It reads the size of the index from the topic's stats, the broker's CPU,
 and what Java's heap (after a garbage collection) and the pool of direct memory lose when the subscription is deleted, and its index with
-it. The Roaring column is CRoaring (pyroaring) on the very entries and due times of the messages sent. ``jcmd`` of the JDK collects the
-garbage; without it there is no figure of the heap. More rounds, and a run with ``--more``, which adds to what is kept, tell what is noise.
+it. The Roaring column is CRoaring (pyroaring) on the very entries and due times of the messages sent. ``jcmd`` of the JDK lists the heap;
+without it there is no figure of it. More rounds, and a run with ``--more``, which adds to what is kept, tell what is noise.
 
 All is kept in ``docs/howto/delayed-index.json``, of which ``python benchmarks/delayed_index.py`` makes table and plot, without a broker.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -31,7 +32,6 @@ import numpy as np
 import psutil
 import pulsar
 from delayed_index import BITS, DATA, KINDS, TICK, Kind, Row, draw, load, show
-from prometheus_client.parser import text_string_to_metric_families
 from pyroaring import BitMap64
 
 from pytest_loadtest import brokers
@@ -45,6 +45,8 @@ LOOKS = (20_000, 50_000, 100_000, 200_000)
 WARM = 50_000  # messages that the compiler of a new broker gets first; nobody counts them
 LATER = 3_600_000  # ms: nothing becomes due while the bench runs
 WAIT = 180.0  # s
+HISTOGRAM = re.compile(r"\s*\d+:\s+\d+\s+(?P<bytes>\d+)\s+(?P<name>\S+)")
+INDEX = re.compile(r"\[?L?(org\.roaringbitmap|it\.unimi\.dsi\.fastutil\.longs)\.|\[C$")  # and what a container of Roaring keeps entries in
 SETTINGS = {
     "delayedDeliveryFixedDelayDetectionLookahead": "0",  # of delays alike the broker stops reading ahead here, and its index stays small
     "delayedDeliveryTickTimeMillis": str(TICK),
@@ -63,20 +65,22 @@ class Watched:
         return self._ask(f"persistent/public/default/{topic}/stats")
 
     def memory(self) -> tuple[float | None, float]:
-        """Java's heap after collections (None without ``jcmd``), and what of the pool of direct memory is in use, in bytes.
+        """Bytes on Java's heap after a collection (None without ``jcmd``), and of the pool of direct memory.
 
-        The second collection takes what the first had to finalise. What the JVM says of direct memory goes by chunks of 8 MiB, which
-        the pool keeps.
+        Of the heap those of the classes that an index is made of: all else moves by megabytes meanwhile. Of the pool what is in use: what
+        the JVM says of direct memory goes by chunks of 8 MiB, which the pool keeps.
         """
-        collected = shutil.which("jcmd") is not None
-        for _ in range(2 if collected else 0):
-            subprocess.run(["jcmd", str(self._pid), "GC.run"], check=True, capture_output=True, timeout=120)
-        with urllib.request.urlopen(f"{self._rest}/metrics/", timeout=60) as answer:
-            samples = [s for family in text_string_to_metric_families(answer.read().decode()) for s in family.samples]
-        heap = sum(s.value for s in samples if s.name == "jvm_memory_bytes_used" and s.labels.get("area") == "heap")
         pool = self._ask("broker-stats/allocator-stats/default")
         chunks = [chunk for arena in pool["directArenas"] for chunk_list in arena["chunkLists"] for chunk in chunk_list["chunks"]]
-        return heap if collected else None, pool["usedDirectMemory"] - sum(chunk["freeBytes"] for chunk in chunks)
+        return self._objects(), pool["usedDirectMemory"] - sum(chunk["freeBytes"] for chunk in chunks)
+
+    def _objects(self) -> float | None:
+        if shutil.which("jcmd") is None:
+            return None
+        command = ["jcmd", str(self._pid), "GC.class_histogram"]
+        lines = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout.splitlines()
+        found = [match for line in lines if (match := HISTOGRAM.match(line))]
+        return float(sum(int(match["bytes"]) for match in found if INDEX.match(match["name"])))
 
     def _ask(self, path: str) -> dict[str, Any]:
         with urllib.request.urlopen(f"{self._rest}/admin/v2/{path}", timeout=60) as answer:

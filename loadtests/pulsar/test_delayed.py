@@ -14,17 +14,18 @@ from pytest_loadtest import s
 from pytest_loadtest.models.delayed import time_buckets
 
 PATIENCE = 150  # s
+VERSION = os.environ.get("PULSAR_VERSION", "")
+HAS_HEAP = bool(VERSION) and not time_buckets(VERSION)
+# the profile's bound is for time buckets; a heap takes 24 bytes a message, and what it grew by beforehand
+HEAP = {"slo.delayedIndexBytesPerMessage": 40} if HAS_HEAP else {}
 PATIENT = {  # a broker that starts anew takes as long as it takes: nothing may be lost or early by it, and all is late
     "driver.sendTimeout": "10min",
     "drainTimeout": "10min",
     "slo.lateness.p99": "10min",
     "slo.sent": "1%",
     "slo.throughput": "1%",
+    "slo.duplicates": "1%" if HAS_HEAP else 0,  # see ``delivered_twice``
 }
-
-VERSION = os.environ.get("PULSAR_VERSION", "")
-# the profile's bound is for time buckets; a heap takes 24 bytes a message, and what it grew by beforehand
-HEAP = {} if not VERSION or time_buckets(VERSION) else {"slo.delayedIndexBytesPerMessage": 40}
 
 
 def delayed(profile="pulsar/delayed", **changes):
@@ -71,6 +72,7 @@ def test_restart_with_messages_pending(load):
     load.wait("7s")  # all are sent
     load.restart_broker()
     load.finish().assert_slo()
+    delivered_twice(load)
 
 
 @indexed("20k")
@@ -111,6 +113,7 @@ def test_restart_with_100_000_pending(load):
     wait_for(lambda: sum(one["msgDelayed"] for one in stats(load, topic_of(load))["subscriptions"].values()) >= 100_000)
     load.restart_broker()
     load.finish().assert_slo()
+    delivered_twice(load)
 
 
 @pytest.mark.soak
@@ -118,6 +121,12 @@ def test_restart_with_100_000_pending(load):
 def test_a_million(load):
     """Sent for minutes, due for minutes."""
     load.assert_slo()
+
+
+def delivered_twice(load):
+    """A message that is read again after the restart is in a heap twice; time buckets are sets."""
+    if load.duplicates:
+        pytest.xfail(f"apache/pulsar#20099: {load.duplicates:,} of {load.measurements.counts.acked:,} delayed messages delivered twice")
 
 
 def topic_of(load):
