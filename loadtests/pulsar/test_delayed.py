@@ -124,7 +124,7 @@ def test_a_million(load):
 
 
 def delivered_twice(load):
-    """A message that is read again after the restart is in a heap twice; time buckets are sets."""
+    """A heap does not notice what it has already; time buckets are sets."""
     if load.duplicates:
         pytest.xfail(f"apache/pulsar#20099: {load.duplicates:,} of {load.measurements.counts.acked:,} delayed messages delivered twice")
 
