@@ -46,7 +46,7 @@ WARM = 50_000  # messages that the compiler of a new broker gets first; nobody c
 LATER = 3_600_000  # ms: nothing becomes due while the bench runs
 WAIT = 180.0  # s
 HISTOGRAM = re.compile(r"\s*\d+:\s+\d+\s+(?P<bytes>\d+)\s+(?P<name>\S+)")
-INDEX = re.compile(r"\[?L?(org\.roaringbitmap|it\.unimi\.dsi\.fastutil\.longs)\.|\[C$")  # and what a container of Roaring keeps entries in
+INDEX = re.compile(r"\[?L?(org\.roaringbitmap|it\.unimi\.dsi\.fastutil\.longs)\.|\[[CJ]$")  # and what containers are made of
 SETTINGS = {
     "delayedDeliveryFixedDelayDetectionLookahead": "0",  # of delays alike the broker stops reading ahead here, and its index stays small
     "delayedDeliveryTickTimeMillis": str(TICK),
