@@ -48,9 +48,16 @@ def received(document: dict[str, Any]) -> int:
     return int(counts["received"])
 
 
+def on_early(document: dict[str, Any]) -> str:
+    """What is found of the implicit objective that none is early; throughput may miss, which is bounded unasked too."""
+    (found,) = (finding for finding in document["verdict"]["findings"] if finding["name"] == "earliness.max")
+    assert found["implicit"]
+    return str(found["outcome"])
+
+
 def exact(document: dict[str, Any]) -> None:
     """Nothing is early, by not a nanosecond."""
-    assert document["verdict"]["outcome"] == "met", document["verdict"]
+    assert on_early(document) == "met", document["verdict"]
     latencies = document["measurements"]["latencies"]
     assert latencies["earliness"]["maximum"] == 0
     assert latencies["lateness"]["minimum"] >= 0
@@ -81,7 +88,5 @@ def test_exclusive(run: Callable[[str], dict[str, Any]]) -> None:
     """It delivers at once, which is seen: the run misses, early by more than half of the delay."""
     document = run("deliverAfter: 30s\nallowUndelayed: true\ndriver: {name: pulsar, subscriptionType: Exclusive}\n")
     assert received(document) == MESSAGES
-    assert document["verdict"]["outcome"] == "missed"
-    (missed,) = [finding for finding in document["verdict"]["findings"] if finding["outcome"] == "missed"]
-    assert (missed["name"], missed["implicit"]) == ("earliness.max", True)
+    assert (document["verdict"]["outcome"], on_early(document)) == ("missed", "missed")
     assert document["measurements"]["latencies"]["earliness"]["maximum"] > 15 * SECOND
