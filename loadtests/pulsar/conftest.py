@@ -19,7 +19,7 @@ def pytest_itemcollected(item):
 class Topic:
     """The one topic of a run, as the broker sees it.
 
-    ``last``: its statistics when all clients were closed. ``ran_on``: the broker's version.
+    ``last``: its statistics when all clients were closed.
     """
 
     def __init__(self, load):
@@ -27,7 +27,7 @@ class Topic:
         load.before_cleanup(self._look)
 
     def _look(self):
-        self.last, self.ran_on = self.stats(), self._read("brokers/version", "GET").decode()
+        self.last = self.stats()
 
     @property
     def namespace(self):

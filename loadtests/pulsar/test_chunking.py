@@ -17,7 +17,6 @@ from pytest_loadtest.testing.pulsar_proxy import PulsarProxy
 MAX = 5 * 1024**2  # the broker's maxMessageSize
 CHUNK = {"native": MAX - 1024, "library": MAX - 128}  # payload of a chunk; pulsar-client leaves what its metadata takes, some 100 bytes
 SMALL, LARGEST = "1024-1025", "20971520-20971521"
-PERMITS = "apache/pulsar#25077 (until 4.0.9), #25620: chunks that come when no Shared consumer has a permit are for nobody"
 EXPIRY = 55  # s until pulsar-client begins to give up incomplete messages, which takes it a minute
 ONE = {"client": "native", "use": "one-ordered"}
 
@@ -50,9 +49,6 @@ def check_whole(load, topic, request, record_property, percentiles):
     """Byte-exact, exactly once, and as many entries at the broker as chunks were sent."""
     before = psutil.Process().memory_info().rss
     result = load.start()
-    if result.lost and "shared" in request.node.name and topic.ran_on.startswith("4.0."):
-        remember(record_property, acked=result.measurements.counts.acked, lost=result.lost, backlog=topic.backlog(topic.last))
-        pytest.xfail(f"{result.lost} lost; {PERMITS}")
     result.assert_slo()
     assert result.lost == result.duplicates == result.corrupt == result.foreign == 0
     assert result.bucket(SMALL).sent and result.bucket(LARGEST).sent
