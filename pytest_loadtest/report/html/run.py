@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.report import terminal
-from pytest_loadtest.report.html import bands, objectives, overview, time_line
+from pytest_loadtest.report.html import bands, curves, heat, objectives, overview, time_line
 from pytest_loadtest.report.html.blocks import Chapter, Figure, Fold, Listing, RunPage, Verbatim, Words, absent
 from pytest_loadtest.report.sections import only_connects
 
@@ -24,6 +24,7 @@ def page(name: str, run: ReadRun) -> RunPage:
     made = {
         "Verdict": _verdict(document),
         "Over time": _over_time(name, document, found),
+        "Latency": _latency(name, document),
         "In the words of the terminal": iter([Fold("The summary of the run", [Verbatim("summary", terminal.lines(document))])]),
     }
     chapters = [
@@ -52,15 +53,38 @@ def _verdict(document: Document) -> Iterator[Block]:
 
 
 def _over_time(name: str, document: Document, found: list[bands.Band]) -> Iterator[Block]:
-    measured = document["measurements"]
+    measured, findings = document["measurements"], document["verdict"]["findings"]
     if measured is None:
         yield absent("rates and latencies", "the run broke before anything could be measured")
     elif only_connects(measured):
         yield Words("rates and latencies over time: not applicable: the run had connections and no messages", "absent")
     else:
         yield _figure(name, "rates", time_line.rates(measured, name), "rates")
-        yield _figure(name, "latency", time_line.latencies(measured, document["verdict"]["findings"], name), "end-to-end latency over time")
+        yield _figure(name, "latency", time_line.latencies(measured, findings, name), "end-to-end latency over time")
+        yield _figure(name, "percentiles", heat.percentiles(measured, name), "percentiles over time")
+        yield _figure(name, "heat", heat.heat(measured, name), "heat map of latency over time")
+        misfortunes = time_line.misfortunes(measured, name)
+        yield from _lost(measured) if misfortunes is None else [Figure(f"{name}-lost", misfortunes)]
+        yield from (Figure(f"{name}-{kind}", chart) for kind, chart in time_line.stretches(measured, name))
     yield bands.events(found) or Words("No stage, change, restart, stall or blocked span is known.", "absent")
+
+
+def _latency(name: str, document: Document) -> Iterator[Block]:
+    measured, findings = document["measurements"], document["verdict"]["findings"]
+    if measured is None:
+        yield absent("latency", "the run broke before anything could be measured")
+        return
+    whole = ("endToEnd", "publish", "sendDelay", "ownSendDelay")
+    yield _figure(name, "curve", curves.latencies(measured, findings, name, whole, "Latency by percentile"), "latency by percentile")
+
+
+def _lost(measured: Document) -> Iterator[Block]:
+    """Why there is no chart of it."""
+    counts = measured["counts"]
+    if not counts["lost"] and not counts["duplicates"]:
+        yield Words("Lost and duplicates: none.")
+    elif measured["series"].get("lost") is None:
+        yield absent("when messages were lost or doubled")
 
 
 def _figure(run: str, name: str, chart: Chart | None, what: str) -> Block:
