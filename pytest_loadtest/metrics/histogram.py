@@ -88,7 +88,7 @@ def _middle(index: int) -> int:
     return low + width // 2
 
 
-def bucket_bounds(index: int) -> tuple[int, int]:
+def bucket_bounds(index: int, sub_bits: int = SUB_BITS) -> tuple[int, int]:
     """Lowest value and width of an HDR bucket, ns."""
-    shift = max((index >> SUB_BITS) - 1, 0)
-    return (index - (shift << SUB_BITS)) << shift, 1 << shift
+    shift = max((index >> sub_bits) - 1, 0)
+    return (index - (shift << sub_bits)) << shift, 1 << shift

@@ -75,7 +75,7 @@ def made_charts(seconds: int = 60) -> dict[str, Chart]:
             series=[series("p50", "p50", p50), series("p99", "p99", p99), series("max", "max", p99 * 3)]),
         "reduced": made_chart("lines", "Reduced to extremes", SECONDS, {"label": "CPU", "unit": "cores", "scale": "linear"}, xs=t[::2].tolist(),
             series=[series("broker", "a", np.repeat((2, 3), seconds // 4), np.repeat((1, 2), seconds // 4)), series("worker gw0", "b", np.repeat((1, 2), seconds // 4), np.repeat((0, 1), seconds // 4))]),
-        "heat": made_chart("heat", "Latency of all messages", SECONDS, LATENCY, xs=t.tolist(), block=1, ys=edges, cells=cells, bounds=[bound("p99 ≤ 100 ms", "missed", y=100 * MS)]),
+        "heat": made_chart("heat", "Latency of all messages", SECONDS, LATENCY, xs=t.tolist(), step=1, ys=edges, cells=cells, bounds=[bound("p99 ≤ 100 ms", "missed", y=100 * MS)]),
         "lost": made_chart("bars", "Lost and doubled", SECONDS, {"label": "messages", "unit": "count", "scale": "linear"}, xs=t.tolist(),
             series=[series("lost", "lost", np.where(t == 44, 12, 0)), series("duplicates", "duplicates", np.where(t == 47, 5, 0))]),
         "curve": made_chart("curve", "Percentiles", {"label": "percentile", "unit": "", "scale": "percentile"}, LATENCY, xs=nines.tolist(), run=None,

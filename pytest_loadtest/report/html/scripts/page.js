@@ -92,12 +92,12 @@ const markAt = (chart, x) =>
 
 function heatAt(plot, chart, length) {
   const [x, y] = [plot.posToVal(plot.cursor.left, "x"), plot.posToVal(plot.cursor.top, "y")];
-  const column = chart.xs.findIndex((start) => x >= start && x < start + chart.block);
+  const column = chart.xs.findIndex((start) => x >= start && x < start + chart.step);
   const row = chart.ys.findIndex((edge, i) => y >= edge && y < chart.ys[i + 1]);
   if (column < 0 || row < 0) return "";
   const [, , count] = chart.cells.find(([a, b]) => a === column && b === row) ?? [0, 0, 0];
   const [start, low, high] = [chart.xs[column], chart.ys[row], chart.ys[row + 1]];
-  const when = `${worded(start, chart.x, length)} – ${worded(start + chart.block, chart.x, length)}`;
+  const when = `${worded(start, chart.x, length)} – ${worded(start + chart.step, chart.x, length)}`;
   return `${when} · ${worded(low, chart.y)} – ${worded(high, chart.y)} · ${counted(count)} copies`;
 }
 

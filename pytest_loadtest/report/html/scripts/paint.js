@@ -128,7 +128,7 @@ function drawHeat(plot, chart) {
     if (w < 1 || h < 1) return;
     const most = Math.max(...chart.cells.map(([, , count]) => count), 2);
     const fullest = new Float32Array(w * h);
-    const columns = chart.xs.map((x) => pixels(across(plot, x) - left, across(plot, x + chart.block) - left, w));
+    const columns = chart.xs.map((x) => pixels(across(plot, x) - left, across(plot, x + chart.step) - left, w));
     const rows = chart.ys.slice(1).map((y, i) => pixels(up(plot, y) - top, up(plot, chart.ys[i]) - top, h));
     for (const [x, y, count] of chart.cells) {
       const share = Math.log(count + 1) / Math.log(most + 1);

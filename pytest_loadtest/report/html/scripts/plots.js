@@ -10,7 +10,7 @@ const distribution = (axis) => (axis.scale === "linear" ? {distr: 1} : {distr: 3
 
 // Marks that have no place among the xs get one; what is undefined there makes no gap.
 function columns(chart) {
-  if (chart.kind === "heat") return [[...chart.xs, chart.xs.at(-1) + chart.block], Array(chart.xs.length + 1).fill(null)];
+  if (chart.kind === "heat") return [[...chart.xs, chart.xs.at(-1) + chart.step], Array(chart.xs.length + 1).fill(null)];
   const own = [chart.xs, ...chart.series.flatMap((series) => (series.low ? [series.values, series.low] : [series.values]))];
   const marks = [...new Map(chart.marks.map((mark) => [mark.x, mark.y]))].sort(([a], [b]) => a - b);
   if (!marks.length) return own;
@@ -23,7 +23,7 @@ function columns(chart) {
 function reach(chart) {
   const bounds = isTime(chart) ? [] : chart.bounds.map((bound) => bound.x);
   const xs = [...chart.xs, ...chart.marks.map((mark) => mark.x), ...bounds].filter((x) => x !== null);
-  if (chart.kind === "heat" && xs.length) xs.push(xs.at(-1) + chart.block);
+  if (chart.kind === "heat" && xs.length) xs.push(xs.at(-1) + chart.step);
   return xs.length ? [Math.min(...xs), Math.max(...xs)] : null;
 }
 

@@ -1,0 +1,103 @@
+"""Latencies as buckets and counts, as results hold them, and the values of their ranks."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+from pytest_loadtest.metrics.histogram import bucket_bounds, rank
+from pytest_loadtest.report import hdr
+from pytest_loadtest.verdict.observations import TAIL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pytest_loadtest.report.document import Document
+
+BITS: Final = {2: 7, 3: 10}
+"""Significant bits of a bucket by the significant digits of an HdrHistogram."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """:param counts: by HDR bucket, ascending; none is 0. :param bits: significant bits of a bucket. :param never_came: how many more were
+    due. :param minimum, maximum: ns; exact where they are known, otherwise the ends of the outermost buckets.
+    """
+
+    counts: Mapping[int, int]
+    bits: int
+    never_came: int
+    minimum: int
+    maximum: int
+
+    @cached_property
+    def _cumulative(self) -> list[int]:
+        return list(accumulate(self.counts.values()))
+
+    @cached_property
+    def _indexes(self) -> list[int]:
+        return list(self.counts)
+
+    @property
+    def samples(self) -> int:
+        """How many values."""
+        return self._cumulative[-1]
+
+    def percentile(self, p: float) -> int | None:
+        """Nearest rank over all that was due, ns, the middle of its bucket; None where it lies among what never came."""
+        at = rank(p, self.samples + self.never_came)
+        if at > self.samples:
+            return None
+        low, width = bucket_bounds(self._indexes[bisect_left(self._cumulative, at)], self.bits)
+        return min(max(low + width // 2, self.minimum), self.maximum)
+
+    def proves(self, p: float) -> bool:
+        """Whether enough was due to tell this percentile: ten values lie beyond it."""
+        return p < 100 and (self.samples + self.never_came) * (1 - p / 100) >= TAIL - 1e-6
+
+
+def of_latency(latency: Document | None) -> Distribution | None:
+    """Of a latency of the results; None where it has no histogram, and where its clocks disagree."""
+    text = None if latency is None else latency["histogram"]
+    if latency is None or text is None or latency["negative"]:
+        return None
+    return Distribution(
+        counts=decoded(text), bits=BITS[3], never_came=latency["neverCame"], minimum=latency["minimum"], maximum=latency["maximum"]
+    )
+
+
+def distribution(texts: Iterable[str | None]) -> Distribution | None:
+    """All values of several histograms of two digits together; None where there are none."""
+    counts = dict(sorted(add(map(decoded, texts)).items()))
+    if not counts:
+        return None
+    (low, _), (last, width) = (bucket_bounds(index, BITS[2]) for index in (min(counts), max(counts)))
+    return Distribution(counts=counts, bits=BITS[2], never_came=0, minimum=low, maximum=last + width - 1)
+
+
+def decoded(text: str | None) -> dict[int, int]:
+    """Counts by bucket; empty where there is no histogram."""
+    return {} if text is None else dict(hdr.decode(text))
+
+
+def add(parts: Iterable[Mapping[int, int]]) -> dict[int, int]:
+    """Counts by bucket of all of them."""
+    found: dict[int, int] = {}
+    for part in parts:
+        for index, count in part.items():
+            found[index] = found.get(index, 0) + count
+    return found
+
+
+def inverse(x: float) -> float:
+    """The percentile that stands at ``x`` = 1/(1 − q) of a percentile axis: 100 → 99."""
+    return 100 * (1 - 1 / x)
+
+
+def place(p: float) -> float:
+    """Where a percentile stands: 99 → 100."""
+    return math.inf if p >= 100 else 1 / (1 - p / 100)

@@ -1,0 +1,132 @@
+"""The first chapters of the page: every run with its outcome, worst first, every objective, and what it all ran on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pytest_loadtest.report.html import objectives
+from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, Chapter, Listing, Table, Words
+from pytest_loadtest.report.html.read import WORST_FIRST
+from pytest_loadtest.report.sections import answer, percentiles
+from pytest_loadtest.values.quantities import format_duration, format_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.html.blocks import Block
+    from pytest_loadtest.report.html.read import Found, ReadRun
+
+Named = list[tuple[str, "ReadRun"]]
+
+
+def chapters(found: Found, names: Sequence[str]) -> list[Chapter]:
+    """:param names: the ids of the runs' places on the page."""
+    runs = list(zip(names, found.runs, strict=True))
+    return [
+        Chapter("overview", "Overview", [*_first(found), _runs(runs)]),
+        Chapter("objectives", "Objectives", [_objectives(runs)]),
+        Chapter("environment", "Environment", list(_environment(runs))),
+    ]
+
+
+def _first(found: Found) -> Iterator[Block]:
+    counts = [(outcome, sum(run.outcome == outcome for run in found.runs)) for outcome in WORST_FIRST]
+    said = ", ".join(f"{count} {outcome}" for outcome, count in counts if count)
+    yield Words(f"{len(found.runs)} {'run' if len(found.runs) == 1 else 'runs'}: {said or 'none that can be read'}.")
+    if any(run.document["scale"] is not None for run in found.runs):
+        yield Words("Scaled runs keep the shape of the load and say nothing about the full load.", "warning")
+    if found.unreadable:
+        yield Listing("Results that cannot be read", found.unreadable)
+
+
+def title(run: ReadRun) -> str:
+    """The test, with what tells its runs apart."""
+    document = run.document
+    workload = "" if document["workload"] is None else f" · workload {document['workload']}"
+    return f"{document['test']}{workload}{f' · attempt {run.attempt}' if run.attempt > 1 else ''}"
+
+
+def scaled(document: Document) -> str:
+    """``×0.01``, with what was changed; empty where the profile ran as written."""
+    scale = document["scale"]
+    if scale is None:
+        return ""
+    changes = ", ".join(f"{name} {change}" for name, change in scale["changes"].items())
+    return f"×{scale['factor']:g}{f' ({changes})' if changes else ''}"
+
+
+def _runs(runs: Named) -> Table:
+    several = len({run.session for _, run in runs}) > 1
+    head = ["test", "outcome", "profile", "scale", "started", "for", "offered", "delivered", "end-to-end p99", "what was missed, and why"]
+    rows = [_row(name, run) for name, run in runs]
+    if several:
+        head.insert(4, "session")
+        rows = [(*row[:4], run.session, *row[4:]) for row, (_, run) in zip(rows, runs, strict=True)]
+    first = head.index("for")
+    return Table(caption="Every run, worst first", head=head, rows=rows, numbers=frozenset(range(first, first + 4)))
+
+
+def _row(name: str, run: ReadRun) -> tuple[str | Cell, ...]:
+    document = run.document
+    peak = "" if document.get("peak") is None else f"peak: {answer(document['peak'])}"
+    said = [*document["verdict"]["reasons"], *objectives.missed(document), *filter(None, [peak])]
+    return (
+        Cell(title(run), link=name), Cell(run.outcome, run.outcome), document["profile"]["name"], scaled(document) or "as written",
+        document["started"] or "never", *_figures(document["measurements"]), "; ".join(said),
+    )  # fmt: skip
+
+
+def _figures(measured: Document | None) -> tuple[str, str, str, str]:
+    if measured is None:
+        return (NOT_MEASURED,) * 4
+    delivered = "nothing" if measured["subscriptions"] else "nothing subscribes"
+    p99, _ = percentiles(measured["latencies"]["endToEnd"], "p99")
+    return (
+        format_duration(measured["duration"]), format_rate(measured["rate"]),
+        delivered if measured["throughput"] is None else format_rate(measured["throughput"]), NOT_MEASURED if p99 == "-" else p99,
+    )  # fmt: skip
+
+
+def _objectives(runs: Named) -> Block:
+    found = [(name, run, stage, finding) for name, run in runs for stage, finding in objectives.all_findings(run.document)]
+    found.sort(key=lambda one: objectives.ORDER.index(one[3]["outcome"]))
+    rows = [(Cell(title(run), link=name), *objectives.row(stage, finding)) for name, run, stage, finding in found]
+    caption = "Every objective of every run: those missed first, then those that could not be told, then those met"
+    return Table(caption=caption, head=("test", *objectives.HEAD), rows=rows, numbers=frozenset((3, 4, 6))) if rows else Words("None.")
+
+
+def _environment(runs: Named) -> Iterator[Block]:
+    """Each broker and each machine once, with the runs that had it."""
+    for caption, key in (("Broker", "broker"), ("Machine", "machine"), ("Versions", "versions")):
+        seen: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
+        for _, run in runs:
+            facts = {name: value for name, value in run.document[key].items() if name != "restarts"}
+            seen.setdefault(json.dumps(facts, sort_keys=True), (facts, []))[1].append(title(run))
+        for told, users in seen.values():
+            of = "all runs" if len(seen) == 1 else ", ".join(dict.fromkeys(users))
+            yield facts_table(f"{caption} of {of}", told) if told else Words(f"{caption} of {of}: not known", "absent")
+
+
+def facts_table(caption: str, facts: Mapping[str, Any]) -> Table:
+    """Names and values; those of a mapping within have both names."""
+    return Table(caption=caption, head=("what", "value"), rows=list(_flat(facts)))
+
+
+def _flat(facts: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", worded(value)
+
+
+def worded(value: Any) -> str:
+    """A value of JSON as people read it."""
+    if value is None:
+        return "not known"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

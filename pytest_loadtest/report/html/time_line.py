@@ -1,0 +1,83 @@
+"""Charts over the time of a run: rates, latencies, what was lost and doubled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pytest_loadtest.report.html.charts import TIME, Axis, Line, bound, chart
+from pytest_loadtest.values.quantities import format_count, format_duration, format_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.html.charts import Chart
+
+RATES = ("offered", "sent", "acked", "received")
+PER_SECOND = {"endToEndP50": "p50", "endToEndP99": "p99", "endToEndMax": "max"}
+LATENCY = Axis("end-to-end latency, by intended time", "ns", "log")
+
+
+def rates(measured: Document, run: str) -> Chart | None:
+    """Offered, sent, acked and received, each in the second in which it happened."""
+    series, fan = measured["series"], measured["subscriptions"]
+    words = {"received": "received" if fan == 1 else f"received, all {fan} subscriptions"}
+    lines = [Line(words.get(name, name), name, series[name]) for name in RATES if name != "received" or fan]
+    said = [f"{line.label} {_range(line.known, format_rate)}" for line in lines if line.known]
+    rate = Axis("messages per second", "msg/s")
+    return chart("lines", "Messages per second", run, _sentence(said), TIME, rate, _seconds(series), lines)
+
+
+def latencies(measured: Document, findings: Sequence[Document], run: str) -> Chart | None:
+    """Median, 99th percentile and maximum of each second."""
+    series = measured["series"]
+    lines = [Line(name, name, series[key]) for key, name in PER_SECOND.items()]
+    said = [f"{line.label} {_range(line.known, format_duration)}" for line in lines if line.known]
+    title = "End-to-end latency of each second"
+    return chart("lines", title, run, _sentence(said), TIME, LATENCY, _seconds(series), lines, bounds=_bounds(findings))
+
+
+def _bounds(findings: Sequence[Document]) -> list[dict[str, Any]]:
+    """The objectives of end-to-end latency of the whole run, as levels."""
+    return [
+        bound(f"{finding['statistic']} {finding['shown']['bound']}", finding["outcome"], y=finding["maximum"])
+        for finding in findings
+        if finding["metric"] == "endToEndLatency" and finding["maximum"] is not None and not finding["bucket"]
+    ]
+
+
+def misfortunes(measured: Document, run: str) -> Chart | None:
+    """Lost and doubled, by the intended time of the message; None where there was none, or it is not known when."""
+    series = measured["series"]
+    lines = [Line(name, name, series[name]) for name in ("lost", "duplicates") if any(series.get(name) or ())]
+    said = [f"{line.label} {format_count(sum(line.known))} in {sum(map(bool, line.known))} seconds" for line in lines]
+    count = Axis("deliveries per second of intended time", "count")
+    return chart("bars", "Lost and duplicates", run, _sentence(said), TIME, count, _seconds(series), lines)
+
+
+def _seconds(series: Document) -> range:
+    return range(len(series["offered"]))
+
+
+def _range(known: Sequence[float], worded: Any) -> str:
+    return f"{worded(min(known))} to {worded(max(known))}"
+
+
+def _sentence(parts: Sequence[str]) -> str:
+    return f"{'; '.join(parts)}."
+
+
+def stretches(measured: Document, run: str) -> Iterator[tuple[str, Chart]]:
+    """Publish latency and send delay of every ten seconds, which are not known by the second."""
+    parts = measured["intervals"]
+    if len(parts) < 2:
+        return
+    xs = [number * 10 for number in range(len(parts))]
+    for kind, title in (("publish", "Publish latency"), ("sendDelay", "Send delay")):
+        lines = [Line("max", "max", [part[kind] and part[kind]["maximum"] for part in parts])]
+        lines += [Line(name, name, [part[kind] and part[kind]["percentiles"][name] for part in parts]) for name in ("p50", "p99", "p99.9")]
+        said = _sentence([f"{line.label} {_range(line.known, format_duration)}" for line in lines if line.known])
+        axis = Axis(f"{title.lower()}, by intended time", "ns", "log")
+        found = chart("lines", f"{title} of each ten seconds", run, said, TIME, axis, xs, lines)
+        if found is not None:
+            yield kind, found
