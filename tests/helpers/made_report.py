@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from pytest_loadtest.report.html.blocks import Chapter, Figure, RunPage
+from pytest_loadtest.report.html.page import render
+
 Chart = dict[str, Any]
 
 MS = 1_000_000
@@ -85,3 +88,12 @@ def made_charts(seconds: int = 60) -> dict[str, Chart]:
             bounds=[bound("p99 ≤ 100 ms", "", y=100 * MS), bound("peak 19 843 msg/s", "met", x=19_843)],
             marks=[{"x": x, "y": y * MS, "label": str(i + 1), "outcome": outcome} for i, (x, y, outcome) in enumerate([(10_000, 9, "met"), (20_240, 412, "missed"), (15_000, 14, "met"), (18_000, 31, "met"), (19_400, 60, "met"), (19_843, 82, "met"), (20_050, 130, "generator-limited")])]),
     }  # fmt: skip
+
+
+def made_page(charts: dict[str, Chart], bands: list[dict[str, Any]]) -> str:
+    """The report's own page, of one run that has these charts and bands."""
+    figures = [Figure(name, chart) for name, chart in charts.items()]
+    run = RunPage(
+        name="run-1", title="a made run", outcome="met", about="made up", chapters=[Chapter("run-1-1", "Charts", figures)], bands=bands,
+    )  # fmt: skip
+    return render("Made charts", "made by a test", [], [run])

@@ -16,6 +16,9 @@ const BANDS = {
   lost: ["purple", "dots"],
 };
 
+const BAND_WORDS = {restart: "broker restart", stall: "generator stalled", blocked: "window full"};
+const bandWords = ({kind, label}) => (kind === "stage" || kind === "change" ? label : `${BAND_WORDS[kind] ?? kind}: ${label}`);
+
 const look = (series, index) => ROLES[series.role] ?? OTHERS[index % OTHERS.length];
 const verdict = (outcome) => OUTCOMES[outcome] ?? ["muted", ""];
 const bandLook = (kind) => BANDS[kind] ?? ["muted", "plain"];

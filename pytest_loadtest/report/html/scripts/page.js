@@ -70,7 +70,7 @@ function tell(plot, entry) {
   const says = [];
   if (here) says.push(chart.kind === "heat" ? heatAt(plot, chart, length) : worded(x, chart.x, length), ...markAt(chart, x));
   const place = here ? plot.posToVal(plot.cursor.left, "x") : null;
-  if (here) for (const bands of entry.bands.values()) for (const band of bands) if (covers(plot, band, place)) says.push(band.label);
+  if (here) for (const bands of entry.bands.values()) for (const band of bands) if (covers(plot, band, place)) says.push(bandWords(band));
   told.textContent = says.join(" · ");
   let column = 1;
   for (const [i, series] of chart.series.entries()) {
@@ -114,7 +114,7 @@ function legendOf(entry) {
     return value;
   });
   for (const kind of entry.bands.keys()) {
-    list.append(element("li", {class: "kind"}, swatch(kind), {stall: "generator stalled", blocked: "window full"}[kind] ?? kind));
+    list.append(element("li", {class: "kind"}, swatch(kind), BAND_WORDS[kind] ?? kind));
   }
   if (chart.kind === "heat") list.append(element("li", {class: "kind"}, "1", shades(), `${counted(Math.max(...chart.cells.map(([, , n]) => n), 1))} copies`));
   return list;

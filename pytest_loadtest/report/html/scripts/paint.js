@@ -11,8 +11,8 @@ function within(plot, draw) {
   ctx.restore();
 }
 
-const across = (plot, x) => plot.valToPos(x, "x", true);
-const up = (plot, y) => plot.valToPos(y, "y", true);
+const across = (plot, x) => Math.round(plot.valToPos(x, "x", true));
+const up = (plot, y) => Math.round(plot.valToPos(y, "y", true));
 
 // Words that keep out of each other's way, and of the marks.
 class Labels {
@@ -171,7 +171,7 @@ function drawBounds(plot, bounds) {
     const [x, y] = [bound.x === null ? null : across(plot, bound.x), bound.y === null ? null : up(plot, bound.y)];
     within(plot, (ctx) => {
       ctx.strokeStyle = theme[colour];
-      ctx.lineWidth = 1.5 * ratio;
+      ctx.lineWidth = 2 * ratio;
       ctx.setLineDash([8 * ratio, 4 * ratio]);
       ctx.beginPath();
       if (y !== null) ctx.moveTo(left, y);
