@@ -33,7 +33,8 @@ def test_lines_curves_and_bars_have_the_numbers_of_their_data(page, charts):
 
 
 def test_lines_are_drawn_in_the_colours_of_their_roles(page):
-    for chart, colours in {"rates": ("blue", "orange"), "latency": ("green", "blue", "vermilion"), "curve": ("blue", "orange"), "lost": ("vermilion",)}.items():
+    seen = {"rates": ("blue", "orange"), "latency": ("green", "blue", "vermilion"), "curve": ("blue", "orange"), "lost": ("vermilion",)}
+    for chart, colours in seen.items():
         for colour in colours:
             assert page.pixels(chart, colour, 80, 0, 1000, 400) > 100, (chart, colour)
 
@@ -91,7 +92,9 @@ def test_the_table_of_numbers_is_made_on_demand_and_has_them_all(page, charts):
         assert not details.find_elements("css selector", "table")
         page.run("arguments[0].open = true", details)
         page.until("return arguments[0].querySelector('table')", details)
-        rows = page.run("return [...arguments[0].querySelectorAll('tbody tr')].map((row) => [...row.cells].map((cell) => cell.dataset.value))", details)
+        rows = page.run(
+            "return [...arguments[0].querySelectorAll('tbody tr')].map((row) => [...row.cells].map((cell) => cell.dataset.value))", details
+        )
         chart = charts[name]
         orders = [values for one in chart["series"] for values in ([one["low"], one["values"]] if "low" in one else [one["values"]])]
         told = [[None if value == "" else float(value) for value in row] for row in rows]
@@ -100,7 +103,9 @@ def test_the_table_of_numbers_is_made_on_demand_and_has_them_all(page, charts):
 
 
 def test_each_chart_has_a_name_for_those_who_cannot_see_it(page, charts):
-    names = page.run("return [...document.querySelectorAll('figure .plot')].map((plot) => [plot.getAttribute('role'), plot.getAttribute('aria-label'), plot.tabIndex])")
+    names = page.run(
+        "return [...document.querySelectorAll('figure .plot')].map((plot) => [plot.getAttribute('role'), plot.getAttribute('aria-label'), plot.tabIndex])"
+    )
     assert names == [["img", f"{chart['title']}. {chart['summary']}", 0] for chart in charts.values()]
 
 

@@ -100,7 +100,9 @@ def test_charts_are_drawn_when_they_come_into_sight(browser, charts):
 def test_all_charts_are_drawn_for_paper_in_light_colours(browser, charts):
     browser.open(made_page({f"chart-{n}": charts["rates"] for n in range(12)}, []))
     browser.cdp("Emulation.setEmulatedMedia", media="", features=[{"name": "prefers-color-scheme", "value": "dark"}])
-    browser.run("addEventListener('afterprint', () => (window.printed = Object.values(loadtest.charts).map(({plot}) => plot && plot.series[2].stroke(plot, 2))))")
+    browser.run(
+        "addEventListener('afterprint', () => (window.printed = Object.values(loadtest.charts).map(({plot}) => plot && plot.series[2].stroke(plot, 2))))"
+    )
     browser.run("addEventListener('beforeprint', () => (window.ink = loadtest.charts['chart-11'].plot.series[2].stroke()))")
     printed = browser.cdp("Page.printToPDF")
     assert len(printed["data"]) > 20_000

@@ -30,7 +30,13 @@ def series(label: str, role: str, values: Any, low: Any = None) -> dict[str, Any
 
 
 def _plain(values: Any) -> list[Any]:
-    return [None if value != value else int(value) for value in values]
+    return [None if np.isnan(value) else int(value) for value in values]
+
+
+def _column(x: int, edges: list[int], latencies: Any) -> list[list[int]]:
+    """One block of a heat map."""
+    rows = np.clip(np.searchsorted(edges, latencies) - 1, 0, len(edges) - 2)
+    return [[x, int(row), int(count)] for row, count in zip(*np.unique(rows, return_counts=True), strict=True)]
 
 
 def bound(label: str, outcome: str, x: float | None = None, y: float | None = None) -> dict[str, Any]:
@@ -65,10 +71,7 @@ def made_charts(seconds: int = 60) -> dict[str, Chart]:
     curve = 1e6 * np.array([0.4, 1.2, 1.9, 2.8, 4.4, 7.5, 16, 40, 210, 650, 1900, 3100])
     edges = [int(value) for value in np.geomspace(2e5, 4e9, 121)]
     cells = [
-        [int(x), int(y), int(n)]
-        for x in t
-        if x != 45
-        for y, n in zip(*np.unique(np.clip(np.searchsorted(edges, random.lognormal(np.log(p50[x]), 0.5 + (x in range(44, 50)), 4000)) - 1, 0, 119), return_counts=True), strict=True)
+        cell for x in t if x != 45 for cell in _column(int(x), edges, random.lognormal(np.log(p50[x]), 1.5 if 44 <= x < 50 else 0.5, 4000))
     ]
     return {
         "rates": made_chart("lines", "Messages per second", SECONDS, RATE, xs=t.tolist(), bounds=[bound("throughput ≥ 9 900 msg/s", "met", y=9_900)],
