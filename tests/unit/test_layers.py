@@ -36,7 +36,7 @@ THIRD_PARTY = {
     "httpx": {"brokers.pulsar_admin", "drivers.pulsar.admin", "drivers.pulsar.oauth2", "profile.openmetrics"},
     "numpy": {
         "brokers.batch", "brokers.exchange", "brokers.faults", "brokers.later", "brokers.seats", "drivers.*", "engine.*", "fleet.*", "message.*", "metrics.*",
-        "observe.*", "pipeline.*", "schedule.*", "testing.*", "wire.*",
+        "observe.*", "pipeline.*", "report.timeline", "schedule.*", "testing.*", "wire.*",
     },
     "paho": {"drivers.mqtt.*"},
     "psutil": {"observe.disk_wait", "observe.processes"},
