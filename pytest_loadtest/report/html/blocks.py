@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 NOT_MEASURED: Final = "not measured"
+MARGIN: Final = 13
+"""Characters before the text of a line in the terminal's summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +117,8 @@ def figures(blocks: Iterable[Block]) -> Iterator[Figure]:
 def absent(what: str, why: str = "") -> Words:
     """``end-to-end latency: not measured``."""
     return Words(f"{what}: {NOT_MEASURED}{f' ({why})' if why else ''}", "absent")
+
+
+def told(lines: Iterable[str]) -> list[str]:
+    """Lines of the terminal's summary without the margin in which their label stands."""
+    return [line[MARGIN:] for line in lines]

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 TITLES: Final = {kind: title.strip() for kind, title in (KINDS | SOMETIMES).items()} | {"ownSendDelay": "own send delay"}
 METRICS: Final = {
     "publish": "publishLatency", "endToEnd": "endToEndLatency", "sendDelay": "sendDelay", "completion": "broadcastCompletion",
-    "spread": "broadcastSpread", "connect": "connectLatency", "subscribe": "subscribeLatency", "lateness": "lateness", "earliness": "earliness",
+    "spread": "broadcastSpread", "connect": "connectLatency", "subscribe": "subscribeLatency",
+    "lateness": "lateness", "earliness": "earliness",
 }  # fmt: skip
 GRID: Final = sorted({round(10 ** (step / 40), 6) for step in range(201)} | {2.0, 4.0, 20.0})
 """1/(1 − q) from 0 to five nines; the percentiles of the results among them."""
@@ -53,12 +54,15 @@ def latencies(measured: Document, findings: Iterable[Document], run: str, kinds:
     return curve(title, run, named, objectives(findings, {METRICS[kind] for kind in kinds if kind in METRICS}))
 
 
-def objectives(findings: Iterable[Document], metrics: set[str]) -> list[dict[str, Any]]:
-    """A point for each bound of a percentile of the whole run, a level for those of a maximum or minimum."""
+def objectives(findings: Iterable[Document], metrics: set[str], *, buckets: bool = False) -> list[dict[str, Any]]:
+    """A point for each bound of a percentile, a level for those of a maximum or minimum.
+
+    :param buckets: those of size buckets; otherwise those of the whole run.
+    """
     found = []
     for finding in findings:
         statistic = finding["statistic"] or ""
-        if finding["metric"] not in metrics or finding["bucket"] or statistic == "mean":
+        if finding["metric"] not in metrics or bool(finding["bucket"]) is not buckets or statistic == "mean":
             continue
         x = place(float(statistic[1:])) if statistic.startswith("p") else None
         for side, sign in (("maximum", "<="), ("minimum", ">=")):

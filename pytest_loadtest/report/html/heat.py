@@ -26,7 +26,9 @@ PERCENTILES: Final = (50, 90, 99, 99.9)
 def heat(measured: Document, run: str) -> Chart | None:
     """How many copies came with which latency in each block; None where results do not hold it."""
     over_time = measured.get("overTime")  # older results have none
-    blocks = [] if over_time is None else [_rows(text) for text in over_time["endToEnd"]]
+    if over_time is None:
+        return None
+    blocks = [_rows(text) for text in over_time["endToEnd"]]
     if not any(blocks):
         return None
     parts = spans(len(blocks), COLUMNS)

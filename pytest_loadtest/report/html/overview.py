@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.report.html import objectives
 from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, Chapter, Listing, Table, Words
+from pytest_loadtest.report.html.facts import table
 from pytest_loadtest.report.html.read import WORST_FIRST
 from pytest_loadtest.report.sections import answer, percentiles
 from pytest_loadtest.values.quantities import format_duration, format_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_loadtest.report.document import Document
     from pytest_loadtest.report.html.blocks import Block
@@ -107,26 +107,4 @@ def _environment(runs: Named) -> Iterator[Block]:
             seen.setdefault(json.dumps(facts, sort_keys=True), (facts, []))[1].append(title(run))
         for told, users in seen.values():
             of = "all runs" if len(seen) == 1 else ", ".join(dict.fromkeys(users))
-            yield facts_table(f"{caption} of {of}", told) if told else Words(f"{caption} of {of}: not known", "absent")
-
-
-def facts_table(caption: str, facts: Mapping[str, Any]) -> Table:
-    """Names and values; those of a mapping within have both names."""
-    return Table(caption=caption, head=("what", "value"), rows=list(_flat(facts)))
-
-
-def _flat(facts: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in facts.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{name}.")
-        else:
-            yield f"{above}{name}", worded(value)
-
-
-def worded(value: Any) -> str:
-    """A value of JSON as people read it."""
-    if value is None:
-        return "not known"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            yield table(f"{caption} of {of}", told) if told else Words(f"{caption} of {of}: not known", "absent")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.report import terminal
-from pytest_loadtest.report.html import bands, curves, heat, objectives, overview, time_line
-from pytest_loadtest.report.html.blocks import Chapter, Figure, Fold, Listing, RunPage, Verbatim, Words, absent
-from pytest_loadtest.report.sections import only_connects
+from pytest_loadtest.report import sections, terminal
+from pytest_loadtest.report.html import bands, breakdowns, heat, latency, messages, objectives, overview, ran, search, sides, time_line
+from pytest_loadtest.report.html.blocks import Chapter, Figure, Fold, Listing, RunPage, Table, Verbatim, Words, absent, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,15 +20,23 @@ if TYPE_CHECKING:
 def page(name: str, run: ReadRun) -> RunPage:
     """:param name: the id of its place on the page, and what the names of its charts begin with."""
     document, found = run.document, bands.bands(run.document)
-    made = {
-        "Verdict": _verdict(document),
-        "Over time": _over_time(name, document, found),
-        "Latency": _latency(name, document),
-        "In the words of the terminal": iter([Fold("The summary of the run", [Verbatim("summary", terminal.lines(document))])]),
+    written = {
+        "verdict": ("Verdict", _verdict(document)),
+        "peak": ("Search for the highest rate", search.chapter(name, run)),
+        "time": ("Over time", _over_time(name, document, found)),
+        "latencies": ("Latency", latency.chapter(name, document)),
+        "messages": ("Messages", messages.chapter(document)),
+        "by-stage": ("Stages", breakdowns.stages(name, document)),
+        "by-size": ("Size buckets", breakdowns.buckets(name, document)),
+        "by-topic": ("Topics", breakdowns.topics(name, document)),
+        "backlog": ("Backlog", (Words(text) for text in told(sections.backlog(document)))),
+        "custom": ("Measured by your own code", _custom(document)),
+        "broker": ("Broker and bottleneck", sides.broker(name, document)),
+        "generator": ("Generator", sides.generator(document)),
+        "ran": ("What ran", ran.chapter(document)),
+        "summary": ("Summary", [Fold("As the terminal shows it", [Verbatim("summary", terminal.lines(document))])]),
     }
-    chapters = [
-        Chapter(f"{name}-{number}", title, blocks) for number, (title, made_of) in enumerate(made.items(), 1) if (blocks := [*made_of])
-    ]
+    chapters = [Chapter(f"{name}-chapter-{key}", title, blocks) for key, (title, made) in written.items() if (blocks := [*made])]
     return RunPage(
         name=name, title=overview.title(run), outcome=run.outcome, about=_about(run), chapters=chapters, bands=bands.drawn(found)
     )
@@ -56,35 +63,33 @@ def _over_time(name: str, document: Document, found: list[bands.Band]) -> Iterat
     measured, findings = document["measurements"], document["verdict"]["findings"]
     if measured is None:
         yield absent("rates and latencies", "the run broke before anything could be measured")
-    elif only_connects(measured):
+    elif sections.only_connects(measured):
         yield Words("rates and latencies over time: not applicable: the run had connections and no messages", "absent")
     else:
         yield _figure(name, "rates", time_line.rates(measured, name), "rates")
         yield _figure(name, "latency", time_line.latencies(measured, findings, name), "end-to-end latency over time")
         yield _figure(name, "percentiles", heat.percentiles(measured, name), "percentiles over time")
         yield _figure(name, "heat", heat.heat(measured, name), "heat map of latency over time")
-        misfortunes = time_line.misfortunes(measured, name)
-        yield from _lost(measured) if misfortunes is None else [Figure(f"{name}-lost", misfortunes)]
+        yield from _lost(name, measured)
         yield from (Figure(f"{name}-{kind}", chart) for kind, chart in time_line.stretches(measured, name))
-    yield bands.events(found) or Words("No stage, change, restart, stall or blocked span is known.", "absent")
+    yield bands.events(found) or Words("Nothing is known that happened beside the load: no stage, change, restart, stall or blocked span.")
 
 
-def _latency(name: str, document: Document) -> Iterator[Block]:
-    measured, findings = document["measurements"], document["verdict"]["findings"]
-    if measured is None:
-        yield absent("latency", "the run broke before anything could be measured")
-        return
-    whole = ("endToEnd", "publish", "sendDelay", "ownSendDelay")
-    yield _figure(name, "curve", curves.latencies(measured, findings, name, whole, "Latency by percentile"), "latency by percentile")
-
-
-def _lost(measured: Document) -> Iterator[Block]:
-    """Why there is no chart of it."""
-    counts = measured["counts"]
-    if not counts["lost"] and not counts["duplicates"]:
-        yield Words("Lost and duplicates: none.")
-    elif measured["series"].get("lost") is None:
+def _lost(name: str, measured: Document) -> Iterator[Block]:
+    """When messages were lost or doubled, or why there is no chart of it."""
+    counts, chart = measured["counts"], time_line.misfortunes(measured, name)
+    if chart is not None:
+        yield Figure(f"{name}-lost", chart)
+    elif measured["subscriptions"] and not counts["lost"] and not counts["duplicates"]:
+        yield Words("lost 0, duplicates 0")
+    elif measured["subscriptions"]:
         yield absent("when messages were lost or doubled")
+
+
+def _custom(document: Document) -> Iterator[Block]:
+    rows = [(name, value["shown"]) for name, value in (document["measurements"] or {}).get("custom", {}).items()]
+    if rows:
+        yield Table(caption="What pytest_loadtest_aggregate returned", head=("what", "value"), rows=rows, numbers=frozenset((1,)))
 
 
 def _figure(run: str, name: str, chart: Chart | None, what: str) -> Block:
