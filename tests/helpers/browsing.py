@@ -28,13 +28,14 @@ class Browser:
     def __init__(self, driver: Any, file: Path) -> None:
         self.driver, self.file = driver, file
 
-    def open(self, html: str) -> None:
-        """Show a page, with nothing left of what an earlier test made the browser do."""
+    def open(self, html: str, place: str = "") -> None:
+        """Show a page, with nothing left of what an earlier test made the browser do. :param place: an id on it."""
         self.file.write_text(html, encoding="utf-8")
         self.cdp("Emulation.setEmulatedMedia", media="", features=[{"name": "prefers-color-scheme", "value": "light"}])
         self.cdp("Emulation.clearDeviceMetricsOverride")
         self.console()
-        self.driver.get(self.file.as_uri())
+        self.driver.get("about:blank")
+        self.driver.get(self.file.as_uri() + place)
         self.run(COPIED)
 
     def open_charts(self, charts: dict[str, Any], bands: list[dict[str, Any]] | None = None) -> None:

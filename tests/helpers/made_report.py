@@ -6,8 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from made_documents import PEAK, document
+from made_measurements import histogram, made_bucket
+
+from pytest_loadtest.metrics.evidence import WorkerEvidence
+from pytest_loadtest.metrics.measurements import Series
+from pytest_loadtest.metrics.over_time import OverTime
 from pytest_loadtest.report.html.blocks import Chapter, Figure, RunPage
-from pytest_loadtest.report.html.page import render
+from pytest_loadtest.report.html.page import html, render
+from pytest_loadtest.report.html.read import Found, ReadRun
+from pytest_loadtest.values.quantities import SECOND
 
 Chart = dict[str, Any]
 
@@ -100,3 +108,86 @@ def made_page(charts: dict[str, Chart], bands: list[dict[str, Any]]) -> str:
         name="run-1", title="a made run", outcome="met", about="made up", chapters=[Chapter("run-1-1", "Charts", figures)], bands=bands,
     )  # fmt: skip
     return render("Made charts", "made by a test", [], [run])
+
+
+def made_soak(seconds: int, topics: int = 1, seed: int = 7) -> dict[str, Any]:
+    """The results document of a long run: a day's shape of rate, a restart at two thirds, stalls, lost messages, telemetry."""
+    random = np.random.default_rng(seed)
+    t = np.arange(seconds)
+    rate = (10_000 + 4_000 * np.sin(2 * np.pi * t / seconds) + random.normal(0, 50, seconds)).astype(np.int64)
+    down = slice(seconds * 2 // 3, seconds * 2 // 3 + max(seconds // 200, 3))
+    p50 = 2e6 * (1 + 0.5 * np.sin(2 * np.pi * t / seconds)) * random.uniform(0.9, 1.1, seconds)
+    p99, top = p50 * random.uniform(3, 8, seconds), p50 * random.uniform(8, 40, seconds)
+    p99[down], top[down] = 2e9, 3e9
+    received = rate.copy()
+    received[down] = 0
+    missing = np.where(random.random(seconds) < 20 / seconds, random.integers(1, 50, seconds), 0)
+    blocked = np.zeros(seconds, np.int64)
+    blocked[down] = 10 * SECOND
+    series = Series(
+        offered=rate, sent=rate, acked=rate, received=received, end_to_end_p50=p50, end_to_end_p99=p99, end_to_end_max=top,
+        missing=missing, blocked=blocked,
+    )  # fmt: skip
+    run = document(
+        {"throughput": "99%", "loss": "0.1%", "endToEndLatency": {"p50": "20ms", "p99": "500ms", "p99.9": "2s"}},
+        duration=seconds * SECOND, rate=10_000.0, series=series, over_time=_over_time(p50, p99, top),
+        counts={"lost": int(missing.sum())}, topics=tuple(made_bucket(f"topic {n}", lost=int(n % 97 == 0)) for n in range(topics)),
+        end_to_end=histogram(np.concatenate([random.lognormal(np.log(2e6), 0.6, 200_000), np.full(400, 2e9)]).astype(np.int64)),
+        workers=tuple(WorkerEvidence(worker=f"gw{n}", cpu=0.4, stalled=0, longest_stall=0, gc=3 * MS) for n in range(4)),
+    )  # fmt: skip
+    end = seconds * SECOND
+    run["timeline"] = {
+        "stages": [{"name": name, "start": n * end // 3, "end": (n + 1) * end // 3} for n, name in enumerate(("morning", "noon", "night"))],
+        "changes": [{"at": end // 2, "text": "rate 10 000 msg/s"}],
+        "restarts": [{"down": down.start * SECOND, "ready": down.stop * SECOND}],
+        "stalls": [{"worker": "gw1", "start": n * end // 40, "end": n * end // 40 + SECOND} for n in range(1, 40, 4)],
+        "blocked": [{"start": down.start * SECOND, "end": down.stop * SECOND}],
+    }
+    cpu = random.uniform(0.5, 0.9, seconds)
+    columns = {
+        "broker.cpu": cpu, "broker.busiest": cpu / 2, "broker.busiestWanted": cpu / 1.8, "broker.memory": 4e8 + 1e4 * t, "workers.unread": cpu * 1e4,
+        **{f"worker gw{n}.busiestWanted": cpu / (n + 2) for n in range(4)},
+    }  # fmt: skip
+    run["bottleneck"] = {
+        "conclusion": "nothing saturated", "evidence": "no side was saturated in a tenth of the samples", "also": [], "missing": [], "cost": 0.004,
+        "time": ((t + 1) * SECOND).tolist(), "columns": {name: np.round(column, 3).tolist() for name, column in columns.items()},
+    }  # fmt: skip
+    return run
+
+
+def _over_time(p50: Any, p99: Any, top: Any) -> OverTime:
+    """Three buckets a second: most copies at the median, few at the others."""
+    values = np.stack([p50, p99, top], axis=1).astype(np.int64)
+    shift = np.maximum(np.frexp(values.astype(float))[1] - 8, 0)
+    index = (shift << 7) + (values >> shift)
+    return OverTime(second=np.repeat(np.arange(len(p50)), 3), index=index.reshape(-1), count=np.tile([9_800, 190, 10], len(p50)))
+
+
+def broken(why: str = "worker gw1 died: exit status -9") -> dict[str, Any]:
+    """A run that broke before anything could be measured."""
+    run = document()
+    run["verdict"] = {"outcome": "no data", "reasons": [why], "findings": []}
+    return run | {"measurements": None, "started": None, "plan": {}, "bottleneck": None, "timeline": None}
+
+
+def of_each_outcome() -> dict[str, dict[str, Any]]:
+    """One document for each outcome, one of a run that broke, and one of a search."""
+    slow = {"endToEndLatency": {"p99": "15ms", "max": "1s"}}
+    stalled = WorkerEvidence(worker="gw0", cpu=0.99, stalled=4 * SECOND, longest_stall=SECOND, gc=3 * MS)
+    return {
+        "met": document({"throughput": "99%", "endToEndLatency": {"p99": "100ms"}}),
+        "missed": document(slow, counts={"lost": 12, "received": 99_988}),
+        "no data": document(counts={"offered": 0, "sent": 0, "acked": 0, "received": 0}, end_to_end=None),
+        "generator-limited": document(workers=(stalled,)),
+        "broken": broken(),
+        "search": document({"endToEndLatency": {"p99": "100ms"}}, parts={"peak": PEAK}),
+    }
+
+
+def made_session(*documents: dict[str, Any], steps: dict[int, dict[str, Any]] | None = None) -> str:
+    """The page of runs with these documents; ``steps`` belong to the first."""
+    runs = [
+        ReadRun(session="20261121-030000-1", attempt=1, document=one, steps=(steps or {}) if one is documents[0] else {})
+        for one in documents
+    ]
+    return html(Found(runs=runs, unreadable=[]))

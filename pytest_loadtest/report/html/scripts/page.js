@@ -199,7 +199,7 @@ function draw(entry) {
   try {
     entry.told = element("output", {class: "told", "aria-live": "off"});
     const box = element("div", {class: "plot", role: "img", tabindex: "0", "aria-label": `${chart.title}. ${chart.summary}`});
-    figure.append(box, element("div", {class: "below"}, legendOf(entry), entry.told), numbersOf(entry));
+    figure.append(element("p", {class: "axis"}, `↑ ${labelled(chart.y)}`), box, element("div", {class: "below"}, legendOf(entry), entry.told), numbersOf(entry));
     entry.plot = new uPlot(options(entry, box.clientWidth || PAPER), columns(chart), box);
     box.addEventListener("keydown", (event) => keys(event, entry));
     resized.observe(box);

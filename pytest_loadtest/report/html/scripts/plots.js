@@ -8,14 +8,12 @@ const distribution = (axis) => (axis.scale === "linear" ? {distr: 1} : {distr: 3
 
 // ---- columns
 
-// Marks that have no place among the xs get one; what is undefined there makes no gap.
+// Marks alone are columns too, so that the cursor finds them.
 function columns(chart) {
   if (chart.kind === "heat") return [[...chart.xs, chart.xs.at(-1) + chart.step], Array(chart.xs.length + 1).fill(null)];
-  const own = [chart.xs, ...chart.series.flatMap((series) => (series.low ? [series.values, series.low] : [series.values]))];
-  const marks = [...new Map(chart.marks.map((mark) => [mark.x, mark.y]))].sort(([a], [b]) => a - b);
-  if (!marks.length) return own;
-  const points = [marks.map(([x]) => x), marks.map(([, y]) => y)];
-  return chart.xs.length ? uPlot.join([own, points]) : points;
+  if (chart.xs.length) return [chart.xs, ...chart.series.flatMap(({values, low}) => (low ? [values, low] : [values]))];
+  const marks = [...chart.marks].sort((a, b) => a.x - b.x);
+  return [marks.map(({x}) => x), marks.map(({y}) => y)];
 }
 
 // ---- ranges
@@ -62,15 +60,16 @@ function range(chart) {
 
 // ---- axes
 
-function axes(chart, group) {
+function axes(chart) {
   const line = {stroke: () => theme.grid, width: 1};
   const common = {stroke: () => theme.ink, font: theme.font, labelFont: theme.font, grid: line, ticks: {...line, size: 5}, labelSize: 20, gap: 4};
   return [
     {...common, ...marking(chart.x), label: chart.x.label, space: 76, size: 32},
-    {...common, ...marking(chart.y), label: labelled(chart.y), space: 34, size: Y_SIZE},
+    {...common, ...marking(chart.y), space: 34, size: Y_SIZE},
   ];
 }
 
+// Above the axis, where a long one has room.
 const labelled = ({label, unit}) => (["msg/s", "cores"].includes(unit) && !label.includes(unit) ? `${label}, ${unit}` : label);
 
 function marking(axis) {
@@ -128,14 +127,14 @@ function filled(chart) {
 function options(entry, width) {
   const {chart, group} = entry;
   const unseen = {label: "", paths: () => null, points: {show: false}};
-  const own = chart.kind === "heat" ? [unseen] : [...lines(chart), ...(chart.marks.length ? [unseen] : [])];
+  const own = chart.kind === "heat" ? [unseen] : chart.xs.length ? lines(chart) : [unseen];
   return {
     width, height: HEIGHTS[chart.kind], padding: [12, 30, 0, 0], legend: {show: false},
     scales: {
       x: {time: false, ...distribution(chart.x), range: () => group.view ?? group.full},
       y: {...distribution(chart.y), range: range(chart)},
     },
-    axes: axes(chart, group), series: [{label: chart.x.label}, ...own], bands: chart.kind === "heat" ? [] : filled(chart),
+    axes: axes(chart), series: [{label: chart.x.label}, ...own], bands: chart.kind === "heat" ? [] : filled(chart),
     cursor: {
       drag: {x: true, y: false, setScale: false, dist: 4}, y: chart.kind === "heat" || chart.kind === "curve",
       points: {size: 8},
@@ -159,5 +158,6 @@ function drawOver(plot, entry) {
   const marks = drawMarks(plot, labels, chart.marks);
   nameBounds(plot, labels, bounds);
   nameBands(plot, labels, bands);
+  entry.drawn ??= performance.now();
   entry.painted = {bounds, marks, bands: [...bands].flatMap(([kind, spans]) => (inSight(plot, spans).length ? [kind] : []))};
 }
