@@ -70,7 +70,7 @@ function axes(chart) {
 }
 
 // Above the axis, where a long one has room.
-const labelled = ({label, unit}) => (["msg/s", "cores"].includes(unit) && !label.includes(unit) ? `${label}, ${unit}` : label);
+const labelled = ({label, unit}) => (["msg/s", "cores"].includes(unit) && !/per second|cores/.test(label) ? `${label}, ${unit}` : label);
 
 function marking(axis) {
   if (axis.scale === "percentile") {
