@@ -55,6 +55,17 @@ def misfortunes(measured: Document, run: str) -> Chart | None:
     return chart("bars", "Lost and duplicates", run, _sentence(said), TIME, count, _seconds(series), lines)
 
 
+def blocked(measured: Document, run: str) -> Chart | None:
+    """Time before the target's full window; None where there was none, or it is not known when."""
+    series = measured["series"]
+    line = Line("blocked", "blocked", series.get("blocked") or [])
+    if not any(line.known):
+        return None
+    title = "Blocked before the target's full window, summed over messages"
+    said = f"{format_duration(sum(line.known))} in {sum(map(bool, line.known))} seconds; up to {format_duration(max(line.known))} in one."
+    return chart("bars", title, run, said, TIME, Axis("blocked in each second", "ns"), _seconds(series), [line])
+
+
 def _seconds(series: Document) -> range:
     return range(len(series["offered"]))
 
