@@ -18,6 +18,7 @@ from pytest_loadtest.observe.conclusion import conclude
 from pytest_loadtest.observe.delayed import fullest
 from pytest_loadtest.observe.disagreement import disagreement
 from pytest_loadtest.report import bottleneck, document, hdr, junit
+from pytest_loadtest.report.timeline import timeline
 from pytest_loadtest.verdict import slo
 from pytest_loadtest.verdict.early import evaluate_ended
 from pytest_loadtest.verdict.objectives import parse as objectives_of
@@ -76,6 +77,7 @@ def judge(
         peak=peak,
         backlog=built,
         bottleneck=_bottleneck(telemetry, run, measurements, verdict),
+        timeline=timeline(run, measurements),
     )
     results |= seen
     if results["peak"] is not None:
@@ -160,7 +162,8 @@ def broken(run: dict[str, Any], folder: Path, error: BrokenRun) -> dict[str, Any
     """
     outcome = slo.Outcome.GENERATOR_LIMITED if isinstance(error, GeneratorLimited) else slo.Outcome.NO_DATA
     verdict = slo.Verdict(outcome=outcome, findings=(), reasons=tuple(str(error).splitlines()))
-    results = document.build(_facts(run, folder), verdict, None, bottleneck=_bottleneck(observing.read(folder), run, None, verdict))
+    seen = _bottleneck(observing.read(folder), run, None, verdict)
+    results = document.build(_facts(run, folder), verdict, None, bottleneck=seen, timeline=timeline(run, None))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(document.dumps(results), encoding="utf-8")
     return results

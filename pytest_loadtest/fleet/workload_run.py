@@ -234,6 +234,7 @@ class WorkloadRun:
             "connections": connections(plan), "connects_only": profile.connects_only, "connect_rate": profile.connect_rate,
             "delays": self.clock.delays(profile), "publish_acks": profile.publish_acks, "buckets": list(plan.bucket_names),
             "streams": {"count": topology.streams, "file": STREAMS_FILE}, "stages": [] if self.ends is None else self._stages(),
+            "changes": [change.document(in_bytes=profile.in_bytes) for change in self.changes],
             "foregone": next((change.foregone for change in self.changes if change.foregone), None),
             "started": self.started, "seed": profile.seed, "scale": None if plan.scale is None else plan.scale.factor,
             "pace": None if plan.scale is None else plan.scale.rate, "share": None if plan.scale is None else plan.scale.messages,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.evidence import WorkerEvidence
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.opening import Opening
+    from pytest_loadtest.metrics.over_time import OverTime
     from pytest_loadtest.metrics.signed import Lateness
 
 CustomValue = Duration | Rate | float | None
@@ -75,7 +76,13 @@ class Breakdown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Per second of the measured phase (and its drain), one entry a second; times in ns, NaN where nothing was measured."""
+    """Per second of the measured phase (and its drain), one entry a second; times in ns, NaN where nothing was measured.
+
+    ``missing`` is what subscriptions should have of the messages intended in that second, acked × subscriptions, less the copies that came:
+    above zero something is lost, below zero something came twice, or came and was never acked. None where nothing subscribes, or
+    others send. ``blocked`` is ns before the target's full window, summed over the messages handed over in that second; None where
+    nobody sends.
+    """
 
     offered: NDArray[np.int64]
     sent: NDArray[np.int64]
@@ -84,21 +91,32 @@ class Series:
     end_to_end_p50: NDArray[np.float64]
     end_to_end_p99: NDArray[np.float64]
     end_to_end_max: NDArray[np.float64]
+    missing: NDArray[np.int64] | None = None
+    blocked: NDArray[np.int64] | None = None
 
     @classmethod
-    def padded(cls, planned: int, counted: Sequence[NDArray[np.int64]], seconds: NDArray[np.int64], latency: NDArray[np.float64]) -> Series:
+    def padded(
+        cls,
+        planned: int,
+        counted: Sequence[NDArray[np.int64]],
+        seconds: NDArray[np.int64],
+        latency: NDArray[np.float64],
+        subscriptions: int,
+    ) -> Series:
         """Bring the columns to one length: the planned seconds, or as long as anything happened.
 
-        :param planned: number of seconds. :param counted: offered, sent, acked, received, each by second from 0.
+        :param planned: number of seconds. :param counted: offered, sent, acked, received; ns blocked; acked and copies by the second of
+            their intended time: each by second from 0.
         :param seconds: ``(k,)``, seconds that have latencies. :param latency: ``(k, 3)``, their p50, p99 and maximum in ns.
         """
         length = max(planned, int(seconds.max(initial=-1)) + 1, *map(len, counted))
-        offered, sent, acked, received = (np.pad(column, (0, length - len(column))) for column in counted)
+        offered, sent, acked, received, blocked, kept, came = (np.pad(column, (0, length - len(column))) for column in counted)
         times = np.full((length, 3), np.nan)
         times[seconds] = latency
         return cls(
             offered=offered, sent=sent, acked=acked, received=received,
             end_to_end_p50=times[:, 0], end_to_end_p99=times[:, 1], end_to_end_max=times[:, 2],
+            missing=kept * subscriptions - came if subscriptions else None, blocked=blocked,
         )  # fmt: skip
 
 
@@ -155,6 +173,7 @@ class Measurements:
     :param end_to_end: received − intended, first copies and duplicates alike; None when nothing was received.
     :param send_delay: sent − intended. :param own_send_delay: the same less the time blocked before the target's full window.
     :param blocked: ns, summed over messages. :param intervals: of ten seconds each, where there is more than one.
+    :param over_time: end-to-end latencies by the second; None when nothing was received.
     :param custom: what users' own ``pytest_loadtest_aggregate`` returned, by name.
     :param broadcasts: each message went to 64 subscriptions or more, of one consumer each: only then there are the next two.
     :param completion: of each message that every subscription got, last copy received − intended. :param spread: of the same, last − first.
@@ -180,6 +199,7 @@ class Measurements:
     blocked: int
     series: Series
     intervals: tuple[Interval, ...] = ()
+    over_time: OverTime | None = None
     topics: tuple[Breakdown, ...] = ()
     buckets: tuple[Breakdown, ...] = ()
     workers: tuple[WorkerEvidence, ...] = ()

@@ -2,7 +2,8 @@
 
 Seconds are whole ones since the start; what has an earlier time counts in second 0. A message is offered in the second of its intended
 time; sent, acked and received (every copy) in the seconds in which that happened; its end-to-end latency belongs to the second of its
-*intended* time, so that a stall shows where it began. The two percentiles of a second come from HDR buckets with seven bits (at most 0.4 %
+*intended* time, so that a stall shows where it began. What is missing goes by the intended time too, of both sides: acknowledged messages,
+once for each subscription, less copies. The two percentiles of a second come from HDR buckets with seven bits (at most 0.4 %
 off), nearest rank, within that second's exact minimum and maximum.
 """
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from pytest_loadtest.metrics.hdr import hdr_index, midpoint
 from pytest_loadtest.metrics.measurements import Series
+from pytest_loadtest.metrics.over_time import over_time
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.expected import Expected
+    from pytest_loadtest.metrics.over_time import OverTime
 
     Columns = Mapping[str, NDArray[np.int64]]
 
@@ -32,17 +35,24 @@ SERIES_PERCENTILES: Final = (50, 99)
 def by_second(sent: Columns, out: Columns, acked: Columns, copies: Columns, run: Expected) -> Series:
     """The series of a run, of one value a message or copy.
 
-    :param sent: those that were due (int64 ``intended``, ns, as all times here). :param out: those handed over (``sent``).
-    :param acked: those acknowledged (``acked``). :param copies: all that were received (``intended``, ``received``).
+    :param sent: those that were due (int64 ``intended``, ns, as all times here). :param out: those handed over (``sent``, ``blocked``).
+    :param acked: those acknowledged (``intended``, ``acked``). :param copies: all that were received (``intended``, ``received``).
     """
-    counted = [np.bincount(second) for second in (
-        _second(sent["intended"], run), _second(out["sent"], run), _second(acked["acked"], run), _second(copies["received"], run)
-    )]  # fmt: skip
     second = _second(copies["intended"], run)
+    happened = (sent["intended"], out["sent"], acked["acked"], copies["received"])
+    counted = [np.bincount(_second(times, run)) for times in happened]
+    blocked = np.zeros(int(_second(out["sent"], run).max(initial=-1)) + 1, np.int64)
+    np.add.at(blocked, _second(out["sent"], run), out["blocked"])
+    counted += [blocked, np.bincount(_second(acked["intended"], run)), np.bincount(second)]
     latency = copies["received"] - copies["intended"]
     seconds = np.unique(second)
     rows = [_one_second(latency[second == s]) for s in seconds]
-    return Series.padded(-(-run.duration // SECOND), counted, seconds, np.array(rows, np.float64).reshape(-1, 3))
+    return Series.padded(-(-run.duration // SECOND), counted, seconds, np.array(rows, np.float64).reshape(-1, 3), run.subscriptions)
+
+
+def by_second_and_bucket(copies: Columns, run: Expected) -> OverTime | None:
+    """Their end-to-end latencies. :param copies: as for :func:`by_second`."""
+    return over_time(_second(copies["intended"], run), hdr_index(copies["received"] - copies["intended"], SERIES_BITS))
 
 
 def _second(times: NDArray[np.int64], run: Expected) -> NDArray[np.int64]:

@@ -35,7 +35,7 @@ import numpy as np
 from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.metrics.hdr import histogram
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Interval, Lost, Measurements
-from pytest_loadtest.metrics.series import by_second
+from pytest_loadtest.metrics.series import by_second, by_second_and_bucket
 from pytest_loadtest.metrics.signed import Lateness, lateness
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         blocked=int(sent["blocked"].sum()),
         series=by_second(sent, out, acked, copies, run),
         intervals=_intervals(out, acked, copies, run),
+        over_time=by_second_and_bucket(copies, run),
         topics=_breakdown("topic", run.topic_names(), sent, acked, copies, deliveries, run),
         buckets=tuple(
             replace(part, own_send_delay=histogram(own["own"][own["bucket"] == i]))

@@ -13,6 +13,7 @@ from pytest_loadtest.message.samples import Status
 from pytest_loadtest.metrics.hdr import join_total, midpoint
 from pytest_loadtest.metrics.histogram import Histogram
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Interval, Lost, Measurements, Series
+from pytest_loadtest.metrics.over_time import over_time
 from pytest_loadtest.metrics.series import SERIES_BITS, SERIES_PERCENTILES
 from pytest_loadtest.metrics.signed import Lateness
 from pytest_loadtest.metrics.stats import LOST_RANGES
@@ -56,6 +57,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         blocked=_sum(sent["blocked"]),
         series=_series(run, answers.tables),
         intervals=_intervals(run, answers.tables),
+        over_time=over_time(*(answers.tables["due"][name] for name in ("second", "index", "n"))),
         topics=_topics(run, answers),
         buckets=_buckets(run, answers),
         workers=recorded.workers,
@@ -198,14 +200,16 @@ def _series(run: Expected, tables: Mapping[str, t.Table]) -> Series:
         np.add.at(counted, happened["second"], happened["n"])
         return counted
 
-    counted = [by_second(what) for what in (t.OFFERED, t.SENT, t.ACKED, t.RECEIVED)]
     extremes, due = tables["extremes"], tables["due"]
+    came = np.zeros(int(due["second"].max(initial=-1)) + 1, np.int64)
+    np.add.at(came, due["second"], due["n"])
+    counted = [*(by_second(what) for what in (t.OFFERED, t.SENT, t.ACKED, t.RECEIVED, t.BLOCKED, t.KEPT)), came]
     percentiles = [
         np.clip(midpoint(_nearest_rank(due, extremes["second"], p), SERIES_BITS), extremes["minimum"], extremes["maximum"])
         for p in SERIES_PERCENTILES
     ]
     times = np.stack([*percentiles, extremes["maximum"]], axis=1).astype(np.float64)
-    return Series.padded(-(-run.duration // SECOND), counted, extremes["second"], times)
+    return Series.padded(-(-run.duration // SECOND), counted, extremes["second"], times, run.subscriptions)
 
 
 def _nearest_rank(due: t.Table, seconds: NDArray[np.int64], p: int) -> NDArray[np.int64]:

@@ -15,11 +15,13 @@ from pytest_loadtest.metrics.hdr import HALF, hdr_index, midpoint
 from pytest_loadtest.metrics.series import SERIES_BITS
 from pytest_loadtest.pipeline.tables import (
     ACKED,
+    BLOCKED,
     BUCKET,
     COPY,
     CORRUPT,
     DELAY,
     EARLY,
+    KEPT,
     LATE,
     LATENCY,
     MISPLACED,
@@ -63,6 +65,8 @@ def sent_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     went, acked = take(rows, out), take(rows, acks)
     yield from _happened(SENT, went["sent"], run)
     yield from _happened(ACKED, acked["acked"], run)
+    yield from _happened(KEPT, acked["intended"], run)
+    yield from _blocked(take(went, went["blocked"] > 0), run)
     yield from _delays(went, run)
     if run.publish_acks:
         publish = acked["acked"] - acked["intended"]
@@ -152,6 +156,13 @@ def _happened(what: int, times: NDArray[np.int64], run: Expected) -> Iterator[tu
     if len(times):
         groups = Groups({"second": seconds(times, run)})
         yield "seconds", {"what": np.full(len(groups.n), what), **groups.keys, "n": groups.n}
+
+
+def _blocked(held: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
+    """:param held: those that waited before the target's full window."""
+    if len(held["sent"]):
+        groups = Groups({"second": seconds(held["sent"], run)})
+        yield "seconds", {"what": np.full(len(groups.n), BLOCKED), **groups.keys, "n": groups.sum(held["blocked"])}
 
 
 def times(what: int, values: NDArray[np.int64], index: NDArray[np.int64], by: Mapping[int, NDArray[Any]]) -> Iterator[tuple[str, Table]]:

@@ -21,7 +21,8 @@ COPY, CORRUPT, MISPLACED = 0, 1, 2  # the fate of a received row
 # times: end-to-end, publish, send delay, own send delay, two of a broadcast, two of delayed messages
 LATENCY, PUBLISH, DELAY, OWN, COMPLETION, SPREAD, LATE, EARLY = range(8)
 WHOLE, TOPIC, BUCKET, SPAN = 0, 1, 2, 3  # what a histogram is of
-OFFERED, SENT, ACKED, RECEIVED = 0, 1, 2, 3  # what happened in a second
+# what happened in a second; blocked: ns, in the place of messages; kept: acked, by the second of the intended time
+OFFERED, SENT, ACKED, RECEIVED, BLOCKED, KEPT = range(6)
 
 TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
     "sent": {

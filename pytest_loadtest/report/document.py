@@ -1,4 +1,4 @@
-"""One run as a JSON document, version 3: everything that any report shows, and nothing that has to be computed again.
+"""One run as a JSON document, version 4: everything that any report shows, and nothing that has to be computed again.
 
 Times are ns, rates msg/s, sizes bytes; null means "not measured" or "not applicable", never zero. ``results.schema.json`` beside
 this module describes every key. Unknown keys are not allowed, so that a reader may rely on ``version``.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.measurements import Backlog, Measurements
     from pytest_loadtest.verdict.peak import Peak, Step
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 Document = dict[str, Any]
 
@@ -68,11 +68,13 @@ def build(
     peak: Peak | None = None,
     backlog: Backlog | None = None,
     bottleneck: Document | None = None,
+    timeline: Document | None = None,
 ) -> Document:
     """The document of a run; ``measurements`` is None where the run broke before anything could be measured.
 
     :param stages: name, verdict and measurements of each; the outcome of the whole is the worst of ``verdict`` and theirs.
     :param bottleneck: its section, see :func:`pytest_loadtest.report.bottleneck.section`; None where nothing was sampled.
+    :param timeline: its section, see :func:`pytest_loadtest.report.timeline.timeline`.
     """
     whole = overall([("", verdict), *((f"stage {name}: ", judged) for name, judged, _ in stages)])
     return {
@@ -92,10 +94,11 @@ def build(
         "notes": list(facts.notes),
         "verdict": _verdict(verdict) | {"outcome": whole.outcome.value, "reasons": list(whole.reasons)},
         "measurements": None if measurements is None else measured(measurements),
-        "stages": [{"name": name, "verdict": _verdict(judged), "measurements": measured(m)} for name, judged, m in stages],
+        "stages": [{"name": name, "verdict": _verdict(judged), "measurements": measured(m, over_time=False)} for name, judged, m in stages],
         "peak": None if peak is None else _peak(peak, facts.profile, verdict),
         "backlog": None if backlog is None else _backlog(backlog),
         "bottleneck": bottleneck,
+        "timeline": timeline,
     }
 
 

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 from hdrh.histogram import HdrHistogram
 
 from pytest_loadtest.metrics.histogram import bucket_bounds
+from pytest_loadtest.metrics.series import SERIES_BITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.measurements import Measurements
 
-DIGITS = 3
+DIGITS, COARSE_DIGITS = 3, 2
 MILLISECOND = 1e6
 """The unit of the line's maximum; the histograms are in ns."""
 
@@ -60,6 +61,15 @@ def encode(histogram: Histogram) -> str:
     return str(encoder.encode().decode("ascii"))
 
 
+def encode_coarse(counts: Mapping[int, int]) -> str:
+    """The same of buckets of seven bits, which are those of a histogram with two significant digits. :param counts: by bucket."""
+    values = {bucket_bounds(index, SERIES_BITS)[0]: count for index, count in counts.items()}
+    encoder = HdrHistogram(1, max(2 * max(values), 2), COARSE_DIGITS)
+    for value, count in values.items():
+        encoder.record_value(value, count)
+    return str(encoder.encode().decode("ascii"))
+
+
 def decode(text: str) -> list[tuple[int, int]]:
-    """What :func:`encode` made of it: index and count of each bucket that has values, ascending."""
+    """What :func:`encode` or :func:`encode_coarse` made of it: index and count of each bucket that has values, ascending."""
     return [(index, count) for index, count in enumerate(HdrHistogram.decode(text).counts) if count]

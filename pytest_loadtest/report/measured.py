@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.metrics.measurements import Interval
 from pytest_loadtest.metrics.signed import Lateness
-from pytest_loadtest.report.hdr import encode
+from pytest_loadtest.report.hdr import encode, encode_coarse
 from pytest_loadtest.values.units import Duration, Rate
 from pytest_loadtest.values.wording import format_value
 from pytest_loadtest.verdict.slo import blocked_share, unfit
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.measurements import Breakdown, Counts, CustomValue, Measurements, Series
     from pytest_loadtest.metrics.opening import Opening
+    from pytest_loadtest.metrics.over_time import OverTime
 
 PERCENTILES: Final = (50, 75, 90, 95, 99, 99.9, 99.99)
 TOPICS: Final = 100
 """A run of more topics has the histograms of none: a file with thousands of them is too large to be read, and samples have it all."""
 
 
-def measured(measurements: Measurements) -> dict[str, Any]:
-    """The section ``measurements`` of a run or a stage."""
+def measured(measurements: Measurements, *, over_time: bool = True) -> dict[str, Any]:
+    """The section ``measurements`` of a run or a stage. :param over_time: with its latencies by the second."""
     m = measurements
     return {
         "duration": m.duration,
@@ -53,6 +54,7 @@ def measured(measurements: Measurements) -> dict[str, Any]:
         "delayedIndex": None if m.delayed_index is None else _index(m.delayed_index),
         "opening": None if m.opening is None else _opening(m.opening),
         "series": _series(m.series),
+        "overTime": _over_time(m.over_time, m.duration) if over_time and m.over_time is not None else None,
         "intervals": [
             {
                 "publish": latency(part.publish, whole=False),
@@ -159,7 +161,14 @@ def _series(series: Series) -> dict[str, Any]:
         "endToEndP50": _numbers(series.end_to_end_p50),
         "endToEndP99": _numbers(series.end_to_end_p99),
         "endToEndMax": _numbers(series.end_to_end_max),
+        "missing": None if series.missing is None else series.missing.tolist(),
+        "blocked": None if series.blocked is None else series.blocked.tolist(),
     }
+
+
+def _over_time(latencies: OverTime, duration: int) -> dict[str, Any]:
+    length, blocks = latencies.blocks(duration)
+    return {"block": length, "endToEnd": [encode_coarse(block) if block else None for block in blocks]}
 
 
 def _numbers(values: NDArray[np.float64]) -> Sequence[float | None]:

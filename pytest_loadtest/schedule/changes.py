@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 CHANGE_IN: Final = 2_000_000_000
 """ns from a decision to its instant: every worker must have heard of it, one that stalls too."""
@@ -30,3 +30,10 @@ class Change:
     consumers: int | None = None
     end: bool = False
     foregone: str | None = None
+
+    def document(self, *, in_bytes: bool) -> dict[str, Any]:
+        """As ``run.json`` keeps it. :param in_bytes: whether its rate is of bytes."""
+        return {
+            "at": self.at, "rate": self.rate, "bytes": in_bytes, "distribution": self.distribution is not None,
+            "paused": self.paused, "consumers": self.consumers, "end": self.end, "foregone": self.foregone,
+        }  # fmt: skip

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from pytest_loadtest.report.html.blocks import RunPage
+    from pytest_loadtest.report.html.blocks import Chapter, RunPage
     from pytest_loadtest.report.html.read import Found
 
-SCRIPTS: Final = ("vendor/uPlot.iife.min.js", "page.js")
+SCRIPTS: Final = ("vendor/uPlot.iife.min.js", *(f"scripts/{name}.js" for name in ("words", "looks", "paint", "plots", "page")))
 STYLES: Final = ("vendor/uPlot.min.css", "page.css")
 
 
@@ -42,17 +42,22 @@ def write(folders: Sequence[Path], file: Path) -> None:
 
 def html(found: Found) -> str:
     """The page of these runs."""
+    names = [f"run-{number}" for number, _ in enumerate(found.runs, 1)]
+    pages = [run.page(name, one) for name, one in zip(names, found.runs, strict=True)]
+    return render(_title(found), _made(found), overview.chapters(found, names), pages)
+
+
+def render(title: str, made: str, chapters: Sequence[Chapter], pages: Sequence[RunPage]) -> str:
+    """The page of these words, tables and charts. :param made: by what it was made."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    names = [f"run-{number}" for number, _ in enumerate(found.runs, 1)]
-    pages = [run.page(name, one) for name, one in zip(names, found.runs, strict=True)]
     scripts, styles = _assets(SCRIPTS), _assets(STYLES)
     environment = Environment(
         loader=PackageLoader("pytest_loadtest.report.html", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     return environment.get_template("template.html.j2").render(
-        title=_title(found), made=_made(found), policy=policy(scripts, styles), chapters=overview.chapters(found, names), runs=pages,
+        title=title, made=made, policy=policy(scripts, styles), chapters=chapters, runs=pages,
         scripts=[Markup(script) for script in scripts], styles=[Markup(style) for style in styles], data=Markup(_embedded(data(pages))),
     )  # fmt: skip
 

@@ -79,16 +79,20 @@ def test_no_value_is_below_zero_where_nobody_says_so() -> None:
 
 
 @given(
-    planned=st.integers(0, 4), lengths=st.tuples(*[st.integers(0, 5)] * 4), seconds=st.sets(st.integers(0, 6)),
+    planned=st.integers(0, 4), lengths=st.tuples(*[st.integers(0, 5)] * 7), seconds=st.sets(st.integers(0, 6)),
 )  # fmt: skip
 def test_series_are_as_long_as_anything_happened(planned: int, lengths: tuple[int, ...], seconds: set[int]) -> None:
     """Or as planned; a second without messages has none, one without latencies does not know them."""
     counts = [np.arange(1, length + 1) * 10**i for i, length in enumerate(lengths)]
     latency = np.arange(3.0 * len(seconds)).reshape(-1, 3)
-    made = Series.padded(planned, counts, np.array(sorted(seconds), np.int64), latency)
+    made = Series.padded(planned, counts, np.array(sorted(seconds), np.int64), latency, 2)
     length = max(planned, *lengths, *(second + 1 for second in seconds))
-    for i, column in enumerate((made.offered, made.sent, made.acked, made.received)):
-        assert column.tolist() == [*counts[i].tolist(), *[0] * (length - lengths[i])]
+    padded = [np.pad(column, (0, length - len(column))).tolist() for column in counts]
+    assert made.blocked is not None
+    assert made.missing is not None
+    assert [column.tolist() for column in (made.offered, made.sent, made.acked, made.received, made.blocked)] == padded[:5]
+    assert made.missing.tolist() == [2 * kept - came for kept, came in zip(*padded[5:], strict=True)]
+    assert Series.padded(planned, counts, np.array(sorted(seconds), np.int64), latency, 0).missing is None
     columns = (made.end_to_end_p50, made.end_to_end_p99, made.end_to_end_max)
     for second in range(length):
         found = [float(column[second]) for column in columns]

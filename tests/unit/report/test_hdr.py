@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_measurements import histogram, made
 
-from pytest_loadtest.report.hdr import encode, write_log
+from pytest_loadtest.report.hdr import decode, encode, encode_coarse, write_log
 
 if TYPE_CHECKING:
     from pytest_loadtest.metrics.histogram import Histogram
@@ -48,3 +48,9 @@ def test_the_library_reads_the_same_buckets(values: list[int]) -> None:
     counts = np.frombuffer(HdrHistogram.decode(encode(ours)).counts, dtype=np.uint64)
     assert np.flatnonzero(counts).tolist() == ours.index.tolist()
     assert counts[counts > 0].tolist() == ours.count.tolist()
+
+
+@given(st.dictionaries(st.integers(0, 5000), st.integers(1, 2**40), min_size=1, max_size=50))
+def test_coarse_buckets_are_those_of_two_digits(counts: dict[int, int]) -> None:
+    """Index for index."""
+    assert dict(decode(encode_coarse(counts))) == counts

@@ -1,0 +1,83 @@
+"""What else happened while a run was measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from made_measurements import MS, made, made_series
+
+from pytest_loadtest.metrics.evidence import WorkerEvidence
+from pytest_loadtest.report.timeline import MOST, spans, timeline
+from pytest_loadtest.values.quantities import SECOND
+
+NOTHING: dict[str, Any] = {"start": 5 * SECOND, "stages": [], "facts": {"broker": {}}}
+
+
+def change(at: int, **what: Any) -> dict[str, Any]:
+    none = dict.fromkeys(("rate", "paused", "consumers", "foregone"))
+    return {"at": at, "bytes": False, "distribution": False, "end": False, **none, **what}
+
+
+def test_what_the_run_did() -> None:
+    """Times are those of the measured phase."""
+    run = NOTHING | {
+        "stages": [{"name": "up", "start": 5 * SECOND, "duration": 2 * SECOND}, {"name": "down", "start": 7 * SECOND, "duration": SECOND}],
+        "changes": [
+            change(1, rate=500.0), change(2, rate=2.0**20, bytes=True, consumers=3), change(3, paused=True), change(4, paused=False),
+            change(5, distribution=True), change(6, end=True, foregone="loss"), change(7, end=True),
+        ],
+        "facts": {"broker": {"restarts": [{"down": 3, "ready": None, "downAt": "", "readyAt": None}]}},
+    }  # fmt: skip
+    found = timeline(run, None)
+    assert found["stages"] == [
+        {"name": "up", "start": 0, "end": 2 * SECOND},
+        {"name": "down", "start": 2 * SECOND, "end": 3 * SECOND},
+    ]
+    assert [entry["text"] for entry in found["changes"]] == [
+        "rate 500 msg/s", "rate 1.00 MiB/s, 3 consumers of each subscription", "consumers paused", "consumers go on", "payload mix",
+        "ended: loss could no longer hold", "ended",
+    ]  # fmt: skip
+    assert (found["restarts"], found["stalls"], found["blocked"]) == ([{"down": 3, "ready": None}], [], [])
+
+
+def test_when_workers_stalled_and_messages_were_blocked() -> None:
+    """By the second; an older run does not say what was changed."""
+    seconds = np.zeros((10, 4), np.int64)
+    seconds[[2, 3, 9], 1] = 50 * MS, 400 * MS, 49 * MS
+    worker = WorkerEvidence(worker="gw1", cpu=0.5, stalled=499 * MS, longest_stall=400 * MS, gc=0, seconds=seconds)
+    blocked = np.zeros(10, np.int64)
+    blocked[[4, 5]] = 10_000 * MS, 9_999 * MS  # of 10 000 messages
+    found = timeline(NOTHING, made(workers=(worker,), series=replace(made_series(), blocked=blocked)))
+    assert found["stalls"] == [{"worker": "gw1", "start": 2 * SECOND, "end": 4 * SECOND}]
+    assert found["blocked"] == [{"start": 4 * SECOND, "end": 5 * SECOND}]
+    assert found["changes"] == []
+
+
+@given(st.lists(st.booleans(), max_size=3 * MOST))
+def test_spans_cover_every_second(seconds: list[bool]) -> None:
+    """And no other, unless there are too many; they are in order, and the last one ends where the run does."""
+    column = np.array(seconds, np.bool_)
+    found = spans(column, len(seconds) * SECOND - 1)
+    assert len(found) <= MOST
+    covered = np.zeros(len(seconds), np.bool_)
+    for start, end in found:
+        covered[start // SECOND : -(-end // SECOND)] = True
+    assert (covered & column).tolist() == seconds
+    if len(found) < MOST:
+        assert covered.tolist() == seconds
+    assert all(before < after for (_, before), (after, _) in pairwise(found))
+
+
+def test_too_many_spans_become_fewer() -> None:
+    """Over the smallest gaps."""
+    column = np.zeros(4 * MOST, np.bool_)
+    column[::3] = True
+    column[7] = True  # a gap of one second behind it
+    found = spans(column, len(column) * SECOND)
+    assert len(found) == MOST
+    assert any(start <= 7 * SECOND and end >= 10 * SECOND for start, end in found)
