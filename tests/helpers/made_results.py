@@ -19,7 +19,14 @@ VOID = {"meta", "link", "br", "hr", "img", "input"}
 
 
 def put(
-    root: Path, document: Document, test: str = "test_smoke", *, session: str = "monday", attempt: int = 1, workload: str = "smoke", stage: str = "measure"
+    root: Path,
+    document: Document,
+    test: str = "test_smoke",
+    *,
+    session: str = "monday",
+    attempt: int = 1,
+    workload: str = "smoke",
+    stage: str = "measure",
 ) -> Path:
     """Write one document where a session would; its folder."""
     folder = root / session / test / str(attempt) / workload / stage

@@ -24,7 +24,7 @@ KINDS: Final = {
 def bands(document: Document) -> list[Band]:
     """All of a run, by kind and then by time; seconds since the start of the measured phase."""
     measured = document["measurements"]
-    line = document.get("timeline") or {}  # older results have none
+    line = document.get("timeline") or {}  # older results have none, nor do broken runs
     end = _end(document)
     found = [
         *(_band("stage", one["start"], one["end"], one["name"]) for one in line.get("stages", ())),
@@ -33,7 +33,7 @@ def bands(document: Document) -> list[Band]:
         *(_band("stall", one["start"], one["end"], f"worker {one['worker']}") for one in line.get("stalls", ())),
         *(_band("blocked", one["start"], one["end"], "the target's window was full") for one in line.get("blocked", ())),
     ]
-    return found + list(_lost((measured or {}).get("series", {}).get("lost") or ()))
+    return found + list(_lost((measured or {}).get("series", {}).get("missing") or ()))
 
 
 def _end(document: Document) -> int:
@@ -53,11 +53,11 @@ def _restarts(restarts: Sequence[Document], end: int) -> Iterator[Band]:
         yield _band("restart", one["down"], max(end, one["down"]) if ready is None else ready, took)
 
 
-def _lost(lost: Sequence[int | None]) -> Iterator[Band]:
-    """Neighbouring seconds of which messages were lost are one span."""
+def _lost(missing: Sequence[int]) -> Iterator[Band]:
+    """Neighbouring seconds of which deliveries are missing are one span."""
     start, total = 0, 0
-    for second, count in enumerate([*lost, 0]):
-        if count:
+    for second, count in enumerate([*missing, 0]):
+        if count > 0:
             start, total = (start if total else second), total + count
         elif total:
             yield _band("lost", start * SECOND, second * SECOND, f"{exact(total)} lost of those due here")

@@ -56,7 +56,9 @@ def _charts(run: str, section: Document) -> Iterator[Figure]:
     workers.sort(key=lambda name: -max(_known(section, name), default=0))
     groups = GROUPS | {"workers": ("Busiest thread of each worker, with what it waited for", "cores", tuple(workers[: len(ROLES)]))}
     for name, (title, unit, columns) in groups.items():
-        lines = [Line(column, role, _rounded(section["columns"][column])) for role, column in zip(ROLES, _there(section, columns), strict=False)]
+        lines = [
+            Line(column, role, _rounded(section["columns"][column])) for role, column in zip(ROLES, _there(section, columns), strict=False)
+        ]
         moved = [line for line in lines if any(line.known)]
         still = [line.label for line in lines if line.known and line not in moved]
         said = [f"{line.label} up to {_worded(max(line.known), unit)}" for line in moved]

@@ -23,7 +23,11 @@ def test_worst_first(tmp_path: Path) -> None:
     put(tmp_path, document(), "missed", attempt=2)
     put(tmp_path, BROKEN, "broken", session="tuesday")
     found = runs_below([tmp_path])
-    assert [(run.outcome, run.session, run.attempt) for run in found.runs] == [("no data", "tuesday", 1), ("missed", "monday", 2), ("met", "monday", 1)]
+    assert [(run.outcome, run.session, run.attempt) for run in found.runs] == [
+        ("no data", "tuesday", 1),
+        ("missed", "monday", 2),
+        ("met", "monday", 1),
+    ]
     assert found.unreadable == []
 
 
