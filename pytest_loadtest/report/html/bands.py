@@ -9,13 +9,13 @@ from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.values.wording import exact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_loadtest.report.document import Document
 
 Band = dict[str, Any]
 MOST: Final = 200
-"""Of one kind that are drawn: more of them cover the chart, and the table counts them."""
+"""Of one kind that are shown: more of them cover the chart. The longest are."""
 KINDS: Final = {
     "stage": "stage", "change": "change", "restart": "broker restart", "stall": "generator stalled", "blocked": "blocked", "lost": "lost",
 }  # fmt: skip
@@ -24,7 +24,7 @@ KINDS: Final = {
 def bands(document: Document) -> list[Band]:
     """All of a run, by kind and then by time; seconds since the start of the measured phase."""
     measured = document["measurements"]
-    line = document.get("timeline") or {}  # older results have none
+    line = document.get("timeline") or {}  # older results have none, nor do broken runs
     end = _end(document)
     found = [
         *(_band("stage", one["start"], one["end"], one["name"]) for one in line.get("stages", ())),
@@ -33,7 +33,7 @@ def bands(document: Document) -> list[Band]:
         *(_band("stall", one["start"], one["end"], f"worker {one['worker']}") for one in line.get("stalls", ())),
         *(_band("blocked", one["start"], one["end"], "the target's window was full") for one in line.get("blocked", ())),
     ]
-    return found + list(_lost((measured or {}).get("series", {}).get("lost") or ()))
+    return found + list(_lost((measured or {}).get("series", {}).get("missing") or ()))
 
 
 def _end(document: Document) -> int:
@@ -53,11 +53,11 @@ def _restarts(restarts: Sequence[Document], end: int) -> Iterator[Band]:
         yield _band("restart", one["down"], max(end, one["down"]) if ready is None else ready, took)
 
 
-def _lost(lost: Sequence[int | None]) -> Iterator[Band]:
-    """Neighbouring seconds of which messages were lost are one span."""
+def _lost(missing: Sequence[int]) -> Iterator[Band]:
+    """Neighbouring seconds of which deliveries are missing are one span."""
     start, total = 0, 0
-    for second, count in enumerate([*lost, 0]):
-        if count:
+    for second, count in enumerate([*missing, 0]):
+        if count > 0:
             start, total = (start if total else second), total + count
         elif total:
             yield _band("lost", start * SECOND, second * SECOND, f"{exact(total)} lost of those due here")
@@ -65,22 +65,23 @@ def _lost(lost: Sequence[int | None]) -> Iterator[Band]:
 
 
 def drawn(found: Sequence[Band]) -> list[Band]:
-    """Those that a chart can show: of too many of one kind the longest."""
+    """Those that a chart can show, by kind and then by time: of too many of one kind the longest."""
     kept: list[Band] = []
     for kind in KINDS:
-        of_kind = [band for band in found if band["kind"] == kind]
-        longest = sorted(of_kind, key=lambda band: band["from"] - band["to"])[:MOST]
-        kept += [band for band in of_kind if len(of_kind) <= MOST or band in longest]
+        longest = sorted((band for band in found if band["kind"] == kind), key=lambda band: band["from"] - band["to"])[:MOST]
+        kept += sorted(longest, key=lambda band: (band["from"], band["to"]))
     return kept
 
 
-def events(found: Iterable[Band]) -> Table | None:
-    """The same as a table, in order of time; None where there are none."""
+def events(found: Sequence[Band]) -> Table | None:
+    """Those as a table, in order of time; None where there are none."""
+    shown = drawn(found)
     rows = [
         (_at(band["from"]), _long(band["to"] - band["from"]), KINDS[band["kind"]], band["label"])
-        for band in sorted(found, key=lambda band: (band["from"], band["to"]))
+        for band in sorted(shown, key=lambda band: (band["from"], band["to"]))
     ]
-    caption = "What happened beside the load, by time since the start of the measured phase"
+    more = f"; {exact(len(found) - len(shown))} shorter ones are left out" if len(found) > len(shown) else ""
+    caption = f"What happened beside the load, by time since the start of the measured phase{more}"
     head = ("at", "for", "what", "")
     return Table(caption=caption, head=head, rows=rows, numbers=frozenset((0, 1))) if rows else None
 

@@ -7,9 +7,10 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from pytest_loadtest.metrics.histogram import bucket_bounds, rank
+from pytest_loadtest.metrics.histogram import SUB_BITS, bucket_bounds, rank
+from pytest_loadtest.metrics.series import SERIES_BITS
 from pytest_loadtest.report import hdr
 from pytest_loadtest.verdict.observations import TAIL
 
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pytest_loadtest.report.document import Document
-
-BITS: Final = {2: 7, 3: 10}
-"""Significant bits of a bucket by the significant digits of an HdrHistogram."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ def of_latency(latency: Document | None) -> Distribution | None:
     if latency is None or text is None or latency["negative"]:
         return None
     return Distribution(
-        counts=decoded(text), bits=BITS[3], never_came=latency["neverCame"], minimum=latency["minimum"], maximum=latency["maximum"]
+        counts=decoded(text), bits=SUB_BITS, never_came=latency["neverCame"], minimum=latency["minimum"], maximum=latency["maximum"]
     )
 
 
@@ -75,8 +73,8 @@ def distribution(texts: Iterable[str | None]) -> Distribution | None:
     counts = dict(sorted(add(map(decoded, texts)).items()))
     if not counts:
         return None
-    (low, _), (last, width) = (bucket_bounds(index, BITS[2]) for index in (min(counts), max(counts)))
-    return Distribution(counts=counts, bits=BITS[2], never_came=0, minimum=low, maximum=last + width - 1)
+    (low, _), (last, width) = (bucket_bounds(index, SERIES_BITS) for index in (min(counts), max(counts)))
+    return Distribution(counts=counts, bits=SERIES_BITS, never_came=0, minimum=low, maximum=last + width - 1)
 
 
 def decoded(text: str | None) -> dict[int, int]:

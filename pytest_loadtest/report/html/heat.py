@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.metrics.histogram import bucket_bounds
+from pytest_loadtest.metrics.series import SERIES_BITS
 from pytest_loadtest.report.html.charts import TIME, Axis, Line, chart
-from pytest_loadtest.report.html.distribution import BITS, add, decoded, distribution
+from pytest_loadtest.report.html.distribution import add, decoded, distribution
 from pytest_loadtest.report.html.reduce import spans
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.values.wording import exact
@@ -52,7 +53,7 @@ def _rows(text: str | None) -> dict[int, int]:
     """Counts by bucket of :data:`ROWS` bits, into which whole finer buckets fall."""
     found: dict[int, int] = {}
     for index, count in decoded(text).items():
-        low, _ = bucket_bounds(index, BITS[2])
+        low, _ = bucket_bounds(index, SERIES_BITS)
         shift = max(low.bit_length() - 1 - ROWS, 0)
         row = (shift << ROWS) + (low >> shift)
         found[row] = found.get(row, 0) + count

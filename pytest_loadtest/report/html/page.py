@@ -81,7 +81,7 @@ def _hash(text: str) -> str:
 
 def _assets(names: Sequence[str]) -> list[str]:
     root = files("pytest_loadtest.report.html")
-    return [root.joinpath(name).read_text(encoding="utf-8") for name in names if root.joinpath(name).is_file()]
+    return [root.joinpath(name).read_text(encoding="utf-8") for name in names]
 
 
 def _embedded(document: dict[str, Any]) -> str:

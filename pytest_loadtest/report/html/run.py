@@ -71,6 +71,8 @@ def _over_time(name: str, document: Document, found: list[bands.Band]) -> Iterat
         yield _figure(name, "percentiles", heat.percentiles(measured, name), "percentiles over time")
         yield _figure(name, "heat", heat.heat(measured, name), "heat map of latency over time")
         yield from _lost(name, measured)
+        blocked = time_line.blocked(measured, name)
+        yield from [] if blocked is None else [Figure(f"{name}-blocked", blocked)]
         yield from (Figure(f"{name}-{kind}", chart) for kind, chart in time_line.stretches(measured, name))
     yield bands.events(found) or Words("Nothing is known that happened beside the load: no stage, change, restart, stall or blocked span.")
 

@@ -56,7 +56,9 @@ def _charts(run: str, section: Document) -> Iterator[Figure]:
     workers.sort(key=lambda name: -max(_known(section, name), default=0))
     groups = GROUPS | {"workers": ("Busiest thread of each worker, with what it waited for", "cores", tuple(workers[: len(ROLES)]))}
     for name, (title, unit, columns) in groups.items():
-        lines = [Line(column, role, section["columns"][column]) for role, column in zip(ROLES, _there(section, columns), strict=False)]
+        lines = [
+            Line(column, role, _rounded(section["columns"][column])) for role, column in zip(ROLES, _there(section, columns), strict=False)
+        ]
         moved = [line for line in lines if any(line.known)]
         still = [line.label for line in lines if line.known and line not in moved]
         said = [f"{line.label} up to {_worded(max(line.known), unit)}" for line in moved]
@@ -73,6 +75,11 @@ def _there(section: Document, columns: tuple[str, ...]) -> list[str]:
 
 def _known(section: Document, column: str) -> list[float]:
     return [value for value in section["columns"].get(column, ()) if value is not None]
+
+
+def _rounded(values: list[float | None]) -> list[float | None]:
+    """What was sampled has no more digits than these."""
+    return [None if value is None else float(f"{value:.6g}") for value in values]
 
 
 def _worded(value: float, unit: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.report.html.charts import TIME, Axis, Line, bound, chart
-from pytest_loadtest.values.quantities import format_count, format_duration, format_rate
+from pytest_loadtest.values.quantities import format_duration, format_rate
+from pytest_loadtest.values.wording import exact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,12 +48,29 @@ def _bounds(findings: Sequence[Document]) -> list[dict[str, Any]]:
 
 
 def misfortunes(measured: Document, run: str) -> Chart | None:
-    """Lost and doubled, by the intended time of the message; None where there was none, or it is not known when."""
+    """What is missing of each second's deliveries, and what came too often; None where there was none, or it is not known when."""
     series = measured["series"]
-    lines = [Line(name, name, series[name]) for name in ("lost", "duplicates") if any(series.get(name) or ())]
-    said = [f"{line.label} {format_count(sum(line.known))} in {sum(map(bool, line.known))} seconds" for line in lines]
-    count = Axis("deliveries per second of intended time", "count")
-    return chart("bars", "Lost and duplicates", run, _sentence(said), TIME, count, _seconds(series), lines)
+    missing = series.get("missing") or []  # older results have none
+    lines = [
+        Line("missing", "lost", [max(count, 0) for count in missing]),
+        Line("too many", "duplicates", [max(-count, 0) for count in missing]),
+    ]
+    shown = [line for line in lines if any(line.known)]
+    said = [f"{line.label} {exact(sum(line.known))} in {sum(map(bool, line.known))} seconds" for line in shown]
+    summary = f"{_sentence(said)} Deliveries of the messages due in each second; what is lost and doubled in one second cancels out here."
+    count = Axis("deliveries, by intended time", "count")
+    return chart("bars", "Lost and duplicates", run, summary, TIME, count, _seconds(series), shown)
+
+
+def blocked(measured: Document, run: str) -> Chart | None:
+    """Time before the target's full window; None where there was none, or it is not known when."""
+    series = measured["series"]
+    line = Line("blocked", "blocked", series.get("blocked") or [])
+    if not any(line.known):
+        return None
+    title = "Blocked before the target's full window, summed over messages"
+    said = f"{format_duration(sum(line.known))} in {sum(map(bool, line.known))} seconds; up to {format_duration(max(line.known))} in one."
+    return chart("bars", title, run, said, TIME, Axis("blocked in each second", "ns"), _seconds(series), [line])
 
 
 def _seconds(series: Document) -> range:
