@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from made_documents import document
 from made_report import made_session, made_soak, of_each_outcome
@@ -98,7 +100,7 @@ def test_a_screen_reader_finds_its_way(browser, soak):
     levels = browser.run("return [...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].map((heading) => Number(heading.tagName[1]))")
     assert levels[0] == 1
     assert levels.count(1) == 1
-    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert all(after <= before + 1 for before, after in pairwise(levels))
     assert browser.run("return document.documentElement.lang") == "en"
     assert browser.run("return [...document.querySelectorAll('table')].every((table) => table.caption && table.caption.textContent.trim())")
     assert browser.run("return [...document.querySelectorAll('th')].every((head) => head.scope)")

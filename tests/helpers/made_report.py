@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
 from made_documents import PEAK, document
 from made_measurements import histogram, made_bucket
 

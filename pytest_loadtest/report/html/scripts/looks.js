@@ -40,7 +40,7 @@ function pattern(context, kind, ratio) {
   const tile = new OffscreenCanvas(side, side);
   const pen = tile.getContext("2d");
   pen.strokeStyle = pen.fillStyle = theme[colour];
-  pen.lineWidth = 2 * ratio;
+  pen.lineWidth = 1.25 * ratio;
   pen.beginPath();
   if (how === "dots") pen.arc(side / 2, side / 2, side / 5, 0, 7);
   else for (const shift of [-side, 0, side]) {
@@ -79,5 +79,5 @@ const SWATCHES = {
 };
 function swatch(kind) {
   const [colour, how] = bandLook(kind);
-  return drawing(16, SWATCHES[how], {class: how === "plain" ? `fill-${colour}` : `ink-${colour}`, "stroke-width": 2});
+  return drawing(16, SWATCHES[how], {class: how === "plain" ? `fill-${colour}` : `ink-${colour}`, "stroke-width": 1.5});
 }
