@@ -60,7 +60,7 @@ def _lost(missing: Sequence[int]) -> Iterator[Band]:
         if count > 0:
             start, total = (start if total else second), total + count
         elif total:
-            yield _band("lost", start * SECOND, second * SECOND, f"{exact(total)} lost of those due here")
+            yield _band("lost", start * SECOND, second * SECOND, f"{exact(total)} deliveries of those due here are missing")
             total = 0
 
 

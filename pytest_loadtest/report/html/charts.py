@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_loadtest.report.html.reduce import extremes, spans
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     Values = Sequence[float | None]
 
@@ -81,3 +81,12 @@ def bound(label: str, outcome: str, *, x: float | None = None, y: float | None =
 def mark(label: str, outcome: str, *, x: float, y: float | None) -> dict[str, Any]:
     """One thing among the lines, as a step of a search."""
     return {"label": label, "x": x, "y": y, "outcome": outcome}
+
+
+def levels(findings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The bounds of end-to-end latency of the whole run, over time: levels, for a single block is not judged."""
+    return [
+        bound(f"{finding['statistic']} {finding['shown']['bound']}", finding["outcome"], y=finding["maximum"])
+        for finding in findings
+        if finding["metric"] == "endToEndLatency" and finding["maximum"] is not None and not finding["bucket"]
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.report.html.charts import Axis, Line, bound, chart
@@ -38,14 +39,19 @@ def curve(title: str, run: str, named: Mapping[str, Document | None], bounds: Se
     return chart("curve", title, run, summary, QUANTILE, Axis("latency", "ns", "log"), GRID, lines, bounds=bounds)
 
 
-def _values(found: Distribution) -> list[int | None]:
-    return [found.percentile(p) if found.proves(p) else None for p in map(inverse, GRID)]
+def _values(found: Distribution) -> list[float | None]:
+    values = [found.percentile(p) if found.proves(p) else math.inf for p in map(inverse, GRID)]
+    return [value if math.isfinite(value) else None for value in values]
 
 
 def _said(name: str, found: Distribution) -> str:
     told = [(p, found.percentile(p)) for p in (50, 99, 99.9, 99.99, 99.999) if found.proves(p)]
-    values = [f"p{p:g} {'never' if value is None else format_duration(value)}" for p, value in told]
+    values = [f"p{p:g} {_word(value)}" for p, value in told]
     return f"{name} {', '.join([*values, f'max {format_duration(found.maximum)}'])}"
+
+
+def _word(value: float) -> str:
+    return format_duration(value) if math.isfinite(value) else "never" if value > 0 else "before due"
 
 
 def latencies(measured: Document, findings: Iterable[Document], run: str, kinds: Sequence[str], title: str) -> Chart | None:

@@ -22,15 +22,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Distribution:
-    """:param counts: by HDR bucket, ascending; none is 0. :param bits: significant bits of a bucket. :param never_came: how many more were
-    due. :param minimum, maximum: ns; exact where they are known, otherwise the ends of the outermost buckets.
+    """:param counts: by HDR bucket, ascending; none is 0. :param bits: significant bits of a bucket.
+
+    :param minimum, maximum: ns; exact where they are known, otherwise the ends of the outermost buckets.
+    :param never_came: how many more were due.
+    :param before: how many more came with a value below zero, as delayed messages before they were due.
     """
 
     counts: Mapping[int, int]
     bits: int
-    never_came: int
     minimum: int
     maximum: int
+    never_came: int = 0
+    before: int = 0
 
     @cached_property
     def _cumulative(self) -> list[int]:
@@ -43,14 +47,14 @@ class Distribution:
     @property
     def samples(self) -> int:
         """How many values."""
-        return self._cumulative[-1]
+        return self.before + self._cumulative[-1]
 
-    def percentile(self, p: float) -> int | None:
-        """Nearest rank over all that was due, ns, the middle of its bucket; None where it lies among what never came."""
+    def percentile(self, p: float) -> float:
+        """Nearest rank over all that was due, ns, the middle of its bucket; inf among what never came, -inf among those before."""
         at = rank(p, self.samples + self.never_came)
-        if at > self.samples:
-            return None
-        low, width = bucket_bounds(self._indexes[bisect_left(self._cumulative, at)], self.bits)
+        if not self.before < at <= self.samples:
+            return math.inf if at > self.samples else -math.inf
+        low, width = bucket_bounds(self._indexes[bisect_left(self._cumulative, at - self.before)], self.bits)
         return min(max(low + width // 2, self.minimum), self.maximum)
 
     def proves(self, p: float) -> bool:
@@ -63,9 +67,11 @@ def of_latency(latency: Document | None) -> Distribution | None:
     text = None if latency is None else latency["histogram"]
     if latency is None or text is None or latency["negative"]:
         return None
+    counts = decoded(text)
     return Distribution(
-        counts=decoded(text), bits=SUB_BITS, never_came=latency["neverCame"], minimum=latency["minimum"], maximum=latency["maximum"]
-    )
+        counts=counts, bits=SUB_BITS, minimum=latency["minimum"], maximum=latency["maximum"], never_came=latency["neverCame"],
+        before=latency["samples"] - sum(counts.values()),
+    )  # fmt: skip
 
 
 def distribution(texts: Iterable[str | None]) -> Distribution | None:
@@ -74,7 +80,7 @@ def distribution(texts: Iterable[str | None]) -> Distribution | None:
     if not counts:
         return None
     (low, _), (last, width) = (bucket_bounds(index, SERIES_BITS) for index in (min(counts), max(counts)))
-    return Distribution(counts=counts, bits=SERIES_BITS, never_came=0, minimum=low, maximum=last + width - 1)
+    return Distribution(counts=counts, bits=SERIES_BITS, minimum=low, maximum=last + width - 1)
 
 
 def decoded(text: str | None) -> dict[int, int]:

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.metrics.histogram import bucket_bounds
 from pytest_loadtest.metrics.series import SERIES_BITS
-from pytest_loadtest.report.html.charts import TIME, Axis, Line, chart
+from pytest_loadtest.report.html.charts import TIME, Axis, Line, chart, levels
 from pytest_loadtest.report.html.distribution import add, decoded, distribution
 from pytest_loadtest.report.html.reduce import spans
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.values.wording import exact
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_loadtest.report.document import Document
     from pytest_loadtest.report.html.charts import Chart
     from pytest_loadtest.report.html.distribution import Distribution
@@ -60,7 +62,13 @@ def _rows(text: str | None) -> dict[int, int]:
     return found
 
 
-def percentiles(measured: Document, run: str) -> Chart | None:
+def by_second(measured: Document) -> bool:
+    """Whether the blocks are seconds, so that they tell all that the series of seconds tell."""
+    over_time = measured.get("overTime")
+    return over_time is not None and over_time["block"] == SECOND
+
+
+def percentiles(measured: Document, findings: Sequence[Document], run: str) -> Chart | None:
     """Of all copies of the messages due in each block, however few they are; None where results do not hold it."""
     over_time = measured.get("overTime")
     if over_time is None:
@@ -68,12 +76,14 @@ def percentiles(measured: Document, run: str) -> Chart | None:
     blocks = [distribution([text]) for text in over_time["endToEnd"]]
     xs = [number * over_time["block"] / SECOND for number in range(len(blocks))]
     lines = [Line(f"p{p:g}", f"p{p:g}", [_at(found, p) for found in blocks]) for p in PERCENTILES]
+    if by_second(measured):
+        lines.append(Line("max", "max", measured["series"]["endToEndMax"][: len(xs)]))
     each = "second" if over_time["block"] == SECOND else format_duration(over_time["block"])
     said = [f"{line.label} {format_duration(min(line.known))} to {format_duration(max(line.known))}" for line in lines if line.known]
     summary = f"{'; '.join(said)}. Of what came; what never came is not part of it."
     axis = Axis("end-to-end latency, by intended time", "ns", "log")
-    return chart("lines", f"Percentiles of end-to-end latency, each {each}", run, summary, TIME, axis, xs, lines)
+    return chart("lines", f"Percentiles of end-to-end latency, each {each}", run, summary, TIME, axis, xs, lines, bounds=levels(findings))
 
 
-def _at(found: Distribution | None, p: float) -> int | None:
+def _at(found: Distribution | None, p: float) -> float | None:
     return None if found is None else found.percentile(p)

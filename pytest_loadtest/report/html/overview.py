@@ -60,13 +60,10 @@ def scaled(document: Document) -> str:
 
 def _runs(runs: Named) -> Table:
     several = len({run.session for _, run in runs}) > 1
-    head = ["test", "outcome", "profile", "scale", "started", "for", "offered", "delivered", "end-to-end p99", "what was missed, and why"]
-    rows = [_row(name, run) for name, run in runs]
-    if several:
-        head.insert(4, "session")
-        rows = [(*row[:4], run.session, *row[4:]) for row, (_, run) in zip(rows, runs, strict=True)]
-    first = head.index("for")
-    return Table(caption="Every run, worst first", head=head, rows=rows, numbers=frozenset(range(first, first + 4)))
+    head = ("test", "outcome", "what was missed, and why", "scale", "offered", "delivered", "end-to-end p99", "for", "started")
+    rows = [(*_row(name, run), *([run.session] if several else [])) for name, run in runs]
+    whole = (*head, "session") if several else head
+    return Table(caption="Every run, worst first", head=whole, rows=rows, numbers=frozenset(range(4, 8)))
 
 
 def _row(name: str, run: ReadRun) -> tuple[str | Cell, ...]:
@@ -74,9 +71,14 @@ def _row(name: str, run: ReadRun) -> tuple[str | Cell, ...]:
     peak = "" if document.get("peak") is None else f"peak: {answer(document['peak'])}"
     said = [*document["verdict"]["reasons"], *objectives.missed(document), *filter(None, [peak])]
     return (
-        Cell(title(run), link=name), Cell(run.outcome, run.outcome), document["profile"]["name"], scaled(document) or "as written",
-        document["started"] or "never", *_figures(document["measurements"]), "; ".join(said),
+        Cell(title(run), link=name), Cell(run.outcome, run.outcome), "; ".join(said), scaled(document) or "as written",
+        *_figures(document["measurements"]), when(document["started"]),
     )  # fmt: skip
+
+
+def when(started: str | None) -> str:
+    """``2026-11-23 04:19:55 UTC``, from ISO 8601 in UTC."""
+    return "never" if started is None else f"{started[:19].replace('T', ' ')} UTC"
 
 
 def _figures(measured: Document | None) -> tuple[str, str, str, str]:
@@ -85,8 +87,8 @@ def _figures(measured: Document | None) -> tuple[str, str, str, str]:
     delivered = "nothing" if measured["subscriptions"] else "nothing subscribes"
     p99, _ = percentiles(measured["latencies"]["endToEnd"], "p99")
     return (
-        format_duration(measured["duration"]), format_rate(measured["rate"]),
-        delivered if measured["throughput"] is None else format_rate(measured["throughput"]), NOT_MEASURED if p99 == "-" else p99,
+        format_rate(measured["rate"]), delivered if measured["throughput"] is None else format_rate(measured["throughput"]),
+        NOT_MEASURED if p99 == "-" else p99, format_duration(measured["duration"]),
     )  # fmt: skip
 
 

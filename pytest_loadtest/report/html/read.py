@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report.document import VERSION
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.report.document import Document
 
-RESULTS = "results.json"
-WORST_FIRST = ("no data", "generator-limited", "missed", "met")
+RESULTS: Final = "results.json"
+OLDEST: Final = 3
+"""Version of results that can be read: those before have other histograms."""
+WORST_FIRST: Final = ("no data", "generator-limited", "missed", "met")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,6 @@ def _read(file: Path) -> Document:
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot be read: {error}") from error
     version = document.get("version") if isinstance(document, dict) else None
-    if version not in range(1, VERSION + 1):
-        raise ValueError(f"is no results document of version 1 to {VERSION}: version {version!r}")
+    if version not in range(OLDEST, VERSION + 1):
+        raise ValueError(f"is no results document of version {OLDEST} to {VERSION}: version {version!r}")
     return document

@@ -44,7 +44,7 @@ def page(name: str, run: ReadRun) -> RunPage:
 
 def _about(run: ReadRun) -> str:
     document = run.document
-    parts = [f"profile {document['profile']['name']}", f"seed {document['seed']}", f"measured from {document['started'] or 'never'}"]
+    parts = [f"profile {document['profile']['name']}", f"seed {document['seed']}", f"measured from {overview.when(document['started'])}"]
     return " · ".join([*parts, *([f"session {run.session}"] if run.session else []), document["results"]])
 
 
@@ -67,8 +67,9 @@ def _over_time(name: str, document: Document, found: list[bands.Band]) -> Iterat
         yield Words("rates and latencies over time: not applicable: the run had connections and no messages", "absent")
     else:
         yield _figure(name, "rates", time_line.rates(measured, name), "rates")
-        yield _figure(name, "latency", time_line.latencies(measured, findings, name), "end-to-end latency over time")
-        yield _figure(name, "percentiles", heat.percentiles(measured, name), "percentiles over time")
+        if not heat.by_second(measured):
+            yield _figure(name, "latency", time_line.latencies(measured, findings, name), "end-to-end latency over time")
+        yield _figure(name, "percentiles", heat.percentiles(measured, findings, name), "percentiles of end-to-end latency over time")
         yield _figure(name, "heat", heat.heat(measured, name), "heat map of latency over time")
         yield from _lost(name, measured)
         blocked = time_line.blocked(measured, name)

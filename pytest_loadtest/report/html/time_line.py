@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.report.html.charts import TIME, Axis, Line, bound, chart
+from pytest_loadtest.report.html.charts import TIME, Axis, Line, chart, levels
 from pytest_loadtest.values.quantities import format_duration, format_rate
 from pytest_loadtest.values.wording import exact
 
@@ -35,16 +35,7 @@ def latencies(measured: Document, findings: Sequence[Document], run: str) -> Cha
     lines = [Line(name, name, series[key]) for key, name in PER_SECOND.items()]
     said = [f"{line.label} {_range(line.known, format_duration)}" for line in lines if line.known]
     title = "End-to-end latency of each second"
-    return chart("lines", title, run, _sentence(said), TIME, LATENCY, _seconds(series), lines, bounds=_bounds(findings))
-
-
-def _bounds(findings: Sequence[Document]) -> list[dict[str, Any]]:
-    """The objectives of end-to-end latency of the whole run, as levels."""
-    return [
-        bound(f"{finding['statistic']} {finding['shown']['bound']}", finding["outcome"], y=finding["maximum"])
-        for finding in findings
-        if finding["metric"] == "endToEndLatency" and finding["maximum"] is not None and not finding["bucket"]
-    ]
+    return chart("lines", title, run, _sentence(said), TIME, LATENCY, _seconds(series), lines, bounds=levels(findings))
 
 
 def misfortunes(measured: Document, run: str) -> Chart | None:

@@ -77,7 +77,7 @@ def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
             runs_below([tmp_path, folder])
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 99}', '{"version": "3"}', '{"version": null}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 99}', '{"version": 2}', '{"version": "3"}', '{"version": null}'])
 def test_what_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
     """The other runs are there all the same."""
     put(tmp_path, document(), "good")
