@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from hdrh.histogram import HdrHistogram
 from made_documents import document
 from made_report import made_session, made_soak, of_each_outcome
 
@@ -17,6 +18,11 @@ LATENCIES = ("endToEndP50", "endToEndP99", "endToEndMax")
 @pytest.fixture(scope="module")
 def soak():
     return made_soak(120, topics=3)
+
+
+def middle(histogram, value):
+    low = histogram.get_lowest_equivalent_value(value)
+    return low + (histogram.get_highest_equivalent_value(value) + 1 - low) // 2
 
 
 def steps_of(found):
@@ -42,7 +48,9 @@ def test_every_chart_of_a_run_is_drawn(page):
 def test_the_numbers_of_every_line_are_those_of_the_results(page, soak):
     series, columns = soak["measurements"]["series"], soak["bottleneck"]["columns"]
     assert page.run(DATA, "run-1-rates") == [list(range(120)), *(series[name] for name in RATES)]
-    assert page.run(DATA, "run-1-latency") == [list(range(120)), *(series[name] for name in LATENCIES)]
+    blocks = [HdrHistogram.decode(text) for text in soak["measurements"]["overTime"]["endToEnd"]]
+    ranks = [[middle(one, one.get_value_at_percentile(p)) for one in blocks] for p in (50, 90, 99, 99.9)]
+    assert page.run(DATA, "run-1-percentiles") == [list(range(120)), *ranks, series["endToEndMax"]]
     labels = page.run("return loadtest.charts['run-1-workers'].chart.series.map(({label}) => label)")
     assert page.run(DATA, "run-1-workers")[1:] == [columns[label] for label in labels]
     counted = page.run("return loadtest.charts['run-1-heat'].chart.cells.reduce((sum, [, , count]) => sum + count, 0)")
