@@ -103,31 +103,29 @@ function heatAt(plot, chart, length) {
 
 // ---- legend
 
-function legendOf(entry) {
-  const {chart} = entry;
-  const list = element("ul", {class: "legend"});
-  entry.legend = chart.series.map((series, i) => {
+function legendsOf(entry) {
+  const lines = element("ul", {class: "legend"});
+  entry.legend = entry.chart.series.map((series, i) => {
     const value = element("span", {class: "value"});
     const button = element("button", {type: "button", "aria-pressed": "true", title: "show or hide"}, stroke(look(series, i)), series.label);
     button.addEventListener("click", () => toggle(entry, i, button));
-    list.append(element("li", {}, button, value));
+    lines.append(element("li", {}, button, value));
     return value;
   });
-  for (const kind of entry.bands.keys()) {
-    list.append(element("li", {class: "kind"}, swatch(kind), BAND_WORDS[kind] ?? kind));
-  }
-  if (chart.kind === "heat") list.append(element("li", {class: "kind"}, "1", shades(), `${counted(Math.max(...chart.cells.map(([, , n]) => n), 1))} copies`));
-  return list;
+  const kinds = element("ul", {class: "legend kinds"});
+  for (const kind of entry.bands.keys()) kinds.append(element("li", {}, swatch(kind), BAND_WORDS[kind] ?? kind));
+  if (entry.chart.kind === "heat") kinds.append(shades(entry.chart));
+  return [lines, kinds].filter((list) => list.children.length);
 }
 
-function shades() {
+function shades({cells}) {
   const canvas = element("canvas", {width: 120, height: 12, "aria-hidden": "true"});
   const pen = canvas.getContext("2d");
   for (let x = 0; x < 120; x++) {
     pen.fillStyle = `rgb(${heatColour(x / 119).join(" ")})`;
     pen.fillRect(x, 0, 1, 12);
   }
-  return canvas;
+  return element("li", {}, "1", canvas, `${counted(cells.reduce((most, [, , count]) => Math.max(most, count), 1))} copies`);
 }
 
 function toggle({chart, plot}, which, button) {
@@ -199,7 +197,7 @@ function draw(entry) {
   try {
     entry.told = element("output", {class: "told", "aria-live": "off"});
     const box = element("div", {class: "plot", role: "img", tabindex: "0", "aria-label": `${chart.title}. ${chart.summary}`});
-    figure.append(element("p", {class: "axis"}, `↑ ${labelled(chart.y)}`), box, element("div", {class: "below"}, legendOf(entry), entry.told), numbersOf(entry));
+    figure.append(element("p", {class: "axis"}, `↑ ${labelled(chart.y)}`), box, element("div", {class: "below"}, ...legendsOf(entry), entry.told), numbersOf(entry));
     entry.plot = new uPlot(options(entry, box.clientWidth || PAPER), columns(chart), box);
     box.addEventListener("keydown", (event) => keys(event, entry));
     resized.observe(box);

@@ -126,7 +126,7 @@ function drawHeat(plot, chart) {
   within(plot, (ctx, {left, top, width, height}) => {
     const [w, h] = [Math.round(width), Math.round(height)];
     if (w < 1 || h < 1) return;
-    const most = Math.max(...chart.cells.map(([, , count]) => count), 2);
+    const most = chart.cells.reduce((highest, [, , count]) => Math.max(highest, count), 2);
     const fullest = new Float32Array(w * h);
     const columns = chart.xs.map((x) => pixels(across(plot, x) - left, across(plot, x + chart.step) - left, w));
     const rows = chart.ys.slice(1).map((y, i) => pixels(up(plot, y) - top, up(plot, chart.ys[i]) - top, h));
