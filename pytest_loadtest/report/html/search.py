@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, Figure, Table, Words
+from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, Figure, Paragraph, Table
 from pytest_loadtest.report.html.charts import Axis, Line, bound, chart, mark
 from pytest_loadtest.report.html.curves import objectives
 from pytest_loadtest.report.sections import answer, limit, percentiles, precise
@@ -24,10 +24,10 @@ def chapter(name: str, run: ReadRun) -> Iterator[Block]:
     peak = run.document.get("peak")
     if peak is None:
         return
-    yield Words(f"peak {answer(peak)}")
-    yield Words(limit(peak))
+    yield Paragraph(f"peak {answer(peak)}")
+    yield Paragraph(limit(peak))
     if peak.get("implicitOnly"):
-        yield Words("The profile has no objectives, so the implicit ones had to hold; no latency was asked for.", "warning")
+        yield Paragraph("The profile has no objectives, so the implicit ones had to hold; no latency was asked for.", "warning")
     latencies = {number: _latency(document) for number, document in run.steps.items()}
     yield _table(peak, latencies)
     found = {"search": _by_latency(peak, latencies, run.document), "delivered": _by_delivered(peak)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.report.html.charts import TIME, Axis, Line, chart, levels
+from pytest_loadtest.report.html.charts import LATENCY, TIME, Axis, Line, chart, levels
 from pytest_loadtest.values.quantities import format_duration, format_rate
 from pytest_loadtest.values.wording import exact
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 RATES = ("offered", "sent", "acked", "received")
 PER_SECOND = {"endToEndP50": "p50", "endToEndP99": "p99", "endToEndMax": "max"}
-LATENCY = Axis("end-to-end latency, by intended time", "ns", "log")
 
 
 def rates(measured: Document, run: str) -> Chart | None:
