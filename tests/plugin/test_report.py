@@ -70,7 +70,7 @@ def test_a_report_elsewhere_and_of_what_broke(project: Project) -> None:
 def test_a_report_that_cannot_be_written_is_a_warning(project: Project) -> None:
     """The outcome of the tests stays; JUnit names nothing that is not there."""
     project.profile("mix")
-    project.write("test_it.py", TESTS)
+    project.write("test_it.py", TESTS.replace('"missed"', '"mix"'))
     project.write("file", "")
     run = project.run("-p", "no:cacheprovider", "-k", "met", "--load-html", "file/report.html")
     assert (run.ret, run.outcomes["passed"]) == (0, 1)
