@@ -31,7 +31,7 @@ class Axis:
 
 
 TIME: Final = Axis("time since the start of the measured phase", "s")
-LATENCY: Final = Axis("end-to-end latency, by intended time", "ns", "log")
+LATENCY: Final = Axis("end-to-end latency", "ns", "log")
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,9 +69,10 @@ def _runs(runs: Named) -> Table:
 def _row(name: str, run: ReadRun) -> tuple[str | Cell, ...]:
     document = run.document
     peak = "" if document.get("peak") is None else f"peak: {answer(document['peak'])}"
-    said = [*document["verdict"]["reasons"], *objectives.missed(document), *filter(None, [peak])]
+    said = [*filter(None, [peak]), *document["verdict"]["reasons"], *objectives.missed(document)]
+    why = said[0] + (f"; and {len(said) - 1} more" if len(said) > 1 else "") if said else ""
     return (
-        Cell(title(run), link=name), Cell(run.outcome, run.outcome), "; ".join(said), scaled(document) or "as written",
+        Cell(title(run), link=name), Cell(run.outcome, run.outcome), why, scaled(document) or "as written",
         *_figures(document["measurements"]), when(document["started"]),
     )  # fmt: skip
 

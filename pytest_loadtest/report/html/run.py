@@ -76,9 +76,7 @@ def _over_time(name: str, document: Document, found: list[bands.Band]) -> Iterat
         blocked = time_line.blocked(measured, name)
         yield from [] if blocked is None else [Figure(f"{name}-blocked", blocked)]
         yield from (Figure(f"{name}-{kind}", chart) for kind, chart in time_line.stretches(measured, name))
-    yield bands.events(found) or Paragraph(
-        "What happened beside the load: no stage, change, restart, stall or blocked span is known."
-    )
+    yield bands.events(found) or Paragraph("What happened beside the load: no stage, change, restart, stall or blocked span is known.")
 
 
 def _lost(name: str, measured: Document) -> Iterator[Block]:

@@ -64,13 +64,13 @@ def _by_latency(peak: Document, latencies: Mapping[int, Document | None], docume
         Line("max", "max", [None if latency is None else latency["maximum"] for latency in found]),
     ]
     marks = [
-        mark(f"step {step['number']}: {step['outcome']}", step["outcome"], x=step["rate"], y=y)
-        for step, y in zip(steps, lines[1].values, strict=True)
+        mark(f"step {step['number']}: {step['outcome']}", step["outcome"], x=step["rate"], y=most if p99 is None else p99)
+        for step, p99, most in zip(steps, lines[1].values, lines[2].values, strict=True)
     ]
     bounds = [{**one, "x": None} for one in objectives(document["verdict"]["findings"], {"endToEndLatency"})]
     y = Axis("end-to-end latency", "ns", "log")
     rates = [step["rate"] for step in steps]
-    return chart("lines", "Rate and latency of each step", None, f"{answer(peak)}.", _rate(peak), y, rates, lines,
+    return chart("lines", "Rate and latency of each step", None, f"peak {answer(peak)}.", _rate(peak), y, rates, lines,
                  bounds=[*bounds, *_found(peak)], marks=marks)  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def _by_delivered(peak: Document) -> Chart | None:
     delivered = Line("delivered", "received", [step["throughput"] for step in steps])
     marks = [mark(f"step {step['number']}: {step['outcome']}", step["outcome"], x=step["rate"], y=step["throughput"]) for step in steps]
     y, rates = Axis("delivered", "msg/s"), [step["rate"] for step in steps]
-    return chart("lines", "Rate asked and delivered of each step", None, f"{answer(peak)}.", _rate(peak), y, rates, [delivered],
+    return chart("lines", "Rate asked and delivered of each step", None, f"peak {answer(peak)}.", _rate(peak), y, rates, [delivered],
                  bounds=_found(peak), marks=marks)  # fmt: skip
 
 

@@ -35,6 +35,10 @@ GROUPS: Final = {
 }  # fmt: skip
 """Charts by their name: a title, a unit, and the columns of ``bottleneck`` in them; see docs/reference/results.md."""
 
+AXES: Final = {
+    "cores": "CPU", "B": "bytes", "B/s": "bytes per second", "share": "share", "msg/s": "rate", "count": "count", "ns": "latency",
+}  # fmt: skip
+
 
 def broker(run: str, document: Document) -> Iterator[Block]:
     """What was sampled beside the load, and the conclusion from it."""
@@ -62,7 +66,7 @@ def _charts(run: str, section: Document) -> Iterator[Figure]:
         said = [f"{line.label} up to {_worded(max(line.known), unit)}" for line in moved]
         said += [f"0 throughout: {', '.join(still)}"] if still else []
         xs = [time / SECOND for time in section["time"]]
-        found = chart("lines", title, run, f"{'; '.join(said)}.", TIME, Axis(title.lower(), unit), xs, moved)
+        found = chart("lines", title, run, f"{'; '.join(said)}.", TIME, Axis(AXES[unit], unit), xs, moved)
         if found is not None:
             yield Figure(f"{run}-{name}", found)
 

@@ -36,7 +36,9 @@ def test_a_wrong_command_line_is_refused(arguments: tuple[str, ...], capsys: pyt
     assert "usage:" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("doctor", "-h"), ("calibrate", "-h"), ("aggregate", "-h"), ("report", "-h"), ("learn", "-h")])
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("doctor", "-h"), ("calibrate", "-h"), ("aggregate", "-h"), ("report", "-h"), ("learn", "-h")]
+)
 def test_help_tells_the_statuses(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     """Whoever calls it from a script finds them where he looks."""
     assert refused(*arguments) == cli.OK
