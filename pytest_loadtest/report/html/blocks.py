@@ -34,10 +34,10 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class Paragraph:
     """A paragraph. :param kind: ``absent``, ``warning`` or an outcome."""
 
-    block: ClassVar = "words"
+    block: ClassVar = "paragraph"
     text: str
     kind: str = ""
 
@@ -81,7 +81,7 @@ class Figure:
     chart: dict[str, Any]
 
 
-Block = Table | Words | Listing | Verbatim | Fold | Figure
+Block = Table | Paragraph | Listing | Verbatim | Fold | Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +114,9 @@ def figures(blocks: Iterable[Block]) -> Iterator[Figure]:
             yield from figures(block.blocks)
 
 
-def absent(what: str, why: str = "") -> Words:
+def absent(what: str, why: str = "") -> Paragraph:
     """``end-to-end latency: not measured``."""
-    return Words(f"{what}: {NOT_MEASURED}{f' ({why})' if why else ''}", "absent")
+    return Paragraph(f"{what}: {NOT_MEASURED}{f' ({why})' if why else ''}", "absent")
 
 
 def told(lines: Iterable[str]) -> list[str]:

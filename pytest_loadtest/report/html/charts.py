@@ -31,6 +31,7 @@ class Axis:
 
 
 TIME: Final = Axis("time since the start of the measured phase", "s")
+LATENCY: Final = Axis("end-to-end latency", "ns", "log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,8 @@ def _reduced(line: Line) -> dict[str, Any]:
 
 
 def _plain(value: float | None) -> float | None:
-    """Whole numbers without a point: half the size."""
-    return int(value) if value is not None and value == int(value) else value
+    """Whole numbers without a point; others with as many digits as a chart can tell."""
+    return value if value is None else int(value) if value == int(value) else float(f"{value:.7g}")
 
 
 def bound(label: str, outcome: str, *, x: float | None = None, y: float | None = None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pytest_loadtest.report import hdr
 from pytest_loadtest.verdict.observations import TAIL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from pytest_loadtest.report.document import Document
 
@@ -74,9 +74,8 @@ def of_latency(latency: Document | None) -> Distribution | None:
     )  # fmt: skip
 
 
-def distribution(texts: Iterable[str | None]) -> Distribution | None:
-    """All values of several histograms of two digits together; None where there are none."""
-    counts = dict(sorted(add(map(decoded, texts)).items()))
+def distribution(counts: Mapping[int, int]) -> Distribution | None:
+    """Of a block's buckets, ascending; None where there are none."""
     if not counts:
         return None
     (low, _), (last, width) = (bucket_bounds(index, SERIES_BITS) for index in (min(counts), max(counts)))
@@ -86,15 +85,6 @@ def distribution(texts: Iterable[str | None]) -> Distribution | None:
 def decoded(text: str | None) -> dict[int, int]:
     """Counts by bucket; empty where there is no histogram."""
     return {} if text is None else dict(hdr.decode(text))
-
-
-def add(parts: Iterable[Mapping[int, int]]) -> dict[int, int]:
-    """Counts by bucket of all of them."""
-    found: dict[int, int] = {}
-    for part in parts:
-        for index, count in part.items():
-            found[index] = found.get(index, 0) + count
-    return found
 
 
 def inverse(x: float) -> float:

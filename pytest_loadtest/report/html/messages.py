@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.report.html.blocks import Fold, Table, Words, absent
+from pytest_loadtest.report.html.blocks import Fold, Paragraph, Table, absent
 from pytest_loadtest.report.sections import only_connects
 from pytest_loadtest.report.terminal import MOST_RANGES
 from pytest_loadtest.values.quantities import format_rate, format_size
@@ -42,7 +42,7 @@ def chapter(document: Document) -> Iterator[Block]:
     if measured is None:
         yield absent("messages", "the run broke before anything could be measured")
     elif only_connects(measured):
-        yield Words("messages: not applicable: the run had connections and no messages", "absent")
+        yield Paragraph("messages: not applicable: the run had connections and no messages", "absent")
     else:
         yield _rates(measured)
         yield _counts(measured, bool(document["profile"]["document"].get("checksum")))

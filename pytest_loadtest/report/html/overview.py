@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.report.html import objectives
-from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, Chapter, Listing, Table, Words
+from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, Chapter, Listing, Paragraph, Table
 from pytest_loadtest.report.html.facts import table
 from pytest_loadtest.report.html.read import WORST_FIRST
 from pytest_loadtest.report.sections import answer, percentiles
@@ -35,9 +35,9 @@ def chapters(found: Found, names: Sequence[str]) -> list[Chapter]:
 def _first(found: Found) -> Iterator[Block]:
     counts = [(outcome, sum(run.outcome == outcome for run in found.runs)) for outcome in WORST_FIRST]
     said = ", ".join(f"{count} {outcome}" for outcome, count in counts if count)
-    yield Words(f"{len(found.runs)} {'run' if len(found.runs) == 1 else 'runs'}: {said or 'none that can be read'}.")
+    yield Paragraph(f"{len(found.runs)} {'run' if len(found.runs) == 1 else 'runs'}: {said or 'none that can be read'}.")
     if any(run.document["scale"] is not None for run in found.runs):
-        yield Words("Scaled runs keep the shape of the load and say nothing about the full load.", "warning")
+        yield Paragraph("Scaled runs keep the shape of the load and say nothing about the full load.", "warning")
     if found.unreadable:
         yield Listing("Results that cannot be read", found.unreadable)
 
@@ -69,9 +69,10 @@ def _runs(runs: Named) -> Table:
 def _row(name: str, run: ReadRun) -> tuple[str | Cell, ...]:
     document = run.document
     peak = "" if document.get("peak") is None else f"peak: {answer(document['peak'])}"
-    said = [*document["verdict"]["reasons"], *objectives.missed(document), *filter(None, [peak])]
+    said = [*filter(None, [peak]), *document["verdict"]["reasons"], *objectives.missed(document)]
+    why = said[0] + (f"; and {len(said) - 1} more" if len(said) > 1 else "") if said else ""
     return (
-        Cell(title(run), link=name), Cell(run.outcome, run.outcome), "; ".join(said), scaled(document) or "as written",
+        Cell(title(run), link=name), Cell(run.outcome, run.outcome), why, scaled(document) or "as written",
         *_figures(document["measurements"]), when(document["started"]),
     )  # fmt: skip
 
@@ -97,7 +98,7 @@ def _objectives(runs: Named) -> Block:
     found.sort(key=lambda one: objectives.ORDER.index(one[3]["outcome"]))
     rows = [(Cell(title(run), link=name), *objectives.row(stage, finding)) for name, run, stage, finding in found]
     caption = "Every objective of every run: those missed first, then those that could not be told, then those met"
-    return Table(caption=caption, head=("test", *objectives.HEAD), rows=rows, numbers=frozenset((3, 4, 6))) if rows else Words("None.")
+    return Table(caption=caption, head=("test", *objectives.HEAD), rows=rows, numbers=frozenset((3, 4, 6))) if rows else Paragraph("None.")
 
 
 def _environment(runs: Named) -> Iterator[Block]:
@@ -109,4 +110,4 @@ def _environment(runs: Named) -> Iterator[Block]:
             seen.setdefault(json.dumps(facts, sort_keys=True), (facts, []))[1].append(title(run))
         for told, users in seen.values():
             of = "all runs" if len(seen) == 1 else ", ".join(dict.fromkeys(users))
-            yield table(f"{caption} of {of}", told) if told else Words(f"{caption} of {of}: not known", "absent")
+            yield table(f"{caption} of {of}", told) if told else Paragraph(f"{caption} of {of}: not known", "absent")

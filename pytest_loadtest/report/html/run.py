@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_loadtest.report import sections, terminal
 from pytest_loadtest.report.html import bands, breakdowns, heat, latency, messages, objectives, overview, ran, search, sides, time_line
-from pytest_loadtest.report.html.blocks import Chapter, Figure, Fold, Listing, RunPage, Table, Verbatim, Words, absent, told
+from pytest_loadtest.report.html.blocks import Chapter, Figure, Fold, Listing, Paragraph, RunPage, Table, Verbatim, absent, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ def page(name: str, run: ReadRun) -> RunPage:
         "by-stage": ("Stages", breakdowns.stages(name, document)),
         "by-size": ("Size buckets", breakdowns.buckets(name, document)),
         "by-topic": ("Topics", breakdowns.topics(name, document)),
-        "backlog": ("Backlog", (Words(text) for text in told(sections.backlog(document)))),
+        "backlog": ("Backlog", (Paragraph(text) for text in told(sections.backlog(document)))),
         "custom": ("Measured by your own code", _custom(document)),
         "broker": ("Broker and bottleneck", sides.broker(name, document)),
         "generator": ("Generator", sides.generator(document)),
@@ -50,7 +50,7 @@ def _about(run: ReadRun) -> str:
 
 def _verdict(document: Document) -> Iterator[Block]:
     if document["scale"] is not None:
-        yield Words(f"SCALED {overview.scaled(document)} — says nothing about the full load", "warning")
+        yield Paragraph(f"SCALED {overview.scaled(document)} — says nothing about the full load", "warning")
     reasons = document["verdict"]["reasons"]
     if reasons:
         yield Listing("Because", reasons)
@@ -64,18 +64,19 @@ def _over_time(name: str, document: Document, found: list[bands.Band]) -> Iterat
     if measured is None:
         yield absent("rates and latencies", "the run broke before anything could be measured")
     elif sections.only_connects(measured):
-        yield Words("rates and latencies over time: not applicable: the run had connections and no messages", "absent")
+        yield Paragraph("rates and latencies over time: not applicable: the run had connections and no messages", "absent")
     else:
         yield _figure(name, "rates", time_line.rates(measured, name), "rates")
         if not heat.by_second(measured):
             yield _figure(name, "latency", time_line.latencies(measured, findings, name), "end-to-end latency over time")
-        yield _figure(name, "percentiles", heat.percentiles(measured, findings, name), "percentiles of end-to-end latency over time")
-        yield _figure(name, "heat", heat.heat(measured, name), "heat map of latency over time")
+        blocks = heat.blocks(measured)
+        yield _figure(name, "percentiles", heat.percentiles(blocks, measured, findings, name), "percentiles of latency over time")
+        yield _figure(name, "heat", heat.heat(blocks, measured, name), "heat map of latency over time")
         yield from _lost(name, measured)
         blocked = time_line.blocked(measured, name)
         yield from [] if blocked is None else [Figure(f"{name}-blocked", blocked)]
         yield from (Figure(f"{name}-{kind}", chart) for kind, chart in time_line.stretches(measured, name))
-    yield bands.events(found) or Words("Nothing is known that happened beside the load: no stage, change, restart, stall or blocked span.")
+    yield bands.events(found) or Paragraph("What happened beside the load: no stage, change, restart, stall or blocked span is known.")
 
 
 def _lost(name: str, measured: Document) -> Iterator[Block]:
@@ -84,7 +85,7 @@ def _lost(name: str, measured: Document) -> Iterator[Block]:
     if chart is not None:
         yield Figure(f"{name}-lost", chart)
     elif measured["subscriptions"] and not counts["lost"] and not counts["duplicates"]:
-        yield Words("lost 0, duplicates 0")
+        yield Paragraph("lost 0, duplicates 0")
     elif measured["subscriptions"]:
         yield absent("when messages were lost or doubled")
 

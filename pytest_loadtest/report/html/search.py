@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, Figure, Table, Words
+from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, Figure, Paragraph, Table
 from pytest_loadtest.report.html.charts import Axis, Line, bound, chart, mark
 from pytest_loadtest.report.html.curves import objectives
 from pytest_loadtest.report.sections import answer, limit, percentiles, precise
@@ -24,10 +24,10 @@ def chapter(name: str, run: ReadRun) -> Iterator[Block]:
     peak = run.document.get("peak")
     if peak is None:
         return
-    yield Words(f"peak {answer(peak)}")
-    yield Words(limit(peak))
+    yield Paragraph(f"peak {answer(peak)}")
+    yield Paragraph(limit(peak))
     if peak.get("implicitOnly"):
-        yield Words("The profile has no objectives, so the implicit ones had to hold; no latency was asked for.", "warning")
+        yield Paragraph("The profile has no objectives, so the implicit ones had to hold; no latency was asked for.", "warning")
     latencies = {number: _latency(document) for number, document in run.steps.items()}
     yield _table(peak, latencies)
     found = {"search": _by_latency(peak, latencies, run.document), "delivered": _by_delivered(peak)}
@@ -64,13 +64,13 @@ def _by_latency(peak: Document, latencies: Mapping[int, Document | None], docume
         Line("max", "max", [None if latency is None else latency["maximum"] for latency in found]),
     ]
     marks = [
-        mark(f"step {step['number']}: {step['outcome']}", step["outcome"], x=step["rate"], y=y)
-        for step, y in zip(steps, lines[1].values, strict=True)
+        mark(f"step {step['number']}: {step['outcome']}", step["outcome"], x=step["rate"], y=most if p99 is None else p99)
+        for step, p99, most in zip(steps, lines[1].values, lines[2].values, strict=True)
     ]
     bounds = [{**one, "x": None} for one in objectives(document["verdict"]["findings"], {"endToEndLatency"})]
     y = Axis("end-to-end latency", "ns", "log")
     rates = [step["rate"] for step in steps]
-    return chart("lines", "Rate and latency of each step", None, f"{answer(peak)}.", _rate(peak), y, rates, lines,
+    return chart("lines", "Rate and latency of each step", None, f"peak {answer(peak)}.", _rate(peak), y, rates, lines,
                  bounds=[*bounds, *_found(peak)], marks=marks)  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def _by_delivered(peak: Document) -> Chart | None:
     delivered = Line("delivered", "received", [step["throughput"] for step in steps])
     marks = [mark(f"step {step['number']}: {step['outcome']}", step["outcome"], x=step["rate"], y=step["throughput"]) for step in steps]
     y, rates = Axis("delivered", "msg/s"), [step["rate"] for step in steps]
-    return chart("lines", "Rate asked and delivered of each step", None, f"{answer(peak)}.", _rate(peak), y, rates, [delivered],
+    return chart("lines", "Rate asked and delivered of each step", None, f"peak {answer(peak)}.", _rate(peak), y, rates, [delivered],
                  bounds=_found(peak), marks=marks)  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.report import bottleneck, broker_side
-from pytest_loadtest.report.html.blocks import Figure, Fold, Listing, Table, Words, absent, told
+from pytest_loadtest.report.html.blocks import Figure, Fold, Listing, Paragraph, Table, absent, told
 from pytest_loadtest.report.html.charts import TIME, Axis, Line, chart
 from pytest_loadtest.report.html.curves import ROLES
 from pytest_loadtest.values.quantities import SECOND, format_duration
@@ -35,6 +35,10 @@ GROUPS: Final = {
 }  # fmt: skip
 """Charts by their name: a title, a unit, and the columns of ``bottleneck`` in them; see docs/reference/results.md."""
 
+AXES: Final = {
+    "cores": "CPU", "B": "bytes", "B/s": "bytes per second", "share": "share", "msg/s": "rate", "count": "count", "ns": "latency",
+}  # fmt: skip
+
 
 def broker(run: str, document: Document) -> Iterator[Block]:
     """What was sampled beside the load, and the conclusion from it."""
@@ -42,9 +46,9 @@ def broker(run: str, document: Document) -> Iterator[Block]:
     if section is None:
         yield absent("broker and bottleneck", "nothing was sampled")
         return
-    yield Words(f"bottleneck {bottleneck.in_words(section)}")
-    yield from (Words(f"also {one['conclusion']}: {one['evidence']}") for one in section["also"])
-    yield from (Words(f"broker {text}") for text in told(broker_side.line(section)))
+    yield Paragraph(f"bottleneck {bottleneck.in_words(section)}")
+    yield from (Paragraph(f"also {one['conclusion']}: {one['evidence']}") for one in section["also"])
+    yield from (Paragraph(f"broker {text}") for text in told(broker_side.line(section)))
     if section["missing"]:
         yield Listing("Not sampled", section["missing"])
     yield from _charts(run, section)
@@ -56,15 +60,13 @@ def _charts(run: str, section: Document) -> Iterator[Figure]:
     workers.sort(key=lambda name: -max(_known(section, name), default=0))
     groups = GROUPS | {"workers": ("Busiest thread of each worker, with what it waited for", "cores", tuple(workers[: len(ROLES)]))}
     for name, (title, unit, columns) in groups.items():
-        lines = [
-            Line(column, role, _rounded(section["columns"][column])) for role, column in zip(ROLES, _there(section, columns), strict=False)
-        ]
+        lines = [Line(column, role, section["columns"][column]) for role, column in zip(ROLES, _there(section, columns), strict=False)]
         moved = [line for line in lines if any(line.known)]
         still = [line.label for line in lines if line.known and line not in moved]
         said = [f"{line.label} up to {_worded(max(line.known), unit)}" for line in moved]
         said += [f"0 throughout: {', '.join(still)}"] if still else []
         xs = [time / SECOND for time in section["time"]]
-        found = chart("lines", title, run, f"{'; '.join(said)}.", TIME, Axis(title.lower(), unit), xs, moved)
+        found = chart("lines", title, run, f"{'; '.join(said)}.", TIME, Axis(AXES[unit], unit), xs, moved)
         if found is not None:
             yield Figure(f"{run}-{name}", found)
 
@@ -75,11 +77,6 @@ def _there(section: Document, columns: tuple[str, ...]) -> list[str]:
 
 def _known(section: Document, column: str) -> list[float]:
     return [value for value in section["columns"].get(column, ()) if value is not None]
-
-
-def _rounded(values: list[float | None]) -> list[float | None]:
-    """What was sampled has no more digits than these."""
-    return [None if value is None else float(f"{value:.6g}") for value in values]
 
 
 def _worded(value: float, unit: str) -> str:
@@ -112,4 +109,4 @@ def generator(document: Document) -> Iterator[Block]:
     yield Table(caption="Workers of the generator, busiest first", head=head, rows=rows, numbers=frozenset((1, 2, 3, 4)))
     share = format_value(measured["blockedShare"], "ratio", 2)
     blocked = format_duration(measured["blocked"])
-    yield Words(f"blocked {blocked} summed over messages, {share} of the send delay: the target's full window")
+    yield Paragraph(f"blocked {blocked} summed over messages, {share} of the send delay: the target's full window")

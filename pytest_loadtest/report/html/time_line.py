@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.report.html.charts import TIME, Axis, Line, chart, levels
-from pytest_loadtest.values.quantities import format_duration, format_rate
+from pytest_loadtest.report.html.charts import LATENCY, TIME, Axis, Line, chart, levels
+from pytest_loadtest.values.quantities import SECOND, format_duration, format_rate
 from pytest_loadtest.values.wording import exact
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 RATES = ("offered", "sent", "acked", "received")
 PER_SECOND = {"endToEndP50": "p50", "endToEndP99": "p99", "endToEndMax": "max"}
-LATENCY = Axis("end-to-end latency, by intended time", "ns", "log")
 
 
 def rates(measured: Document, run: str) -> Chart | None:
@@ -24,8 +23,9 @@ def rates(measured: Document, run: str) -> Chart | None:
     series, fan = measured["series"], measured["subscriptions"]
     words = {"received": "received" if fan == 1 else f"received, all {fan} subscriptions"}
     lines = [Line(words.get(name, name), name, series[name]) for name in RATES if name != "received" or fan]
-    said = [f"{line.label} {_range(line.known, format_rate)}" for line in lines if line.known]
-    rate = Axis("messages per second", "msg/s")
+    whole = measured["duration"] // SECOND or None  # the drain is no second of the rate
+    said = [f"{line.label} {_range(line.known[:whole], format_rate)}" for line in lines if line.known]
+    rate = Axis("rate", "msg/s")
     return chart("lines", "Messages per second", run, _sentence(said), TIME, rate, _seconds(series), lines)
 
 
@@ -49,7 +49,7 @@ def misfortunes(measured: Document, run: str) -> Chart | None:
     shown = [line for line in lines if any(line.known)]
     said = [f"{line.label} {exact(sum(line.known))} in {sum(map(bool, line.known))} seconds" for line in shown]
     summary = f"{_sentence(said)} Deliveries of the messages due in each second; what is lost and doubled in one second cancels out here."
-    count = Axis("deliveries, by intended time", "count")
+    count = Axis("deliveries", "count")
     return chart("bars", "Lost and duplicates", run, summary, TIME, count, _seconds(series), shown)
 
 
@@ -61,7 +61,7 @@ def blocked(measured: Document, run: str) -> Chart | None:
         return None
     title = "Blocked before the target's full window, summed over messages"
     said = f"{format_duration(sum(line.known))} in {sum(map(bool, line.known))} seconds; up to {format_duration(max(line.known))} in one."
-    return chart("bars", title, run, said, TIME, Axis("blocked in each second", "ns"), _seconds(series), [line])
+    return chart("bars", title, run, said, TIME, Axis("blocked", "ns"), _seconds(series), [line])
 
 
 def _seconds(series: Document) -> range:
@@ -86,7 +86,7 @@ def stretches(measured: Document, run: str) -> Iterator[tuple[str, Chart]]:
         lines = [Line("max", "max", [part[kind] and part[kind]["maximum"] for part in parts])]
         lines += [Line(name, name, [part[kind] and part[kind]["percentiles"][name] for part in parts]) for name in ("p50", "p99", "p99.9")]
         said = _sentence([f"{line.label} {_range(line.known, format_duration)}" for line in lines if line.known])
-        axis = Axis(f"{title.lower()}, by intended time", "ns", "log")
+        axis = Axis(title.lower(), "ns", "log")
         found = chart("lines", f"{title} of each ten seconds", run, said, TIME, axis, xs, lines)
         if found is not None:
             yield kind, found

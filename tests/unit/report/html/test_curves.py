@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from made_documents import document
 from made_measurements import MS, histogram, made_bucket, spread
 
+from pytest_loadtest.metrics.histogram import bucket_bounds
+from pytest_loadtest.metrics.series import SERIES_BITS
 from pytest_loadtest.metrics.signed import lateness
 from pytest_loadtest.report.hdr import encode_coarse
 from pytest_loadtest.report.html.curves import GRID, curve, latencies, objectives
-from pytest_loadtest.report.html.distribution import distribution, inverse, of_latency, place
+from pytest_loadtest.report.html.distribution import decoded, distribution, inverse, of_latency, place
 from pytest_loadtest.report.measured import PERCENTILES, latency
 from pytest_loadtest.verdict.slo import unfit
 
@@ -35,18 +37,18 @@ def test_percentiles_are_those_of_the_results(values: list[int], times: int, nev
         assert not found.proves(p) or found.percentile(p) == counted.percentile_of_due(p, never)
 
 
-@given(VALUES)
-def test_blocks_that_are_added_up_are_the_whole(values: list[int]) -> None:
-    """Percentiles of a long stretch come from its counts, never from percentiles of its parts."""
-    coarse = [math.floor(value) for value in values]
-    index = [max(v.bit_length() - 8, 0) for v in coarse]
-    buckets = [(shift << 7) + (value >> shift) for shift, value in zip(index, coarse, strict=True)]
-    texts = [encode_coarse({bucket: 1}) for bucket in buckets]
-    found = distribution([*texts, None])
+@given(st.dictionaries(st.integers(0, 5000), st.integers(1, 10**9), min_size=1, max_size=100))
+def test_a_block_is_what_was_counted(counts: dict[int, int]) -> None:
+    """Read back from its text, and every percentile within the buckets that there are."""
+    read = decoded(encode_coarse(counts))
+    assert read == counts
+    assert list(read) == sorted(read)
+    found = distribution(read)
     assert found is not None
-    assert found.samples == len(values)
-    exact = sorted(values)[math.ceil(len(values) / 2) - 1]
-    assert found.percentile(50) == pytest.approx(exact, rel=1 / 128, abs=1)
+    assert found.samples == sum(counts.values())
+    low, _ = bucket_bounds(min(counts), SERIES_BITS)
+    last, width = bucket_bounds(max(counts), SERIES_BITS)
+    assert low <= found.percentile(0) <= found.percentile(50) <= found.percentile(100) < last + width
 
 
 def test_delayed_messages_that_came_early_rank_first() -> None:
@@ -67,7 +69,7 @@ def test_delayed_messages_that_came_early_rank_first() -> None:
 
 def test_nothing_has_no_distribution() -> None:
     """Neither blocks in which nothing came, nor a latency without a histogram, nor one of clocks that disagree."""
-    assert distribution([None, None]) is None
+    assert distribution(decoded(None)) is None
     assert of_latency(None) is None
     written = latency(spread(1, 2))
     assert written is not None

@@ -13,7 +13,7 @@ from pytest_loadtest.metrics.hdr import hdr_index
 from pytest_loadtest.metrics.over_time import over_time
 from pytest_loadtest.metrics.series import SERIES_BITS
 from pytest_loadtest.report.hdr import encode_coarse
-from pytest_loadtest.report.html.heat import COLUMNS, heat, percentiles
+from pytest_loadtest.report.html.heat import COLUMNS, blocks, heat, percentiles
 
 MS, SECOND = 1_000_000, 1_000_000_000
 
@@ -29,10 +29,18 @@ def measured(latencies: list[tuple[int, int]], seconds: int = 10) -> dict[str, A
     return {"overTime": {"block": length, "endToEnd": texts}, "series": {"endToEndMax": [None] * seconds}}
 
 
+def heat_of(found: dict[str, Any]) -> dict[str, Any] | None:
+    return heat(blocks(found), found, "run-1")
+
+
+def percentiles_of(found: dict[str, Any]) -> dict[str, Any] | None:
+    return percentiles(blocks(found), found, [], "run-1")
+
+
 @given(st.lists(st.tuples(st.integers(0, 1999), st.integers(0, 10**11)), min_size=1, max_size=100))
 def test_a_heat_map_counts_every_copy_once(latencies: list[tuple[int, int]]) -> None:
     """In the column of its second and in the row of its latency, however many blocks share a column."""
-    found = heat(measured(latencies, seconds=2000), "run-1")
+    found = heat_of(measured(latencies, seconds=2000))
     assert found is not None
     assert len(found["xs"]) <= COLUMNS
     assert sum(count for _, _, count in found["cells"]) == len(latencies)
@@ -47,14 +55,14 @@ def test_a_heat_map_counts_every_copy_once(latencies: list[tuple[int, int]]) -> 
 
 def test_rows_are_an_eighth_of_an_octave() -> None:
     """Close enough to see two groups apart, few enough to be drawn."""
-    found = heat(measured([(0, MS), (9, 2 * MS)]), "run-1")
+    found = heat_of(measured([(0, MS), (9, 2 * MS)]))
     assert found is not None
     assert 8 <= len(found["ys"]) - 1 <= 10
 
 
 def test_percentiles_of_blocks() -> None:
     """Each of its own copies; a block without any has none."""
-    found = percentiles(measured([(0, MS)] * 99 + [(0, 50 * MS)] + [(2, 3 * MS)]), [], "run-1")
+    found = percentiles_of(measured([(0, MS)] * 99 + [(0, 50 * MS)] + [(2, 3 * MS)]))
     assert found is not None
     lines = {line["role"]: line["values"] for line in found["series"]}
     assert lines["p50"][1] is None
@@ -67,6 +75,6 @@ def test_percentiles_of_blocks() -> None:
 def test_older_results_have_neither() -> None:
     """They do not hold what they are made of."""
     old = document()["measurements"]
-    assert (heat(old, "run-1"), percentiles(old, [], "run-1")) == (None, None)
+    assert (heat_of(old), percentiles_of(old)) == (None, None)
     del old["overTime"]
-    assert (heat(old, "run-1"), percentiles(old, [], "run-1")) == (None, None)
+    assert (heat_of(old), percentiles_of(old)) == (None, None)

@@ -180,6 +180,20 @@ def test_a_search_is_rate_against_latency() -> None:
     ]  # fmt: skip
 
 
+def test_a_step_of_few_messages_stands_at_its_maximum() -> None:
+    """Its p99 cannot be told."""
+    few = document(LOOSE, end_to_end=spread(1, 20, 500))
+    found = shown(run(document(LOOSE, parts={"peak": PEAK}), steps={1: few})).charts["search"]
+    assert found["marks"][0]["y"] == few["measurements"]["latencies"]["endToEnd"]["maximum"]
+
+
+def test_nothing_that_can_be_read() -> None:
+    """Is a page too, and says so."""
+    found = shown(unreadable=("x/results.json: cannot be read",))
+    assert "0 runs: none that can be read." in found.words
+    assert found.charts == {}
+
+
 def test_scaled_runs_say_so() -> None:
     """In the overview and at the run."""
     found = shown(run(document(facts={"scale": 0.001, "scaling": {"rate": "10 M → 10 k msg/s"}})))
