@@ -40,13 +40,14 @@ function extent(charts) {
 // Objectives are seen too, as long as they do not make the lines flat.
 function range(chart) {
   const bounds = chart.bounds.map((bound) => bound.y).filter((y) => y !== null);
-  const edges = chart.kind === "heat" ? chart.ys : [];
+  const own = chart.kind === "heat" ? chart.ys : chart.marks.map((mark) => mark.y);
   const room = chart.marks.length ? 0.4 : 0.1;
   return (plot, low, high) => {
-    const known = [low, high, ...edges].filter((value) => value !== null);
-    const top = Math.max(...known, ...chart.marks.map((mark) => mark.y ?? 0));
+    const known = [low, high, ...own].filter((value) => value !== null);
+    const top = Math.max(...known);
     if (chart.y.scale === "log") {
-      const positive = [...known, ...bounds].filter((value) => value > 0);
+      const near = known.length ? bounds.filter((y) => y <= 30 * top && y >= Math.min(...known) / 30) : bounds;
+      const positive = [...known, ...near].filter((value) => value > 0);
       if (!positive.length) return [1, 10];
       return uPlot.rangeLog(Math.min(...positive) * (1 - room), Math.max(...positive) * (1 + room), 10, false);
     }
