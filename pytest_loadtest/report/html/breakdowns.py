@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.report.html import curves
 from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, Figure, Fold, Table
+from pytest_loadtest.report.html.distribution import of_latency
 from pytest_loadtest.report.sections import percentiles
 from pytest_loadtest.values.quantities import format_duration, format_rate
 from pytest_loadtest.values.wording import exact
@@ -52,7 +53,7 @@ def stages(run: str, document: Document) -> Iterator[Block]:
         return
     head = ("stage", "outcome", "for", "offered", "delivered", "end-to-end p50", "p99", "max", "lost")
     yield Table(caption="Stages", head=head, rows=[_stage(one) for one in found], numbers=frozenset(range(2, len(head))))
-    named = {stage["name"]: stage["measurements"]["latencies"]["endToEnd"] for stage in found}
+    named = {stage["name"]: of_latency(stage["measurements"]["latencies"]["endToEnd"]) for stage in found}
     chart = curves.curve("End-to-end latency by percentile and stage", run, named)
     if chart is not None:
         yield Figure(f"{run}-stages", chart)
@@ -90,7 +91,7 @@ def _table(what: str, caption: str, parts: Sequence[Document], document: Documen
 
 def _curves(run: str, name: str, title: str, parts: Sequence[Document], bounds: Sequence[Document]) -> Iterator[Block]:
     """None where results have no histograms of parts."""
-    chart = curves.curve(title, run, {part["name"]: part["endToEnd"] for part in parts[: len(curves.ROLES)]}, bounds)
+    chart = curves.curve(title, run, {part["name"]: of_latency(part["endToEnd"]) for part in parts[: len(curves.ROLES)]}, bounds)
     if chart is not None:
         yield Figure(f"{run}-{name}", chart)
 

@@ -9,6 +9,7 @@ from pytest_loadtest.report.html.charts import Axis, Line, bound, chart
 from pytest_loadtest.report.html.distribution import inverse, of_latency, place
 from pytest_loadtest.report.terminal import KINDS, SOMETIMES
 from pytest_loadtest.values.quantities import format_duration
+from pytest_loadtest.values.wording import format_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -30,9 +31,9 @@ ROLES: Final = "abcdefgh"
 QUANTILE: Final = Axis("percentile", "", "percentile")
 
 
-def curve(title: str, run: str, named: Mapping[str, Document | None], bounds: Sequence[dict[str, Any]] = ()) -> Chart | None:
-    """:param named: latencies by what they are called; those without a histogram are left out."""
-    known = {name: found for name, latency in named.items() if (found := of_latency(latency)) is not None}
+def curve(title: str, run: str, named: Mapping[str, Distribution | None], bounds: Sequence[dict[str, Any]] = ()) -> Chart | None:
+    """:param named: by what they are called; those that are not known are left out."""
+    known = {name: found for name, found in named.items() if found is not None}
     lines = [Line(name, role, _values(found)) for role, (name, found) in zip(ROLES, known.items(), strict=False)]
     said = [_said(name, found) for name, found in known.items()]
     summary = f"{'; '.join(said)}. A line ends where fewer than ten messages lie beyond, or where messages never came."
@@ -56,7 +57,7 @@ def _word(value: float) -> str:
 
 def latencies(measured: Document, findings: Iterable[Document], run: str, kinds: Sequence[str], title: str) -> Chart | None:
     """Those kinds of a run's latencies, with their objectives."""
-    named = {TITLES[kind]: measured["latencies"].get(kind) for kind in kinds}
+    named = {TITLES[kind]: of_latency(measured["latencies"].get(kind)) for kind in kinds}
     return curve(title, run, named, objectives(findings, {METRICS[kind] for kind in kinds if kind in METRICS}))
 
 
@@ -71,8 +72,15 @@ def objectives(findings: Iterable[Document], metrics: set[str], *, buckets: bool
         if finding["metric"] not in metrics or bool(finding["bucket"]) is not buckets or statistic == "mean":
             continue
         x = place(float(statistic[1:])) if statistic.startswith("p") else None
-        for side, sign in (("maximum", "<="), ("minimum", ">=")):
-            if finding[side] is not None:
-                label = f"{finding['name']} {sign} {format_duration(finding[side])}"
-                found.append(bound(label, finding["outcome"], x=x, y=finding[side]))
+        found += [{**level, "x": x} for level in levels_of(finding)]
     return found
+
+
+def levels_of(finding: Document) -> list[dict[str, Any]]:
+    """Both bounds of an objective, or the one that it has."""
+    sides = ((sign, finding[side]) for side, sign in (("maximum", "<="), ("minimum", ">=")))
+    return [
+        bound(f"{finding['name']} {sign} {format_value(level, finding['unit'])}", finding["outcome"], y=level)
+        for sign, level in sides
+        if level is not None
+    ]

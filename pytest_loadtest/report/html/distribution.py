@@ -74,12 +74,13 @@ def of_latency(latency: Document | None) -> Distribution | None:
     )  # fmt: skip
 
 
-def distribution(counts: Mapping[int, int]) -> Distribution | None:
-    """Of a block's buckets, ascending; None where there are none."""
+def distribution(counts: Mapping[int, int], maximum: int | None = None, bits: int = SERIES_BITS) -> Distribution | None:
+    """Of buckets, ascending; None where there are none. :param maximum: ns, where it is known better than by the last bucket."""
     if not counts:
         return None
-    (low, _), (last, width) = (bucket_bounds(index, SERIES_BITS) for index in (min(counts), max(counts)))
-    return Distribution(counts=counts, bits=SERIES_BITS, minimum=low, maximum=last + width - 1)
+    (low, _), (last, width) = (bucket_bounds(index, bits) for index in (min(counts), max(counts)))
+    highest = last + width - 1
+    return Distribution(counts=counts, bits=bits, minimum=low, maximum=highest if maximum is None else min(highest, maximum))
 
 
 def decoded(text: str | None) -> dict[int, int]:

@@ -50,7 +50,7 @@ def heat(counted: Sequence[dict[int, int]], measured: Document, run: str) -> Cha
     step = (parts[0][1] - parts[0][0]) * block
     return {
         "kind": "heat", "title": "End-to-end latency over time, as a heat map", "run": run,
-        "summary": f"How many messages had which latency, each {format_duration(step)}; up to {exact(fullest)} in one cell.",
+        "summary": f"How many copies had which latency, each {format_duration(step)}; up to {exact(fullest)} in one cell.",
         "x": TIME.document(), "y": LATENCY.document(), "xs": [first * block / SECOND for first, _ in parts], "step": step / SECOND,
         "ys": [bucket_bounds(row, ROWS)[0] for row in range(low, high + 2)],
         "cells": [[x, row - low, count] for x, column in enumerate(columns) for row, count in sorted(column.items())],
@@ -75,11 +75,19 @@ def _row(index: int) -> int:
     return (shift << ROWS) + (low >> shift)
 
 
+def _tops(measured: Document, blocks: int) -> list[int | None]:
+    """The exact maximum of each block, from those of its seconds."""
+    length, series = measured["overTime"]["block"] // SECOND, measured["series"]["endToEndMax"]
+    seconds = [[int(top) for top in series[at * length : (at + 1) * length] if top is not None] for at in range(blocks)]
+    return [max(tops, default=None) for tops in seconds]
+
+
 def percentiles(counted: Sequence[dict[int, int]], measured: Document, findings: Sequence[Document], run: str) -> Chart | None:
     """Of all copies of the messages due in each block, however few they are; None where it is not known."""
     if not counted:
         return None
-    block, found = measured["overTime"]["block"], [distribution(counts) for counts in counted]
+    block = measured["overTime"]["block"]
+    found = [distribution(counts, top) for counts, top in zip(counted, _tops(measured, len(counted)), strict=True)]
     xs = [number * block / SECOND for number in range(len(found))]
     lines = [Line(f"p{p:g}", f"p{p:g}", [None if one is None else one.percentile(p) for one in found]) for p in PERCENTILES]
     if by_second(measured):

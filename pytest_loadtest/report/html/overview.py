@@ -60,7 +60,7 @@ def scaled(document: Document) -> str:
 
 def _runs(runs: Named) -> Table:
     several = len({run.session for _, run in runs}) > 1
-    head = ("test", "outcome", "what was missed, and why", "scale", "offered", "delivered", "end-to-end p99", "for", "started")
+    head = ("test", "outcome", "what was missed, and why", "scale", "offered", "delivered", "end-to-end p99", "for")
     rows = [(*_row(name, run), *([run.session] if several else [])) for name, run in runs]
     whole = (*head, "session") if several else head
     return Table(caption="Every run, worst first", head=whole, rows=rows, numbers=frozenset(range(4, 8)))
@@ -72,8 +72,8 @@ def _row(name: str, run: ReadRun) -> tuple[str | Cell, ...]:
     said = [*filter(None, [peak]), *document["verdict"]["reasons"], *objectives.missed(document)]
     why = said[0] + (f"; and {len(said) - 1} more" if len(said) > 1 else "") if said else ""
     return (
-        Cell(title(run), link=name), Cell(run.outcome, run.outcome), why, scaled(document) or "as written",
-        *_figures(document["measurements"]), when(document["started"]),
+        Cell(title(run), link=name), Cell(run.outcome, run.outcome), why,
+        "as written" if document["scale"] is None else f"×{document['scale']['factor']:g}", *_figures(document["measurements"]),
     )  # fmt: skip
 
 

@@ -5,7 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.report import sections, terminal
-from pytest_loadtest.report.html import bands, breakdowns, heat, latency, messages, objectives, overview, ran, search, sides, time_line
+from pytest_loadtest.report.html import (
+    bands,
+    beside,
+    breakdowns,
+    heat,
+    latency,
+    messages,
+    objectives,
+    overview,
+    ran,
+    search,
+    sides,
+    time_line,
+    windows,
+)
 from pytest_loadtest.report.html.blocks import Chapter, Figure, Fold, Listing, Paragraph, RunPage, Table, Verbatim, absent, told
 
 if TYPE_CHECKING:
@@ -24,12 +38,14 @@ def page(name: str, run: ReadRun) -> RunPage:
         "verdict": ("Verdict", _verdict(document)),
         "peak": ("Search for the highest rate", search.chapter(name, run)),
         "time": ("Over time", _over_time(name, document, found)),
+        "windows": ("Objectives in windows", windows.chapter(name, document)),
         "latencies": ("Latency", latency.chapter(name, document)),
         "messages": ("Messages", messages.chapter(document)),
         "by-stage": ("Stages", breakdowns.stages(name, document)),
         "by-size": ("Size buckets", breakdowns.buckets(name, document)),
         "by-topic": ("Topics", breakdowns.topics(name, document)),
         "backlog": ("Backlog", (Paragraph(text) for text in told(sections.backlog(document)))),
+        "beside": ("Beside the baseline", beside.chapter(name, document)),
         "custom": ("Measured by your own code", _custom(document)),
         "broker": ("Broker and bottleneck", sides.broker(name, document)),
         "generator": ("Generator", sides.generator(document)),

@@ -9,7 +9,7 @@ from pytest_loadtest.report import bottleneck, broker_side
 from pytest_loadtest.report.html.blocks import Figure, Fold, Listing, Paragraph, Table, absent, told
 from pytest_loadtest.report.html.charts import TIME, Axis, Line, chart
 from pytest_loadtest.report.html.curves import ROLES
-from pytest_loadtest.values.quantities import SECOND, format_duration
+from pytest_loadtest.values.quantities import SECOND, format_count, format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import exact, format_value
 
 if TYPE_CHECKING:
@@ -80,9 +80,16 @@ def _known(section: Document, column: str) -> list[float]:
 
 
 def _worded(value: float, unit: str) -> str:
-    if unit == "ns":
-        return format_duration(value)
-    return f"{format_value(value, 'number')} {'' if unit in ('count', 'share') else unit}".strip()
+    words = {
+        "ns": format_duration,
+        "B": format_size,
+        "B/s": lambda size: f"{format_size(size)}/s",
+        "msg/s": format_rate,
+        "count": format_count,
+    }
+    if unit in words:
+        return words[unit](value)
+    return format_value(value, "ratio", 2) if unit == "share" else f"{value:.2f} cores"
 
 
 def _columns(section: Document) -> Iterator[Block]:

@@ -62,7 +62,7 @@ def test_delayed_messages_that_came_early_rank_first() -> None:
     assert found.percentile(10) == -math.inf
     assert found.percentile(50) == written["percentiles"]["p50"]
     assert found.percentile(90) == math.inf
-    told = curve("lateness", "run-1", {"after due": written})
+    told = curve("lateness", "run-1", {"after due": found})
     assert told is not None
     assert "after due p50 400 ms, p99 never" in told["summary"]
 
@@ -86,7 +86,11 @@ def test_percentiles_stand_at_their_place(p: float) -> None:
 
 def test_a_curve_ends_where_samples_do() -> None:
     """p99.9 needs ten thousand; what never came has no latency at all."""
-    found = curve("latency", "run-1", {"few": latency(spread(1, 20, 5000)), "some never": latency(spread(1, 20), 5000), "none": None})
+    found = curve(
+        "latency",
+        "run-1",
+        {"few": of_latency(latency(spread(1, 20, 5000))), "some never": of_latency(latency(spread(1, 20), 5000)), "none": None},
+    )
     assert found is not None
     few, lossy = found["series"]
     at = {round(inverse(x), 3): n for n, x in enumerate(GRID)}

@@ -26,7 +26,8 @@ def measured(latencies: list[tuple[int, int]], seconds: int = 10) -> dict[str, A
     assert counted is not None
     length, blocks = counted.blocks(seconds * SECOND)
     texts = [encode_coarse(block) if block else None for block in blocks]
-    return {"overTime": {"block": length, "endToEnd": texts}, "series": {"endToEndMax": [None] * seconds}}
+    tops = [max((latency for at, latency in latencies if at == second), default=None) for second in range(seconds)]
+    return {"overTime": {"block": length, "endToEnd": texts}, "series": {"endToEndMax": tops}}
 
 
 def heat_of(found: dict[str, Any]) -> dict[str, Any] | None:
@@ -70,6 +71,17 @@ def test_percentiles_of_blocks() -> None:
     assert abs(lines["p99.9"][0] - 50 * MS) < MS
     assert abs(lines["p50"][2] - 3 * MS) < MS / 30
     assert found["title"] == "Percentiles of end-to-end latency, each second"
+    assert lines["max"] == [50 * MS, None, 3 * MS, *[None] * 7]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2999), st.integers(0, 10**11)), min_size=1, max_size=100))
+def test_no_percentile_is_above_the_maximum(latencies: list[tuple[int, int]]) -> None:
+    """Of a block's seconds, which is exact where percentiles are not."""
+    found = percentiles_of(measured(latencies, seconds=3000))
+    assert found is not None
+    for line in found["series"]:
+        for at, value in enumerate(line["values"]):
+            assert value is None or value <= max(latency for second, latency in latencies if second // 3 == at)
 
 
 def test_older_results_have_neither() -> None:

@@ -198,7 +198,8 @@ def test_scaled_runs_say_so() -> None:
     """In the overview and at the run."""
     found = shown(run(document(facts={"scale": 0.001, "scaling": {"rate": "10 M → 10 k msg/s"}})))
     assert found.reads.count("says nothing about the full load") >= 2
-    assert "×0.001 (rate 10 M → 10 k msg/s)" in found.rows[1][3]
+    assert found.rows[1][3] == "×0.001"
+    assert "SCALED ×0.001 (rate 10 M → 10 k msg/s)" in found.reads
 
 
 def test_attempts_and_workloads_are_told_apart() -> None:
