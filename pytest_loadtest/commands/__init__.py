@@ -1,1 +1,1 @@
-"""``python -m pytest_loadtest``: aggregate, doctor, calibrate, learn."""
+"""``python -m pytest_loadtest``: aggregate, report, doctor, calibrate, learn."""

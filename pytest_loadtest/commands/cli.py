@@ -1,4 +1,4 @@
-"""``python -m pytest_loadtest {doctor,calibrate,aggregate,learn}``: what is done outside a pytest session.
+"""``python -m pytest_loadtest {doctor,calibrate,aggregate,report,learn}``: what is done outside a pytest session.
 
 Exit status, the same for all commands: see :data:`STATUSES`.
 """
@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_loadtest.commands import report
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited, LoadtestError, NoData, UsageError
 from pytest_loadtest.values.quantities import parse_duration
 
@@ -83,6 +84,8 @@ def _parser() -> argparse.ArgumentParser:
     shape = "look at real traffic, changing nothing, and write a profile that has its shape"
     learn = command("learn", _learn, shape, _LEARN)
     _add_learn(learn)
+    again_page = command("report", _report, "make report.html again from results, of several sessions too", report.EXAMPLES)
+    report.add_arguments(again_page)
     return parser
 
 
@@ -241,6 +244,14 @@ def _judge(session: SparkSession, folder: Path, custom: Custom | None) -> str:
     _print_line("\n".join(lines(document, unicode=_unicode())))
     found: str = document["verdict"]["outcome"]
     return found
+
+
+# --- report
+
+
+def _report(options: argparse.Namespace) -> int:
+    _print_line(report.make(options.folders, options.output))
+    return OK
 
 
 # --- learn

@@ -41,8 +41,8 @@ class Conductor:
 
     def __init__(self, options: Options, live: LiveLine | None, custom: Custom | None = None, metrics: LiveMetrics | None = None) -> None:
         self._options, self._live, self._metrics = options, live, metrics
-        self._session = session_folder(options.results)
-        self.aggregation = Aggregation(self._session / "spark", options, self._announce, custom)
+        self.folder = session_folder(options.results)
+        self.aggregation = Aggregation(self.folder / "spark", options, self._announce, custom)
         self._targets: Targets | None = None
         self._restarting = threading.Lock()
         self.documents: list[dict[str, Any]] = []
@@ -58,7 +58,7 @@ class Conductor:
             if not is_full(error) or not isinstance(run.facts, RunState):
                 raise
             needed = sum(workload.plan.needs.disk for workload in run.facts.workloads)
-            raise unwritten("the controller", "results", self._session, error, needed) from error
+            raise unwritten("the controller", "results", self.folder, error, needed) from error
 
     def _meeting(self, run: Run, name: str, payloads: Sequence[Any]) -> Sequence[Any]:
         if name == "order":
@@ -108,7 +108,7 @@ class Conductor:
         return [
             WorkloadRun(
                 name=part.profile.name if several else "", part=part, plan=plan,
-                root=run_folder(self._session, request.nodeid, request.attempt, part.profile.name).parent, nonce=secrets.randbits(32),
+                root=run_folder(self.folder, request.nodeid, request.attempt, part.profile.name).parent, nonce=secrets.randbits(32),
                 test=request.nodeid, source=request.source, run=f"{name}-{i}" if several else name, workers=tuple(run.members),
             )
             for i, (part, plan) in enumerate(zip(request.parts, plans, strict=True))
@@ -271,7 +271,7 @@ class Conductor:
         from pytest_loadtest.fleet.targets import Targets
 
         if self._targets is None:
-            self._targets = Targets(self._options, self._session, self._announce)
+            self._targets = Targets(self._options, self.folder, self._announce)
         return self._targets
 
     def close(self) -> None:

@@ -57,6 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--load-driver", metavar="FILE", help="an OMB driver file, or one with a profile's driver section, in place of the profile's own"
     )
+    group.addoption("--load-html", metavar="PATH", help="write the session's report there (default: report.html in its folder of results)")
     group.addoption("--load-omb-json", metavar="DIR", help="write each result there too, as the OpenMessaging Benchmark's TestResult JSON")
     group.addoption("--load-metrics", metavar="[HOST:]PORT", help="serve live counters there while load runs, as OpenMetrics; loopback")
     group.addoption(

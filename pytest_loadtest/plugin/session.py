@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited, LoadtestError, UsageError
+from pytest_loadtest.plugin import reporting
 from pytest_loadtest.plugin.aggregating import AggregateHook
 from pytest_loadtest.plugin.ci import CiReports
 
@@ -42,6 +43,7 @@ class LoadSession:
         self._controller: GangController | None = None
         self._worker: GangWorker | None = None
         self._unserve: Callable[[], None] = lambda: None
+        self._told = ""
         self._hook = AggregateHook(config.pluginmanager, config.rootpath)
         if "loadtest_channel" in getattr(config, "workerinput", {}):
             self._join_gang()
@@ -125,9 +127,10 @@ class LoadSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Before xdist waits for its workers."""
+        """Before xdist waits for its workers, and before JUnit's file is written."""
         if self._conductor is not None:
             self._conductor.aggregation.finish()
+            self._told = reporting.write(self._config, self._conductor)
 
     def drive(self, item: pytest.Item) -> Any:
         """What the fixture ``load`` is worth: the finished run, or with ``live=True`` the handle that starts it."""
@@ -200,6 +203,8 @@ class LoadSession:
         for document in self.documents():
             for line in lines(document):
                 terminalreporter.write_line(line)
+        if self._told:
+            terminalreporter.write_line(self._told)
 
     def close(self) -> None:
         """Stop whatever this session started."""

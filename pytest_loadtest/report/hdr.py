@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
 from hdrh.histogram import HdrHistogram
 
 from pytest_loadtest.metrics.histogram import bucket_bounds
@@ -72,4 +73,6 @@ def encode_coarse(counts: Mapping[int, int]) -> str:
 
 def decode(text: str) -> list[tuple[int, int]]:
     """What :func:`encode` or :func:`encode_coarse` made of it: index and count of each bucket that has values, ascending."""
-    return [(index, count) for index, count in enumerate(HdrHistogram.decode(text).counts) if count]
+    counts = np.asarray(HdrHistogram.decode(text).counts)
+    index = np.flatnonzero(counts)
+    return list(zip(index.tolist(), counts[index].tolist(), strict=True))

@@ -121,7 +121,7 @@ def peak(document: Document, unicode: bool) -> Iterable[str]:
     if found is None:
         return
     yield f"  peak       {answer(found)}"
-    yield f"             {_limit(found)}"
+    yield f"             {limit(found)}"
     if found.get("implicitOnly"):  # in older results there always were others
         held = ", ".join(f"{finding['name']} {finding['shown']['bound']}" for finding in document["verdict"]["findings"])
         yield f"             the profile has no objectives, so the implicit ones had to hold: {held}; no latency was asked for"
@@ -174,7 +174,7 @@ def backlog(document: Document) -> Iterable[str]:
     yield f"             publish latency meanwhile: {'not measured' if p50 == '-' else f'p50 {p50}, p99 {p99}'}"
 
 
-def _limit(found: Document) -> str:
+def limit(found: Document) -> str:
     broke = found["brokeFirst"]
     first = "" if broke is None else f"; {broke} broke first"
     if found["limit"] == "generator":

@@ -55,6 +55,8 @@ class Finished:
     out: str
     junit: list[ElementTree.Element]
     documents: dict[str, dict[str, Any]]
+    report: str | None
+    """The property of the whole suite in JUnit that names the report."""
 
     @property
     def outcomes(self) -> dict[str, int]:
@@ -123,13 +125,16 @@ class Project:
             pytest.fail(f"pytest did not end within {timeout} s:\n{out}")
         print(out)
         junit = self.path / "junit.xml"
-        cases = list(ElementTree.parse(junit).iter("testcase")) if junit.exists() else []
+        suite = ElementTree.parse(junit).find("testsuite") if junit.exists() else None
+        cases = [] if suite is None else list(suite.iter("testcase"))
+        named = None if suite is None else suite.find("properties/property[@name='load.report']")
         junit.unlink(missing_ok=True)
         sessions = sorted(set(self.path.glob(".loadtest/*")) | before)[-1:]
         documents = [json.loads(path.read_text(encoding="utf-8")) for session in sessions for path in session.glob("**/results.json")]
         for document in documents:
             VALIDATOR.validate(document)
-        return Finished(process.returncode, out, cases, {document["test"].rpartition("::")[2]: document for document in documents})
+        by_test = {document["test"].rpartition("::")[2]: document for document in documents}
+        return Finished(process.returncode, out, cases, by_test, None if named is None else named.get("value"))
 
     def runs(self) -> list[Path]:
         """The run folders of all sessions so far, oldest first."""

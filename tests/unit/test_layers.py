@@ -27,16 +27,18 @@ LAYERS = {
 # Another distribution's package → the modules that may import it; a trailing * stands for any ending. Types alone are free everywhere.
 THIRD_PARTY = {
     "_pulsar": {"drivers.pulsar.consumer", "drivers.pulsar.producers"},
-    "_pytest": {"fleet.xdist"},
+    "_pytest": {"fleet.xdist", "plugin.reporting"},
     "crc32c": {"wire.pulsar.entries"},
     "cryptography": {"brokers.certificates"},
     "docker": {"brokers.container_guard", "brokers.docker_engine"},
     "google": {"wire.pulsar.*"},
     "hdrh": {"profile.sizes", "report.hdr"},
     "httpx": {"brokers.pulsar_admin", "drivers.pulsar.admin", "drivers.pulsar.oauth2", "profile.openmetrics"},
+    "jinja2": {"report.html.page"},
+    "markupsafe": {"report.html.page"},
     "numpy": {
         "brokers.batch", "brokers.exchange", "brokers.faults", "brokers.later", "brokers.seats", "drivers.*", "engine.*", "fleet.*", "message.*", "metrics.*",
-        "observe.*", "pipeline.*", "report.timeline", "schedule.*", "testing.*", "wire.*",
+        "observe.*", "pipeline.*", "report.hdr", "report.timeline", "schedule.*", "testing.*", "wire.*",
     },
     "paho": {"drivers.mqtt.*"},
     "psutil": {"observe.disk_wait", "observe.processes"},

@@ -15,7 +15,7 @@ import pytest
 import pytest_loadtest
 from pytest_loadtest.errors import GeneratorLimited, LoadtestError, Problem, ProfileError, TargetError
 
-HEAVY = ["pyspark", "py4j", "numpy", "pyarrow", "pulsar", "paho", "pydantic", "yaml", "testcontainers", "docker", "httpx"]
+HEAVY = ["pyspark", "py4j", "numpy", "pyarrow", "pulsar", "paho", "pydantic", "yaml", "testcontainers", "docker", "httpx", "jinja2"]
 
 # Said by each process of a pytest run when it ends.
 SAY_WHAT_IS_LOADED = f"""

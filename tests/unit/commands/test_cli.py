@@ -26,7 +26,7 @@ def refused(*arguments: str) -> int:
 @pytest.mark.parametrize(
     "arguments",
     [
-        (), ("fly",), ("aggregate",), ("aggregate", "a", "b"), ("calibrate", "--driver", "kafka"),
+        (), ("fly",), ("aggregate",), ("report",), ("aggregate", "a", "b"), ("calibrate", "--driver", "kafka"),
         ("aggregate", "a", "--spark-conf", "novalue"), ("aggregate", "a", "--spark-conf", "=1"), ("doctor", "--mend"),
     ],
 )  # fmt: skip
@@ -36,14 +36,16 @@ def test_a_wrong_command_line_is_refused(arguments: tuple[str, ...], capsys: pyt
     assert "usage:" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("doctor", "-h"), ("calibrate", "-h"), ("aggregate", "-h"), ("learn", "-h")])
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("doctor", "-h"), ("calibrate", "-h"), ("aggregate", "-h"), ("report", "-h"), ("learn", "-h")]
+)
 def test_help_tells_the_statuses(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     """Whoever calls it from a script finds them where he looks."""
     assert refused(*arguments) == cli.OK
     assert cli.STATUSES.strip() in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["doctor", "calibrate", "aggregate", "learn"])
+@pytest.mark.parametrize("command", ["doctor", "calibrate", "aggregate", "report", "learn"])
 def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each is a command line that parses."""
     refused(command, "-h")

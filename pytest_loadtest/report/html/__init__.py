@@ -1,0 +1,1 @@
+"""``report.html``: one self-contained file of a session, made from its results documents alone."""

@@ -1,0 +1,124 @@
+"""What a page is made of: words, lists, tables, and places where charts are drawn. The template knows each by its ``block``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+NOT_MEASURED: Final = "not measured"
+MARGIN: Final = 13
+"""Characters before the text of a line in the terminal's summary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell with more than its text. :param kind: an outcome, for its mark and colour. :param link: id of a place on the page."""
+
+    text: str
+    kind: str = ""
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """:param numbers: columns to be aligned as numbers, from 0. The first cell of each row is its head."""
+
+    block: ClassVar = "table"
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str | Cell]]
+    numbers: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A paragraph. :param kind: ``absent``, ``warning`` or an outcome."""
+
+    block: ClassVar = "paragraph"
+    text: str
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A list of sentences under a title."""
+
+    block: ClassVar = "listing"
+    title: str
+    items: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Verbatim:
+    """Lines that are aligned already. :param title: what they are, for those who cannot see them."""
+
+    block: ClassVar = "verbatim"
+    title: str
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """What is shown on demand."""
+
+    block: ClassVar = "fold"
+    title: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Where a chart is drawn; its title and summary are there without it too.
+
+    :param name: unique on the page. :param chart: as the module ``charts`` makes it.
+    """
+
+    block: ClassVar = "figure"
+    name: str
+    chart: dict[str, Any]
+
+
+Block = Table | Paragraph | Listing | Verbatim | Fold | Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """:param name: its id on the page."""
+
+    name: str
+    title: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPage:
+    """All about one run. :param bands: spans of its time, as the module ``bands`` makes them."""
+
+    name: str
+    title: str
+    outcome: str
+    about: str
+    chapters: Sequence[Chapter]
+    bands: Sequence[dict[str, Any]] = ()
+
+
+def figures(blocks: Iterable[Block]) -> Iterator[Figure]:
+    """All of them, those of folds too."""
+    for block in blocks:
+        if isinstance(block, Figure):
+            yield block
+        elif isinstance(block, Fold):
+            yield from figures(block.blocks)
+
+
+def absent(what: str, why: str = "") -> Paragraph:
+    """``end-to-end latency: not measured``."""
+    return Paragraph(f"{what}: {NOT_MEASURED}{f' ({why})' if why else ''}", "absent")
+
+
+def told(lines: Iterable[str]) -> list[str]:
+    """Lines of the terminal's summary without the margin in which their label stands."""
+    return [line[MARGIN:] for line in lines]

@@ -1,0 +1,86 @@
+"""Percentile curves: what latency is at every percentile, to five nines, with the objectives drawn in."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_loadtest.report.html.charts import Axis, Line, bound, chart
+from pytest_loadtest.report.html.distribution import inverse, of_latency, place
+from pytest_loadtest.report.terminal import KINDS, SOMETIMES
+from pytest_loadtest.values.quantities import format_duration
+from pytest_loadtest.values.wording import format_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.html.charts import Chart
+    from pytest_loadtest.report.html.distribution import Distribution
+
+TITLES: Final = {kind: title.strip() for kind, title in (KINDS | SOMETIMES).items()} | {"ownSendDelay": "own send delay"}
+METRICS: Final = {
+    "publish": "publishLatency", "endToEnd": "endToEndLatency", "sendDelay": "sendDelay", "completion": "broadcastCompletion",
+    "spread": "broadcastSpread", "connect": "connectLatency", "subscribe": "subscribeLatency",
+    "lateness": "lateness", "earliness": "earliness",
+}  # fmt: skip
+GRID: Final = sorted({round(10 ** (step / 40), 6) for step in range(201)} | {2.0, 4.0, 20.0})
+"""1/(1 − q) from 0 to five nines; the percentiles of the results among them."""
+ROLES: Final = "abcdefgh"
+"""Of lines that are told apart by their order alone; more than these would not be."""
+QUANTILE: Final = Axis("percentile", "", "percentile")
+
+
+def curve(title: str, run: str, named: Mapping[str, Distribution | None], bounds: Sequence[dict[str, Any]] = ()) -> Chart | None:
+    """:param named: by what they are called; those that are not known are left out."""
+    known = {name: found for name, found in named.items() if found is not None}
+    lines = [Line(name, role, _values(found)) for role, (name, found) in zip(ROLES, known.items(), strict=False)]
+    said = [_said(name, found) for name, found in known.items()]
+    summary = f"{'; '.join(said)}. A line ends where fewer than ten messages lie beyond, or where messages never came."
+    return chart("curve", title, run, summary, QUANTILE, Axis("latency", "ns", "log"), GRID, lines, bounds=bounds)
+
+
+def _values(found: Distribution) -> list[float | None]:
+    values = [found.percentile(p) if found.proves(p) else math.inf for p in map(inverse, GRID)]
+    return [value if math.isfinite(value) else None for value in values]
+
+
+def _said(name: str, found: Distribution) -> str:
+    told = [(p, found.percentile(p)) for p in (50, 99, 99.9, 99.99, 99.999) if found.proves(p)]
+    values = [f"p{p:g} {_word(value)}" for p, value in told]
+    return f"{name} {', '.join([*values, f'max {format_duration(found.maximum)}'])}"
+
+
+def _word(value: float) -> str:
+    return format_duration(value) if math.isfinite(value) else "never" if value > 0 else "before due"
+
+
+def latencies(measured: Document, findings: Iterable[Document], run: str, kinds: Sequence[str], title: str) -> Chart | None:
+    """Those kinds of a run's latencies, with their objectives."""
+    named = {TITLES[kind]: of_latency(measured["latencies"].get(kind)) for kind in kinds}
+    return curve(title, run, named, objectives(findings, {METRICS[kind] for kind in kinds if kind in METRICS}))
+
+
+def objectives(findings: Iterable[Document], metrics: set[str], *, buckets: bool = False) -> list[dict[str, Any]]:
+    """A point for each bound of a percentile, a level for those of a maximum or minimum.
+
+    :param buckets: those of size buckets; otherwise those of the whole run.
+    """
+    found = []
+    for finding in findings:
+        statistic = finding["statistic"] or ""
+        if finding["metric"] not in metrics or bool(finding["bucket"]) is not buckets or statistic == "mean":
+            continue
+        x = place(float(statistic[1:])) if statistic.startswith("p") else None
+        found += [{**level, "x": x} for level in levels_of(finding)]
+    return found
+
+
+def levels_of(finding: Document) -> list[dict[str, Any]]:
+    """Both bounds of an objective, or the one that it has."""
+    sides = ((sign, finding[side]) for side, sign in (("maximum", "<="), ("minimum", ">=")))
+    return [
+        bound(f"{finding['name']} {sign} {format_value(level, finding['unit'])}", finding["outcome"], y=level)
+        for sign, level in sides
+        if level is not None
+    ]

@@ -1,0 +1,113 @@
+"""The first chapters of the page: every run with its outcome, worst first, every objective, and what it all ran on."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pytest_loadtest.report.html import objectives
+from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, Chapter, Listing, Paragraph, Table
+from pytest_loadtest.report.html.facts import table
+from pytest_loadtest.report.html.read import WORST_FIRST
+from pytest_loadtest.report.sections import answer, percentiles
+from pytest_loadtest.values.quantities import format_duration, format_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.html.blocks import Block
+    from pytest_loadtest.report.html.read import Found, ReadRun
+
+Named = list[tuple[str, "ReadRun"]]
+
+
+def chapters(found: Found, names: Sequence[str]) -> list[Chapter]:
+    """:param names: the ids of the runs' places on the page."""
+    runs = list(zip(names, found.runs, strict=True))
+    return [
+        Chapter("overview", "Overview", [*_first(found), _runs(runs)]),
+        Chapter("objectives", "Objectives", [_objectives(runs)]),
+        Chapter("environment", "Environment", list(_environment(runs))),
+    ]
+
+
+def _first(found: Found) -> Iterator[Block]:
+    counts = [(outcome, sum(run.outcome == outcome for run in found.runs)) for outcome in WORST_FIRST]
+    said = ", ".join(f"{count} {outcome}" for outcome, count in counts if count)
+    yield Paragraph(f"{len(found.runs)} {'run' if len(found.runs) == 1 else 'runs'}: {said or 'none that can be read'}.")
+    if any(run.document["scale"] is not None for run in found.runs):
+        yield Paragraph("Scaled runs keep the shape of the load and say nothing about the full load.", "warning")
+    if found.unreadable:
+        yield Listing("Results that cannot be read", found.unreadable)
+
+
+def title(run: ReadRun) -> str:
+    """The test, with what tells its runs apart."""
+    document = run.document
+    workload = "" if document["workload"] is None else f" · workload {document['workload']}"
+    return f"{document['test']}{workload}{f' · attempt {run.attempt}' if run.attempt > 1 else ''}"
+
+
+def scaled(document: Document) -> str:
+    """``×0.01``, with what was changed; empty where the profile ran as written."""
+    scale = document["scale"]
+    if scale is None:
+        return ""
+    changes = ", ".join(f"{name} {change}" for name, change in scale["changes"].items())
+    return f"×{scale['factor']:g}{f' ({changes})' if changes else ''}"
+
+
+def _runs(runs: Named) -> Table:
+    several = len({run.session for _, run in runs}) > 1
+    head = ("test", "outcome", "what was missed, and why", "scale", "offered", "delivered", "end-to-end p99", "for")
+    rows = [(*_row(name, run), *([run.session] if several else [])) for name, run in runs]
+    whole = (*head, "session") if several else head
+    return Table(caption="Every run, worst first", head=whole, rows=rows, numbers=frozenset(range(4, 8)))
+
+
+def _row(name: str, run: ReadRun) -> tuple[str | Cell, ...]:
+    document = run.document
+    peak = "" if document.get("peak") is None else f"peak: {answer(document['peak'])}"
+    said = [*filter(None, [peak]), *document["verdict"]["reasons"], *objectives.missed(document)]
+    why = said[0] + (f"; and {len(said) - 1} more" if len(said) > 1 else "") if said else ""
+    return (
+        Cell(title(run), link=name), Cell(run.outcome, run.outcome), why,
+        "as written" if document["scale"] is None else f"×{document['scale']['factor']:g}", *_figures(document["measurements"]),
+    )  # fmt: skip
+
+
+def when(started: str | None) -> str:
+    """``2026-11-23 04:19:55 UTC``, from ISO 8601 in UTC."""
+    return "never" if started is None else f"{started[:19].replace('T', ' ')} UTC"
+
+
+def _figures(measured: Document | None) -> tuple[str, str, str, str]:
+    if measured is None:
+        return (NOT_MEASURED,) * 4
+    delivered = "nothing" if measured["subscriptions"] else "nothing subscribes"
+    p99, _ = percentiles(measured["latencies"]["endToEnd"], "p99")
+    return (
+        format_rate(measured["rate"]), delivered if measured["throughput"] is None else format_rate(measured["throughput"]),
+        NOT_MEASURED if p99 == "-" else p99, format_duration(measured["duration"]),
+    )  # fmt: skip
+
+
+def _objectives(runs: Named) -> Block:
+    found = [(name, run, stage, finding) for name, run in runs for stage, finding in objectives.all_findings(run.document)]
+    found.sort(key=lambda one: objectives.ORDER.index(one[3]["outcome"]))
+    rows = [(Cell(title(run), link=name), *objectives.row(stage, finding)) for name, run, stage, finding in found]
+    caption = "Every objective of every run: those missed first, then those that could not be told, then those met"
+    return Table(caption=caption, head=("test", *objectives.HEAD), rows=rows, numbers=frozenset((3, 4, 6))) if rows else Paragraph("None.")
+
+
+def _environment(runs: Named) -> Iterator[Block]:
+    """Each broker and each machine once, with the runs that had it."""
+    for caption, key in (("Broker", "broker"), ("Machine", "machine"), ("Versions", "versions")):
+        seen: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
+        for _, run in runs:
+            facts = {name: value for name, value in run.document[key].items() if name != "restarts"}
+            seen.setdefault(json.dumps(facts, sort_keys=True), (facts, []))[1].append(title(run))
+        for told, users in seen.values():
+            of = "all runs" if len(seen) == 1 else ", ".join(dict.fromkeys(users))
+            yield table(f"{caption} of {of}", told) if told else Paragraph(f"{caption} of {of}: not known", "absent")

@@ -1,0 +1,119 @@
+"""Both sides of a run: the broker as it was sampled, which side limited the run, and how the generator itself fared."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_loadtest.report import bottleneck, broker_side
+from pytest_loadtest.report.html.blocks import Figure, Fold, Listing, Paragraph, Table, absent, told
+from pytest_loadtest.report.html.charts import TIME, Axis, Line, chart
+from pytest_loadtest.report.html.curves import ROLES
+from pytest_loadtest.values.quantities import SECOND, format_count, format_duration, format_rate, format_size
+from pytest_loadtest.values.wording import exact, format_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.html.blocks import Block
+
+GROUPS: Final = {
+    "cpu": ("CPU of the broker", "cores", ("broker.cpu", "broker.wanted", "broker.busiest", "broker.busiestWanted", "sys.cpu")),
+    "memory": ("Memory of the broker", "B", ("broker.memory", "broker.memoryLimit", "sys.heap", "sys.heapLimit", "sys.direct",
+               "sys.directLimit", "sys.delayedIndex")),
+    "disk": ("Disk of the broker", "B/s", ("broker.read", "broker.written")),
+    "queues": ("Bytes that stood in sockets", "B", ("workers.unsent", "workers.unread", "broker.unsent", "broker.unread")),
+    "shares": ("Share of the time that something stood still", "share",
+               ("broker.diskWait", "broker.stopped", "broker.shut", "workers.shut", "sys.gc")),
+    "through": ("Messages through the broker, by its own count", "msg/s", ("sys.messagesIn", "sys.messagesOut")),
+    "bytes": ("Bytes through the broker, by its own count", "B/s", ("sys.bytesIn", "sys.bytesOut")),
+    "waiting": ("What waited in the broker", "count",
+                ("sys.backlog", "sys.unacked", "sys.delayed", "sys.stored", "sys.starved", "sys.blocked")),
+    "throttled": ("Throttling", "count", ("sys.throttled", "sys.dispatchThrottled", "sys.throttledConnections")),
+    "service": ("Latency that the broker told of itself", "ns", ("sys.publishLatency", "sys.writeLatency", "sys.ledgerLatency")),
+}  # fmt: skip
+"""Charts by their name: a title, a unit, and the columns of ``bottleneck`` in them; see docs/reference/results.md."""
+
+AXES: Final = {
+    "cores": "CPU", "B": "bytes", "B/s": "bytes per second", "share": "share", "msg/s": "rate", "count": "count", "ns": "latency",
+}  # fmt: skip
+
+
+def broker(run: str, document: Document) -> Iterator[Block]:
+    """What was sampled beside the load, and the conclusion from it."""
+    section = document.get("bottleneck")  # older results have none
+    if section is None:
+        yield absent("broker and bottleneck", "nothing was sampled")
+        return
+    yield Paragraph(f"bottleneck {bottleneck.in_words(section)}")
+    yield from (Paragraph(f"also {one['conclusion']}: {one['evidence']}") for one in section["also"])
+    yield from (Paragraph(f"broker {text}") for text in told(broker_side.line(section)))
+    if section["missing"]:
+        yield Listing("Not sampled", section["missing"])
+    yield from _charts(run, section)
+    yield from _columns(section)
+
+
+def _charts(run: str, section: Document) -> Iterator[Figure]:
+    workers = [name for name in section["columns"] if name.startswith("worker ") and name.endswith(".busiestWanted")]
+    workers.sort(key=lambda name: -max(_known(section, name), default=0))
+    groups = GROUPS | {"workers": ("Busiest thread of each worker, with what it waited for", "cores", tuple(workers[: len(ROLES)]))}
+    for name, (title, unit, columns) in groups.items():
+        lines = [Line(column, role, section["columns"][column]) for role, column in zip(ROLES, _there(section, columns), strict=False)]
+        moved = [line for line in lines if any(line.known)]
+        still = [line.label for line in lines if line.known and line not in moved]
+        said = [f"{line.label} up to {_worded(max(line.known), unit)}" for line in moved]
+        said += [f"0 throughout: {', '.join(still)}"] if still else []
+        xs = [time / SECOND for time in section["time"]]
+        found = chart("lines", title, run, f"{'; '.join(said)}.", TIME, Axis(AXES[unit], unit), xs, moved)
+        if found is not None:
+            yield Figure(f"{run}-{name}", found)
+
+
+def _there(section: Document, columns: tuple[str, ...]) -> list[str]:
+    return [column for column in columns if _known(section, column)]
+
+
+def _known(section: Document, column: str) -> list[float]:
+    return [value for value in section["columns"].get(column, ()) if value is not None]
+
+
+def _worded(value: float, unit: str) -> str:
+    words = {
+        "ns": format_duration,
+        "B": format_size,
+        "B/s": lambda size: f"{format_size(size)}/s",
+        "msg/s": format_rate,
+        "count": format_count,
+    }
+    if unit in words:
+        return words[unit](value)
+    return format_value(value, "ratio", 2) if unit == "share" else f"{value:.2f} cores"
+
+
+def _columns(section: Document) -> Iterator[Block]:
+    rows = [
+        (name, exact(len(known)), *(format_value(value, "number") for value in (min(known), median(known), max(known))))
+        if (known := _known(section, name)) else (name, "0", *("not known",) * 3)
+        for name in sorted(section["columns"])
+    ]  # fmt: skip
+    if rows:
+        head = ("column", "samples", "smallest", "median", "largest")
+        caption = f"Everything that was sampled; sampling used {section['cost']:.3f} cores"
+        yield Fold("Everything that was sampled", [Table(caption=caption, head=head, rows=rows, numbers=frozenset((1, 2, 3, 4)))])
+
+
+def generator(document: Document) -> Iterator[Block]:
+    """The evidence for or against generator-limited."""
+    measured = document["measurements"]
+    if measured is None or not measured["workers"]:
+        yield absent("the generator's own evidence")
+        return
+    workers: list[dict[str, Any]] = sorted(measured["workers"], key=lambda worker: -worker["cpu"])
+    rows = [(w["worker"], f"{w['cpu']:.2f}", *(format_duration(w[key]) for key in ("stalled", "longestStall", "gc"))) for w in workers]
+    head = ("worker", "cores", "stalled, in sum", "longest stall", "GC")
+    yield Table(caption="Workers of the generator, busiest first", head=head, rows=rows, numbers=frozenset((1, 2, 3, 4)))
+    share = format_value(measured["blockedShare"], "ratio", 2)
+    blocked = format_duration(measured["blocked"])
+    yield Paragraph(f"blocked {blocked} summed over messages, {share} of the send delay: the target's full window")

@@ -1,0 +1,63 @@
+"""Objectives that hold in windows of a run: what was observed in each window."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pytest_loadtest.report.html.blocks import Cell, Figure, Fold, Table
+from pytest_loadtest.report.html.charts import TIME, Axis, Line, chart, mark
+from pytest_loadtest.report.html.curves import levels_of
+from pytest_loadtest.values.quantities import SECOND, format_duration
+from pytest_loadtest.values.wording import exact, format_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.html.blocks import Block
+    from pytest_loadtest.report.html.charts import Chart
+
+AXES: Final = {"ns": Axis("observed", "ns", "log"), "ratio": Axis("observed", "share"), "msg/s": Axis("observed", "msg/s")}
+MARKED: Final = 200
+"""Windows that are told by name in a chart."""
+
+
+def chapter(run: str, document: Document) -> Iterator[Block]:
+    """A chart and a table of each objective that has windows. :param run: the id of its place on the page."""
+    judged = [finding for finding in document["verdict"]["findings"] if finding.get("windows")]  # older results have none
+    for number, finding in enumerate(judged, 1):
+        found = _chart(run, finding)
+        if found is not None:
+            yield Figure(f"{run}-windows-{number}", found)
+        yield from _table(finding)
+
+
+def _chart(run: str, finding: Document) -> Chart | None:
+    listed = finding["windows"]["listed"]
+    values = Line(finding["name"], "a", [one["observed"] for one in listed])
+    marks = [mark(one["outcome"], one["outcome"], x=one["start"] / SECOND, y=one["observed"]) for one in listed if one["outcome"] != "met"]
+    axis = AXES.get(finding["unit"], Axis("observed", "count"))
+    return chart("lines", f"{finding['name']} in each window", run, _said(finding), TIME, axis, [one["start"] / SECOND for one in listed],
+                 [values], bounds=levels_of(finding), marks=marks[:MARKED])  # fmt: skip
+
+
+def _said(finding: Document) -> str:
+    windows = finding["windows"]
+    counts = {"missed": windows["missed"], "generator-limited": windows["generatorLimited"], "no data": windows["noData"]}
+    said = ", ".join(f"{exact(count)} {outcome}" for outcome, count in counts.items() if count) or "all met"
+    allowed = f"; {format_value(windows['violations'], 'ratio')} of them may miss" if windows["violations"] else ""
+    part = "" if len(windows["listed"]) == windows["number"] else "; only those that were not met are shown"
+    return f"{exact(windows['number'])} windows of {format_duration(windows['width'])}: {said}{allowed}{part}."
+
+
+def _table(finding: Document) -> Iterator[Block]:
+    """Of those that were not met."""
+    rows = [
+        (format_duration(one["start"]), format_duration(one["end"]),
+         "not known" if one["observed"] is None else format_value(one["observed"], finding["unit"]), Cell(one["outcome"], one["outcome"]))
+        for one in finding["windows"]["listed"] if one["outcome"] != "met"
+    ]  # fmt: skip
+    if rows:
+        table = Table(caption=f"{finding['name']}: windows that were not met", head=("from", "until", "observed", "outcome"), rows=rows,
+                      numbers=frozenset((1, 2)))  # fmt: skip
+        yield Fold(f"{exact(len(rows))} windows of {finding['name']} that were not met", [table])

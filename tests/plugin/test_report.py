@@ -1,0 +1,87 @@
+"""The report of a session: written at its end, named where people look, and never in the way of the tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from made_results import Page
+
+if TYPE_CHECKING:
+    from .projects import Project
+
+TESTS = """\
+import pytest
+
+@pytest.mark.load("mix")
+def test_met(load): ...
+
+@pytest.mark.load("missed")
+def test_missed(load): ...
+"""
+WRONG = """\
+import pytest
+
+@pytest.mark.load("mix", drainTimeout="1s", slo={"endToEndLatency": {"p99.999": "1s"}})
+def test_no_data(load): ...
+"""
+
+
+def told(out: str) -> str:
+    """The line of the terminal that tells of the report: the last of the section."""
+    lines = out.splitlines()
+    (at,) = [number for number, line in enumerate(lines) if line.startswith(("report ", "WARNING: no report"))]
+    assert lines[at - 1].startswith("  results ")
+    assert not lines[at + 1].startswith(" ")
+    return lines[at]
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_a_session_writes_its_report(project: Project, workers: str) -> None:
+    """Into its folder, with every run; the terminal and JUnit name it."""
+    project.profile("mix")
+    project.profile("missed", slo="{throughput: 200000}")
+    project.write("test_it.py", TESTS)
+    run = project.run(workers, "-p", "no:cacheprovider")
+    assert (run.outcomes["passed"], run.outcomes["failed"]) == (1, 1)
+    (session,) = project.path.glob(".loadtest/*")
+    file = session / "report.html"
+    assert told(run.out) == f"report     {file}"
+    assert run.report == str(file)
+    found = Page(file.read_text(encoding="utf-8"))
+    assert [row[:2] for row in found.rows[1:3]] == [["test_it.py::test_missed", "missed"], ["test_it.py::test_met", "met"]]
+    assert found.charts["rates"]["series"]
+    assert [path.name for path in session.glob(".*")] == []
+
+
+def test_a_report_elsewhere_and_of_what_broke(project: Project) -> None:
+    """``--load-html`` says where; a broken run is in it, with its cause."""
+    project.profile("mix")
+    project.write("test_it.py", WRONG)
+    run = project.run("-p", "no:cacheprovider", "--load-html", "out/mine.html")
+    assert run.outcomes == {"error": 1}
+    assert told(run.out) == f"report     {project.path / 'out' / 'mine.html'}"
+    found = Page((project.path / "out" / "mine.html").read_text(encoding="utf-8"))
+    assert found.rows[1][:2] == ["test_it.py::test_no_data", "no data"]
+    assert "p99.999 needs" in found.rows[1][2]
+    assert not list(project.path.glob(".loadtest/*/report.html"))
+
+
+def test_a_report_that_cannot_be_written_is_a_warning(project: Project) -> None:
+    """The outcome of the tests stays; JUnit names nothing that is not there."""
+    project.profile("mix")
+    project.write("test_it.py", TESTS.replace('"missed"', '"mix"'))
+    project.write("file", "")
+    run = project.run("-p", "no:cacheprovider", "-k", "met", "--load-html", "file/report.html")
+    assert (run.ret, run.outcomes["passed"]) == (0, 1)
+    assert told(run.out).startswith(f"WARNING: no report is written to {project.path / 'file' / 'report.html'}: ")
+    assert run.report is None
+
+
+def test_without_load_there_is_no_report(project: Project) -> None:
+    """Nor a word of it."""
+    project.write("test_it.py", "def test_ordinary(): ...\n")
+    run = project.run("-p", "no:cacheprovider", "--load-html", "mine.html")
+    assert run.outcomes == {"passed": 1}
+    assert "report" not in run.out
+    assert not (project.path / "mine.html").exists()

@@ -1,0 +1,88 @@
+"""Chapters of what only some profiles and sessions ask for: objectives in windows, a baseline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from made_documents import FACTS, document
+from made_results import run, shown
+
+S, MS = 1_000_000_000, 1_000_000
+
+
+def in_windows(*, listed: int = 6, number: int = 6) -> dict[str, Any]:
+    """A run whose p99 was bounded in windows of a second: the third missed, the last has no data."""
+    made = document({"endToEndLatency": {"p99": "15ms"}})
+    (finding,) = [one for one in made["verdict"]["findings"] if one["metric"] == "endToEndLatency"]
+    seen = [(5 * MS, "met"), (6 * MS, "met"), (40 * MS, "missed"), (7 * MS, "met"), (5 * MS, "met"), (None, "no data")][:listed]
+    finding["windows"] = {
+        "width": S, "violations": 0.01, "number": number, "missed": 1, "generatorLimited": 0, "noData": 1,
+        "listed": [{"start": at * S, "end": (at + 1) * S, "observed": value, "outcome": outcome} for at, (value, outcome) in enumerate(seen)],
+    }  # fmt: skip
+    return made
+
+
+def test_objectives_in_windows() -> None:
+    """Each window where it is, those that did not hold by name, the bound as a level."""
+    found = shown(run(in_windows()))
+    chart = found.charts["windows-1"]
+    assert (chart["xs"], chart["series"][0]["values"]) == ([0, 1, 2, 3, 4, 5], [5 * MS, 6 * MS, 40 * MS, 7 * MS, 5 * MS, None])
+    assert [(mark["x"], mark["outcome"]) for mark in chart["marks"]] == [(2, "missed"), (5, "no data")]
+    assert [(bound["label"], bound["x"], bound["y"]) for bound in chart["bounds"]] == [("endToEndLatency.p99 <= 15.0 ms", None, 15 * MS)]
+    assert chart["summary"] == "6 windows of 1.00 s: 1 missed, 1 no data; 1 % of them may miss."
+    assert ["2.00 s", "3.00 s", "40.0 ms", "missed"] in found.rows
+    assert ["5.00 s", "6.00 s", "not known", "no data"] in found.rows
+
+
+def test_windows_that_are_left_out_are_told() -> None:
+    """Of very many only some are in the results."""
+    assert "; only those that were not met are shown." in shown(run(in_windows(number=5000))).charts["windows-1"]["summary"]
+
+
+def compared(**changed: Any) -> dict[str, Any]:
+    """A run beside another of the same kind."""
+    made = document()
+    p99 = {"name": "endToEndLatency.p99", "unit": "ns", "better": "less", "baseline": 10 * MS, "now": 12 * MS}
+    made["comparison"] = {
+        "baseline": {
+            "test": FACTS.test, "results": ".loadtest/0", "started": None, "outcome": "met",
+            "histogram": made["measurements"]["latencies"]["endToEnd"]["histogram"],
+        },
+        "comparable": True, "forced": False, "differences": [], "notes": [], "blocks": {"length": S, "baseline": 10, "now": 10, "level": 0.99},
+        "rows": [
+            {**p99, "change": 0.2, "low": 0.15, "high": 0.25, "outcome": "missed"},
+            {"name": "CPU of the broker", "unit": "cores", "better": "less", "baseline": None, "now": 0.5, "change": None, "low": None, "high": None, "outcome": None},
+        ],
+        **changed,
+    }  # fmt: skip
+    return made
+
+
+def test_a_run_beside_its_baseline() -> None:
+    """Figures of both with the interval of the change, and both curves in one chart."""
+    found = shown(run(compared()))
+    assert ["endToEndLatency.p99", "10.0 ms", "12.0 ms", "+20.0 %", "+15.0 % to +25.0 %", "less", "missed"] in found.rows
+    assert ["CPU of the broker", "not measured", "0.50 cores", "not known", "not known", "less", "not judged"] in found.rows
+    baseline, now = found.charts["baseline"]["series"]
+    assert [line["label"] for line in (baseline, now)] == ["baseline", "now"]
+    assert baseline["values"][1:] == now["values"][1:]  # the exact minimum of the baseline is not known
+
+
+def test_runs_that_cannot_be_compared() -> None:
+    """What differs is listed; nothing is hidden by forcing it."""
+    differs = [
+        {"name": "cores", "baseline": "2", "now": "16", "decides": True},
+        {"name": "seed", "baseline": "1", "now": "2", "decides": False},
+    ]
+    found = shown(run(compared(comparable=False, forced=True, differences=differs, blocks=None)))
+    assert "The two runs are not comparable; judged all the same, as was asked for." in found.words
+    assert ["cores", "2", "16", "yes"] in found.rows
+    assert "Figures of both runs; noise is not known" in found.words
+
+
+def test_a_baseline_that_is_not_there() -> None:
+    """Is told with why."""
+    found = shown(run(compared(baseline=None, comparable=False, rows=[], blocks=None, notes=["no run of this test was met before"])))
+    assert "the baseline: not measured" in found.reads
+    assert "no run of this test was met before" in found.words
+    assert "baseline" not in found.charts
