@@ -118,9 +118,12 @@ def test_charts_of_one_point_of_nothing_and_of_zeros_are_drawn(browser):
         "zeros": made_chart("lines", "Zeros", seconds, nanoseconds, xs=[0, 1, 2], series=[series("a", "a", [0, 0, 0])]),
         "bars": made_chart("bars", "Bars", count, count, run=None, xs=[1, 2, 3], series=[series("a", "a", [1, 2, 3]), series("b", "b", [3, 2, 1])]),
         "cell": made_chart("heat", "Cell", seconds, nanoseconds, xs=[0], step=10, ys=[1000, 2000], cells=[[0, 0, 1]]),
+        "windows": made_chart("lines", "Windows", seconds, count, run="run-2", xs=[0, 10], series=[series("a", "a", [5, 6])], marks=[{"x": 10, "y": 6, "label": "missed", "outcome": "missed"}]),
         "mark": made_chart("lines", "Mark", count, count, run=None, marks=[{"x": 1, "y": None, "label": "1", "outcome": "no data"}]),
     }  # fmt: skip
     browser.open_charts(odd)
+    assert browser.view("windows") == [0, 10]
+    assert browser.run(PAINTED, "windows")["marks"] == 1
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 "use strict";
-// The page: charts are drawn when they come into sight, share a cursor and a zoom within a run, tell their numbers, and follow light, width and paper.
+// The page: charts are drawn when they come into sight, share a cursor and a zoom within a run, tell their numbers, and follow light, width
+// and paper.
 
 const element = (name, attributes = {}, ...children) => {
   const made = document.createElement(name);
@@ -88,7 +89,7 @@ function covers(plot, band, x) {
 }
 
 const markAt = (chart, x) =>
-  chart.marks.filter((mark) => mark.x === x).map((mark) => `${mark.label}: ${worded(mark.y, chart.y)}, ${mark.outcome}`);
+  chart.marks.filter((mark) => mark.x === x).map((mark) => `${mark.label}: ${worded(mark.y, chart.y)}`);
 
 function heatAt(plot, chart, length) {
   const [x, y] = [plot.posToVal(plot.cursor.left, "x"), plot.posToVal(plot.cursor.top, "y")];
@@ -184,7 +185,8 @@ function heatRows(chart) {
     block.high = Math.max(block.high ?? 0, chart.ys[y + 1]);
   }
   const plain = {unit: "count"};
-  return [[chart.x.label, "copies", "from", "to"], blocks.map(({x, count, low, high}) => [[x, chart.x], [count, plain], [low, chart.y], [high, chart.y]])];
+  const rows = blocks.map(({x, count, low, high}) => [[x, chart.x], [count, plain], [low, chart.y], [high, chart.y]]);
+  return [[chart.x.label, "copies", "from", "to"], rows];
 }
 
 // ---- drawing
@@ -197,7 +199,8 @@ function draw(entry) {
   try {
     entry.told = element("output", {class: "told", "aria-live": "off"});
     const box = element("div", {class: "plot", role: "img", tabindex: "0", "aria-label": `${chart.title}. ${chart.summary}`});
-    figure.append(element("p", {class: "axis"}, `↑ ${labelled(chart.y)}`), box, element("div", {class: "below"}, ...legendsOf(entry), entry.told), numbersOf(entry));
+    const below = element("div", {class: "below"}, ...legendsOf(entry), entry.told);
+    figure.append(element("p", {class: "axis"}, `↑ ${labelled(chart.y)}`), box, below, numbersOf(entry));
     entry.plot = new uPlot(options(entry, box.clientWidth || PAPER), columns(chart), box);
     box.addEventListener("keydown", (event) => keys(event, entry));
     resized.observe(box);

@@ -35,7 +35,8 @@ class Labels {
       .find((one) => this.taken.every((other) => apart(one, other)));
     if (!box) return;
     this.taken.push(box);
-    Object.assign(ctx, {textAlign: "left", textBaseline: "top", lineJoin: "round", lineWidth: 3 * ratio, strokeStyle: theme.paper, fillStyle: colour});
+    Object.assign(ctx, {textAlign: "left", textBaseline: "top", lineJoin: "round", lineWidth: 3 * ratio});
+    Object.assign(ctx, {strokeStyle: theme.paper, fillStyle: colour});
     ctx.setLineDash([]);
     ctx.strokeText(text, box.left, box.top);
     ctx.fillText(text, box.left, box.top);
@@ -208,15 +209,16 @@ function drawMarks(plot, labels, marks) {
       dot(ctx, left, top, sign, theme[colour], ratio);
       labels.taken.push({left: left - 5 * ratio, top: top - 5 * ratio, width: 10 * ratio, height: 10 * ratio});
     }
-    for (const {left, top, label} of seen) {
+    for (const {left, top, label} of seen.filter((mark) => mark.label !== mark.outcome)) {
       const [right, before, below] = [left + 8 * ratio, left - 8 * ratio, top + 6 * ratio];
-      labels.put(label, [[right, below, "right"], [before, below, "left"], [right, top - 5 * ratio, "right"], [right, top + 18 * ratio, "right"]], theme.ink);
+      const beside = [[right, below, "right"], [before, below, "left"]];
+      labels.put(label, [...beside, [right, top - 5 * ratio, "right"], [right, top + 18 * ratio, "right"]], theme.ink);
     }
   });
   return seen.length;
 }
 
-// Outcomes differ in form too: a full circle, a cross, a ring.
+// Outcomes differ in form too, so a label need not repeat them: a full circle, a cross, a ring.
 function dot(ctx, x, y, sign, colour, ratio) {
   const size = 5 * ratio;
   ctx.setLineDash([]);

@@ -33,7 +33,7 @@ function extent(charts) {
   const [{x, marks, kind}] = charts;
   if (x.scale === "percentile") return [1, Math.max(high, 10)];
   if (x.scale === "log") return low === high ? [low / 2, high * 2] : [low / 1.1, high * 1.1];
-  const room = low === high ? 0.5 : marks.length || (kind === "bars" && x.unit !== "s") ? (high - low) * 0.06 : 0;
+  const room = low === high ? 0.5 : !isTime(charts[0]) && (marks.length || kind === "bars") ? (high - low) * 0.06 : 0;
   return [low - room, high + room];
 }
 
@@ -77,7 +77,10 @@ function marking(axis) {
   if (axis.scale === "percentile") {
     return {splits: (plot, i, low, high) => quantiles(low, high), values: (plot, splits) => splits.map(quantile), filter: (plot, splits) => splits};
   }
-  if (axis.scale === "log") return {grid: {stroke: () => theme.grid, width: 1, filter: decades}, values: (plot, splits) => splits.map((value) => (value === null ? "" : short(value, axis)))};
+  if (axis.scale === "log") {
+    const values = (plot, splits) => splits.map((value) => (value === null ? "" : short(value, axis)));
+    return {grid: {stroke: () => theme.grid, width: 1, filter: decades}, values};
+  }
   return {incrs: steps(axis), values: (plot, splits, i, space, step) => ticks(splits, axis, step)};
 }
 
@@ -105,7 +108,8 @@ function lines(chart) {
 // Steps over time, so that each stands over its own second; otherwise bars.
 function shape(chart, i, colour) {
   const few = chart.xs.length <= 30;
-  if (chart.kind !== "bars") return {points: {show: few, filter: (plot, n) => (few ? null : alone(plot.data[n])), size: 5, fill: () => theme[colour]}};
+  const seen = (plot, n) => (few ? null : alone(plot.data[n]));
+  if (chart.kind !== "bars") return {points: {show: few, filter: seen, size: 5, fill: () => theme[colour]}};
   const filled = {fill: () => `${theme[colour]}73`, points: {show: false}};
   if (isTime(chart) || chart.series.length > 2) return {...filled, paths: uPlot.paths.stepped({align: 1}), width: 1};
   const align = chart.series.length === 1 ? 0 : [-1, 1][i];
