@@ -152,8 +152,8 @@ class BacklogPlan:
         return max(round(under_way), round((1 - self.drain_ratio) * self.messages))
 
     def phases(self, planned: tuple[Phase, ...]) -> tuple[Phase, ...]:
-        """The measured phase becomes as long as it may take, with the three changes that are agreed on the way: consumers go on; it is drained;
-        and the end, when load has gone on long enough after that."""
+        """The measured phase becomes as long as it may take, with the three changes that are agreed on the way: consumers go on, it is
+        drained, and the end, when load has gone on long enough after that."""
         build = int(self.messages / self.subscriptions / self.rate * SECOND)
         measure = replace(planned[-1], duration=2 * build + self.drain_timeout + self.after + 3 * CHANGE_IN, paused=True)
         return (*planned[:-1], measure)
