@@ -200,7 +200,7 @@ def test_a_window_of_one_on_a_long_way(run: Callable[..., dict[str, Any]], tmp_p
 def test_an_overloaded_worker_is_the_generator(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     """paho needs several times the broker's CPU for a message."""
     with started(tmp_path) as broker:
-        more = "producerRate: 100000\nmessageSize: 64\nmaxSendDelay: 1s\ndriver: {name: mqtt, client: library, qos: 0}\n"
+        more = "testDuration: 4s\nproducerRate: 150000\nmessageSize: 64\nmaxSendDelay: 1s\ndriver: {name: mqtt, client: library, qos: 0}\n"
         document = run(broker, more)
     concluded(document, "generator", r"worker main's busiest thread used \d\.\d\d of a core.*, in \d of \d samples")
 
