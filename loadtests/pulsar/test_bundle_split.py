@@ -3,13 +3,15 @@
 PULSAR_VERSION=4.0.0 pytest loadtests/pulsar/test_bundle_split.py
 """
 
+import time
+
 import pytest
 
-from pytest_loadtest import NoData
+from pytest_loadtest import NoData, s
 from pytest_loadtest.fixture.bundles import half_of
 from pytest_loadtest.fixture.recovery import recovery_of
 from pytest_loadtest.models.balance import imbalance
-from pytest_loadtest.models.split import flow_or_qps, undecided
+from pytest_loadtest.models.split import SplitLimits, flow_or_qps, undecided
 
 FLOW, COUNT, RANGE = (f"{name}_equally_divide" for name in ("flow_or_qps", "topic_count", "range"))
 
@@ -53,9 +55,64 @@ def test_split_by_flow(load, tell):
     assert balances[FLOW].imbalance < balances[COUNT].imbalance < balances[RANGE].imbalance
 
 
+@pytest.mark.load(profile="pulsar/bundle-start", live=True)
+def test_a_broker_that_has_just_started(load, tell):
+    """The concern in PIP-169's discussion: a broker splits nothing before its first rates, and those are of a load that has just begun."""
+    load.begin()
+    bundles = load.bundles
+    limits = SplitLimits(rate=round(sum(bundles.expected.values()) / 2), megabytes=1000)
+    bundles.limit(limits)
+    split = bundles.split(limits)
+    if not split.blind:
+        raise NoData("rates came before the split: make statsUpdateInitialDelayInSecs longer")
+    tell("split at the start", f"{split.made or 'none'}, and the broker's answer was a success")
+    assert split.made == ()
+
+    first, at = first_rates(load, bundles)
+    tell("first rates", f"{shares(first, bundles)} of the load's, {s((at - split.asked) / 1e9)} after that")
+    reason = undecided(list(first.values()), limits)
+    if reason is not None:
+        tell("split by the first rates", f"no data: {reason}")
+    else:
+        split = bundles.split(limits, first)
+        if split.done - at > ROUND:
+            raise NoData("the split took until there were other rates: make statsUpdateFrequencyInSecs longer")
+        tell("split by the first rates", f"{split.made or 'none'}, the oracle {split.wanted or 'none'}")
+        assert split.made == split.wanted
+        assert split.found == split.looked_for
+    settled = bundles.settle()
+    tell("boundaries when settled", flow_or_qps(list(settled.values()), limits))
+
+    down, ready = load.restart_broker()
+    again, at = first_rates(load, bundles)
+    tell("first after a restart", f"{shares(again, bundles)} of the load's: what had waited {ready - down} for the broker is in them")
+    topics = list(again.values())
+    tell("boundaries by those", undecided(topics, limits) or flow_or_qps(topics, limits) or "none")
+    bundles.settle()
+    load.stop().assert_slo()
+
+
+ROUND = 8 * 10**9  # ns; rates stay as they are for ten seconds, and are seen soon after they came
+
+
+def first_rates(load, bundles):
+    """The first that the broker has of all topics of the run; and when they were asked for."""
+    while True:
+        at, seen = time.monotonic_ns(), bundles.rates()
+        if all(topic in seen and seen[topic].active for topic in bundles.topics):
+            return seen, at
+        load.wait("200ms")
+
+
+def shares(seen, bundles):
+    """How much of the load the broker sees."""
+    found = [seen[topic].rate / rate for topic, rate in bundles.expected.items()]
+    return f"{min(found):.0%} to {max(found):.0%}"
+
+
 @pytest.mark.load(profile="pulsar/bundle-swing", live=True)
 def test_rates_are_of_a_moment(load, tell):
-    """The concern in PIP-169's discussion: without rates nothing is split, and what suits one moment does not suit the next."""
+    """After an unload nothing is split either, and what suits one moment does not suit the next."""
     load.begin()
     bundles = load.bundles
     limits = half_of(bundles.settle())

@@ -101,8 +101,8 @@ class Engine:
             self._collect_at = now + COLLECT
         if now >= self._report_at:
             self._control.report(self._progress(now - self._start))
-            # what ends a drain is waited for by all: say it soon
-            self._report_at = now + (PROGRESS if self._sending() else COLLECT)
+            # what ends a phase or its drain is waited for by all: say it soon
+            self._report_at = min(now + PROGRESS, self._end) if now < self._end else now + COLLECT
         changes = self._start + self._changes[0].at if self._changes else NEVER
         return min(self._send_at, self._collect_at, changes)
 
@@ -156,10 +156,8 @@ class Engine:
             self._recorder.flush_if_due(now)
 
     def _sending(self) -> bool:
-        """Whether the phase still goes on here; where nobody in the run sends, it lasts as long as it was asked to."""
-        if self._phase.idle:
-            return self._clock() < self._end
-        return not self.sender.finished
+        """Whether the phase still goes on here. It lasts as long as it was asked to, also while nothing is due: the rate may be 0."""
+        return self._clock() < self._end or not self.sender.finished
 
     def _progress(self, elapsed: int) -> Progress:
         sender, counts = self.sender, self.sender.counts

@@ -160,12 +160,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A broken run is pytest's *error*, wherever it shows, and its message is for people."""
+    """A broken run is pytest's *error*, wherever it shows, and its message is for people. xdist can carry whatever the body recorded."""
     report = yield
-    if call.excinfo is not None and item.get_closest_marker("load"):
-        from pytest_loadtest.plugin.session import settle
+    if item.get_closest_marker("load"):
+        from pytest_loadtest.plugin.session import plain, settle
 
-        settle(report, call.excinfo.value)
+        report.user_properties = plain(report.user_properties)
+        if call.excinfo is not None:
+            settle(report, call.excinfo.value)
     return report
 
 

@@ -16,7 +16,7 @@ from pytest_loadtest.plugin.aggregating import AggregateHook
 from pytest_loadtest.plugin.ci import CiReports
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pytest_loadtest.fixture.handle import LiveLoad
     from pytest_loadtest.fixture.result import Load
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _WORKERS = pytest.StashKey[int]()
 _ATTEMPTS = pytest.StashKey[int]()
+_PLAIN = (str, int, float, bool, type(None))  # themselves: a type derived from them is another one to execnet
 _LOADS: pytest.StashKey[Load | LiveLoad] = pytest.StashKey()
 
 
@@ -255,6 +256,11 @@ def settle(report: pytest.TestReport, error: BaseException) -> None:
             report.when = "setup"
     elif isinstance(error, AssertionError) and type(error).__name__ == "SloMissed":
         report.longrepr = str(error)
+
+
+def plain(properties: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
+    """The properties of a test as xdist's channel carries them: what is neither text nor a number, a duration for one, as JUnit has it."""
+    return [(name, value if type(value) in _PLAIN else str(value)) for name, value in properties]
 
 
 def remember_workers(config: pytest.Config) -> None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.schedule.changes import UNDER_WAY, Change
+from pytest_loadtest.schedule.changes import CHANGE_IN, UNDER_WAY, Change
 from pytest_loadtest.schedule.counts import StreamCounts
 from pytest_loadtest.schedule.pacing import Pacer
 from pytest_loadtest.values.quantities import SECOND
@@ -152,9 +152,10 @@ class BacklogPlan:
         return max(round(under_way), round((1 - self.drain_ratio) * self.messages))
 
     def phases(self, planned: tuple[Phase, ...]) -> tuple[Phase, ...]:
-        """The measured phase becomes as long as it may take; it is ended when load has gone on long enough after the drain."""
+        """The measured phase becomes as long as it may take, with the three changes that are agreed on the way: consumers go on, it is
+        drained, and the end, when load has gone on long enough after that."""
         build = int(self.messages / self.subscriptions / self.rate * SECOND)
-        measure = replace(planned[-1], duration=2 * build + self.drain_timeout + self.after, paused=True)
+        measure = replace(planned[-1], duration=2 * build + self.drain_timeout + self.after + 3 * CHANGE_IN, paused=True)
         return (*planned[:-1], measure)
 
 

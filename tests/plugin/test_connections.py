@@ -57,7 +57,7 @@ def test_lost(load):
 FOUND = {"test_met": "met", "test_missed": "missed", "test_too_few": "no data", "test_lost": "met"}
 
 
-@pytest.mark.parametrize("how", [("-n0", "native"), ("-n2", "native"), ("-n2", "library")], ids=" ".join)
+@pytest.mark.parametrize("how", [("-n0", "library"), ("-n2", "native")], ids=" ".join)
 def test_connections_alone(project: Project, how: tuple[str, str]) -> None:
     """All clients come in at the rate asked for, whoever opens them; the summary, results and JUnit tell it, and no zeros of messages."""
     workers, client = how

@@ -48,11 +48,11 @@ def test_ordinary(): ...
 
 
 def test_workers_die_in_mid_run(project: Project) -> None:
-    """A dead member or lead is one error that names it; the load tests that follow run on four workers again."""
+    """A dead member or lead is one error that names it; the load tests that follow run on three workers again."""
     project.profile("long", duration="5min")
     project.profile("short")
     project.write("test_it.py", DYING)
-    run = project.run("-n4")
+    run = project.run("-n3")
     assert run.outcomes == {"passed": 3, "error": 2}
     assert sorted(case.get("name") or "" for case in run.junit) == sorted(
         ["test_member_dies", "test_after_member", "test_lead_dies", "test_after_lead", "test_ordinary"]
@@ -64,7 +64,7 @@ def test_workers_die_in_mid_run(project: Project) -> None:
         assert run.documents[name]["verdict"]["outcome"] == "no data"
         assert "went down" in run.documents[name]["verdict"]["reasons"][0]
     for name in ("test_after_member", "test_after_lead"):
-        assert run.documents[name]["plan"]["workers"] == 4
+        assert run.documents[name]["plan"]["workers"] == 3
         assert run.documents[name]["verdict"]["outcome"] == "met"
 
 
@@ -132,18 +132,18 @@ def _kill_java(project: Project) -> bool:
     return bool(found)
 
 
-INTERRUPTS = [
-    (signal.SIGINT, "-n2", "group"),
-    (signal.SIGTERM, "-n0", "controller"),
-    (signal.SIGTERM, "-n2", "controller"),
-    (signal.SIGTERM, "-n2", "group"),
+INTERRUPTS = [  # with Spark, once in one process and once in a group of them
+    (signal.SIGINT, "-n2", "group", "spark_project"),
+    (signal.SIGTERM, "-n0", "controller", "spark_project"),
+    (signal.SIGTERM, "-n2", "controller", "project"),
+    (signal.SIGTERM, "-n2", "group", "project"),
 ]
 
 
-@pytest.mark.parametrize(("number", "workers", "whom"), INTERRUPTS, ids=lambda value: getattr(value, "name", value))
-def test_an_interrupt(spark_project: Project, number: int, workers: str, whom: str) -> None:
+@pytest.mark.parametrize(("number", "workers", "whom", "kind"), INTERRUPTS, ids=lambda value: getattr(value, "name", value))
+def test_an_interrupt(request: pytest.FixtureRequest, number: int, workers: str, whom: str, kind: str) -> None:
     """Ctrl-C and SIGTERM in mid-run end workers, broker and JVM within ten seconds, exit 2 and keep the samples."""
-    project = spark_project
+    project: Project = request.getfixturevalue(kind)
     project.profile("long", duration="5min")
     project.write(
         "test_it.py",

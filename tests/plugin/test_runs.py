@@ -27,10 +27,15 @@ import pytest
 from pytest_loadtest import ms
 
 @pytest.mark.load("mix")
-def test_met(load):
+def test_met(load, record_property):
     load.assert_slo()
     assert load.lost == 0
     assert load.end_to_end.p50 <= ms(30_000)
+    for name, value in {
+        "p50": load.end_to_end.p50, "bound": ms(20), "throughput": load.throughput, "lost": load.lost, "latency": load.end_to_end,
+        "counts": load.measurements.counts, "both": (load.end_to_end.p50, load.publish.p90), "verdict": load.verdict.outcome.value,
+    }.items():
+        record_property(f"own.{name}", value)
 
 @pytest.mark.load("mix")
 def test_once_plain_assert(load):
@@ -109,7 +114,11 @@ def test_outcomes_and_streams(outcomes: Project) -> None:
         assert kinds == {name: [tag] if tag else [] for name, (tag, _) in EXPECTED.items() if not chosen or "once" not in name}
         _told(run.out)
         properties = run.properties("test_met")
-        assert properties["load.outcome"] == "met"
+        assert properties["load.outcome"] == properties["own.verdict"] == "met"
+        assert (properties["own.lost"], properties["own.bound"]) == ("0", "20.0 ms")
+        assert re.fullmatch(r"[\d.]+ (µs|ms|s)", properties["own.p50"])
+        assert re.fullmatch(r"[\d.]+ msg/s", properties["own.throughput"])
+        assert {"own.latency", "own.counts", "own.both"} < set(properties)
         assert properties["load.scaled"].startswith("×0.5")
         assert (properties["load.sent"], properties["load.lost"]) == ("400", "0")
         assert run.properties("test_missed")["load.outcome"] == "missed"

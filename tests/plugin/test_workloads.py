@@ -28,6 +28,7 @@ def test_changes(load):
     with pytest.raises(pytest_loadtest.UsageError, match="no size bucket 1KB-2KB: the payloads were made for"):
         load.set_distribution({"1KB-2KB": 1})
     load.pause_consumers()
+    load.set_rate(0)  # a pause of everything; two seconds of it go by before the next rate
     load.set_rate(1000)
     load.resume_consumers()
     result = load.stop()

@@ -37,6 +37,24 @@ def test_a_new_rate_holds_from_its_instant_on(tmp_path: Path) -> None:
     assert len(run.received["seq"]) == 1250
 
 
+@pytest.mark.parametrize("mean", [None, 64.0])
+def test_a_rate_of_0_is_a_pause(tmp_path: Path, mean: float | None) -> None:
+    """Nothing is due from its instant until another rate's, and the phase goes on: to that rate, and without one to its end."""
+    pool = build_pool(**MIXED | {"buckets": None, "message_size": 64})  # type: ignore[arg-type]
+    told = [(START, Change(at=SECOND, rate=0.0)), (START + 2 * SECOND, Change(at=3 * SECOND, rate=500.0 * (mean or 1)))]
+    told.append((START + 3 * SECOND, Change(at=4 * SECOND, rate=0.0)))
+
+    def paced(phase):  # type: ignore[no-untyped-def]
+        return replace(phase, pacer=Pacer.of(1000 * (mean or 1), 3), mean_size=mean)
+
+    run = drive(tmp_path, rate=1000, seconds=6, told=told, change=paced, pool=pool, streams=3, start=0)
+    intended = run.sent["intended"] - run.sent["intended"].min()
+    per_second = np.bincount(intended // SECOND, minlength=6)
+    assert per_second.tolist() == [1000, 0, 0, 500, 0, 0]
+    assert max(progress.elapsed for progress in run.progress if progress.sending) >= 5 * SECOND
+    assert len(run.received["seq"]) == 1500
+
+
 def test_an_end_cuts_the_phase_short(tmp_path: Path) -> None:
     """What would be due at the instant or later is never sent and in no sample."""
     run = drive(tmp_path, rate=1000, seconds=60, told=[(START, Change(at=1500 * MILLISECOND, end=True))], start=0)

@@ -88,6 +88,7 @@ def test_every_problem_once(rooted: pytest.Pytester) -> None:
         ([], ["test_other"]),
         (["-m", "soak"], ["test_soak", "test_other"]),  # pytest's own -m does the rest
         (["test_x.py::test_soak"], ["test_soak", "test_other"]),
+        (["-k", "soak"], ["test_other"]),
     ],
 )
 def test_soak_tests(rooted: pytest.Pytester, options: list[str], left: list[str]) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_loadtest import profile as profiles
-from pytest_loadtest.schedule.changes import Change
+from pytest_loadtest.schedule.changes import CHANGE_IN, Change
 from pytest_loadtest.schedule.counts import StreamCounts
 from pytest_loadtest.schedule.pacing import Pacer
 from pytest_loadtest.schedule.phases import BacklogPlan, PacedTraffic, Phase, StageSpan, paced_traffic, search_phases, warmup_and_measure
@@ -219,4 +219,4 @@ def test_a_backlog_is_drained_when_what_is_under_way_or_what_the_ratio_leaves_is
     assert plan.drained == left
     warmup, measure = plan.phases(warmup_and_measure(None, staged_traffic(), 4, SECOND))  # type: ignore[arg-type]
     assert (measure.paused, warmup.paused) == (True, False)
-    assert measure.duration == 2 * int(1000 / 2 / rate * SECOND) + 3 * SECOND
+    assert measure.duration == 2 * int(1000 / 2 / rate * SECOND) + 3 * SECOND + 3 * CHANGE_IN

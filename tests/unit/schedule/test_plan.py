@@ -19,6 +19,7 @@ from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message.payloads import PayloadChooser
 from pytest_loadtest.report.plan import lines
 from pytest_loadtest.schedule import plan as plan_module
+from pytest_loadtest.schedule.changes import CHANGE_IN
 from pytest_loadtest.schedule.costs import ARTEMIS, SHIPPED
 from pytest_loadtest.schedule.plan import beyond, profile_pool
 from pytest_loadtest.schedule.pricing import profile_cost, profile_cost_key
@@ -315,7 +316,7 @@ def test_a_run_that_only_consumes_may_have_sizes() -> None:
 
 
 def test_a_backlog_is_so_many_messages() -> None:
-    """Of the size asked for, scaled; the measured phase gets as long as building, draining and what follows may take."""
+    """Of the size asked for, scaled; the measured phase gets as long as building, draining, what follows and the changes between them may take."""
     text = "producerRate: 1000\nwarmupDuration: 1s\ntestDuration: 7s\nsubscriptionsPerTopic: 2\nconsumerBacklogSizeGB: 1\nbacklogDrainTimeout: 60s\n"
     plan = made(parsed(text), scale=0.5)
     assert plan.backlog is not None
@@ -325,7 +326,7 @@ def test_a_backlog_is_so_many_messages() -> None:
     warmup, measure = plan.phases
     assert (warmup.name, warmup.paused, measure.paused) == ("warm-up", False, True)
     build = round(size / 100) / 2 / 500 * SECOND
-    assert measure.duration == pytest.approx(2 * build + 67 * SECOND, abs=2)
+    assert measure.duration == pytest.approx(2 * build + 67 * SECOND + 3 * CHANGE_IN, abs=2)
     assert plan.measure is measure
     capped = made(parsed(text), scale=0.5, duration_cap=3 * SECOND)
     assert capped.backlog is not None

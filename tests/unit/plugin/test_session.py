@@ -1,0 +1,24 @@
+"""What a test recorded goes through xdist's channel, and JUnit has the same text of it as without xdist."""
+
+from __future__ import annotations
+
+import execnet
+import numpy as np
+import pytest
+
+from pytest_loadtest.plugin.session import plain
+from pytest_loadtest.values.units import Rate, ms
+from pytest_loadtest.verdict.slo import Outcome
+
+
+@pytest.mark.parametrize(
+    "value",
+    [ms(5), Rate(500), np.float64(1.5), np.int64(3), Outcome.MET, {"p99": ms(5)}, (ms(1), ms(2)), ["a"], True, None, 3, 2**70, 1.5, "text"],
+    ids=repr,
+)
+def test_whatever_is_recorded_is_carried(value: object) -> None:
+    """Numbers and text as they are; of the rest what JUnit writes, its text."""
+    ((name, sent),) = execnet.loads(execnet.dumps(plain([("own", value)])))
+    assert (name, str(sent)) == ("own", str(value))
+    if type(value) in (int, float, bool, str):
+        assert sent == value and type(sent) is type(value)
