@@ -62,7 +62,10 @@ class LoadSession:
         from pytest_loadtest.fleet.options import Options
         from pytest_loadtest.report.live import LiveLine
 
-        self._conductor = Conductor(Options.of(self._config), LiveLine(self._config), self._hook)
+        try:
+            self._conductor = Conductor(Options.of(self._config), LiveLine(self._config), self._hook)
+        except UsageError as error:  # the baseline is not there
+            raise pytest.UsageError(f"--load-baseline: {error}") from None
         return self._conductor
 
     def check(self, items: list[pytest.Item]) -> None:

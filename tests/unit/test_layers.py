@@ -36,7 +36,7 @@ THIRD_PARTY = {
     "httpx": {"brokers.pulsar_admin", "drivers.pulsar.admin", "drivers.pulsar.oauth2", "profile.openmetrics"},
     "numpy": {
         "brokers.batch", "brokers.exchange", "brokers.faults", "brokers.later", "brokers.seats", "drivers.*", "engine.*", "fleet.*", "message.*", "metrics.*",
-        "observe.*", "pipeline.*", "report.timeline", "schedule.*", "testing.*", "wire.*",
+        "observe.*", "pipeline.*", "report.figures", "report.timeline", "schedule.*", "testing.*", "wire.*",
     },
     "paho": {"drivers.mqtt.*"},
     "psutil": {"observe.disk_wait", "observe.processes"},
@@ -48,6 +48,7 @@ THIRD_PARTY = {
     "pydantic_core": {"profile.*"},
     "pyspark": {"pipeline.*"},
     "pytest": {"fleet.options", "fleet.xdist", "plugin.*"},
+    "scipy": {"metrics.resampled"},
     "testcontainers": {"brokers.container", "brokers.docker_engine"},
     "yaml": {"profile.*"},
 }  # fmt: skip
