@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_loadtest.report.figures import Figure, figures, noise, percentiles
+from pytest_loadtest.report.figures import Figure, figures, noise, own_delay, percentiles
+from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.verdict import comparable
 from pytest_loadtest.verdict.changes import Changed, judge
-from pytest_loadtest.verdict.regression import LATENCY, REGRESSION
+from pytest_loadtest.verdict.regression import LATENCY, REGRESSION, THROUGHPUT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +39,8 @@ def compare(baseline: Document, now: Document, gates: Sequence[Objective] = (), 
     silent = [f"the {which} is {run['verdict']['outcome']}" for which, run in (("baseline", baseline), ("run", now)) if not _tells(run)]
     why = _incomparable(differences, silent)
     changed, blocks = _changed(baseline, now, wanted)
-    findings = tuple(judge(gate, _judged(changed.get(gate.statistic), why, force=force and not silent)) for gate in gates)
+    held = not why or (force and not silent)
+    findings = tuple(judge(gate, _ours(gate, changed.get(gate.statistic), baseline, now) if held else _nothing(why)) for gate in gates)
     if why and force:
         findings = tuple(replace(finding, text=f"{finding.text}; forced, the runs are not comparable") for finding in findings)
     rows = [_row(name, figure, changed[name], findings) for name, figure in figures(now, wanted).items() if name in changed]
@@ -56,7 +58,7 @@ def compare(baseline: Document, now: Document, gates: Sequence[Objective] = (), 
 
 def missing(gates: Sequence[Objective], why: str) -> Comparison:
     """A baseline was asked for, and there is none for this run."""
-    findings = tuple(judge(gate, Changed(unit="", baseline=None, now=None, why=why)) for gate in gates)
+    findings = tuple(judge(gate, _nothing(why)) for gate in gates)
     section = {"baseline": None, "comparable": False, "forced": False, "differences": [], "blocks": None, "rows": [], "notes": [why]}
     return Comparison(section, findings)
 
@@ -125,11 +127,28 @@ def _interval(values: Sequence[float | None], errors: Sequence[float | None], bl
     return between(Estimate(before, was, blocks[0]), Estimate(after, now, blocks[1])), ""
 
 
-def _judged(changed: Changed | None, why: str, *, force: bool) -> Changed:
-    """What a bound is held against: nothing, where the two runs cannot be compared."""
-    if why and not force:
-        return Changed(unit="", baseline=None, now=None, why=why)
-    return changed or Changed(unit="", baseline=None, now=None, why="measured in neither run")
+def _nothing(why: str) -> Changed:
+    return Changed(unit="", baseline=None, now=None, why=why)
+
+
+def _ours(gate: Objective, changed: Changed | None, baseline: Document, now: Document) -> Changed:
+    """What a bound is held against: nothing, where the generator itself was later in one run than in the other by more than is asked about.
+
+    That stays for the whole of a run, so no interval shows it.
+    """
+    if changed is None:
+        return _nothing("measured in neither run")
+    if changed.interval is None or gate.statistic == THROUGHPUT:
+        return changed
+    own = [own_delay(run, gate.statistic) for run in (baseline, now)]
+    allowed = (gate.maximum or 0.0) * (changed.baseline or 0.0)
+    if own[0] is None or own[1] is None or abs(own[1] - own[0]) <= allowed:
+        return changed
+    was, became, most = (format_duration(value) for value in (own[0], own[1], allowed))
+    name = gate.statistic.partition(".")[2]
+    return _nothing(
+        f"the generator's own send delay went from {was} to {became} ({name}), which is more than the {most} that are asked about"
+    )
 
 
 def _row(name: str, figure: Figure, changed: Changed, findings: Sequence[Finding]) -> dict[str, Any]:

@@ -76,6 +76,12 @@ def percentiles(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name.startswith(f"{LATENCY}.p"))
 
 
+def own_delay(document: Document, name: str) -> float | None:
+    """The generator's own send delay at the percentile of ``endToEndLatency.p99``, ns."""
+    latency = document["measurements"]["latencies"]["ownSendDelay"]
+    return None if latency is None else _statistic(latency, name.partition(".")[2])
+
+
 def _objectives(document: Document) -> Iterator[tuple[str, Figure]]:
     """What the profile bounds. Throughput is a share where its bound is one: what was delivered stands below, as a rate."""
     for finding in document["verdict"]["findings"]:
