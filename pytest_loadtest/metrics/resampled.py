@@ -37,6 +37,8 @@ MOST: Final = 200
 RESAMPLES: Final = 1000
 LEVEL: Final = 0.95
 """Of all intervals."""
+NONE: Final = 1e-20
+"""A variance of logarithms that is rounding alone."""
 
 
 class Estimate(NamedTuple):
@@ -93,7 +95,7 @@ def between(baseline: Estimate, now: Estimate) -> RelativeChange:
     change = math.log(now.value / baseline.value)
     own, other = (one.error**2 * one.blocks / (one.blocks - 1) for one in (baseline, now))
     variance = own + other
-    if variance == 0:
+    if variance < NONE:
         return RelativeChange(math.expm1(change), math.expm1(change), math.expm1(change))
     freedom = variance**2 / (own**2 / (baseline.blocks - 1) + other**2 / (now.blocks - 1))
     half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(variance)

@@ -82,7 +82,7 @@ def last_met(results: Path, session: Path, *, force: bool = False) -> Baseline:
         mine = [one for path in below if (one := _document(path)) is not None and identity(one) == identity(document)]
         met = sorted((one for one in _answers(mine) if one["verdict"]["outcome"] == "met"), key=_started, reverse=True)
         like = comparable.key(document)
-        return next((one for one in met if comparable.key(one) == like), _none_met(document, met, results))
+        return next((one for one in met if comparable.key(one) == like), None) or _none_met(document, met, results)
 
     return Baseline(find, force)
 
@@ -99,7 +99,7 @@ def same(earlier: Mapping[str, Any] | None) -> Baseline | None:
 def _none_met(document: Document, met: list[Document], results: Path) -> str:
     if not met:
         return f"no run of this test below {results} was met yet: the first one needs a run without --load-baseline"
-    one = next(iter(difference for difference in comparable.differences(met[0], document) if difference.decides))
+    one = comparable.differences(met[0], document)[0]  # what decides comes first, and something does
     return (
         f"no comparable run below {results} was met: {met[0]['results']} is the newest that was, and differs in {one.name}"
         f" ({one.baseline} → {one.now}); a run without --load-baseline makes a new one"

@@ -37,10 +37,10 @@ class Noise(NamedTuple):
 
 def figures(document: Document, wanted: Sequence[str] = ()) -> dict[str, Figure]:
     """By name, objectives of the profile first. :param wanted: percentiles that must be among them, ``endToEndLatency.p99.5``."""
-    found = dict(_objectives(document))
     measured = document["measurements"]
     if measured is None:
-        return found
+        return {}
+    found = dict(_objectives(document))
     for name, figure in (*_latencies(measured, wanted), *_rates(document, measured), *_cores(document, measured)):
         found.setdefault(name, figure)
     return found

@@ -42,7 +42,7 @@ def line(document: Document) -> Line:
         "broker": f"{broker['name']} {broker['version']}" if broker else None,
         "package": document["versions"].get("pytest-loadtest"),
         "profileKey": comparable.profile_key(document),
-        "comparableKey": comparable.key(document),
+        "comparableKey": None if measured is None else comparable.key(document),
         "objectives": [
             {key: finding[key] for key in ("name", "unit", "minimum", "maximum", "observed", "outcome")}
             for finding in document["verdict"]["findings"]

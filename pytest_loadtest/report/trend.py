@@ -38,6 +38,7 @@ def _started(line: Line) -> str:
 
 
 def _series(runs: Sequence[Line]) -> dict[str, Any]:
+    measured = [(at, run) for at, run in enumerate(runs) if run["comparableKey"] is not None]
     bounds = {one["name"]: one for run in runs for one in run["objectives"]}
     objectives = [{one["name"]: one["observed"] for one in run["objectives"]} for run in runs]
     figures = [run["figures"] for run in runs]
@@ -49,11 +50,7 @@ def _series(runs: Sequence[Line]) -> dict[str, Any]:
         **{key: runs[-1][key] for key in ("test", "profile", "workload")},
         "started": [run["started"] for run in runs],
         "outcomes": [run["outcome"] for run in runs],
-        "changed": [
-            {"run": at, "what": _what(before, after)}
-            for at, (before, after) in enumerate(pairwise(runs), 1)
-            if before["comparableKey"] != after["comparableKey"]
-        ],
+        "changed": [{"run": at, "what": _what(before, after)} for (_, before), (at, after) in pairwise(measured) if _unlike(before, after)],
         "rows": [
             {
                 "name": name, "unit": unit, "values": [one.get(name) for one in values],
@@ -63,6 +60,10 @@ def _series(runs: Sequence[Line]) -> dict[str, Any]:
             for name, (unit, values) in wanted.items()
         ],
     }  # fmt: skip
+
+
+def _unlike(before: Line, after: Line) -> bool:
+    return bool(before["comparableKey"] != after["comparableKey"])
 
 
 def _what(before: Line, after: Line) -> str:
