@@ -1,8 +1,9 @@
 """How far a figure of one run can be trusted: its standard error, from the run's own course.
 
-Messages of one moment fare alike (they stand in one queue), so not messages but blocks of time are drawn: the run is cut into blocks of
-:data:`BLOCK`, and the bootstrap (``scipy.stats.bootstrap``) draws as many of them as there are, with repetition, again and again. How much
-the logarithm of the figure varies over these draws is its standard error; of few blocks it is too small by √(1 − 1/n), which is put right.
+Messages of one moment fare alike (they stand in one queue), so not messages but blocks of time are drawn: the run is cut into blocks of a
+tenth of it, of 2 s to 5 s, and the bootstrap (``scipy.stats.bootstrap``) draws as many of them as there are, with repetition, again and
+again. How much the logarithm of the figure varies over these draws is its standard error; of few blocks it is too small by √(1 − 1/n), which
+is put right.
 
 Two runs are compared by the ratio of their figures. Its interval is Welch's, of the two logarithms: Student's t with the degrees of freedom
 that so many blocks have. It covers what changes *within* a run. What differs from run to run and stays for all of it (where the system
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 
     Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
-BLOCK: Final = 5 * SECOND
-"""Longer than the queues and stalls that make neighbouring seconds alike; ``benchmarks/regression_power.py`` shows what shorter ones do."""
-FEWEST: Final = 4
+SHORTEST, LONGEST = 2 * SECOND, 5 * SECOND
+"""Blocks are longer than the queues and stalls that make neighbouring seconds alike; ``benchmarks/regression_power.py`` tries others."""
+FEWEST: Final = 10
 """Blocks of a run from which anything is told: 20 s."""
 MOST: Final = 200
 """Blocks of a long run; its seconds are put together to so many."""
@@ -106,9 +107,14 @@ def _grown(logarithm: float) -> float:
     return math.expm1(min(logarithm, 700.0))  # what is beyond is no number, and no answer either
 
 
+def length(duration: int) -> int:
+    """Of the blocks that are drawn of a run, ns: whole seconds. :param duration: of its measured phase, ns."""
+    return min(max(duration // FEWEST // SECOND * SECOND, SHORTEST), LONGEST)
+
+
 def _size(many: int, block: int) -> int:
     """How many of the given blocks make one that is drawn."""
-    return max(-(-BLOCK // block), -(-many // MOST))
+    return max(-(-length(many * block) // block), -(-many // MOST))
 
 
 def _errors(statistic: Statistic, blocks: int) -> list[float | None]:

@@ -105,9 +105,9 @@ def _changed(baseline: Document, now: Document, wanted: Sequence[str]) -> tuple[
         found[name] = Changed(unit=unit, baseline=values[0], now=values[1], samples=samples, interval=interval, why=short)
     if not all(of.errors for of in quiet):
         return found, None
-    from pytest_loadtest.metrics.resampled import BLOCK, LEVEL
+    from pytest_loadtest.metrics.resampled import LEVEL
 
-    return found, {"length": BLOCK, "baseline": quiet[0].blocks, "now": quiet[1].blocks, "level": LEVEL}
+    return found, {"length": quiet[1].length, "baseline": quiet[0].blocks, "now": quiet[1].blocks, "level": LEVEL}
 
 
 def _samples(run: Document) -> int:

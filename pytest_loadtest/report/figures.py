@@ -28,10 +28,14 @@ class Figure(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """Of the figures that have one. :param errors: by name, standard errors of logarithms. :param blocks: they rest on so many."""
+    """Of the figures that have one. :param errors: by name, standard errors of logarithms. :param blocks: they rest on so many.
+
+    :param length: of a block, ns. :param why: what a figure without one lacks.
+    """
 
     errors: Mapping[str, float]
     blocks: int
+    length: int
     why: str
 
 
@@ -48,16 +52,30 @@ def figures(document: Document, wanted: Sequence[str] = ()) -> dict[str, Figure]
 
 def noise(document: Document, wanted: Sequence[str]) -> Noise:
     """How far the figures of a run can be trusted. :param wanted: percentiles of the end-to-end latency, by name; throughput always is."""
-    from pytest_loadtest.metrics.resampled import BLOCK, FEWEST, rate_error
+    from pytest_loadtest.metrics.resampled import FEWEST, SHORTEST, length, rate_error
 
     measured = document["measurements"]
     if measured is None:
-        return Noise({}, 0, "nothing was measured")
-    rate, blocks = rate_error(measured["series"]["received"][: measured["duration"] // SECOND])
+        return Noise({}, 0, 0, "nothing was measured")
+    rate, blocks = rate_error(_by_second(measured))
     errors = {THROUGHPUT: rate} | _latency_errors(measured, wanted)
-    short = f"noise is told from {FEWEST * BLOCK // SECOND} s of measured phase on, here are {measured['duration'] / SECOND:.3g} s"
+    short = f"noise is told from {FEWEST * SHORTEST // SECOND} s of measured phase on, here are {measured['duration'] / SECOND:.3g} s"
     why = short if blocks < FEWEST else "its noise is not known: of older results, or so much never came"
-    return Noise({name: error for name, error in errors.items() if error is not None}, blocks, why)
+    return Noise({name: error for name, error in errors.items() if error is not None}, blocks, length(measured["duration"]), why)
+
+
+def _by_second(measured: Document) -> list[int]:
+    """What came in each second of the measured phase. It begins later than what was sent, and ends so much later: by the median latency.
+
+    What came in that time after the end is counted where it is missing, at the beginning.
+    """
+    seconds, latency = measured["duration"] // SECOND, measured["latencies"]["endToEnd"]
+    received: list[int] = measured["series"]["received"]
+    later = 0 if latency is None else -(-(latency["percentiles"]["p50"] or 0) // SECOND)
+    found = received[:seconds]
+    for at, count in enumerate(received[seconds : seconds + min(later, seconds)]):
+        found[at] += count
+    return found
 
 
 def _latency_errors(measured: Document, wanted: Sequence[str]) -> dict[str, float | None]:

@@ -58,14 +58,15 @@ def test_the_error_is_what_runs_differ_by() -> None:
 def test_seconds_by_themselves_would_tell_too_little_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neighbouring seconds are alike: blocks of one second make the error smaller than it is."""
     long = np.mean([estimate(wandering(seed)).error for seed in range(10)])
-    monkeypatch.setattr(resampled, "BLOCK", SECOND)
+    monkeypatch.setattr(resampled, "length", lambda duration: SECOND)
     assert np.mean([estimate(wandering(seed)).error for seed in range(10)]) < 0.8 * long
 
 
 def test_a_short_run_tells_nothing() -> None:
-    """Fewer than four blocks are no sample of anything."""
-    assert latency_errors([{5000: 10}] * 19, SECOND, [50, 99]) == ([None, None], 3)
-    assert rate_error([10] * 19) == (None, 3)
+    """Fewer than ten blocks of two seconds are no sample of much."""
+    assert latency_errors([{5000: 10}] * 19, SECOND, [50, 99]) == ([None, None], 9)
+    assert rate_error([10] * 19) == (None, 9)
+    assert [resampled.length(seconds * SECOND) // SECOND for seconds in (1, 20, 35, 60, 3600)] == [2, 2, 3, 5, 5]
 
 
 def test_the_blocks_of_a_long_run_are_as_long_as_they_come() -> None:
@@ -84,13 +85,13 @@ def test_what_never_came_is_later_than_any() -> None:
 def test_a_second_without_messages_has_no_latency() -> None:
     """It is drawn like any other, and adds nothing."""
     (error,), blocks = latency_errors([{5000: 10}, None] * 10, SECOND, [50])
-    assert (error, blocks) == (pytest.approx(0, abs=1e-12), 4)
+    assert (error, blocks) == (pytest.approx(0, abs=1e-12), 10)
 
 
 def test_a_rate_that_pauses_has_noise() -> None:
     """An even one has none, and one that stood still all the time has no logarithm."""
-    assert rate_error([100] * 40) == (pytest.approx(0, abs=1e-12), 8)
-    assert 0.1 < (rate_error(([100] * 5 + [50] * 5) * 4)[0] or 0) < 0.2
+    assert rate_error([100] * 40) == (pytest.approx(0, abs=1e-12), 10)
+    assert 0.05 < (rate_error(([100] * 4 + [50] * 4) * 5)[0] or 0) < 0.2
     assert rate_error([0] * 40)[0] is None
 
 
