@@ -3,7 +3,8 @@
 Real runs on the loopback driver, in one pytest session: twenty times a run, one of the same build, and one whose delay is a fifth longer.
 Each of the two later ones is held against the first of its three, with bounds of 10 % on percentiles and of 5 % on throughput; the
 difference of the delay in the profiles is forced past. *missed* is a regression found, *no data* that noise hid it; a run that was
-generator-limited is held against nothing. Blocks of other lengths than the package's are tried on the same runs. Takes 25 minutes with the defaults; a folder that has its runs already is only counted again.
+generator-limited is held against nothing. Blocks of other lengths than the package's are tried on the same runs. Takes 25 minutes with the
+defaults; a folder that has its runs already is only counted again.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Messages of one moment fare alike (they stand in one queue), so not messages but blocks of time are drawn: the run is cut into blocks of a
 tenth of it, of 2 s to 5 s, and the bootstrap (``scipy.stats.bootstrap``) draws as many of them as there are, with repetition, again and
-again. How much the logarithm of the figure varies over these draws is its standard error; of few blocks it is too small by √(1 − 1/n), which
-is put right.
+again. How much the logarithm of the figure varies over these draws is its standard error; of few blocks it is too small by √(1 − 1/n),
+which is put right.
 
 Two runs are compared by the ratio of their figures. Its interval is Welch's, of the two logarithms: Student's t with the degrees of freedom
 that so many blocks have. It covers what changes *within* a run. What differs from run to run and stays for all of it (where the system
