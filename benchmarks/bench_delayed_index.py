@@ -1,25 +1,29 @@
-"""The index of delayed messages: model, a real Roaring library and two real brokers side by side.
+"""The index of delayed messages on two real brokers, as more and more of them are pending.
 
-``python benchmarks/bench_delayed_index.py [messages] [version …]``: starts each version of Pulsar (4.0.0 has the heap, 4.2.4 time buckets),
-sends so many delayed messages (100 000 unless told otherwise) to one Shared subscription, twice: due one after the other, a message a
-millisecond, and due at random within ten minutes. It reads the size of the index from the topic's stats, the broker's CPU, and what Java's
-heap (after a garbage collection) and direct memory lose when the subscription is deleted, and its index with it. The Roaring column is
-CRoaring (pyroaring) on the very entries and due times of the messages sent. ``jcmd`` of the JDK collects the garbage; without it that
-column is left out.
+``python benchmarks/bench_delayed_index.py [--rounds 2] [--looks 20000,50000] [--versions 4.0.0,4.2.4]``: starts each version of Pulsar in
+turn (4.0.0 has the heap, 4.2.4 time buckets), round after round, and sends so many delayed messages to one Shared subscription, each count
+to a topic of its own, with due times of three kinds (``KINDS``). It reads the size of the index from the topic's stats, the broker's CPU,
+and what Java's heap (after a garbage collection) and the pool of direct memory lose when the subscription is deleted, and its index with
+it. The Roaring column is CRoaring (pyroaring) on the very entries and due times of the messages sent. ``jcmd`` of the JDK lists the heap;
+without it there is no figure of it. More rounds, and a run with ``--more``, which adds to what is kept, tell what is noise.
+
+All is kept in ``docs/howto/delayed-index.json``, of which ``python benchmarks/delayed_index.py`` makes table and plot, without a broker.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
+import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 import urllib.request
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,65 +31,61 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 import pulsar
-from prometheus_client.parser import text_string_to_metric_families
+from delayed_index import BITS, DATA, KINDS, TICK, Kind, Row, draw, load, show
 from pyroaring import BitMap64
 
 from pytest_loadtest import brokers
-from pytest_loadtest.models.delayed import HEAP_ENTRY, approximation, bits_of, in_order, scattered
+from pytest_loadtest.brokers import java
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 VERSIONS = ("4.0.0", "4.2.4")
-TICK = 1000
-BITS = bits_of(TICK)
-RANGE = 600_000  # ms
+LOOKS = (20_000, 50_000, 100_000, 200_000)
+WARM = 50_000  # messages that the compiler of a new broker gets first; nobody counts them
 LATER = 3_600_000  # ms: nothing becomes due while the bench runs
-WAIT = 120.0  # s
-# of equal or ascending delays the broker stops reading ahead here, and its index stays small
-SETTINGS = {"delayedDeliveryFixedDelayDetectionLookahead": "0", "delayedDeliveryTickTimeMillis": str(TICK)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One scenario on one broker; bytes of a message unless said otherwise."""
-
-    version: str
-    due: str
-    messages: int
-    indexed: int
-    model: float
-    thumb: float
-    roaring: float
-    broker: float
-    heap: float | None
-    direct: float
-    cpu: float
-    rate: float
+WAIT = 180.0  # s
+HISTOGRAM = re.compile(r"\s*\d+:\s+\d+\s+(?P<bytes>\d+)\s+(?P<name>\S+)")
+INDEX = re.compile(r"\[?L?(org\.roaringbitmap|it\.unimi\.dsi\.fastutil\.longs)\.|\[[CJ]$")  # and what containers are made of
+SETTINGS = {
+    "delayedDeliveryFixedDelayDetectionLookahead": "0",  # of delays alike the broker stops reading ahead here, and its index stays small
+    "delayedDeliveryTickTimeMillis": str(TICK),
+    "managedLedgerMinLedgerRolloverTimeMinutes": "0",  # ledgers of 50 000 entries, as of a broker that has run for longer
+}
 
 
 class Watched:
     """A broker and what can be asked of it."""
 
     def __init__(self, broker: brokers.Broker) -> None:
-        self._admin, self._pid = str(broker.facts.admin_url), int(broker.facts.pid or 0)
+        self._rest, self._pid = str(broker.facts.admin_url), int(broker.facts.pid or 0)
         self.url = broker.facts.url
 
     def stats(self, topic: str) -> dict[str, Any]:
-        with urllib.request.urlopen(f"{self._admin}/admin/v2/persistent/public/default/{topic}/stats", timeout=60) as answer:
-            found: dict[str, Any] = json.load(answer)
-        return found
+        return self._ask(f"persistent/public/default/{topic}/stats")
 
     def memory(self) -> tuple[float | None, float]:
-        """Heap after a collection (None without ``jcmd``), and direct memory, in bytes."""
-        collected = shutil.which("jcmd") is not None
-        if collected:
-            subprocess.run(["jcmd", str(self._pid), "GC.run"], check=True, capture_output=True, timeout=120)
-        with urllib.request.urlopen(f"{self._admin}/metrics/", timeout=60) as answer:
-            samples = [s for family in text_string_to_metric_families(answer.read().decode()) for s in family.samples]
-        heap = sum(s.value for s in samples if s.name == "jvm_memory_bytes_used" and s.labels.get("area") == "heap")
-        direct = sum(s.value for s in samples if s.name == "jvm_memory_direct_bytes_used")
-        return heap if collected else None, direct
+        """Bytes on Java's heap after a collection (None without ``jcmd``), and of the pool of direct memory.
+
+        Of the heap those of the classes that an index is made of: all else moves by megabytes meanwhile. Of the pool what is in use: what
+        the JVM says of direct memory goes by chunks of 8 MiB, which the pool keeps.
+        """
+        pool = self._ask("broker-stats/allocator-stats/default")
+        chunks = [chunk for arena in pool["directArenas"] for chunk_list in arena["chunkLists"] for chunk in chunk_list["chunks"]]
+        return self._objects(), pool["usedDirectMemory"] - sum(chunk["freeBytes"] for chunk in chunks)
+
+    def _objects(self) -> float | None:
+        if shutil.which("jcmd") is None:
+            return None
+        command = ["jcmd", str(self._pid), "GC.class_histogram"]
+        lines = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout.splitlines()
+        found = [match for line in lines if (match := HISTOGRAM.match(line))]
+        return float(sum(int(match["bytes"]) for match in found if INDEX.match(match["name"])))
+
+    def _ask(self, path: str) -> dict[str, Any]:
+        with urllib.request.urlopen(f"{self._rest}/admin/v2/{path}", timeout=60) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
 
     def cpu(self) -> float:
         """Seconds so far."""
@@ -93,12 +93,12 @@ class Watched:
         return float(times.user + times.system)
 
 
-def due_times(kind: str, count: int) -> NDArray[np.int64]:
-    """ms since the epoch."""
-    base = int(time.time() * 1000) + LATER
-    if kind == "in order":
-        return base + np.arange(count)
-    return base + np.random.default_rng(1).integers(0, RANGE, count)
+def due_times(kind: Kind, count: int) -> NDArray[np.int64]:
+    """ms since the epoch, from the start of a bucket on, as the model has it."""
+    base = (int(time.time() * 1000) + LATER) >> BITS << BITS
+    if kind.within:
+        return base + np.random.default_rng(1).integers(0, kind.within, count)
+    return base + np.arange(count) // kind.per_ms
 
 
 def send(client: Any, topic: str, due: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -122,16 +122,16 @@ def send(client: Any, topic: str, due: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def settle(broker: Watched, topic: str, count: int) -> tuple[int, int]:
-    """Messages in the index and its bytes, once all are there or no more come."""
-    end, before = time.monotonic() + WAIT, -1
-    while time.monotonic() < end:
+    """Messages in the index and its bytes, once all are there."""
+    end = time.monotonic() + WAIT
+    while True:
         stats = broker.stats(topic)
         indexed = int(stats["subscriptions"]["s"]["msgDelayed"])
-        if indexed >= count or (indexed == before and indexed):
-            break
-        before = indexed
-        time.sleep(3)
-    return indexed, int(stats["delayedMessageIndexSizeInBytes"])
+        if indexed >= count:
+            return indexed, int(stats["delayedMessageIndexSizeInBytes"])
+        if time.monotonic() > end:
+            raise SystemExit(f"{topic}: {indexed:,} of {count:,} messages are in the index")
+        time.sleep(0.5)
 
 
 def roaring(due: NDArray[np.int64], places: NDArray[np.int64]) -> int:
@@ -142,9 +142,9 @@ def roaring(due: NDArray[np.int64], places: NDArray[np.int64]) -> int:
     return sum(len(BitMap64(entries, optimize=False).serialize()) for entries in pieces.values())
 
 
-def measure(broker: Watched, version: str, kind: str, count: int) -> Row:
-    """One scenario on a topic of its own."""
-    topic = f"index-{kind.replace(' ', '-')}-{count}"
+def measure(broker: Watched, version: str, kind: Kind, count: int, turn: int) -> Row:
+    """One look, on a topic of its own."""
+    topic = f"index-{KINDS.index(kind)}-{count}-{turn}"
     client = pulsar.Client(broker.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     try:
         consumer = client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
@@ -158,43 +158,58 @@ def measure(broker: Watched, version: str, kind: str, count: int) -> Row:
         heap_without, direct_without = broker.memory()
     finally:
         client.close()
-    ledgers = len(np.unique(places[:, 0]))
-    each = -(-count // ledgers)
-    made = in_order(count, 1, BITS, each) if kind == "in order" else scattered(count, RANGE, BITS, each)
-    old = version.startswith("4.0.0")
     return Row(
-        version=version, due=kind, messages=count, indexed=indexed, model=HEAP_ENTRY if old else made.bitmaps / count,
-        thumb=HEAP_ENTRY if old else approximation(1 if kind == "in order" else count / RANGE, BITS, each),
-        roaring=roaring(due, places) / count, broker=size / max(indexed, 1),
+        turn=turn, version=version, due=kind.name, messages=indexed, roaring=roaring(due, places) / count, broker=size / indexed,
         heap=None if heap is None or heap_without is None else (heap - heap_without) / count, direct=(direct - direct_without) / count,
         cpu=cpu / count * 1e6, rate=count / took,
     )  # fmt: skip
 
 
-def show(rows: list[Row]) -> None:
-    """As a table."""
-    print("\nbytes a message              |        model  rule of    real   broker's |   freed by deletion |  broker CPU     sent")
-    print("Pulsar  due        in index  |   of tracker    thumb  Roaring    metric | Java heap    direct |  µs/message    msg/s")
-    for row in rows:
-        heap = "       –" if row.heap is None else f"{row.heap:8.1f}"
-        print(
-            f"{row.version:<7} {row.due:<9} {row.indexed:>9,}  | {row.model:12.2f} {row.thumb:8.2f} {row.roaring:8.2f} {row.broker:9.2f} "
-            f"| {heap}   {row.direct:8.1f} | {row.cpu:11.0f} {row.rate:8,.0f}"
-        )
+def on(version: str, looks: tuple[int, ...], turn: int) -> list[Row]:
+    """A broker that starts anew, all kinds and looks on it."""
+    with tempfile.TemporaryDirectory() as name:
+        asked = brokers.BrokerRequest(kind="pulsar", mode="process", folder=Path(name) / "broker", version=version, settings=SETTINGS)
+        broker = brokers.start(asked, print)
+        try:
+            watched, rows = Watched(broker), list[Row]()
+            measure(watched, version, KINDS[-1], WARM, -1)
+            for kind in KINDS:
+                for count in looks:
+                    rows.append(measure(watched, version, kind, count, turn))
+                    print(rows[-1], flush=True)
+            return rows
+        finally:
+            broker.stop()
 
 
-def main(count: int = 100_000, versions: tuple[str, ...] = VERSIONS) -> None:
-    rows = []
-    for version in versions:
-        with tempfile.TemporaryDirectory() as name:
-            asked = brokers.BrokerRequest(kind="pulsar", mode="process", folder=Path(name) / "broker", version=version, settings=SETTINGS)
-            broker = brokers.start(asked, print)
-            try:
-                rows += [measure(Watched(broker), version, kind, count) for kind in ("in order", "at random")]
-            finally:
-                broker.stop()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--versions", type=lambda text: tuple(text.split(",")), default=VERSIONS)
+    parser.add_argument("--looks", type=numbers, default=LOOKS)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--more", action="store_true")
+    parser.add_argument("--data", type=Path, default=DATA)
+    given = parser.parse_args()
+    runtime = java.require("Pulsar")
+    machine = {"cores": os.cpu_count(), "GiB": round(psutil.virtual_memory().total / (1 << 30)), "java": runtime.major}
+    rows = load(given.data) if given.more else []
+    first = max((row.turn + 1 for row in rows), default=0)
+    for turn in range(first, first + given.rounds):
+        for version in given.versions[:: -1 if turn % 2 else 1]:  # to and fro: what the machine does meanwhile meets both
+            rows += on(version, given.looks, turn)
+            text = ",\n  ".join(json.dumps(rounded(row)) for row in rows)
+            given.data.write_text(f'{{"machine": {json.dumps(machine)},\n "settings": {json.dumps(SETTINGS)},\n "rows": [\n  {text}\n]}}\n')
     show(rows)
+    draw(given.data)
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
+
+
+def rounded(row: Row) -> dict[str, Any]:
+    return {key: round(value, 3) if isinstance(value, float) else value for key, value in asdict(row).items()}
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:2]), *([tuple(sys.argv[2:])] if sys.argv[2:] else []))
+    main()

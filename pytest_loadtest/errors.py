@@ -4,7 +4,8 @@
 
     LoadtestError                 catch this to catch them all
     ├── UsageError                the user asked for something that cannot be: pytest's usage error
-    │   └── ProfileError          a profile does not say what it must; carries every problem at once
+    │   ├── ProfileError          a profile does not say what it must; carries every problem at once
+    │   └── RunAborted            a live test would change a run that was lost, and is ending
     └── BrokenRun                 the run says nothing about the target: pytest's *error*, never *failed*
         ├── NoData                something that had to be measured was not
         │   ├── TargetError       the target could not be reached, refused, or went away
@@ -27,6 +28,10 @@ class LoadtestError(Exception):
 
 class UsageError(LoadtestError):
     """The request itself is wrong; nothing was started."""
+
+
+class RunAborted(UsageError):
+    """A live test would change a run that was lost, and is ending."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,24 +4,36 @@ PULSAR_VERSION=4.0.0 pytest loadtests/pulsar/test_delayed.py
 """
 
 import json
+import os
 import time
 import urllib.request
 
 import pytest
 
 from pytest_loadtest import s
+from pytest_loadtest.models.delayed import time_buckets
 
-PATIENCE = 60  # s
+PATIENCE = 150  # s
+VERSION = os.environ.get("PULSAR_VERSION", "")
+HAS_HEAP = bool(VERSION) and not time_buckets(VERSION)
+# the profile's bound is for time buckets; a heap takes 24 bytes a message, and what it grew by beforehand
+HEAP = {"slo.delayedIndexBytesPerMessage": 40} if HAS_HEAP else {}
 PATIENT = {  # a broker that starts anew takes as long as it takes: nothing may be lost or early by it, and all is late
     "driver.sendTimeout": "10min",
     "drainTimeout": "10min",
     "slo.lateness.p99": "10min",
+    "slo.sent": "1%",
     "slo.throughput": "1%",
+    "slo.duplicates": "1%" if HAS_HEAP else 0,  # see ``delivered_twice``
 }
 
 
 def delayed(profile="pulsar/delayed", **changes):
     return pytest.mark.load(profile=profile, **changes)
+
+
+def indexed(pending, **changes):
+    return delayed(profile="pulsar/delayed-index", matrix={"pending": pending}, **HEAP, **changes)
 
 
 @delayed()
@@ -60,9 +72,10 @@ def test_restart_with_messages_pending(load):
     load.wait("7s")  # all are sent
     load.restart_broker()
     load.finish().assert_slo()
+    delivered_twice(load)
 
 
-@delayed(profile="pulsar/delayed-index", matrix={"pending": "20k"})
+@indexed("20k")
 def test_index(load):
     """What the broker says of the memory of its index, while most are pending."""
     load.assert_slo()
@@ -75,7 +88,7 @@ def test_cancelled_subscription(load):
     import pulsar
 
     load.begin()
-    topic = f"persistent://public/loadtest-{load.run_name}/topic-0"
+    topic = topic_of(load)
     client = pulsar.Client(load.target.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     third = client.subscribe(topic, "third", consumer_type=pulsar.ConsumerType.Shared)
     wait_for(lambda: stats(load, topic)["subscriptions"]["third"]["msgDelayed"] > 100)
@@ -93,20 +106,31 @@ def test_ticks(load):
 
 
 @pytest.mark.soak
-@delayed(profile="pulsar/delayed-index", matrix={"pending": "100k"}, live=True, **PATIENT)
+@indexed("100k", live=True, **PATIENT)
 def test_restart_with_100_000_pending(load):
     """All are delivered after the restart, none early."""
     load.begin()
-    load.wait("25s")
+    wait_for(lambda: sum(one["msgDelayed"] for one in stats(load, topic_of(load))["subscriptions"].values()) >= 100_000)
     load.restart_broker()
     load.finish().assert_slo()
+    delivered_twice(load)
 
 
 @pytest.mark.soak
-@delayed(profile="pulsar/delayed-index", matrix={"pending": "1M"})
+@indexed("1M")
 def test_a_million(load):
     """Sent for minutes, due for minutes."""
     load.assert_slo()
+
+
+def delivered_twice(load):
+    """A heap does not notice what it has already; time buckets are sets."""
+    if load.duplicates:
+        pytest.xfail(f"apache/pulsar#20099: {load.duplicates:,} of {load.measurements.counts.acked:,} delayed messages delivered twice")
+
+
+def topic_of(load):
+    return f"persistent://public/loadtest-{load.run_name}/topic-0"
 
 
 def stats(load, topic):

@@ -6,6 +6,22 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """Of the messages intended in each of the last seconds, how many copies took no longer than each bound.
+
+    :param first: the first second told, from the phase's start. :param counts: ``[bound][second - first]``.
+    """
+
+    first: int
+    counts: tuple[tuple[int, ...], ...]
+
+    def of(self, bound: int, second: int) -> int:
+        """Of one second, which is not before the first."""
+        counts = self.counts[bound]
+        return counts[second - self.first] if second - self.first < len(counts) else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """One worker's counts in the current phase; ``sending`` until all its messages are handed over or dropped.
 
@@ -13,6 +29,7 @@ class Progress:
         :data:`~pytest_loadtest.engine.run.COLLECT` before is counted.
     :param repeats: how many of the received copies may be second ones.
     :param beyond_bounds: for each latency bound that the controller watches, how many copies took longer.
+    :param prompt: where the profile has latencies that end a run.
     """
 
     phase: str
@@ -29,4 +46,5 @@ class Progress:
     send_delay_p99: int | None
     blocked: bool
     beyond_bounds: tuple[int, ...] = ()
+    prompt: Prompt | None = None
     workload: str = ""

@@ -13,6 +13,7 @@ import numpy as np
 
 from pytest_loadtest.engine.due_order import DueOrder
 from pytest_loadtest.engine.order import OrderCheck
+from pytest_loadtest.engine.prompt import PromptCounts
 from pytest_loadtest.message.envelope import CORRUPT, OURS, decode_heads
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.values.quantities import SECOND
@@ -105,6 +106,7 @@ class Inbox:
         self._sizes = SizeCheck(pool)
         self.counts = ReceiveCounts(beyond_bounds=[0] * len(bounds))
         self._driver, self._nonce, self._ordered, self._bounds = driver, nonce, ordered, bounds
+        self.prompt = PromptCounts((), 0)
         self._order, self._due_order = OrderCheck(), DueOrder()
         self._consumers = np.empty(0, np.int32)  # by place
 
@@ -122,6 +124,7 @@ class Inbox:
         self.repace(phase.pacer, start)
         self.counts.received, self.counts.beyond_bounds = 0, [0] * len(self._bounds)
         self.arrivals = Arrivals(start, phase.duration)
+        self.prompt.begin(start)
         self._order.repeats = 0
 
     def repace(self, pacer: Pacer, start: int) -> None:
@@ -200,6 +203,7 @@ class Inbox:
         if self._delays is not None:
             undue = self._due_order.overtaken(columns["consumer"], self._delays.due(stream, seq, columns["intended"]), self._delays.tick)
             columns["flags"] = columns["flags"] | np.where(undue, _UNDUE, _NONE)
+        self.prompt.add(columns["intended"], columns["received"])
         if self._bounds:
             latency, before = columns["received"] - columns["intended"], self.counts.beyond_bounds
             self.counts.beyond_bounds = [n + int(np.count_nonzero(latency > bound)) for n, bound in zip(before, self._bounds, strict=True)]

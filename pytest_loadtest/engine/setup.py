@@ -23,6 +23,8 @@ class Setup:
     :param ordered: whether order is judged.
     :param delays: of messages that a consumer is to get later than they leave; the phase and its clock are told when it begins.
     :param bounds: latencies in ns that the controller wants to know about while load runs: how many copies took longer.
+    :param prompt: latencies in ns of which it wants to know, second by second, how many copies took no longer.
+    :param kept: seconds of which that is told.
     """
 
     driver: Driver
@@ -38,4 +40,6 @@ class Setup:
     max_send_delay: int
     ordered: bool
     bounds: Sequence[int] = ()
+    prompt: Sequence[int] = ()
+    kept: int = 0
     delays: Delays | None = None

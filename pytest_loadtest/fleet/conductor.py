@@ -9,13 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.engine.disk import is_full, unwritten
-from pytest_loadtest.errors import BrokenRun, UsageError
+from pytest_loadtest.errors import BrokenRun
 from pytest_loadtest.fleet.aggregation import Aggregation
 from pytest_loadtest.fleet.folders import run_folder, session_folder
 from pytest_loadtest.fleet.orders import PhaseOrder
 from pytest_loadtest.fleet.outputs import Outputs
 from pytest_loadtest.fleet.run_state import RunState
-from pytest_loadtest.schedule.changes import CHANGE_IN, Change
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.targets import Targets
     from pytest_loadtest.fleet.workload_run import WorkloadRun
     from pytest_loadtest.report.live import LiveLine
+    from pytest_loadtest.report.live_metrics import LiveMetrics
+    from pytest_loadtest.schedule.changes import Change
     from pytest_loadtest.schedule.plan import Plan
 
 START_IN = 200_000_000  # ns from the decision to start until the first message is due: all workers must have heard of it
@@ -39,8 +40,8 @@ START_IN = 200_000_000  # ns from the decision to start until the first message 
 class Conductor:
     """Conducts the runs of one pytest session; see :class:`~pytest_loadtest.fleet.coordinator.Conducting`."""
 
-    def __init__(self, options: Options, live: LiveLine | None, custom: Custom | None = None) -> None:
-        self._options, self._live = options, live
+    def __init__(self, options: Options, live: LiveLine | None, custom: Custom | None = None, metrics: LiveMetrics | None = None) -> None:
+        self._options, self._live, self._metrics = options, live, metrics
         self._session = session_folder(options.results)
         self._outputs = Outputs(options, self._session)
         self.aggregation = Aggregation(self._session / "spark", options, self._announce, custom)
@@ -99,7 +100,8 @@ class Conductor:
             for workload in workloads:
                 workload.broker = self._get_targets().get(request, workload.part.profile)
         run.facts.scripts = aligned([self._script(workload) for workload in workloads])
-        return [[workload.order(worker, rank) for workload in workloads] for rank, worker in enumerate(run.members)]
+        more = () if self._metrics is None else self._metrics.bounds
+        return [[workload.order(worker, rank, more) for workload in workloads] for rank, worker in enumerate(run.members)]
 
     def _workload_runs(self, run: Run, request: Request, plans: Sequence[Plan]) -> list[WorkloadRun]:
         from pytest_loadtest.fleet.workload_run import WorkloadRun
@@ -189,11 +191,15 @@ class Conductor:
         mine = [p for p in progress if workload.phase is not None and p.phase == workload.phase.name]
         if self._live is not None and workload.phase is not None and mine:
             self._live.show(workload.part.profile.name, workload.phase, mine)
+        if self._metrics is not None and workload.phase is not None and mine:
+            self._metrics.show(workload.test, workload.part.profile.name, workload.name, workload.phase, mine)
         watch = state.watches.get(name)
         if watch is not None and len(mine) == len(run.members):
             change = watch.look(mine, time.monotonic_ns() - workload.start)
             if change is not None:
                 self._change(run, workload, change)
+            if change is not None and change.aborted is not None:
+                self._announce(f"{workload.test}: {change.aborted.reason}")
 
     def _change(self, run: Run, workload: WorkloadRun, change: Change) -> None:
         assert self.coordinator is not None
@@ -203,29 +209,15 @@ class Conductor:
 
     def command(self, run: Run, kind: str, argument: Any) -> Any:
         """What the test's body wants: a change, at an instant that it is told (ns after the phase's start), or a restart of the target."""
-        from pytest_loadtest.message.payloads import check_weights
+        from pytest_loadtest.fleet.commands import change_of, measuring
 
         state: RunState = run.facts
-        workload = state.workloads[0]
-        if len(state.workloads) > 1:
-            raise UsageError("several workloads run together: what the body changes would not say which; give each a test of its own")
-        if workload.phase is None or workload.folder is None or workload.ends is not None or not run.drains:
-            raise UsageError("nothing is measured just now: begin the load first, and change it before its end")
+        workload = measuring(state.workloads, driving=bool(run.drains))
         if kind == "restart":
             return partial(self._restart, state.request.nodeid, workload, kill=argument)
-        if workload.plan.profile.connects_only and kind in ("rate", "distribution"):
-            raise UsageError("messages: 0 in the profile: the run has none, so there is nothing to change about them")
-        if workload.phase.stages and kind in ("rate", "distribution"):
-            raise UsageError("the profile's stages say what changes when: leave them out to change things from the test's body")
-        if kind == "distribution":
-            if (skew := workload.plan.profile.skew) is not None and skew.message_sizes is not None:
-                raise UsageError("skew.messageSizes in the profile: each topic has its own size, so there are no weights to change")
-            check_weights(argument, workload.plan.bucket_names)
-        at = max(time.monotonic_ns() - workload.start, 0) + CHANGE_IN
-        if kind != "end" and at >= workload.duration:
-            raise UsageError("the measured phase ends before the change could be agreed: make testDuration longer")
-        self._change(run, workload, Change(at=min(at, workload.duration), **({"end": True} if kind == "end" else {kind: argument})))
-        return at
+        change = change_of(workload, kind, argument, time.monotonic_ns())
+        self._change(run, workload, change)
+        return change.at
 
     def _restart(self, nodeid: str, workload: WorkloadRun, *, kill: bool) -> tuple[int, int]:
         """Takes as long as the target needs; see :meth:`~pytest_loadtest.fleet.workload_run.WorkloadRun.restart_broker`."""

@@ -21,7 +21,9 @@ from pytest_loadtest.observe.disagreement import disagreement
 from pytest_loadtest.report import bottleneck, document, hdr, junit
 from pytest_loadtest.report.baseline import same
 from pytest_loadtest.report.timeline import timeline
+from pytest_loadtest.schedule.changes import Aborted
 from pytest_loadtest.verdict import slo
+from pytest_loadtest.verdict.abort import evaluate_aborted
 from pytest_loadtest.verdict.changes import judged
 from pytest_loadtest.verdict.early import evaluate_ended
 from pytest_loadtest.verdict.objectives import parse as objectives_of
@@ -96,7 +98,7 @@ def judge(
     parts = tuple(Load(profile_name=profile.name, measurements=m, verdict=v, scale=run["scale"], name=name) for name, m, v in shown)
     load = Load(
         profile_name=profile.name, measurements=measurements, verdict=verdict, scale=run["scale"], name=run.get("workload") or "",
-        stages=parts, peak=peak, backlog=built, files=samples.files,
+        stages=parts, peak=peak, backlog=built, files=samples.files, aborted=(run.get("aborted") or {}).get("reason"),
     )  # fmt: skip
     return RunResult(load=load, properties=tuple(junit.properties(results))), results
 
@@ -109,6 +111,8 @@ def _scaled(objectives: Sequence[slo.Objective], run: dict[str, Any], written: C
 
 
 def _verdict(run: dict[str, Any], objectives: Sequence[Objective], measurements: Measurements, profile: Profile) -> slo.Verdict:
+    if run.get("aborted"):
+        return evaluate_aborted(objectives, measurements, profile.generator, Aborted(**run["aborted"]))
     if run.get("foregone"):
         return evaluate_ended(objectives, measurements, profile.generator, run["foregone"])
     return slo.evaluate(objectives, measurements, profile.generator)
@@ -121,7 +125,10 @@ def _stage_verdict(name: str, measured: Measurements, run: dict[str, Any], profi
     objectives = slo.explicit(_scaled(objectives_of(asked, known or profile.message_size_distribution or ()), run))
     if not objectives:
         return slo.Verdict(outcome=slo.Outcome.MET, findings=())
-    return slo.evaluate(objectives, replace(measured, checksum=profile.checksum), profile.generator)
+    verdict = slo.evaluate(objectives, replace(measured, checksum=profile.checksum), profile.generator)
+    if run.get("aborted") and verdict.outcome is slo.Outcome.NO_DATA:  # cut short by the end of a run of which the rest tells enough
+        return replace(verdict, outcome=slo.Outcome.MISSED)
+    return verdict
 
 
 def _backlog(watch: BacklogWatch, windows: dict[str, Measurements]) -> Backlog | None:

@@ -41,6 +41,8 @@ class Link:
         """When the first message of the measured phase is due, ns; None until that is known."""
         self.orders: Sequence[Order] = ()
         """What this worker has to do, once it is told."""
+        self.aborted = False
+        """Whether a run of a workload was ended because it was lost."""
         self.look: Callable[[], None] = lambda: None
         """Called on the lead when all clients are closed and nothing of the run is deleted yet."""
 
@@ -109,6 +111,7 @@ class Link:
             self._ended.add(arg)
         elif name == "change":
             self._changes.setdefault(arg[0], []).append(arg[1])
+            self.aborted = self.aborted or arg[1].aborted is not None
         elif name == "answer":
             self.answers.put(arg)
         return name, arg

@@ -16,6 +16,7 @@ from pytest_loadtest.drivers.base import DriverContext, Joined
 from pytest_loadtest.engine.recorder import Recorder
 from pytest_loadtest.engine.run import Engine, drive
 from pytest_loadtest.engine.setup import Setup
+from pytest_loadtest.errors import TargetError
 from pytest_loadtest.fleet.link import Link, Released
 from pytest_loadtest.fleet.observing import whereabouts
 from pytest_loadtest.fleet.orders import Done, Order, PhaseDone, PhaseOrder, Request, RunResult
@@ -54,7 +55,8 @@ def take_part(link: Link, request: Request, *, lead: bool) -> RunResult | None:
             if lead:
                 link.look()
                 for share in shares:
-                    share.driver.cleanup()
+                    with contextlib.suppress(*[TargetError] * link.aborted):  # a target that stands still is why, and stays as it is
+                        share.driver.cleanup()
         outcome: RunResult | None = link.meet("judged")
         return outcome
     except Released:
@@ -106,6 +108,7 @@ class WorkloadShare:
             driver=self.driver, clock=time.monotonic_ns, pool=self.pool, topology=order.topology, streams=order.assignment.streams,
             opened=self._opened, later=self._later, nonce=order.nonce, seed=profile.seed, key_distributor=profile.key_distributor,
             max_send_delay=profile.max_send_delay, ordered=order.ordered, bounds=order.bounds, delays=profile.delays,
+            prompt=order.prompt, kept=order.kept,
         ))  # fmt: skip
 
     @contextlib.contextmanager

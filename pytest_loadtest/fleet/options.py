@@ -103,6 +103,19 @@ def history(text: str, root: Path) -> Path | None:
     return path
 
 
+def listening(text: str | None) -> tuple[str, int] | None:
+    """``--load-metrics``: a port of this machine's loopback, or HOST:PORT.
+
+    :raises pytest.UsageError: neither.
+    """
+    if text is None:
+        return None
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or not 0 < int(port) < 65536:
+        raise pytest.UsageError(f"--load-metrics {text}: write a port from 1 to 65535 (9400), or HOST:PORT")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
 def _path(text: str | None) -> Path | None:
     return None if text is None else Path(text)
 
@@ -128,6 +141,7 @@ class Options:
     baseline: str | None = None
     baseline_force: bool = False
     history: Path | None = None
+    metrics: tuple[str, int] | None = None
 
     @classmethod
     def of(cls, config: pytest.Config) -> Options:
@@ -143,4 +157,5 @@ class Options:
             root=config.rootpath, baseline=baseline(option.load_baseline, force=option.load_baseline_force),
             baseline_force=option.load_baseline_force,
             history=history(option.load_history or config.getini("load_history"), config.rootpath),
+            metrics=listening(option.load_metrics),
         )  # fmt: skip

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_loadtest.errors import NoData
+from pytest_loadtest.fleet.aborting import AbortWatch, abort_of
 from pytest_loadtest.fleet.watches import BacklogWatch, BrokenWatch
 from pytest_loadtest.schedule.phases import Phase, search_phases
 from pytest_loadtest.values.quantities import format_duration, format_rate
@@ -46,8 +47,10 @@ class PlannedScript:
 
     def __init__(self, workload: WorkloadRun) -> None:
         plan = workload.plan
-        watch = None if plan.backlog is None else BacklogWatch(plan.backlog, plan.mean_size)
-        self.backlog = watch
+        self.backlog = None if plan.backlog is None else BacklogWatch(plan.backlog, plan.mean_size)
+        watch: Watch | None = self.backlog
+        if (abort := abort_of(plan)) is not None:
+            watch = AbortWatch(abort, plan.measure, plan.topology.subscriptions, workload.due)
         self._rest: list[Next | None] = [
             Next(phase=phase, folder="measure" if phase.recorded else None, watch=watch if phase.recorded else None)
             for phase in plan.phases

@@ -1,9 +1,9 @@
-"""The targets of one session: each is started once, when a run first needs it, and stopped at the end."""
+"""The targets of one session: each is started when a run first needs it, and stopped at the end, or earlier to make room for others."""
 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from pytest_loadtest import brokers
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.orders import Request
     from pytest_loadtest.profile import Profile
 
+IDLE: Final = 1
+"""Brokers of a kind that keep running while a test uses others of it."""
 _LOOPBACK_HOSTS = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -100,8 +102,20 @@ def with_keys(profile: Profile, facts: BrokerFacts) -> Profile:
     return profile.model_copy(update={"driver": driver.model_copy(update=missing)}) if missing else profile
 
 
+class _Kept(NamedTuple):
+    """A broker with its kind, and the attempt at a test that used it last."""
+
+    broker: Broker
+    kind: str
+    user: tuple[str, int]
+
+
 class Targets:
     """Starts and keeps brokers.
+
+    A broker takes memory and time of the processor for as long as it runs. So when another of its kind starts, those that no workload of
+    this test uses are stopped, but for the :data:`IDLE` used last: a grid of settings does not fill the machine, and tests that take turns
+    on two brokers start each once.
 
     :param session: the session's results folder; brokers keep data and logs below it.
     :param announce: shows a line to the user; with ``quiet=True`` also to one who asked for few.
@@ -109,25 +123,33 @@ class Targets:
 
     def __init__(self, options: Options, session: Path, announce: Callable[..., None]) -> None:
         self._options, self._folder, self._announce = options, session / "brokers", announce
-        self._brokers: dict[Any, Broker] = {}
+        self._kept: dict[Any, _Kept] = {}  # the last used is the last
         self._numbers = itertools.count(1)
 
     def get(self, request: Request, profile: Profile) -> Broker:
-        """The target of a run, started now unless an earlier run left one of the same kind running.
+        """The target of a run, started now unless one with the same settings runs still.
 
         :raises TargetError: it cannot be had. :raises UsageError: it should not have been asked for.
         """
-        wanted = self._wanted(request, profile)
+        wanted, user = self._wanted(request, profile), (request.nodeid, request.attempt)
         key = tuple(tuple(sorted(value.items())) if isinstance(value, dict) else value for value in wanted.values())
-        broker = self._brokers.get(key)
+        kept = self._kept.pop(key, None)
+        broker = None if kept is None else kept.broker
         if broker is not None and broker.failure():
             broker.stop()
             broker = None
         if broker is None:
+            self._make_room(wanted["kind"], user)
             folder = self._folder / f"{wanted['kind']}-{next(self._numbers)}"
-            broker = self._brokers[key] = brokers.start(BrokerRequest(**wanted, folder=folder), self._announce)
+            broker = brokers.start(BrokerRequest(**wanted, folder=folder), self._announce)
             self._announce(f"target: {broker.facts.describe()}", quiet=True)
+        self._kept[key] = _Kept(broker, wanted["kind"], user)
         return broker
+
+    def _make_room(self, kind: str, user: tuple[str, int]) -> None:
+        idle = [key for key, kept in self._kept.items() if kept.kind == kind and kept.user != user and kept.broker.facts.started]
+        for key in idle[: len(idle) - IDLE]:
+            self._kept.pop(key).broker.stop()
 
     def _wanted(self, request: Request, profile: Profile) -> dict[str, Any]:
         """Of a :class:`BrokerRequest`, what two runs must have in common to share a broker."""
@@ -143,6 +165,6 @@ class Targets:
 
     def close(self) -> None:
         """Stop every one of them."""
-        for broker in self._brokers.values():
-            broker.stop()
-        self._brokers.clear()
+        for kept in self._kept.values():
+            kept.broker.stop()
+        self._kept.clear()

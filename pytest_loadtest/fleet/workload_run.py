@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pytest_loadtest.errors import NoData, TargetError, UsageError
+from pytest_loadtest.fleet.aborting import told
+from pytest_loadtest.fleet.boundaries import mark_at, until
 from pytest_loadtest.fleet.drain import Drain
 from pytest_loadtest.fleet.machine import describe, versions
 from pytest_loadtest.fleet.orders import Order
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.brokers.base import Broker
     from pytest_loadtest.drivers.base import DriverFacts
     from pytest_loadtest.fleet.orders import Part, PhaseDone
-    from pytest_loadtest.schedule.changes import Change
+    from pytest_loadtest.schedule.changes import Aborted, Change
     from pytest_loadtest.schedule.phases import Phase, StageSpan
     from pytest_loadtest.schedule.plan import Plan
     from pytest_loadtest.verdict.objectives import Objective
@@ -77,17 +79,22 @@ class WorkloadRun:
             return ()
         return tuple(one for one in self.plan.profile.objectives if one.metric == "endToEndLatency" and not one.bucket and exceeds(one))
 
-    def order(self, worker: str, rank: int) -> Order:
-        """What one worker has to do."""
-        plan, broker = self.plan, self.broker
+    @property
+    def aborted(self) -> Aborted | None:
+        """That the phase that runs was lost; None where it was not."""
+        return next((change.aborted for change in self.changes if change.aborted), None)
+
+    def order(self, worker: str, rank: int, bounds: tuple[int, ...] = ()) -> Order:
+        """What one worker has to do. :param bounds: more latencies to hear about while load runs, ns."""
+        plan, broker, (prompt, kept) = self.plan, self.broker, told(self.plan)
         assert broker is not None
         profile = with_keys(self.part.profile, broker.facts)
         return Order(
             workload=self.name, run=self.run, nonce=self.nonce, worker=worker, profile=profile, payload_file=self.part.payload_file,
             assignment=plan.assignments[rank], topology=plan.topology,
             target=target_of(broker.facts), ordered=profile.ordered,
-            bounds=tuple((exceeds(objective) or 1) - 1 for objective in self.bounds),
-            opened=opened(plan), disk=plan.needs.disk, rate=plan.rate,
+            bounds=(*((exceeds(objective) or 1) - 1 for objective in self.bounds), *bounds),
+            opened=opened(plan), disk=plan.needs.disk, rate=plan.rate, prompt=prompt, kept=kept,
         )  # fmt: skip
 
     def begin(self, phase: Phase, folder: str | None, start: int) -> Drain:
@@ -115,11 +122,11 @@ class WorkloadRun:
         """
         assert self.phase is not None
         gone = [f"worker {worker}: {one.disconnected}" for worker, one in zip(self.workers, said, strict=True) if one.disconnected]
-        if gone:
+        if gone and not self.aborted:
             raise TargetError(f"the target {self.target} went away and was not back when the drain ended: {'; '.join(gone)}")
         self.clock.check(self.part.profile)
         self.used = self.ends = self._reached(self._together([one.ends for one in said]))
-        self.spans = tuple(_until(self.duration, spans or self.spans))
+        self.spans = tuple(until(self.duration, spans or self.spans))
         self.marks = [one.marks for one in said]
         if self.folder is not None:
             # "ended" lets `aggregate` judge these samples later; a run that was given up before this point never has it
@@ -145,21 +152,26 @@ class WorkloadRun:
             raise NoData(f"stream {stream} of {self.target} ended at sequence {ends[stream]}, the plan says {end}")
         return planned
 
-    def _planned(self, at: int) -> StreamCounts:
-        """How many messages of each stream are due before ``at``, ns after the phase's start, with the changes made so far."""
+    def due(self, at: int) -> int:
+        """How many messages are due before ``at``, ns after the phase's start, with the changes made so far."""
         assert self.phase is not None
         pacer = self.phase.pacer
         for change in self.changes:
             if change.rate is not None:
                 pacer = pacer.changed(change.at, change.rate)
-        return self.phase.after(pacer.total(at))
+        return pacer.total(at)
+
+    def _planned(self, at: int) -> StreamCounts:
+        """The same of each stream."""
+        assert self.phase is not None
+        return self.phase.after(self.due(at))
 
     def _boundary(self, at: int) -> StreamCounts:
         """As :meth:`_planned`. Where bytes are paced only the workers know it, for the instants of changes, which they marked."""
         assert self.phase is not None
         if self.phase.mean_size is None:
             return self._planned(at)
-        column = self._together([_mark(marks, at) for marks in self.marks])
+        column = self._together([mark_at(marks, at) for marks in self.marks])
         return StreamCounts(streams=len(column), counted=column)
 
     @property
@@ -236,6 +248,7 @@ class WorkloadRun:
             "streams": {"count": topology.streams, "file": STREAMS_FILE}, "stages": [] if self.ends is None else self._stages(),
             "changes": [change.document(in_bytes=profile.in_bytes) for change in self.changes],
             "foregone": next((change.foregone for change in self.changes if change.foregone), None),
+            "aborted": self.aborted and asdict(self.aborted),
             "started": self.started, "seed": profile.seed, "scale": None if plan.scale is None else plan.scale.factor,
             "pace": None if plan.scale is None else plan.scale.rate, "share": None if plan.scale is None else plan.scale.messages,
             "test": self.test, "profile": profile.document(), "facts": self._facts(),
@@ -284,16 +297,3 @@ class WorkloadRun:
             if said is not None:
                 applied |= {f"{key} ({worker})": value for key, value in said.applied.items() if self.facts.applied.get(key) != value}
         self.facts = replace(self.facts, applied=applied, losses=sum(losses) if losses else None)
-
-
-def _until(end: int, spans: Sequence[StageSpan]) -> Iterator[StageSpan]:
-    """The stages that began before ``end``, the last one cut off there: a change may end a phase early."""
-    for span in spans:
-        if span.start < end:
-            yield replace(span, duration=min(span.duration, end - span.start))
-
-
-def _mark(marks: Sequence[tuple[int, NDArray[np.int64]]], at: int) -> NDArray[np.int64]:
-    """What a worker marked at the change at ``at``, or at the next one after it; of two changes at one instant the last one told."""
-    later = {when: column for when, column in marks if when >= at}
-    return later[min(later)]

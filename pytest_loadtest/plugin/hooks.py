@@ -68,6 +68,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--load-history", metavar="FILE", help="add a line of JSON for each run to this file; wins over the ini key load_history"
     )
     group.addoption("--load-omb-json", metavar="DIR", help="write each result there too, as the OpenMessaging Benchmark's TestResult JSON")
+    group.addoption("--load-metrics", metavar="[HOST:]PORT", help="serve live counters there while load runs, as OpenMetrics; loopback")
+    group.addoption(
+        "--load-gitlab-metrics", metavar="FILE", help="write the session's results there, as GitLab's metrics report (OpenMetrics)"
+    )
     group.addoption("--load-spark-master", metavar="URL", help="Spark master that aggregates samples (default: local[*])")
     group.addoption("--load-spark-remote", metavar="URL", help="Spark Connect server that aggregates samples: sc://host:15002")
     group.addoption("--load-spark-conf", metavar="KEY=VALUE", action="append", default=[], help="Spark setting; may be repeated")

@@ -12,6 +12,7 @@ import pytest
 
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited, LoadtestError, UsageError
 from pytest_loadtest.plugin.aggregating import AggregateHook
+from pytest_loadtest.plugin.ci import CiReports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.conductor import Conductor
     from pytest_loadtest.fleet.link import Link
     from pytest_loadtest.fleet.local import LocalFleet
+    from pytest_loadtest.fleet.options import Options
     from pytest_loadtest.fleet.orders import Request, RunResult
     from pytest_loadtest.fleet.xdist import GangController, GangWorker
+    from pytest_loadtest.report.live_metrics import LiveMetrics
 
 _WORKERS = pytest.StashKey[int]()
 _ATTEMPTS = pytest.StashKey[int]()
@@ -38,10 +41,13 @@ class LoadSession:
         self._local: LocalFleet | None = None
         self._controller: GangController | None = None
         self._worker: GangWorker | None = None
+        self._unserve: Callable[[], None] = lambda: None
         self._hook = AggregateHook(config.pluginmanager, config.rootpath)
         if "loadtest_channel" in getattr(config, "workerinput", {}):
             self._join_gang()
-        elif config.pluginmanager.hasplugin("dsession"):
+            return
+        config.pluginmanager.register(CiReports(config, self.documents), "loadtest-ci")
+        if config.pluginmanager.hasplugin("dsession"):
             self._lead_gang()
 
     def _join_gang(self) -> None:
@@ -62,11 +68,28 @@ class LoadSession:
         from pytest_loadtest.fleet.options import Options
         from pytest_loadtest.report.live import LiveLine
 
+        options = Options.of(self._config)
         try:
-            self._conductor = Conductor(Options.of(self._config), LiveLine(self._config), self._hook)
+            self._conductor = Conductor(options, LiveLine(self._config), self._hook, self._serve(options))
         except UsageError as error:  # the baseline is not there
             raise pytest.UsageError(f"--load-baseline: {error}") from None
         return self._conductor
+
+    def _serve(self, options: Options) -> LiveMetrics | None:
+        """Begin to serve what ``--load-metrics`` asks for.
+
+        :raises pytest.UsageError: its port is in use.
+        """
+        if options.metrics is None or self._config.option.collectonly or self._config.option.load_plan:
+            return None
+        from pytest_loadtest.report.live_metrics import LiveMetrics, serve
+
+        metrics = LiveMetrics(self.documents)
+        try:
+            self._unserve = serve(options.metrics, metrics)
+        except UsageError as error:
+            raise pytest.UsageError(str(error)) from None
+        return metrics
 
     def check(self, items: list[pytest.Item]) -> None:
         """Look at what every load test asks for, before anything is started.
@@ -166,19 +189,24 @@ class LoadSession:
         item.user_properties += [("load.set", setting(*text.partition("=")[::2])) for text in self._config.option.load_set]
         return request_of(self._config, item, attempt)
 
+    def documents(self) -> list[dict[str, Any]]:
+        """The results of every run of the session so far."""
+        return [] if self._conductor is None else self._conductor.documents
+
     def summarise(self, terminalreporter: Any) -> None:
         """The summary of every run of the session."""
-        if self._conductor is None or not self._conductor.documents:
+        if not self.documents():
             return
         from pytest_loadtest.report.terminal import lines
 
         terminalreporter.section("load tests")
-        for document in self._conductor.documents:
+        for document in self.documents():
             for line in lines(document):
                 terminalreporter.write_line(line)
 
     def close(self) -> None:
         """Stop whatever this session started."""
+        self._unserve()
         for part in (self._local, self._controller, self._conductor):
             if part is not None:
                 part.close()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_loadtest.profile.delay import EXAMPLE, STRICT, TICK, strict
 from pytest_loadtest.profile.judging import sections
 from pytest_loadtest.profile.presence import Misfit
 from pytest_loadtest.profile.settings import MqttSettings, PulsarSettings
 from pytest_loadtest.verdict.grammar import DELAYED
+from pytest_loadtest.verdict.objectives import ObjectiveErrors, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pytest_loadtest.profile.model import Profile
 
@@ -71,17 +71,20 @@ def _judged(profile: Profile) -> Iterator[Misfit]:
         for metric in DELAYED:
             if metric in slo and profile.delays is None:
                 yield Misfit((*path, metric), f"{'.'.join(map(str, (*path, metric)))}: no message is delayed", EXAMPLE, at_key=True)
-        bound: Any = slo.get("earliness")
         started = profile.target is None or profile.target.url is None
-        if isinstance(profile.driver, PulsarSettings) and started and not strict(profile.broker.settings) and _is_zero(bound):
+        if isinstance(profile.driver, PulsarSettings) and started and not strict(profile.broker.settings) and _none_early(slo):
             at = (*path, "earliness")
             message = f"{'.'.join(map(str, at))}: 0 can hold in strict mode alone; otherwise Pulsar delivers up to a tick early"
             yield Misfit(at, message, f'write broker: {{settings: {{{STRICT}: "true"}}}}, or {{max: 1s}}', at_key=True)
 
 
-def _is_zero(bound: Any) -> bool:
-    most = bound.get("max") if isinstance(bound, Mapping) else None
-    return str(most.get("max") if isinstance(most, Mapping) else most).rstrip("hnuµmsd") == "0"
+def _none_early(slo: Mapping[str, object]) -> bool:
+    """It is asked that nothing comes early. What cannot be read is told where objectives are."""
+    try:
+        found = parse({"earliness": slo["earliness"]}, implicit=()) if "earliness" in slo else ()
+    except ObjectiveErrors:
+        return False
+    return any(objective.statistic == "max" and objective.maximum == 0 for objective in found)
 
 
 _HEEDED = ("driver.name", "driver.subscriptionType", "driver.topicType", "allowUndelayed", "deliverAfter.*", "deliverAt")

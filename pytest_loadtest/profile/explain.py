@@ -45,6 +45,15 @@ _ELSEWHERE = {
     "producer": "write its keys directly under driver",
     "consumer": "write its keys directly under driver",
 }
+_OF_CLIENTS = {
+    # what the clients of Pulsar call a key of its driver, or people do: that key
+    "chunking": "chunkingEnabled",
+    "enableChunking": "chunkingEnabled",
+    "chunking_enabled": "chunkingEnabled",
+    "batching": "batchingEnabled",
+    "enableBatching": "batchingEnabled",
+    "batching_enabled": "batchingEnabled",
+}
 IN_RESULTS_ONLY = ("sizeSource", "notApplied")
 _LENGTHS = {
     "too_short": ("is empty", "give it a value, or remove the key"),
@@ -179,8 +188,18 @@ def _nearest_key(path: Path, document: Document) -> str:
         return ""
     if path[0] == "driver" and key in _ELSEWHERE:
         return _ELSEWHERE[key]
+    if key in _OF_CLIENTS and here in (Profile, DRIVERS["pulsar"]):
+        return _of_driver(_OF_CLIENTS[key], path, document)
     belongs = [place for place, section in _places().items() if key in keys(section)]
     return f"{key} belongs under {belongs[0]}" if belongs and path[:-1] != () else _home(key, here, belongs)
+
+
+def _of_driver(key: str, path: Path, document: Document) -> str:
+    """How Pulsar's driver spells a key of another name, with the value that it was given."""
+    driver = document.value.get("driver")
+    if not isinstance(driver, Mapping) or driver.get("name") != "pulsar":
+        return f"{key} belongs under driver (name: pulsar)"
+    return f"write driver: {{{key}: {document.values[path].written or 'true'}}}"
 
 
 def _home(key: str, here: type[BaseModel], belongs: list[str]) -> str:

@@ -28,10 +28,12 @@ from pytest_loadtest.profile.skew import SkewSection  # noqa: TC001  # pydantic 
 from pytest_loadtest.profile.stages import Stage, buckets
 from pytest_loadtest.values.quantities import MINUTE, SECOND, ByteRate
 from pytest_loadtest.verdict import objectives
+from pytest_loadtest.verdict.abort import read as read_abort
 
 if TYPE_CHECKING:
     from pytest_loadtest.message.due import Delays
     from pytest_loadtest.message.payloads import Bucket
+    from pytest_loadtest.verdict.abort import Abort
     from pytest_loadtest.verdict.objectives import Objective
 
 PULSAR_METADATA = 1024
@@ -149,6 +151,8 @@ class Profile(Section):
     """What --load-scale may shrink besides the rate; of a broadcast it shrinks the subscribers, and nothing else."""
     slo: Raw = Field(default_factory=dict)
     """What must hold, by metric: {throughput: 99%, endToEndLatency: {p99: 100ms}, loss: 0}."""
+    abort: Raw | None = None
+    """When the run is lost and ends early: {endToEndLatency.p99: 5s, for: 30s}; also failed and dropped, as numbers or shares."""
     generator: GeneratorLimits = GeneratorLimits()
     """When to blame the generator."""
     scaled: ScaledSection = ScaledSection()
@@ -175,6 +179,11 @@ class Profile(Section):
     def gates(self) -> tuple[Objective, ...]:
         """What the ``slo`` section says of a baseline: how much worse the run may be."""
         return objectives.gates(self.slo)
+
+    @property
+    def aborts(self) -> Abort | None:
+        """When the run is lost; None: never before its end."""
+        return None if self.abort is None else read_abort(self.abort)
 
     def as_scaled(self) -> Profile:
         """The profile as it bounds a scaled run."""

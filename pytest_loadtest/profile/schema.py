@@ -62,7 +62,8 @@ def json_schema() -> dict[str, Any]:
     schema["properties"] = _keys(schema["properties"])
     for section in (schema, schema["$defs"]["Stage"], schema["$defs"]["ScaledSection"]):
         section["properties"]["slo"] = {"$ref": "#/$defs/Slo", "description": section["properties"]["slo"]["description"]}
-    schema["$defs"] |= _slo()
+    schema["properties"]["abort"] = {"$ref": "#/$defs/Abort", "description": schema["properties"]["abort"]["description"]}
+    schema["$defs"] |= _slo() | {"Abort": _abort()}
     one = {"type": "object", "additionalProperties": False, "required": ["name"]}
     shared = [name for name in schema["properties"] if name not in ("matrix", "workloads")]
     schema["$defs"]["Workload"] = one | {"properties": {name: {"$ref": f"#/properties/{name}"} for name in shared}}
@@ -190,6 +191,26 @@ def _regression() -> dict[str, Any]:
         "additionalProperties": False,
         "properties": dict.fromkeys((THROUGHPUT, *(f"{LATENCY}.{percentile}" for percentile in ("p50", "p90", "p99", "p99.9"))), _PERCENT),
         "patternProperties": {rf"^{LATENCY}\.p\d{{1,2}}(\.\d+)?$": _PERCENT},
+    }
+
+
+def _abort() -> dict[str, Any]:
+    percentiles = {r"^endToEndLatency\.p\d{1,2}(\.\d+)?$": _DURATION}
+    nested = {
+        "description": "percentiles: {p99: 5s}",
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": False,
+        "patternProperties": {r"^p\d{1,2}(\.\d+)?$": _DURATION},
+    }
+    share = {"anyOf": [_MESSAGES, _PERCENT], "description": "how many, or what share of all messages that the measured phase plans"}
+    hold = {**_DURATION, "description": "for so long, by whole seconds; 30s unless given"}
+    return {
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": False,
+        "properties": {"endToEndLatency": nested, "for": hold, "failed": share, "dropped": share},
+        "patternProperties": percentiles,
     }
 
 

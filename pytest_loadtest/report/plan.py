@@ -31,6 +31,7 @@ def lines(plan: Plan, driver: DriverFacts, machine: Machine) -> list[str]:
         ("profile", plan.profile.name),
         *_messages(plan),
         *_phases(plan),
+        *_abort(plan),
         *_delays(plan),
         *_parties(plan),
         ("driver", f"{driver.client} {driver.version}"),
@@ -85,6 +86,13 @@ def _phases(plan: Plan) -> list[tuple[str, str]]:
         drained = f"drained within {format_duration(backlog.drain_timeout)}, then {format_duration(backlog.after)} more"
         rows.append(("backlog", f"{built}, {drained}"))
     return rows
+
+
+def _abort(plan: Plan) -> list[tuple[str, str]]:
+    """What ends the run early."""
+    abort = plan.profile.aborts
+    lines = [] if abort is None else abort.lines()
+    return [("" if at else "aborts at", line) for at, line in enumerate(lines)]
 
 
 def _delays(plan: Plan) -> list[tuple[str, str]]:

@@ -14,6 +14,19 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.document import Document
 
 MARKS = {"met": ("✓", "ok"), "missed": ("✗", "XX"), "no data": ("?", "??"), "generator-limited": ("!", "!!")}
+OUTCOMES = ("no data", "generator-limited", "missed", "met")
+"""Worst first."""
+
+
+def worst_first(documents: Iterable[Document]) -> list[Document]:
+    """Runs as people look at them; those of one outcome stay in their order."""
+    return sorted(documents, key=lambda document: OUTCOMES.index(document["verdict"]["outcome"]))
+
+
+def run_name(document: Document) -> str:
+    """The test, and of several workloads which."""
+    workload = document["workload"]
+    return f"{document['test']}" + ("" if workload is None else f" · workload {workload}")
 
 
 def mark(outcome: str, unicode: bool) -> str:

@@ -49,7 +49,8 @@ def _said(change: Mapping[str, Any]) -> str:
     if change["distribution"]:
         said.append("payload mix")
     if change["end"]:
-        said.append(f"ended: {change['foregone']} could no longer hold" if change["foregone"] else "ended")
+        lost = f"ended: {change['foregone']} could no longer hold" if change["foregone"] else "ended"
+        said.append(change.get("aborted") or lost)
     return ", ".join(said)
 
 

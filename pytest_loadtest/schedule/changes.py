@@ -13,6 +13,14 @@ UNDER_WAY: Final = 100_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Aborted:
+    """A run that is ended because it is lost. :param reason: when and why. :param blocked: messages stood before full windows then."""
+
+    reason: str
+    blocked: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """From ``at`` on (ns after the phase's start) something is different; None leaves a thing as it is.
 
@@ -21,6 +29,7 @@ class Change:
     :param paused: consumers stop taking messages, or go on. :param consumers: how many of each subscription take messages.
     :param end: the phase has no messages that would be due at ``at`` or later.
     :param foregone: of such an end, the objective that could no longer hold; None where the end has another reason.
+    :param aborted: of such an end, that the run was lost; None where it was not.
     """
 
     at: int
@@ -30,10 +39,12 @@ class Change:
     consumers: int | None = None
     end: bool = False
     foregone: str | None = None
+    aborted: Aborted | None = None
 
     def document(self, *, in_bytes: bool) -> dict[str, Any]:
         """As ``run.json`` keeps it. :param in_bytes: whether its rate is of bytes."""
         return {
             "at": self.at, "rate": self.rate, "bytes": in_bytes, "distribution": self.distribution is not None,
             "paused": self.paused, "consumers": self.consumers, "end": self.end, "foregone": self.foregone,
+            "aborted": None if self.aborted is None else self.aborted.reason,
         }  # fmt: skip

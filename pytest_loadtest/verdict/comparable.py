@@ -16,7 +16,7 @@ from pytest_loadtest.values.quantities import SECOND
 
 Document = Mapping[str, Any]
 
-_JUDGING: Final = ("name", "description", "slo", "scaled", "generator", "target", "sizeSource", "notApplied")
+_JUDGING: Final = ("name", "description", "slo", "scaled", "abort", "generator", "target", "sizeSource", "notApplied")
 """Keys of a profile that say what it is called, where it goes and how it is judged, and nothing about the load."""
 _GIB: Final = 2**30
 _DECIDING_VERSIONS: Final = ("pytest-loadtest", "python")

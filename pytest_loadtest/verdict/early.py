@@ -79,18 +79,21 @@ def _broken(objective: Objective, planned: int, count: int) -> bool:
     return planned >= samples_needed(p) and count > planned - rank(p, planned)
 
 
-def evaluate_ended(objectives: Sequence[Objective], measurements: Measurements, limits: EvidenceLimits, foregone: str) -> Verdict:
+def evaluate_ended(
+    objectives: Sequence[Objective], measurements: Measurements, limits: EvidenceLimits, foregone: str, *, our_drops: bool = True
+) -> Verdict:
     """Judge a run that was ended as soon as an objective could no longer hold. It is never *met*.
 
     That objective is missed, whatever the part that ran says of it by itself: :func:`certainly_missed` counts over the whole. Percentiles
     for which that part is too short are left open. All else is as in :func:`~pytest_loadtest.verdict.slo.evaluate`: a slow generator, or
     one whose own pauses broke the objective, makes the run *generator-limited*, and what was not measured at all is *no data*.
 
-    :param foregone: the objective's name.
+    :param foregone: the objective's name. :param our_drops: see :func:`~pytest_loadtest.verdict.slo.evaluate`.
     """
-    whole = evaluate(objectives, measurements, limits)
+    whole = evaluate(objectives, measurements, limits, our_drops=our_drops)
     short = {finding.objective.name for finding in whole.findings if _too_short(finding, measurements)}
-    verdict = evaluate([objective for objective in objectives if objective.name not in short], measurements, limits)
+    told = [objective for objective in objectives if objective.name not in short]
+    verdict = evaluate(told, measurements, limits, our_drops=our_drops)
     if verdict.outcome in (Outcome.NO_DATA, Outcome.GENERATOR_LIMITED):
         return replace(verdict, findings=whole.findings)
     own = next((our_own(objective, measurements) for objective in objectives if objective.name == foregone), None)

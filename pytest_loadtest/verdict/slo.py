@@ -132,8 +132,11 @@ def overall(parts: Sequence[tuple[str, Verdict]]) -> Verdict:
     return Verdict(outcome=outcome, findings=findings, reasons=tuple(reasons))
 
 
-def evaluate(objectives: Iterable[Objective], measurements: Measurements, limits: EvidenceLimits) -> Verdict:
-    """Judge a run. Implicit objectives about what it leaves out on purpose (consumers, or producers) do not apply to it."""
+def evaluate(objectives: Iterable[Objective], measurements: Measurements, limits: EvidenceLimits, *, our_drops: bool = True) -> Verdict:
+    """Judge a run. Implicit objectives about what it leaves out on purpose (consumers, or producers) do not apply to it.
+
+    :param our_drops: False where messages were seen to wait before full windows until they were dropped, which says nothing of us.
+    """
     absent = _nothing(measurements)
     findings = tuple(_judge(objective, measurements, absent) for objective in objectives if _applies(objective, measurements))
     missing = [absent] if absent else [finding.text for finding in findings if finding.outcome is Outcome.NO_DATA]
@@ -141,7 +144,7 @@ def evaluate(objectives: Iterable[Objective], measurements: Measurements, limits
         missing += _no_evidence(measurements)
     if missing:
         return Verdict(outcome=Outcome.NO_DATA, findings=findings, reasons=tuple(missing))
-    evidence = _evidence(measurements, limits)
+    evidence = _evidence(measurements, limits, our_drops=our_drops)
     evidence += [finding.own for finding in findings if finding.own]
     if evidence:
         return Verdict(outcome=Outcome.GENERATOR_LIMITED, findings=findings, reasons=(*evidence, REMEDY))
@@ -178,7 +181,7 @@ def _no_evidence(measurements: Measurements) -> list[str]:
     return missing if measurements.workers else [*missing, "no worker reported its own CPU time and stalls"]
 
 
-def _evidence(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
+def _evidence(measurements: Measurements, limits: EvidenceLimits, *, our_drops: bool) -> list[str]:
     """Why the generator, not the target, set the pace; empty where it did not. Time that the target's full window cost never counts."""
     evidence = []
     own = measurements.own_send_delay
@@ -187,7 +190,7 @@ def _evidence(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
         evidence.append(f"own send delay p99 {delay} > {limit} (generator.sendDelayP99)")
     evidence += _connecting(measurements, limits)
     evidence += _worn(measurements, limits)
-    if measurements.counts.dropped and blocked_share(measurements) < 0.5:
+    if our_drops and measurements.counts.dropped and blocked_share(measurements) < 0.5:
         evidence.append(f"{exact(measurements.counts.dropped)} messages were dropped, and {_blocked(measurements)}")
     return evidence
 

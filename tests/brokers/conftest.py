@@ -22,12 +22,14 @@ from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java, mosquitto
 from pytest_loadtest.brokers.certificates import Authority, KeyPair
 from pytest_loadtest.brokers.secured import ROLE
+from pytest_loadtest.profile.delay import STRICT, TICK
 
 SESSION_SECONDS = 280
 INI = """\
 [pytest]
 addopts = --strict-markers -p no:randomly -p no:rerunfailures -p no:cov -p no:cacheprovider -p no:anyio -p numpy_aggregation
 """
+SETTINGS = {"maxMessageSize": "1048576", STRICT: "true", TICK: "100"}  # what is delayed is never early
 
 
 class OmbSession:
@@ -86,7 +88,7 @@ def pulsar_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers
     left of it."""
     said: list[str] = []
     folder = tmp_path_factory.mktemp("pulsar") / "broker"
-    asked = brokers.BrokerRequest(kind="pulsar", mode="process", folder=folder, settings={"maxMessageSize": "1048576"})
+    asked = brokers.BrokerRequest(kind="pulsar", mode="process", folder=folder, settings=SETTINGS)
     broker = brokers.start(asked, said.append)
     assert any(line.startswith("Pulsar 4.2.4 ready in ") for line in said)
     with urllib.request.urlopen(f"{broker.facts.admin_url}/admin/v2/namespaces/public", timeout=30) as answer:

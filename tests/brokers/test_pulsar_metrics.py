@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from driven import drive
 from running import running
-from slow_disk import slow_disk
+from slow_disk import need_slow_disk, slow_disk
 
 from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java
@@ -107,6 +107,7 @@ def test_a_consumer_that_sleeps(run: Callable[..., dict[str, Any]], monkeypatch:
 @pytest.mark.slow
 def test_a_slow_disk_is_a_slow_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that syncs its journal to a disk of half the bytes that we send; what it took is told by the broker every five seconds."""
+    need_slow_disk()
     settings = {"journalSyncData": "true"}
     request = brokers.BrokerRequest(kind="pulsar", mode="process", folder=tmp_path / "broker", settings=settings)
     with running(request) as broker:

@@ -30,10 +30,10 @@ PROFILE = """\
 name: bottleneck
 topics: 1
 producersPerTopic: 1
-drainTimeout: 5s
 generator: {sendDelayP99: 60s, cpu: 5, stalled: 1}
 slo: {sent: 0.01%}
 """
+USUAL = {"testDuration": "3s", "drainTimeout": "5s"}
 
 
 class Watcher:
@@ -53,7 +53,7 @@ def drive(
     broker: Any, more: str, folder: Path, monkeypatch: pytest.MonkeyPatch, act: Act | None = None,
     breaks: AbstractContextManager[Any] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Drives a profile of so many lines more, of three seconds unless they say otherwise.
+    """Drives a profile of so many lines more, of three seconds, and five to drain, unless they say otherwise.
 
     :param act: gets the progress of the measured phase. :param breaks: around a run that is to break. :returns: the results document.
     """
@@ -65,8 +65,8 @@ def drive(
     conductor = Conductor(options, Watcher(act))  # type: ignore[arg-type]
     conductor.aggregation = NumpyAggregation(options.results, options, lambda _: None)  # type: ignore[assignment]
     fleet = LocalFleet(conductor)
-    duration = "" if "testDuration" in more else "testDuration: 3s\n"
-    profile = profiles.loads(PROFILE + duration + more, "bottleneck.yaml")
+    usual = "".join(f"{key}: {value}\n" for key, value in USUAL.items() if key not in more)
+    profile = profiles.loads(PROFILE + usual + more, "bottleneck.yaml")
     try:
         with breaks or nullcontext():
             fleet.run(Request(nodeid="bottleneck", attempt=1, profile=profile, parts=(Part(profile=profile),), source="bottleneck.yaml"))

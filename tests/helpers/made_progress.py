@@ -13,6 +13,14 @@ def made_progress(**said: Any) -> Progress:
     zeros: dict[str, Any] = {field.name: 0 for field in fields(Progress)}
     return Progress(
         **zeros
-        | {"phase": "measure", "sending": False, "blocked": False, "send_delay_p99": None, "beyond_bounds": (), "workload": ""}
+        | {
+            "phase": "measure",
+            "sending": False,
+            "blocked": False,
+            "send_delay_p99": None,
+            "beyond_bounds": (),
+            "prompt": None,
+            "workload": "",
+        }
         | said
     )

@@ -101,7 +101,7 @@ class Project:
 
     def start(self, *args: str, **options: Any) -> subprocess.Popen[str]:
         """Start pytest in a process group of its own."""
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_"))} | self.environment
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_", "GITHUB_"))} | self.environment
         command = [sys.executable, "-m", "pytest", *args, "--junitxml", "junit.xml"]
         return subprocess.Popen(
             command, cwd=self.path, env=environment, text=True, start_new_session=True,

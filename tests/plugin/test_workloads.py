@@ -35,6 +35,17 @@ def test_changes(load):
     assert result.measurements.end_to_end.maximum >= 10**9
     assert result.measurements.counts.offered > 500
 
+@pytest.mark.load("plain", live=True, judge=False, testDuration="30s", consumerPerSubscription=2)
+def test_consumers_leave(load):
+    load.begin()
+    with pytest.raises(pytest_loadtest.UsageError, match=r"set_consumers\\(3\\): from 0 to 2, the profile's consumerPerSubscription"):
+        load.set_consumers(3)
+    for number in (1, 2, 0, 1):
+        load.set_consumers(number)
+    result = load.stop()
+    assert 0 < result.lost < result.measurements.counts.offered / 2  # the relay keeps nothing for nobody
+    assert result.duplicates == 0
+
 @pytest.mark.load("plain", live=True, testDuration="20s")
 def test_forgotten(load):
     load.begin()
@@ -107,8 +118,8 @@ stages:
   - {name: quiet, duration: 1s, rate: 50, consumerPerSubscription: 1}
 """
 ASSERTED = (
-    "test_stages", "test_changes", "test_backlog", "test_stuck", "test_messages", "test_bytes", "test_search", "test_live_search",
-    "test_several", "test_ended_early", "test_no_objectives",
+    "test_stages", "test_changes", "test_consumers_leave", "test_backlog", "test_stuck", "test_messages", "test_bytes", "test_search",
+    "test_live_search", "test_several", "test_ended_early", "test_no_objectives",
     "test_producers_only", "test_matrix[producerRate=100-messageSize=64]", "test_matrix[producerRate=200-messageSize=64]",
 )  # fmt: skip
 

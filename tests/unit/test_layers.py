@@ -41,7 +41,7 @@ THIRD_PARTY = {
     "paho": {"drivers.mqtt.*"},
     "psutil": {"observe.disk_wait", "observe.processes"},
     "pulsar": {"drivers.pulsar.client", "drivers.pulsar.driver", "drivers.pulsar.observer"},
-    "prometheus_client": {"drivers.pulsar.metrics", "profile.openmetrics"},
+    "prometheus_client": {"drivers.pulsar.metrics", "profile.openmetrics", "report.gitlab", "report.live_metrics"},
     "py4j": {"pipeline.*"},
     "pyarrow": {"engine.sample_files", "pipeline.*", "wire.pulsar.compression"},
     "pydantic": {"profile.*"},

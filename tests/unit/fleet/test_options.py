@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_loadtest.fleet.options import duration, image, scale, spark_conf
+from pytest_loadtest.fleet.options import duration, image, listening, scale, spark_conf
 from pytest_loadtest.values.quantities import SECOND
 
 
@@ -45,3 +45,14 @@ def test_spark_conf() -> None:
     assert spark_conf(["a=1", "b=x=y", "a=2"]) == {"a": "2", "b": "x=y"}
     with pytest.raises(pytest.UsageError, match="--load-spark-conf c: write KEY=VALUE"):
         spark_conf(["a=1", "c"])
+
+
+def test_listening() -> None:
+    """On the loopback unless another host is named."""
+    assert listening(None) is None
+    assert listening("9400") == ("127.0.0.1", 9400)
+    assert listening("0.0.0.0:9400") == ("0.0.0.0", 9400)
+    assert listening("[::1]:9400") == ("::1", 9400)
+    for text in ("", "0", "65536", "localhost", "localhost:", "9400:localhost", "-1"):
+        with pytest.raises(pytest.UsageError, match="--load-metrics .*: write a port"):
+            listening(text)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting_for import gone
 
 from pytest_loadtest import profile as profiles
-from pytest_loadtest.brokers.base import BrokerFacts
+from pytest_loadtest.brokers.base import Broker, BrokerFacts
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.fleet.options import Options
 from pytest_loadtest.fleet.orders import Part, Request
-from pytest_loadtest.fleet.targets import address, check_broker, check_security, here, subscriber_url, with_keys
+from pytest_loadtest.fleet.targets import Targets, address, check_broker, check_security, here, subscriber_url, with_keys
 from pytest_loadtest.profile.settings import Authentication, MqttSettings, PulsarSettings
 from pytest_loadtest.profile.tls import Tls
 
@@ -159,3 +162,32 @@ def test_a_broker_of_our_own() -> None:
         check_broker(*given({}, {"broker": mode}, driver=ARTEMIS))
     check_broker(*given({}, {"broker": "container"}, driver="mqtt, broker: mosquitto"))
     check_broker(*given({}, {"target": "mqtt://line:1"}))
+
+
+@pytest.fixture
+def relay(tmp_path: Path) -> Iterator[Callable[[str, str], Broker]]:
+    """Has a relay of so long a delay for a test by its name."""
+    _, _, options = given({}, {}, driver="loopback")
+    targets = Targets(options, tmp_path, lambda *_, **__: None)
+
+    def get(test: str, delay: str) -> Broker:
+        request, profile, _ = given({}, {}, driver=f"loopback, delay: {delay}")
+        return targets.get(replace(request, nodeid=test), profile)
+
+    yield get
+    targets.close()
+
+
+def test_a_broker_that_no_test_came_back_to_is_stopped(relay: Callable[[str, str], Broker]) -> None:
+    """One with other settings stays beside that which runs, and no more: a grid of settings does not fill the machine."""
+    first, second = relay("a", "1ms"), relay("b", "2ms")
+    assert relay("c", "1ms") is first
+    third = relay("d", "3ms")
+    assert [gone(broker.facts.pid) for broker in (first, second, third)] == [False, True, False]
+    assert relay("e", "1ms") is first
+    assert relay("f", "2ms") is not second
+
+
+def test_brokers_of_one_test_stay(relay: Callable[[str, str], Broker]) -> None:
+    """However many its workloads need."""
+    assert not any(gone(broker.facts.pid) for broker in [relay("a", f"{ms}ms") for ms in range(1, 5)])

@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from pytest_loadtest.message.due import Delays
-from pytest_loadtest.models.delayed import CONTAINER, FLOOR, JAVA_OBJECTS, LEDGER, approximation, bits_of, heap, in_order, scattered
+from pytest_loadtest.models.delayed import (
+    CONTAINER,
+    FLOOR,
+    JAVA_OBJECTS,
+    LEDGER,
+    approximation,
+    bits_of,
+    heap,
+    in_order,
+    scattered,
+    time_buckets,
+)
 from pytest_loadtest.models.delayed_plan import planned_index
 from pytest_loadtest.values.quantities import SECOND
 
@@ -27,6 +38,20 @@ def real(messages: int, size: int, ledger: int) -> int:
         len(BitMap64(list(range(low % ledger, low % ledger + high - low)), optimize=False).serialize())
         for low, high in pairwise([*cuts, messages])
     )
+
+
+@pytest.mark.parametrize(("version", "there"), [
+    ("3.0.14", False), ("4.0.0", False), ("4.0.1", True), ("4.0.5", True), ("4.0.6", False), ("4.0.13", False), ("4.1.0", True),
+    ("4.2.4", True), ("5.0.0-M1", True),
+])  # fmt: skip
+def test_which_versions_have_time_buckets(version: str, there: bool) -> None:
+    """They came, left the long-term version, and stayed in the others."""
+    assert time_buckets(version) is there
+
+
+def test_a_version_has_three_numbers() -> None:
+    with pytest.raises(ValueError, match=r"'latest' is not a version such as 4\.2\.4"):
+        time_buckets("latest")
 
 
 def test_heap() -> None:

@@ -137,7 +137,8 @@ class Cluster:
             select.select((), (), (), timeout / SECOND)
         elif timeout == 0 or self._comes(self._epoll, timeout / SECOND):
             for descriptor, what in self._epoll.poll(0):
-                self._serve(self._by_descriptor[descriptor], what)
+                if (link := self._by_descriptor.get(descriptor)) is not None:  # not lost with one before it
+                    self._serve(link, what)
         self._run_timers()
         if self.failures:
             raise TargetError("; ".join(self.failures))
@@ -198,6 +199,8 @@ class Cluster:
         if self._by_descriptor.get(link.descriptor) is not link:  # lost before; the descriptor may be another's by now
             return
         del self._by_descriptor[link.descriptor]
+        if self._epoll is not None:  # closing does not do it as long as somebody has a duplicate of the descriptor
+            self._epoll.unregister(link.descriptor)
         link.close()
         if link.address == self._services[self._failed_services % len(self._services)]:  # not those that were left before
             self._failed_services += 1

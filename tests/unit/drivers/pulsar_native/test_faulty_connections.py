@@ -188,6 +188,19 @@ def test_silent_from_the_beginning(broker: FakeBroker) -> None:
         pass
 
 
+def test_somebody_has_a_duplicate(broker: FakeBroker) -> None:
+    """As a process that was forked has: a lost connection is lost all the same, and its descriptor is not heard of again."""
+    with faulty(broker, streams=1, consumers=1) as r:
+        (link,) = r.driver._cluster._by_descriptor.values()
+        duplicate = os.dup(link.descriptor)
+        try:
+            broker.peers[0].drop()
+            r.until(lambda: len(broker.of("CONNECT")) == 2, "tried", step=MILLISECOND)
+            r.until(lambda: not r.driver.disconnected(), "there again", step=MILLISECOND)
+        finally:
+            os.close(duplicate)
+
+
 def test_silent_in_the_handshake(broker: FakeBroker) -> None:
     """Where a broker was before, 10 s are waited for it, and then it is tried again."""
     with faulty(broker, streams=1) as r:

@@ -1,0 +1,160 @@
+"""What GitHub Actions shows of a session: a Markdown summary of the step, and annotations at the tests' lines.
+
+GitHub takes 1 MiB of summary a step and shows nothing of a longer one; of annotations it shows the first ten errors and the first ten
+warnings of a step. https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands has both, and what must be escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_loadtest.report.bottleneck import in_words
+from pytest_loadtest.report.sections import OUTCOMES, answer, mark, percentiles, run_name, worst_first
+from pytest_loadtest.report.terminal import COLUMNS, KINDS
+from pytest_loadtest.values.quantities import format_rate
+from pytest_loadtest.values.wording import exact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pytest_loadtest.report.document import Document
+
+LIMIT: Final = 1 << 20
+"""Bytes of a step's summary."""
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&$])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Location:
+    """Where a test stands. :param file: relative to the repository. :param line: from 1 on. :param failed: whether pytest says so."""
+
+    file: str
+    line: int
+    failed: bool
+
+
+def summary(documents: Sequence[Document], room: int = LIMIT) -> str:
+    """The session's load tests as Markdown: a table of all, then each with its objectives, worst first.
+
+    :param room: bytes that it may have. What does not fit is left out from the end on, and said.
+    """
+    ordered = worst_first(documents)
+    counts = [(name, sum(document["verdict"]["outcome"] == name for document in ordered)) for name in OUTCOMES]
+    head = f"## Load tests: {', '.join(f'{count} {name}' for name, count in counts if count)}\n\n"
+    table = ["| | test | profile | outcome | delivered | end-to-end p50 | p99 | p99.9 | max |\n|---|---|---|---|--:|--:|--:|--:|--:|\n"]
+    parts = [head, *_fitting([*table, *map(_row, ordered)], room - len(head.encode()), "rows")]
+    left = room - sum(len(part.encode()) for part in parts)
+    return "".join([*parts, *_fitting(["\n" + "\n".join(_details(document)) + "\n" for document in ordered], left, "runs")])
+
+
+def _fitting(parts: Sequence[str], room: int, what: str) -> Iterator[str]:
+    """As many of them as there is room for, and how many were left out."""
+    said = "\n… and {} more {}: see the results folder\n"
+    used = [len(part.encode()) for part in parts]
+    reserved = len(said.encode()) + 20
+    total, kept = 0, 0
+    while kept < len(parts) and total + used[kept] + (reserved if kept + 1 < len(parts) else 0) <= room:
+        total += used[kept]
+        kept += 1
+    yield from parts[:kept]
+    if kept < len(parts) and total + reserved <= room:
+        yield said.format(len(parts) - kept, what)
+
+
+def _row(document: Document) -> str:
+    measured, outcome = document["measurements"], document["verdict"]["outcome"]
+    cells = [mark(outcome, unicode=True), _text(run_name(document)), _text(document["profile"]["name"]), _outcome(document)]
+    if measured is None:
+        cells += ["-"] * 5
+    else:
+        delivered = "-" if measured["throughput"] is None else format_rate(measured["throughput"])
+        cells += [delivered, *percentiles(measured["latencies"]["endToEnd"], "p50", "p99", "p99.9")]
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _outcome(document: Document) -> str:
+    scaled = "" if document["scale"] is None else f" (SCALED ×{document['scale']['factor']:g})"
+    return f"**{document['verdict']['outcome']}**{scaled}"
+
+
+def _details(document: Document) -> Iterator[str]:
+    verdict = document["verdict"]
+    yield f"### {mark(verdict['outcome'], unicode=True)} {_text(run_name(document))}: {verdict['outcome']}\n"
+    if document["scale"] is not None:
+        changes = ", ".join(f"{name} {change}" for name, change in document["scale"]["changes"].items())
+        yield _text(f"SCALED ×{document['scale']['factor']:g}: says nothing about the full load ({changes})") + "\n"
+    yield from (f"- {_text(reason)}" for reason in [*verdict["reasons"], *document["notes"]])
+    if document["peak"] is not None:
+        yield f"- peak: {_text(answer(document['peak']))}"
+    if document.get("bottleneck") is not None:  # older results have none
+        yield f"- bottleneck: {_text(in_words(document['bottleneck']))}"
+    yield from _objectives(document)
+    if document["measurements"] is not None:
+        yield from _latencies(document["measurements"])
+    yield f"\nResults: {_code(document['results'])}"
+
+
+def _objectives(document: Document) -> Iterator[str]:
+    judged = [("", document["verdict"]), *((f"stage {stage['name']}: ", stage["verdict"]) for stage in document["stages"])]
+    findings = [(where, finding) for where, verdict in judged for finding in verdict["findings"]]
+    if not findings:
+        return
+    yield "\n| | objective | observed | bound | samples | |\n|---|---|--:|---|--:|---|"
+    for where, finding in sorted(findings, key=lambda one: OUTCOMES.index(one[1]["outcome"])):
+        shown, samples = finding["shown"], finding["samples"]
+        observed = shown["observed"] or finding["outcome"]
+        why = shown["over"] or ("" if finding["outcome"] == "met" else finding["text"].partition(": ")[2])
+        name = where + finding["name"] + (" (implicit)" if finding["implicit"] else "")
+        cells = (mark(finding["outcome"], unicode=True), name, observed, shown["bound"], "-" if samples is None else exact(samples), why)
+        yield f"| {' | '.join(map(_text, cells))} |"
+
+
+def _latencies(measured: Document) -> Iterator[str]:
+    found = [(title.strip(), measured["latencies"].get(kind)) for kind, title in KINDS.items()]
+    yield f"\n| latency | {' | '.join(COLUMNS)} | max |\n|---|{'--:|' * (len(COLUMNS) + 1)}"
+    for title, latency in found:
+        cells = ("-",) * (len(COLUMNS) + 1) if latency is None else percentiles(latency, *COLUMNS)
+        yield f"| {title} | {' | '.join(cells)} |"
+
+
+def _text(text: str) -> str:
+    """Words of a run, none of which means anything to Markdown."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+def _code(text: str) -> str:
+    """``text`` as code, between as many backticks as it takes."""
+    fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
+    return f"{fence}{text}{fence}" if fence == "`" else f"{fence} {text} {fence}"
+
+
+def workflow_commands(documents: Sequence[Document], places: Mapping[str, Location]) -> list[str]:
+    """A workflow command for each run that was not met, worst first: an error where the test failed, else a warning.
+
+    :param places: by node id, where the test stands; of one that is not known the command has no place.
+    """
+    ordered = [document for document in worst_first(documents) if document["verdict"]["outcome"] != "met"]
+    return [_annotation(document, places.get(document["test"])) for document in ordered]
+
+
+def _annotation(document: Document, place: Location | None) -> str:
+    verdict = document["verdict"]
+    judged = [("", verdict), *((f"stage {stage['name']}: ", stage["verdict"]) for stage in document["stages"])]
+    missed = [where + one["text"] for where, said in judged for one in said["findings"] if one["outcome"] == "missed"]
+    lines = [*dict.fromkeys([*verdict["reasons"], *missed]), f"results: {document['results']}"]
+    scaled = "" if document["scale"] is None else f" (SCALED ×{document['scale']['factor']:g})"
+    where = {} if place is None else {"file": place.file, "line": str(place.line)}
+    properties = where | {"title": f"{run_name(document)}: {verdict['outcome']}{scaled}"}
+    level = "error" if place is None or place.failed else "warning"
+    said = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    return f"::{level} {said}::{_data(chr(10).join(lines))}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,76 @@
+"""What GitLab compares between branches: one OpenMetrics file of a session, its ``artifacts:reports:metrics``.
+
+GitLab cuts each line at the first ``#``, splits the rest as a shell would into name (labels included) and value, and compares values as
+text: so no label has a ``#``, and figures that are never the same twice have three digits. Its parser:
+``ee/lib/gitlab/ci/parsers/metrics/generic.rb``; https://docs.gitlab.com/ci/testing/metrics_reports.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.openmetrics.exposition import generate_latest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_loadtest.report.document import Document
+
+LATENCIES: Final = {"publish": "publish", "endToEnd": "end-to-end", "sendDelay": "send delay"}
+QUANTILES: Final = ("p50", "p99", "p99.9")
+COUNTS: Final = ("offered", "sent", "acked", "received", "lost", "duplicates", "outOfOrder", "failed", "dropped", "corrupt")
+_WHO: Final = ("test", "profile", "workload", "scale")
+
+
+def metrics(documents: Sequence[Document]) -> str:
+    """The session's runs as OpenMetrics text; of several attempts of a test the last. What was not measured is left out."""
+    registry = CollectorRegistry()
+    gauges = {
+        name: Gauge(f"loadtest_{name}", text, [*_WHO, *labels], registry=registry)
+        for name, text, labels in (
+            ("outcome", "1 for the outcome of the run", ["outcome"]),
+            ("objectives_missed", "Objectives that did not hold", []),
+            ("rate_per_second", "Messages offered a second", []),
+            ("throughput_per_second", "Messages delivered a second, in time", []),
+            ("latency_seconds", "Percentiles of latencies, over all that was due", ["kind", "quantile"]),
+            ("messages", "Messages of the measured phase, by what became of them", ["count"]),
+            ("peak_per_second", "The highest rate at which all objectives held", ["unit"]),
+        )
+    }
+    for document in {_who(document): document for document in documents}.values():
+        _add(gauges, document)
+    text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
+    return text.decode()
+
+
+def _who(document: Document) -> tuple[str, ...]:
+    scale = "" if document["scale"] is None else f"{document['scale']['factor']:g}"
+    said = (document["test"], document["profile"]["name"], document["workload"] or "", scale)
+    return tuple(text.replace("#", "-") for text in said)
+
+
+def _add(gauges: dict[str, Gauge], document: Document) -> None:
+    who, measured, peak = _who(document), document["measurements"], document["peak"]
+    parts = [document["verdict"], *(stage["verdict"] for stage in document["stages"])]
+    gauges["outcome"].labels(*who, document["verdict"]["outcome"]).set(1)
+    gauges["objectives_missed"].labels(*who).set(sum(one["outcome"] == "missed" for part in parts for one in part["findings"]))
+    if peak is not None and peak["rate"] is not None:
+        gauges["peak_per_second"].labels(*who, "bytes" if peak["unit"] == "B/s" else "messages").set(_rounded(peak["rate"]))
+    if measured is None:
+        return
+    gauges["rate_per_second"].labels(*who).set(_rounded(measured["rate"]))
+    if measured["throughput"] is not None:
+        gauges["throughput_per_second"].labels(*who).set(_rounded(measured["throughput"]))
+    for kind, word in LATENCIES.items():
+        percentiles = (measured["latencies"].get(kind) or {}).get("percentiles", {})
+        for quantile in QUANTILES:
+            if percentiles.get(quantile) is not None:
+                gauges["latency_seconds"].labels(*who, word, quantile).set(_rounded(percentiles[quantile] / 1e9))
+    for name in COUNTS:
+        if measured["counts"].get(name) is not None:
+            gauges["messages"].labels(*who, name).set(measured["counts"][name])
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.3g}")

@@ -1,0 +1,154 @@
+"""What ``--load-metrics`` serves while load runs: OpenMetrics, by prometheus-client's classes and its server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+from pytest_loadtest.errors import UsageError
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+    from pytest_loadtest.engine.progress import Progress
+    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.schedule.phases import Phase
+
+BUCKETS: Final = tuple(int(ms * MILLISECOND) for ms in (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000))
+"""Upper edges of the live histogram, ns; workers tell of each how many copies took longer."""
+COUNTS: Final = ("offered", "sent", "acked", "received", "failed", "dropped")
+_RUN: Final = ("test", "profile", "workload")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunName:
+    """Which run: what its series are labelled with. :param workload: empty where there is one."""
+
+    test: str
+    profile: str
+    workload: str
+
+    @property
+    def labels(self) -> tuple[str, str, str]:
+        """In the order of the label names."""
+        return self.test, self.profile, self.workload
+
+
+class LiveMetrics:
+    """A prometheus collector of the latest progress of every phase, and of the outcome of every run that has ended.
+
+    :param documents: of the runs that have ended.
+    """
+
+    bounds = BUCKETS
+    """Latencies, ns, of which workers are to tell how many copies took longer."""
+
+    def __init__(self, documents: Callable[[], Sequence[Document]]) -> None:
+        self._documents = documents
+        self._lock = threading.Lock()
+        self._phases: dict[tuple[RunName, str], tuple[Phase, tuple[Progress, ...]]] = {}
+        self._now: dict[RunName, str] = {}
+
+    def show(self, test: str, profile: str, workload: str, phase: Phase, progress: Sequence[Progress]) -> None:
+        """The latest progress of every worker in a phase. From any thread. :param workload: its name where there are several."""
+        run = RunName(test=test, profile=profile, workload=workload)
+        with self._lock:
+            self._phases[run, phase.name] = phase, tuple(progress)
+            self._now[run] = phase.name
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by prometheus-client at each scrape, in a thread of its server."""
+        with self._lock:
+            phases, now = dict(self._phases), dict(self._now)
+        documents = {
+            RunName(test=one["test"], profile=one["profile"]["name"], workload=one["workload"] or ""): one for one in self._documents()
+        }
+        yield from _messages(phases)
+        running = {(run, name): phases[run, name] for run, name in now.items() if run not in documents}
+        yield from _state(running)
+        yield _outcomes(documents)
+
+
+Phases = dict[tuple[RunName, str], "tuple[Phase, tuple[Progress, ...]]"]
+
+
+def _messages(phases: Phases) -> Iterator[Metric]:
+    counts = CounterMetricFamily("loadtest_messages", "Messages of a phase, by what became of them", labels=[*_RUN, "phase", "count"])
+    latency = HistogramMetricFamily(
+        "loadtest_end_to_end_latency_seconds", "Received less intended, of all copies of a phase so far", labels=[*_RUN, "phase"]
+    )
+    for (run, name), (phase, progress) in phases.items():
+        for count in COUNTS:
+            counts.add_metric([*run.labels, name, count], sum(getattr(p, count) for p in progress))
+        if not phase.idle:  # of other people's messages nobody knows when they were intended
+            latency.add_metric([*run.labels, name], _histogram(progress), None)
+    yield counts
+    yield latency
+
+
+def _histogram(progress: Sequence[Progress]) -> list[tuple[str, float]]:
+    """Cumulative, by upper edge in seconds. Workers tell our bounds last."""
+    received = sum(p.received for p in progress)
+    beyond = [sum(told) for told in zip(*(p.beyond_bounds[-len(BUCKETS) :] for p in progress), strict=True)]
+    edges = [(str(edge / SECOND), float(received - longer)) for edge, longer in zip(BUCKETS, beyond, strict=False)]
+    return [*edges, ("+Inf", float(received))]
+
+
+def _state(running: Phases) -> Iterator[Metric]:
+    gauges = {
+        name: GaugeMetricFamily(f"loadtest_{name}", text, labels=[*_RUN, "phase"])
+        for name, text in (
+            ("phase_elapsed_seconds", "Since the start of the phase that runs"),
+            ("phase_duration_seconds", "Planned for the phase that runs, without its drain"),
+            ("in_flight_messages", "Handed over and not answered"),
+            ("blocked_workers", "Workers with messages that wait before full windows"),
+            ("workers", "Workers that drive load"),
+            ("send_delay_p99_seconds", "The worst worker's send delay since its last report, less the time blocked"),
+        )
+    }
+    for (run, name), (phase, progress) in running.items():
+        delays = [p.send_delay_p99 for p in progress if p.send_delay_p99 is not None]
+        values = {
+            "phase_elapsed_seconds": max(p.elapsed for p in progress) / SECOND, "phase_duration_seconds": phase.duration / SECOND,
+            "in_flight_messages": sum(p.in_flight for p in progress), "blocked_workers": sum(p.blocked for p in progress),
+            "workers": len(progress), **({"send_delay_p99_seconds": max(delays) / SECOND} if delays else {}),
+        }  # fmt: skip
+        for gauge, value in values.items():
+            gauges[gauge].add_metric([*run.labels, name], value)
+    yield from gauges.values()
+
+
+def _outcomes(documents: dict[RunName, Document]) -> Metric:
+    """Of several attempts of a test, the last one's."""
+    gauge = GaugeMetricFamily("loadtest_outcome", "1 for the outcome of a run that has ended", labels=[*_RUN, "outcome"])
+    for run, document in documents.items():
+        gauge.add_metric([*run.labels, document["verdict"]["outcome"]], 1)
+    return gauge
+
+
+def serve(address: tuple[str, int], metrics: LiveMetrics) -> Callable[[], None]:
+    """Serve them until what is returned is called.
+
+    :param address: host and port. :raises UsageError: it cannot be listened on.
+    """
+    host, port = address
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except (OSError, OverflowError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"--load-metrics {host}:{port}: {why}; choose another port") from None
+
+    def close() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return close

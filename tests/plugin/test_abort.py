@@ -1,0 +1,137 @@
+"""A run that is lost ends early, keeps its samples and is missed; one that is not is what it would be without ``abort``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_loadtest.brokers import mosquitto
+from pytest_loadtest.values.quantities import SECOND
+
+if TYPE_CHECKING:
+    from .projects import Finished, Project
+
+MORE = "drainTimeout: 2s\nmaxSendDelay: 2s\nabort: {{endToEndLatency.p99: {bound}, for: 2s}}\n"
+TEST = """\
+import pytest
+
+@pytest.mark.load("soak")
+def test_soak(load): ...
+"""
+LIVE = """\
+import pytest
+
+@pytest.mark.load("soak", live=True)
+def test_soak(load):
+    load.begin()
+    load.pause_consumers()
+    load.wait("10min")
+"""
+PAUSE = 100  # s for what must come to pass
+
+
+def wait_for_samples(project: Project) -> None:
+    """Until some of the measured phase are on disk."""
+    deadline = time.monotonic() + PAUSE
+    while not list(project.path.glob(".loadtest/**/measure/received/*")):
+        assert time.monotonic() < deadline, "no sample was written"
+        time.sleep(0.05)
+
+
+def aborted(run: Finished, cause: str) -> None:
+    """Missed long before its ten minutes, with the reason everywhere, and with what was measured until then."""
+    assert run.ret == pytest.ExitCode.TESTS_FAILED, run.out
+    document = run.documents["test_soak"]
+    assert document["verdict"]["outcome"] == "missed"
+    assert any(reason.startswith("aborted ") and cause in reason for reason in document["verdict"]["reasons"])
+    assert document["measurements"]["duration"] < 200 * SECOND
+    assert document["measurements"]["counts"]["received"] > 0
+    assert [child.tag for child in run.case("test_soak") if child.tag in ("failure", "error")] == ["failure"]
+    said = [one.get("value", "") for one in run.case("test_soak").iter("property") if one.get("name") == "load.reason"]
+    assert any(cause in reason for reason in said)
+    assert cause in run.out[: run.out.index("= load tests =")]
+    assert any(cause in change["text"] for change in document["timeline"]["changes"])
+
+
+@pytest.mark.skipif(mosquitto.find() is None, reason="mosquitto is not installed")
+@pytest.mark.slow
+def test_a_broker_that_stands_still_ends_a_run(project: Project) -> None:
+    """Though nothing arrives that could be late."""
+    project.profile("soak", rate=200, duration="10min", slo="{throughput: 1%, sent: 1%}", more=MORE.format(bound="1s"))
+    path = project.path / "profiles" / "soak.yaml"
+    path.write_text(path.read_text().replace("driver: {name: loopback}", "driver: {name: mqtt, qos: 1, keepAlive: 2s}"))
+    project.write("test_it.py", TEST)
+    process = project.start("-n", "2", "--load-broker", "process")
+    wait_for_samples(project)
+    (broker,) = [pid for pid, command in project.processes() if command.split()[0].endswith("mosquitto")]
+    os.kill(broker, signal.SIGSTOP)
+    aborted(project.finish(process), "endToEndLatency.p99 > 1.00 s in each of the 2 s from second ")
+
+
+def test_a_live_test_hears_of_it(project: Project) -> None:
+    """While its body waits, or would change something."""
+    project.profile("soak", rate=200, duration="10min", slo="{throughput: 1%, sent: 1%}", more=MORE.format(bound="1s"))
+    project.write("test_it.py", LIVE)
+    aborted(project.run(), "endToEndLatency.p99 > 1.00 s in each of the 2 s from second ")
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one", "two"])
+def test_a_run_without_fault_is_untouched(project: Project, workers: tuple[str, ...]) -> None:
+    """Every message of it, and no word of an abort."""
+    project.profile("soak", rate=200, duration="6s", slo="{throughput: 1%, sent: 1%}", more=MORE.format(bound="1min") + "seed: 7\n")
+    project.write("test_it.py", TEST)
+    run = project.run(*workers)
+    assert run.ret == 0, run.out
+    assert run.documents["test_soak"]["measurements"]["counts"]["offered"] == 1200
+    assert "aborted" not in run.out
+
+
+STAGED = """\
+name: staged
+messageSize: 64
+producersPerTopic: 4
+producerRate: 200
+stages:
+  - {name: calm, duration: 3s, rate: 200}
+  - {name: lost, duration: 10min, rate: 300, slo: {endToEndLatency: {p99: 1s}}}
+drainTimeout: 2s
+maxSendDelay: 20s
+abort: {endToEndLatency.p50: 1s, for: 2s}
+driver: {name: loopback, maxPendingMessages: 5, stall: {at: 2s, duration: 5min}}
+generator: {sendDelayP99: 5s, cpu: 5, stalled: 1}
+slo: {throughput: 1%, sent: 1%}
+"""
+
+
+def test_a_stage_in_which_nothing_came_is_part_of_it(project: Project) -> None:
+    """It is no *no data*: the run as a whole tells enough. With two workers, which are both heard."""
+    project.write("profiles/soak.yaml", STAGED)
+    project.write("test_it.py", TEST)
+    run = project.run("-n", "2")
+    aborted(run, "endToEndLatency.p50 > 1.00 s in each of the 2 s from second ")
+    assert [(stage["name"], stage["verdict"]["outcome"]) for stage in run.documents["test_soak"]["stages"]][-1] == ("lost", "missed")
+
+
+def test_the_plan_says_when_it_would_be(project: Project) -> None:
+    """And what is not known while load runs."""
+    project.write("profiles/soak.yaml", STAGED)
+    project.write("test_it.py", TEST)
+    out = project.run("--load-plan").out
+    assert "aborts at    endToEndLatency.p50 > 1.00 s in every second of 2 s" in out
+    assert "what is under way may still come until the drain ends, so loss is not known while load runs" in out
+
+
+def test_what_was_dropped_ends_a_run(project: Project) -> None:
+    """As soon as it is more than the plan allows, of ten minutes as of the seconds that ran."""
+    more = "maxSendDelay: 5s\ndrainTimeout: 1s\nabort: {dropped: 20}\n"
+    project.profile("soak", rate=500, duration="10min", slo="{throughput: 1%, sent: 1%}", more=more)
+    path = project.path / "profiles" / "soak.yaml"
+    path.write_text(
+        path.read_text().replace("{name: loopback}", "{name: loopback, maxPendingMessages: 5, stall: {at: 3s, duration: 5min}}")
+    )
+    project.write("test_it.py", TEST)
+    aborted(project.run(), " > 20")

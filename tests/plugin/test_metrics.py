@@ -1,0 +1,104 @@
+"""Live metrics, scraped while load runs."""
+
+from __future__ import annotations
+
+import socket
+import time
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from prometheus_client.samples import Sample
+
+    from .projects import Project
+
+TESTS = """\
+import pytest
+
+@pytest.mark.load("steady")
+def test_first(load): ...
+
+@pytest.mark.load("steady")
+def test_second(load): ...
+"""
+PATIENCE = 150
+
+
+def free_port() -> int:
+    """One that nobody listens on just now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def scrape(port: int) -> list[Sample]:
+    """What is served, as Prometheus asks for it; nothing before the session listens."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+            text = answer.read().decode()
+    except OSError:
+        return []
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+
+def until(port: int, found: Callable[[list[Sample]], bool]) -> list[Sample]:
+    """Scrape again and again until something is found."""
+    deadline = time.monotonic() + PATIENCE
+    while not found(samples := scrape(port)):
+        assert time.monotonic() < deadline, samples
+        time.sleep(0.1)
+    return samples
+
+
+def value(samples: list[Sample], name: str, **labels: str) -> float:
+    """The one sample with these labels; 0 where there is none yet."""
+    found = [one.value for one in samples if one.name == name and labels.items() <= one.labels.items()]
+    assert len(found) <= 1, found
+    return float(found[0]) if found else 0.0
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one", "two"])
+def test_load_is_seen_while_it_runs(project: Project, workers: tuple[str, ...]) -> None:
+    """Counts grow, the histogram holds what was received, and a run that has ended has an outcome."""
+    project.profile("steady", rate=200, duration="8s", slo="{throughput: 1%, sent: 1%}")
+    project.write("test_it.py", TESTS)
+    port = free_port()
+    process = project.start(*workers, "--load-metrics", str(port))
+    first = {"test": "test_it.py::test_first", "profile": "steady", "workload": "", "phase": "measure"}
+    early = until(port, lambda found: value(found, "loadtest_messages_total", count="received", **first) > 0)
+    assert value(early, "loadtest_workers", **first) == (2 if workers else 1)
+    assert value(early, "loadtest_phase_duration_seconds", **first) == 8
+    assert not [one for one in early if one.name == "loadtest_outcome"]
+    received = value(early, "loadtest_messages_total", count="received", **first)
+    assert value(early, "loadtest_end_to_end_latency_seconds_bucket", le="+Inf", **first) == received
+    buckets = [one.value for one in early if one.name == "loadtest_end_to_end_latency_seconds_bucket"]
+    assert buckets == sorted(buckets)
+    late = until(port, lambda found: value(found, "loadtest_messages_total", count="received", test="test_it.py::test_second") > 0)
+    assert value(late, "loadtest_messages_total", count="received", **first) == 1600
+    assert value(late, "loadtest_outcome", test="test_it.py::test_first", outcome="met") == 1
+    assert {one.labels["test"] for one in late if one.name == "loadtest_workers"} == {"test_it.py::test_second"}
+    done = project.finish(process)
+    assert done.ret == 0, done.out
+    assert scrape(port) == []
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one", "two"])
+def test_a_port_in_use_is_a_usage_error(project: Project, workers: tuple[str, ...]) -> None:
+    """Before any broker is touched."""
+    project.profile("steady")
+    project.write("test_it.py", TESTS)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = project.run(*workers, "--load-metrics", f"127.0.0.1:{port}")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR, done.out
+    assert f"--load-metrics 127.0.0.1:{port}: Address already in use; choose another port" in done.out
+    assert not (project.path / ".loadtest").exists()

@@ -1,0 +1,132 @@
+"""Who watches for a lost run ends it once, by what all workers say, and only when every second of the window is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from made_progress import made_progress
+
+from pytest_loadtest.engine.prompt import PromptCounts
+from pytest_loadtest.engine.run import COLLECT, PROGRESS
+from pytest_loadtest.fleet.aborting import STALE, AbortWatch
+from pytest_loadtest.metrics.histogram import rank
+from pytest_loadtest.schedule.changes import CHANGE_IN, Aborted, Change
+from pytest_loadtest.schedule.counts import StreamCounts
+from pytest_loadtest.schedule.pacing import Pacer
+from pytest_loadtest.schedule.phases import Phase
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+from pytest_loadtest.verdict.abort import read
+
+if TYPE_CHECKING:
+    from pytest_loadtest.engine.progress import Progress
+
+RATE, BOUND, HOLD, LASTS = 50, 2 * SECOND, 3, 40
+LONG_AGO = 1 << 60
+
+
+def watch_of(section: dict[str, object], rate: float = RATE, seconds: int = LASTS) -> AbortWatch:
+    """The watch of a phase of one stream and one subscription."""
+    pacer = Pacer.of(rate, 1)
+    phase = Phase(name="measure", duration=seconds * SECOND, pacer=pacer, before=StreamCounts(streams=1), recorded=True)
+    return AbortWatch(read(section), phase, 1, pacer.total)
+
+
+def ends(came: np.ndarray, due: np.ndarray, watch: AbortWatch, shift: int = 0) -> tuple[int, Change] | None:
+    """When two workers' reports end the phase, and how. :param came: of each message, ns after the start; they get them by turns."""
+    counts = [PromptCounts((BOUND,), HOLD + 2 + STALE) for _ in range(2)]
+    last: dict[int, Progress] = {}
+    told = [0, 0]
+    for moment, worker in sorted((n * PROGRESS + worker * shift, worker) for n in range(1, 2 * LASTS) for worker in (0, 1)):
+        mine = slice(worker, None, 2)
+        new = (came[mine] > told[worker]) & (came[mine] <= moment - COLLECT)
+        counts[worker].add(due[mine][new], came[mine][new])
+        told[worker] = moment - COLLECT
+        last[worker] = made_progress(elapsed=moment, prompt=counts[worker].told(moment))
+        change = watch.look(list(last.values()), moment) if len(last) == 2 else None
+        if change is not None:
+            return moment, change
+    return None
+
+
+@given(
+    seed=st.integers(0, 1 << 32), slow=st.sampled_from([0.0, 0.005, 0.02, 0.5, 1.0]), first=st.integers(0, 30), length=st.integers(0, 12),
+    shift=st.integers(0, PROGRESS - 1),
+)  # fmt: skip
+def test_a_run_ends_when_and_only_when_every_second_is_lost(seed: int, slow: float, first: int, length: int, shift: int) -> None:
+    """Whatever the ages of the reports; what is slow may come late, or never."""
+    random = np.random.default_rng(seed)
+    due = np.arange(RATE * LASTS, dtype=np.int64) * (SECOND // RATE)
+    ill = (due // SECOND >= first) & (due // SECOND < first + length) & (random.random(len(due)) < slow)
+    latency = np.where(
+        ill, np.where(random.random(len(due)) < 0.5, LONG_AGO, BOUND + 1 + random.integers(0, 9 * SECOND, len(due))), MILLISECOND
+    )
+    late = np.bincount(due[latency > BOUND] // SECOND, minlength=LASTS)
+    lost = RATE - late < rank(99, RATE)
+    windows = [at for at in range(LASTS - HOLD + 1) if lost[at : at + HOLD].all()]
+    found = ends(due + latency, due, watch_of({"endToEndLatency.p99": "2s", "for": "3s"}), shift)
+    if found is None:  # too near the end to gain anything
+        assert not windows or (windows[0] + HOLD) * SECOND + BOUND + COLLECT + 3 * PROGRESS + 2 * CHANGE_IN >= LASTS * SECOND
+        return
+    moment, change = found
+    assert change.end
+    assert change.aborted is not None
+    assert change.at == moment + CHANGE_IN
+    assert f"in each of the 3 s from second {windows[0]} on" in change.aborted.reason
+    assert moment <= (windows[0] + HOLD) * SECOND + BOUND + COLLECT + 3 * PROGRESS
+
+
+def test_a_target_that_stands_still_is_seen_though_nothing_comes() -> None:
+    """From the fourth second on: second 4 is the first that is lost, and seconds 4 to 6 are known to be after nine."""
+    due = np.arange(RATE * LASTS, dtype=np.int64) * (SECOND // RATE)
+    found = ends(np.where(due < 4 * SECOND, due + MILLISECOND, LONG_AGO), due, watch_of({"endToEndLatency.p99": "2s", "for": "3s"}))
+    assert found is not None
+    assert found[0] == 9 * SECOND + PROGRESS
+    assert found[1].aborted is not None
+    assert found[1].aborted.reason == (
+        "aborted 9.50 s into the phase: endToEndLatency.p99 > 2.00 s in each of the 3 s from second 4 on: 0 of 150 deliveries took no longer"
+    )
+
+
+def test_one_second_that_holds_saves_the_run() -> None:
+    """Every third second: there are never three in a row that are lost."""
+    due = np.arange(RATE * LASTS, dtype=np.int64) * (SECOND // RATE)
+    came = np.where(due // SECOND % 3 == 2, due + MILLISECOND, LONG_AGO)
+    assert ends(came, due, watch_of({"endToEndLatency.p99": "2s", "for": "3s"})) is None
+
+
+def look(section: dict[str, object], **said: int) -> Callable[[int], Change | None]:
+    return lambda seconds: watch_of(section, rate=1000, seconds=100).look(
+        [made_progress(elapsed=seconds * SECOND, **said), made_progress(elapsed=seconds * SECOND)], seconds * SECOND
+    )
+
+
+def test_counts_are_of_the_whole_phase() -> None:
+    """One per cent of 100 000 messages is 1 000, however few of them were sent yet; of several workers the sum counts."""
+    assert look({"failed": "1%"}, failed=1000)(10) is None
+    change = look({"failed": "1%"}, failed=1001)(10)
+    assert change is not None
+    assert change.aborted == Aborted(
+        reason="aborted 10.0 s into the phase: failed 1 001 > 1 % of the 100 000 messages planned", blocked=False
+    )
+    assert look({"dropped": 5}, dropped=5)(10) is None
+    change = look({"dropped": 5}, dropped=6)(10)
+    assert change is not None
+    assert change.aborted == Aborted(reason="aborted 10.0 s into the phase: dropped 6 > 5", blocked=False)
+
+
+def test_it_ends_once_and_not_near_the_end() -> None:
+    """What is over by itself before it could be ended is left alone."""
+    watch = watch_of({"dropped": 5}, seconds=100)
+    said = [made_progress(dropped=6)]
+    assert watch.look(said, 97 * SECOND) is None
+    assert watch.look(said, 10 * SECOND) is not None
+    assert watch.look(said, 11 * SECOND) is None
+
+
+def test_without_a_word_of_arrivals_nothing_is_lost() -> None:
+    """Progress of a worker that does not tell them says nothing."""
+    assert watch_of({"endToEndLatency.p99": "2s", "for": "3s"}).look([made_progress(elapsed=20 * SECOND, prompt=None)], 20 * SECOND) is None

@@ -1,0 +1,139 @@
+"""What GitHub Actions shows: the step's summary and the annotations."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+from made_documents import BOTTLENECK, FACTS, PEAK, document, stage
+
+from pytest_loadtest.report.document import build
+from pytest_loadtest.report.github import LIMIT, Location, summary, workflow_commands
+from pytest_loadtest.verdict.slo import Outcome, Verdict
+
+BROKEN = build(FACTS, Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died: exit status -9", "gw2 too")), None)
+MISSED = document()
+MET = document({"loss": 0}, facts={"test": "loadtests/test_calm.py::test_calm"})
+PLACE = {FACTS.test: Location(file="loadtests/test_smoke.py", line=12, failed=True)}
+
+
+def cells(line: str) -> list[str]:
+    """The cells of a row of a table as GitHub reads them: a backslash before a bar keeps it."""
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def parsed(command: str) -> tuple[str, dict[str, str], str]:
+    """A workflow command as the runner reads it (``ActionCommand.cs``)."""
+    found = re.fullmatch(r"::(\w+) ([^:]*)::(.*)", command)
+    assert found is not None, command
+
+    def unescaped(text: str, names: dict[str, str]) -> str:
+        for name, character in names.items():
+            text = text.replace(name, character)
+        return text
+
+    data = {"%0D": "\r", "%0A": "\n"}
+    pairs = (pair.partition("=") for pair in found[2].split(","))
+    properties = {name: unescaped(value, {**data, "%3A": ":", "%2C": ",", "%25": "%"}) for name, _, value in pairs}
+    return found[1], properties, unescaped(found[3], {**data, "%25": "%"})
+
+
+def test_the_worst_run_stands_first() -> None:
+    """In the table and below it; the head counts the outcomes."""
+    found = summary([MET, MISSED, BROKEN])
+    assert found.startswith("## Load tests: 1 no data, 1 missed, 1 met\n")
+    rows = [cells(line) for line in found.splitlines() if line.startswith("|")][2:5]
+    assert [(row[0], row[3]) for row in rows] == [("?", "**no data**"), ("✗", "**missed**"), ("✓", "**met**")]
+    assert [line[4] for line in found.splitlines() if line.startswith("###")] == ["?", "✗", "✓"]
+
+
+def test_a_run_has_its_objectives_latencies_and_folder() -> None:
+    """Observed beside bound, misses first."""
+    found = summary([document(counts={"lost": 3, "received": 99_997})]).splitlines()
+    rows = [cells(line) for line in found if line.startswith("|")]
+    assert rows[2][4:] == ["10.0 k msg/s", "10.5 ms", "19.8 ms", "20.0 ms", "20.0 ms"]
+    misses = [row for row in rows[5:] if row[0] == "✗"]
+    assert [row[1] for row in misses] == ["endToEndLatency.p99", "loss (implicit)"]
+    assert misses[0][2:] == ["19.8 ms", r"\<= 15.0 ms", "100 000", "over by 32 %"]
+    assert found[-1] == "Results: `.loadtest/1/test_smoke/1/smoke`"
+    assert any(row[0] == "end-to-end" for row in rows)
+
+
+def test_a_scaled_run_says_so() -> None:
+    """In the table and with what was changed."""
+    found = summary([document(facts={"scale": 0.001, "scaling": {"rate": "2.50 M → 2 500 msg/s"}})])
+    assert "**missed** (SCALED ×0.001)" in found
+    assert "SCALED ×0.001: says nothing about the full load (rate 2.50 M → 2 500 msg/s)" in found
+
+
+def test_peak_stages_and_bottleneck_are_told() -> None:
+    """Where the run has them."""
+    parts = {"stages": (stage("ramp", {"loss": 0}), stage("spike")), "peak": PEAK, "bottleneck": BOTTLENECK}
+    found = summary([document(parts=parts)])
+    assert "- peak: 19 843 msg/s, held for 60.0 s" in found
+    assert "- bottleneck: broker CPU: mosquitto's busiest thread" in found
+    assert "| stage spike: endToEndLatency.p99 |" in found
+
+
+@given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=60))
+def test_no_name_breaks_the_table(name: str) -> None:
+    """Whatever a test is called: its row has nine cells, and no line begins that it did not mean."""
+    found = summary([{**MISSED, "test": name}])
+    rows = [line for line in found.split("\n") if line.startswith("|")]
+    assert len(cells(rows[2])) == 9
+    assert len(found.split("\n")) == len(summary([MISSED]).split("\n"))
+
+
+@given(st.integers(0, 40_000), st.integers(1, 12))
+def test_the_summary_has_no_more_than_there_is_room_for(room: int, runs: int) -> None:
+    """And says what it left out, as long as there is room for that."""
+    found = summary([MISSED] * runs, room)
+    size = len(found.encode())
+    assert size <= max(room, 60)
+    if size < len(summary([MISSED] * runs).encode()) and room > 1000:
+        assert re.search(r"… and \d+ more (rows|runs)", found)
+
+
+def test_a_thousand_runs_fit() -> None:
+    """GitHub shows nothing of a summary above 1 MiB."""
+    found = summary([{**MISSED, "test": f"loadtests/test_it.py::test_{i}"} for i in range(3000)])
+    assert LIMIT * 0.9 < len(found.encode()) <= LIMIT
+    assert re.search(r"… and \d+ more runs: see the results folder\n$", found)
+
+
+def test_an_annotation_is_an_error_at_the_tests_line() -> None:
+    """With every miss."""
+    level, properties, data = parsed(workflow_commands([document(counts={"lost": 3, "received": 99_997})], PLACE)[0])
+    assert (level, properties["file"], properties["line"]) == ("error", "loadtests/test_smoke.py", "12")
+    assert properties["title"] == f"{FACTS.test}: missed"
+    lines = data.split("\n")
+    assert any(line.startswith("endToEndLatency.p99 19.8 ms > 15.0 ms") for line in lines)
+    assert lines[-1] == "results: .loadtest/1/test_smoke/1/smoke"
+
+
+def test_what_was_met_has_no_annotation() -> None:
+    """And a broken run gives its cause."""
+    (only,) = workflow_commands([MET, BROKEN], PLACE)
+    assert parsed(only)[2].split("\n")[:2] == ["worker gw1 died: exit status -9", "gw2 too"]
+
+
+def test_a_test_that_passed_all_the_same_is_warned_of() -> None:
+    """``judge=False``, or an expected failure; of an unknown test only the name is told."""
+    places = {FACTS.test: Location(file="a.py", line=1, failed=False)}
+    assert parsed(workflow_commands([MISSED], places)[0])[0] == "warning"
+    level, properties, _ = parsed(workflow_commands([MISSED], {})[0])
+    assert (level, sorted(properties)) == ("error", ["title"])
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=40), st.text(st.characters(codec="utf-8"), min_size=1, max_size=40))
+def test_whatever_is_said_arrives_as_it_was(reason: str, test: str) -> None:
+    """On one line of output."""
+    (command,) = workflow_commands(
+        [{**BROKEN, "test": test, "verdict": {**BROKEN["verdict"], "reasons": [reason]}}], {test: Location(file=test, line=3, failed=True)}
+    )
+    assert "\n" not in command
+    assert "\r" not in command
+    _, properties, data = parsed(command)
+    assert properties["file"] == test
+    assert data.split("\nresults: ")[0] == reason

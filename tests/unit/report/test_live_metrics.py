@@ -1,0 +1,83 @@
+"""What is served while load runs, as OpenMetrics has it."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from made_documents import document
+from made_progress import made_progress
+from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.exposition import generate_latest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from pytest_loadtest.report.live_metrics import BUCKETS, COUNTS, LiveMetrics
+from pytest_loadtest.schedule.counts import StreamCounts
+from pytest_loadtest.schedule.pacing import Pacer
+from pytest_loadtest.schedule.phases import Phase
+from pytest_loadtest.values.quantities import SECOND
+
+
+def phase(name: str = "measure", rate: float = 100.0) -> Phase:
+    pacer = Pacer.through([(10 * SECOND, rate)], 1)
+    return Phase(name=name, duration=10 * SECOND, pacer=pacer, before=StreamCounts(streams=1), recorded=True)
+
+
+def served(metrics: LiveMetrics) -> dict[tuple[str, ...], float]:
+    """Name and values of the labels, by their names → value; parsed from the text."""
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    families = text_string_to_metric_families(generate_latest(registry).decode())
+    samples = [sample for family in families for sample in family.samples]
+    return {(sample.name, *(text for _, text in sorted(sample.labels.items()))): sample.value for sample in samples}
+
+
+def told(latencies: list[int], **said: int) -> dict[str, object]:
+    """What a worker tells of copies with these latencies, after two bounds of somebody else's."""
+    values = np.array(latencies, np.int64)
+    return {"received": len(values), "beyond_bounds": (99, 98, *(int((values > edge).sum()) for edge in BUCKETS)), **said}
+
+
+@given(st.lists(st.lists(st.integers(0, 100 * SECOND), max_size=20), min_size=1, max_size=3))
+def test_the_histogram_is_that_of_all_workers(latencies: list[list[int]]) -> None:
+    """Cumulative, with everything below infinity."""
+    metrics = LiveMetrics(list)
+    metrics.show("t", "p", "", phase(), [made_progress(**told(mine)) for mine in latencies])
+    found = served(metrics)
+    together = np.array([one for mine in latencies for one in mine], np.int64)
+    for edge in BUCKETS:
+        key = ("loadtest_end_to_end_latency_seconds_bucket", str(edge / SECOND), "measure", "p", "t", "")
+        assert found[key] == (together <= edge).sum()
+    assert found["loadtest_end_to_end_latency_seconds_bucket", "+Inf", "measure", "p", "t", ""] == len(together)
+
+
+def test_counts_are_sums_over_workers_and_stay_when_the_phase_is_over() -> None:
+    """Of each phase its own; what is only true just now is of the phase that runs."""
+    metrics = LiveMetrics(list)
+    both = [made_progress(**told([1], sent=3, elapsed=SECOND)), made_progress(**told([1, 2], sent=4, elapsed=2 * SECOND), blocked=True)]
+    metrics.show("t", "p", "w", phase("warm-up"), both)
+    metrics.show("t", "p", "w", phase(), [made_progress(**told([], sent=1))])
+    found = served(metrics)
+    assert found["loadtest_messages_total", "sent", "warm-up", "p", "t", "w"] == 7
+    assert found["loadtest_messages_total", "sent", "measure", "p", "t", "w"] == 1
+    assert {key[1] for key in found if key[0] == "loadtest_messages_total"} == set(COUNTS)
+    assert {key[1] for key in found if key[0] == "loadtest_blocked_workers"} == {"measure"}
+
+
+def test_of_other_peoples_messages_there_is_no_latency() -> None:
+    """They are counted, and nobody knows when they were intended."""
+    metrics = LiveMetrics(list)
+    metrics.show("t", "p", "", phase(rate=0.0), [made_progress(received=5, beyond_bounds=(0,) * len(BUCKETS))])
+    found = served(metrics)
+    assert found["loadtest_messages_total", "received", "measure", "p", "t", ""] == 5
+    assert not [key for key in found if "latency" in key[0]]
+
+
+def test_a_run_that_has_ended_has_its_outcome_and_no_phase() -> None:
+    """The last attempt's."""
+    missed = document()
+    metrics = LiveMetrics(lambda: [document({"loss": 0}), missed])
+    metrics.show(missed["test"], "smoke", "", phase(), [made_progress(**told([1]))])
+    found = served(metrics)
+    assert [key[1] for key in found if key[0] == "loadtest_outcome"] == ["missed"]
+    assert not [key for key in found if key[0] == "loadtest_workers"]

@@ -1,0 +1,125 @@
+"""When a run is lost: the section's grammar, and the arithmetic on counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_measurements import Limits, made, spread
+
+from pytest_loadtest.metrics.histogram import rank
+from pytest_loadtest.schedule.changes import Aborted
+from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.verdict.abort import evaluate_aborted, lost_seconds, read
+from pytest_loadtest.verdict.objectives import ObjectiveErrors
+from pytest_loadtest.verdict.objectives import parse as objectives_of
+from pytest_loadtest.verdict.slo import Outcome
+
+NEVER = 1 << 62
+
+
+def problems(section: dict[str, Any]) -> list[tuple[str, str]]:
+    """Path and message of everything that is wrong."""
+    with pytest.raises(ObjectiveErrors) as caught:
+        read(section)
+    return [(".".join(map(str, path)), message) for path, message, _ in caught.value.problems]
+
+
+@pytest.mark.parametrize("section", [
+    {"endToEndLatency.p99": "5s", "failed": "1%", "dropped": 10, "for": "20s"},
+    {"endToEndLatency": {"p99": "5s"}, "failed": "1%", "dropped": 10, "for": "20s"},
+])  # fmt: skip
+def test_dotted_and_nested_say_the_same(section: dict[str, Any]) -> None:
+    """The former in files, the latter from marks and the command line."""
+    found = read(section)
+    assert [(one.name, one.maximum, one.unit) for one in (*found.latencies, *found.counts)] == [
+        ("endToEndLatency.p99", 5 * SECOND, "ns"), ("failed", 0.01, "ratio"), ("dropped", 10, "messages"),
+    ]  # fmt: skip
+    assert (found.hold, found.latest) == (20, 5 * SECOND)
+    assert found.lines()[:3] == [
+        "endToEndLatency.p99 > 5.00 s in every second of 20 s", "failed > 1 % of the messages planned", "dropped > 10",
+    ]  # fmt: skip
+
+
+def test_for_is_half_a_minute_unless_it_is_given() -> None:
+    """Several percentiles may be given, each in its own words."""
+    found = read({"endToEndLatency.p50": "1s", "endToEndLatency.p99.9": "10s"})
+    assert (found.hold, [one.percentile for one in found.latencies]) == (30, [50, 99.9])
+
+
+@pytest.mark.parametrize(("section", "path", "message"), [
+    ({}, "", "says nothing"),
+    ({"for": "30s"}, "for", "a count that is too high stays so"),
+    ({"failed": 1, "for": "30s"}, "for", "a count that is too high stays so"),
+    ({"loss": 0}, "loss", "what is under way may still come until the drain ends"),
+    ({"throughput": "99%"}, "throughput", "'throughput' does not end a run"),
+    ({"publishLatency.p99": "1s"}, "publishLatency.p99", "'publishLatency.p99' does not end a run"),
+    ({"endToEndLatency.max": "1s"}, "endToEndLatency.max", "max is of single messages"),
+    ({"endToEndLatency": {"p99": {"min": "1s"}}}, "endToEndLatency.p99", "only an upper bound"),
+    ({"endToEndLatency.p99": "5"}, "endToEndLatency.p99", "'5' has no unit"),
+    ({"endToEndLatency.p99": "2h"}, "endToEndLatency.p99", "workers do not look back so far"),
+    ({"endToEndLatency.p99": "5s", "for": "1500ms"}, "for", "1500ms is no whole number of seconds"),
+    ({"endToEndLatency.p99": "5s", "for": "soon"}, "for", "'soon' is not a duration"),
+    ({"dropped": "many"}, "dropped", "'many' is not a whole number"),
+    ({"endToEndLatency": None}, "endToEndLatency", "has no statistic"),
+])  # fmt: skip
+def test_what_does_not_end_a_run_is_said(section: dict[str, Any], path: str, message: str) -> None:
+    """At its own key."""
+    found = problems(section)
+    assert [(at, text[: len(message)]) for at, text in found] == [(path, message)]
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([1, 5, 10, 11, 50, NEVER]), max_size=30), min_size=1, max_size=8),
+    st.sampled_from([50.0, 90.0, 99.0]),
+)
+def test_a_second_is_lost_when_its_percentile_is(seconds: list[list[int]], p: float) -> None:
+    """By the nearest rank of the verdict, over all that was due: from the last second back to the first that held or had nothing."""
+    bound = 10
+    lost = [bool(values) and sorted(values)[rank(p, len(values)) - 1] > bound for values in seconds]
+    expected = next((i for i, broken in enumerate(reversed(lost)) if not broken), len(lost))
+    due, prompt = [len(values) for values in seconds], [sum(value <= bound for value in values) for values in seconds]
+    assert lost_seconds(due, prompt, p) == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 500), st.floats(0, 1)), min_size=1, max_size=30), st.sampled_from([50.0, 99.0, 99.9]))
+def test_where_every_second_is_lost_so_are_all_together(seconds: list[tuple[int, float]], p: float) -> None:
+    """A percentile that is broken second by second is broken over the whole window: nothing is lost that the rest of it would have saved."""
+    due = [n for n, _ in seconds]
+    prompt = [int(n * share) for n, share in seconds]
+    if lost_seconds(due, prompt, p) == len(due):
+        assert sum(prompt) < rank(p, sum(due))
+
+
+@given(st.lists(st.tuples(st.integers(1, 500), st.integers(0, 500)), min_size=1, max_size=30), st.integers(0, 29))
+def test_more_that_came_never_loses_more(seconds: list[tuple[int, int]], at: int) -> None:
+    """A second copy, or one more in time, can only end the row of lost seconds."""
+    due, prompt = [n for n, _ in seconds], [min(n, came) for n, came in seconds]
+    more = [came + (i == at % len(due)) for i, came in enumerate(prompt)]
+    assert lost_seconds(due, more, 99) <= lost_seconds(due, prompt, 99)
+
+
+def test_an_aborted_run_is_missed_though_its_part_would_not_tell() -> None:
+    """Too few samples for p99.9 by then, and nothing else missed."""
+    objectives = objectives_of({"endToEndLatency": {"p99.9": "1s"}})
+    measured = made(end_to_end=spread(1, 20, 900))
+    verdict = evaluate_aborted(objectives, measured, Limits(), Aborted(reason="aborted 9 s into the phase: because", blocked=False))
+    assert (verdict.outcome, verdict.reasons[0]) == (Outcome.MISSED, "aborted 9 s into the phase: because")
+
+
+@pytest.mark.parametrize(("blocked", "outcome"), [(True, Outcome.MISSED), (False, Outcome.GENERATOR_LIMITED)])
+def test_drops_are_the_targets_where_messages_stood_before_full_windows(blocked: bool, outcome: Outcome) -> None:
+    """Otherwise nobody but the generator is known to have dropped them."""
+    measured = made(counts={"dropped": 10})
+    assert evaluate_aborted(objectives_of({}), measured, Limits(), Aborted(reason="aborted", blocked=blocked)).outcome is outcome
+
+
+def test_an_aborted_run_in_which_nothing_came_is_no_data() -> None:
+    """What was never received at all is not known to be slow."""
+    measured = made(end_to_end=None, counts={"received": 0})
+    verdict = evaluate_aborted(objectives_of({}), replace(measured), Limits(), Aborted(reason="aborted", blocked=False))
+    assert verdict.outcome is Outcome.NO_DATA
+    assert verdict.reasons[0] == "aborted"
