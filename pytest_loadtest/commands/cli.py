@@ -1,4 +1,4 @@
-"""``python -m pytest_loadtest {doctor,calibrate,aggregate,report,learn}``: what is done outside a pytest session.
+"""``python -m pytest_loadtest {doctor,calibrate,aggregate,report,compare,trend,learn}``: what is done outside a pytest session.
 
 Exit status, the same for all commands: see :data:`STATUSES`.
 """
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.commands import report
+from pytest_loadtest.commands import beside, report
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited, LoadtestError, NoData, UsageError
 from pytest_loadtest.values.quantities import parse_duration
 
@@ -29,7 +29,7 @@ OK, MISSED, USAGE, NO_DATA = 0, 1, 2, 3
 STATUSES = """\
 exit status:
   0  done; every objective met
-  1  doctor --fix: something is left to do by hand; aggregate: an objective was missed
+  1  doctor --fix: something is left to do by hand; aggregate: an objective was missed; compare: a bound on regression was
   2  the command line is wrong, or names no run, profile or topic
   3  no data, or generator-limited: nothing can be said
 With several runs, the highest of 0, 1 and 3. A search is one run: 0 where it found a rate.
@@ -86,6 +86,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_learn(learn)
     again_page = command("report", _report, "make report.html again from results, of several sessions too", report.EXAMPLES)
     report.add_arguments(again_page)
+    figures = "hold runs against earlier ones of the same tests, figure by figure"
+    compare = command("compare", _compare, figures, " .loadtest/SESSION .loadtest/LATER\n release-4.0/results.json results.json --json")
+    beside.add_compare(compare)
+    trend = command("trend", beside.run_trend, "show how the runs in a history file went", " history.jsonl\n history.jsonl --test orders")
+    beside.add_trend(trend)
     return parser
 
 
@@ -252,6 +257,11 @@ def _judge(session: SparkSession, folder: Path, custom: Custom | None) -> str:
 def _report(options: argparse.Namespace) -> int:
     _print_line(report.make(options.folders, options.output))
     return OK
+# --- compare
+
+
+def _compare(options: argparse.Namespace) -> int:
+    return max([_OUTCOMES.get(outcome, NO_DATA) for outcome in beside.run_compare(options)], default=OK)
 
 
 # --- learn

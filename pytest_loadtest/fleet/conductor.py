@@ -13,6 +13,7 @@ from pytest_loadtest.errors import BrokenRun
 from pytest_loadtest.fleet.aggregation import Aggregation
 from pytest_loadtest.fleet.folders import run_folder, session_folder
 from pytest_loadtest.fleet.orders import PhaseOrder
+from pytest_loadtest.fleet.outputs import Outputs
 from pytest_loadtest.fleet.run_state import RunState
 from pytest_loadtest.values.quantities import SECOND
 
@@ -42,6 +43,7 @@ class Conductor:
     def __init__(self, options: Options, live: LiveLine | None, custom: Custom | None = None, metrics: LiveMetrics | None = None) -> None:
         self._options, self._live, self._metrics = options, live, metrics
         self.folder = session_folder(options.results)
+        self._outputs = Outputs(options, self.folder)
         self.aggregation = Aggregation(self.folder / "spark", options, self._announce, custom)
         self._targets: Targets | None = None
         self._restarting = threading.Lock()
@@ -176,7 +178,9 @@ class Conductor:
             for workload in run.facts.workloads:
                 run.facts.observing.end(workload)
         if isinstance(run.facts, RunState) and isinstance(error, BrokenRun):
-            self.documents += _write_broken(run.facts.workloads, error)
+            broken = _write_broken(run.facts.workloads, error)
+            self.documents += broken
+            self._outputs.ended(broken)
 
     # --- while load runs
 
@@ -237,7 +241,7 @@ class Conductor:
             _write_broken(state.workloads, run.error)
             raise run.error
         self.documents += [document for _, document in judged]
-        self._export([document for _, document in judged])
+        self._outputs.measured([document for _, document in judged])
         if len(judged) == 1:
             return judged[0][0]
         return judge.together(state.request.profile.name, [outcome for outcome, _ in judged])
@@ -252,18 +256,10 @@ class Conductor:
 
         if isinstance(script, SearchScript):
             peak = script.peak()
-            return judge(script.shows(peak), peak=peak)
+            return judge(script.shows(peak), peak=peak, baseline=self._outputs.baseline)
         assert workload.folder is not None
         backlog = script.backlog if isinstance(script, PlannedScript) else None
-        return judge(self.aggregation.aggregate(workload.folder), backlog=backlog)
-
-    def _export(self, documents: Sequence[dict[str, Any]]) -> None:
-        if self._options.omb_json is None:
-            return
-        from pytest_loadtest.report import omb
-
-        for document in documents:
-            omb.write(document, self._options.omb_json)
+        return judge(self.aggregation.aggregate(workload.folder), backlog=backlog, baseline=self._outputs.baseline)
 
     # --- what a session has once
 

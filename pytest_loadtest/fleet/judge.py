@@ -12,16 +12,19 @@ from pytest_loadtest.errors import BrokenRun, GeneratorLimited
 from pytest_loadtest.fixture.result import Load
 from pytest_loadtest.fixture.result import together as combine
 from pytest_loadtest.fleet import observing
+from pytest_loadtest.fleet.comparing import beside
 from pytest_loadtest.fleet.orders import RunResult
 from pytest_loadtest.metrics.measurements import Backlog
 from pytest_loadtest.observe.conclusion import conclude
 from pytest_loadtest.observe.delayed import fullest
 from pytest_loadtest.observe.disagreement import disagreement
 from pytest_loadtest.report import bottleneck, document, hdr, junit
+from pytest_loadtest.report.baseline import same
 from pytest_loadtest.report.timeline import timeline
 from pytest_loadtest.schedule.changes import Aborted
 from pytest_loadtest.verdict import slo
 from pytest_loadtest.verdict.abort import evaluate_aborted
+from pytest_loadtest.verdict.changes import judged
 from pytest_loadtest.verdict.early import evaluate_ended
 from pytest_loadtest.verdict.objectives import parse as objectives_of
 
@@ -34,18 +37,24 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.measurements import Measurements
     from pytest_loadtest.observe.telemetry import Telemetry
     from pytest_loadtest.profile import Profile
+    from pytest_loadtest.report.baseline import Baseline
     from pytest_loadtest.verdict.objectives import Objective
     from pytest_loadtest.verdict.peak import Peak
 
 
 def judge(
-    samples: Aggregated, *, backlog: BacklogWatch | None = None, peak: Peak | None = None, before: Mapping[str, Any] | None = None
+    samples: Aggregated,
+    *,
+    backlog: BacklogWatch | None = None,
+    peak: Peak | None = None,
+    before: Mapping[str, Any] | None = None,
+    baseline: Baseline | None = None,
 ) -> tuple[RunResult, dict[str, Any]]:
     """Judge samples by the profile kept in their ``run.json``, write results beside them.
 
     :param backlog: what was seen while one was built and drained. :param peak: what the search of which this is the best step found.
     :param before: the earlier results document, where samples are judged again: peak and backlog are taken from it, for the samples
-        do not hold them.
+        do not hold them, and it names the baseline. :param baseline: what the run is held against.
     :returns: what the test gets, and the results document.
     """
     folder, run = samples.folder, samples.run
@@ -81,10 +90,9 @@ def judge(
         bottleneck=_bottleneck(telemetry, run, measurements, verdict),
         timeline=timeline(run, measurements),
     )
-    results |= seen
-    if results["peak"] is not None:
-        above = bottleneck.of_peak(results["peak"], lambda number: read_results(folder.with_name(f"step-{number:02d}")).get("bottleneck"))
-        results["bottleneck"] = above or results["bottleneck"]
+    results = _limited(results | seen, folder)
+    results, findings = beside(results, profile.gates, same(before) or baseline)
+    verdict = judged(verdict, findings)
     (folder / "results.json").write_text(document.dumps(results), encoding="utf-8")
     hdr.write_log(folder / "latency.hlog", measurements, run["started"])
     parts = tuple(Load(profile_name=profile.name, measurements=m, verdict=v, scale=run["scale"], name=name) for name, m, v in shown)
@@ -152,6 +160,14 @@ def _bottleneck(
     ours = [reason for reason in verdict.reasons if reason != slo.REMEDY] if verdict.outcome is slo.Outcome.GENERATOR_LIMITED else []
     found = conclude(telemetry, measurements, generator=ours, cores=run["facts"]["machine"]["cores"])
     return bottleneck.section(found, telemetry)
+
+
+def _limited(results: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Of a search, the document with what limited it: that is seen in the step above the peak."""
+    if results["peak"] is None:
+        return results
+    above = bottleneck.of_peak(results["peak"], lambda number: read_results(folder.with_name(f"step-{number:02d}")).get("bottleneck"))
+    return results | {"bottleneck": above or results["bottleneck"]}
 
 
 def together(name: str, outcomes: Sequence[RunResult]) -> RunResult:

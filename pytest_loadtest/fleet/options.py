@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,6 +80,29 @@ def address(text: str | None, option: str) -> str | None:
     return text
 
 
+def baseline(text: str | None, *, force: bool) -> str | None:
+    """``--load-baseline``: a file, a folder or ``last-met``.
+
+    :raises pytest.UsageError: none is named, though one is to be heeded.
+    """
+    if text is None and force:
+        raise pytest.UsageError("--load-baseline-force: there is nothing to force without --load-baseline")
+    return text
+
+
+def history(text: str, root: Path) -> Path | None:
+    """``--load-history``, from the root.
+
+    :raises pytest.UsageError: it cannot be a file there.
+    """
+    if not text:
+        return None
+    path = root / text
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise pytest.UsageError(f"--load-history {text}: {path} cannot be written; name a file in a folder that is there")
+    return path
+
+
 def listening(text: str | None) -> tuple[str, int] | None:
     """``--load-metrics``: a port of this machine's loopback, or HOST:PORT.
 
@@ -113,6 +137,10 @@ class Options:
     spark_master: str | None
     spark_remote: str | None
     spark_conf: dict[str, str]
+    root: Path = Path()
+    baseline: str | None = None
+    baseline_force: bool = False
+    history: Path | None = None
     metrics: tuple[str, int] | None = None
 
     @classmethod
@@ -126,5 +154,8 @@ class Options:
             target=address(option.load_target, "--load-target"), admin=address(option.load_admin_url, "--load-admin-url"),
             image=image(option.load_image, option.load_broker, option.load_target),
             spark_master=option.load_spark_master, spark_remote=option.load_spark_remote, spark_conf=spark_conf(option.load_spark_conf),
+            root=config.rootpath, baseline=baseline(option.load_baseline, force=option.load_baseline_force),
+            baseline_force=option.load_baseline_force,
+            history=history(option.load_history or config.getini("load_history"), config.rootpath),
             metrics=listening(option.load_metrics),
         )  # fmt: skip

@@ -58,6 +58,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--load-driver", metavar="FILE", help="an OMB driver file, or one with a profile's driver section, in place of the profile's own"
     )
     group.addoption("--load-html", metavar="PATH", help="write the session's report there (default: report.html in its folder of results)")
+    group.addoption(
+        "--load-baseline", metavar="FOLDER|FILE|last-met",
+        help="hold each run against an earlier one of its test: of a results folder, of a results.json, or the newest comparable met one",
+    )  # fmt: skip
+    group.addoption(
+        "--load-baseline-force", action="store_true", help="judge slo: regression also beside a baseline that is not comparable"
+    )
+    group.addoption(
+        "--load-history", metavar="FILE", help="add a line of JSON for each run to this file; wins over the ini key load_history"
+    )
     group.addoption("--load-omb-json", metavar="DIR", help="write each result there too, as the OpenMessaging Benchmark's TestResult JSON")
     group.addoption("--load-metrics", metavar="[HOST:]PORT", help="serve live counters there while load runs, as OpenMetrics; loopback")
     group.addoption(
@@ -68,6 +78,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--load-spark-conf", metavar="KEY=VALUE", action="append", default=[], help="Spark setting; may be repeated")
     parser.addini("load_profiles", "folder of the profiles, from the root", default="profiles")
     parser.addini("load_results", "folder of samples and results, from the root", default=".loadtest")
+    parser.addini("load_history", "file that gets a line for each run, from the root; none unless given", default="")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -72,7 +72,10 @@ class LoadSession:
         from pytest_loadtest.report.live import LiveLine
 
         options = Options.of(self._config)
-        self._conductor = Conductor(options, LiveLine(self._config), self._hook, self._serve(options))
+        try:
+            self._conductor = Conductor(options, LiveLine(self._config), self._hook, self._serve(options))
+        except UsageError as error:  # the baseline is not there
+            raise pytest.UsageError(f"--load-baseline: {error}") from None
         return self._conductor
 
     def _serve(self, options: Options) -> LiveMetrics | None:

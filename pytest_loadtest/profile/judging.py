@@ -10,6 +10,7 @@ from pytest_loadtest.profile.settings import MqttSettings, PulsarSettings
 from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.verdict.grammar import BROADCASTS, CONNECT_RATE, CONNECTING
 from pytest_loadtest.verdict.objectives import ObjectiveErrors, parse
+from pytest_loadtest.verdict.regression import REGRESSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,6 +35,7 @@ def _of_stages(profile: Profile) -> Iterator[Misfit]:
     unknown = {
         "custom": "custom metrics are of the whole run, not of a stage",
         "foreign": "when foreign messages came is not known, so no stage has them",
+        REGRESSION: "whole runs are compared, not stages",
     } | ({} if profile.checksum else {"corrupt": "without checksum, which stage damage belongs to is not known"})
     for path, slo, _ in sections(profile):
         for metric in slo if path[0] == "stages" else ():

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.message.due import Delays
     from pytest_loadtest.message.payloads import Bucket
     from pytest_loadtest.verdict.abort import Abort
+    from pytest_loadtest.verdict.objectives import Objective
 
 PULSAR_METADATA = 1024
 """Bytes left free below Pulsar's limit: a batch of one carries its message's metadata inside what the broker measures."""
@@ -173,6 +174,11 @@ class Profile(Section):
         paced = () if self.connect_rate is None else (objectives.AT_RATE,)
         early = () if self.delays is None else (objectives.not_early(self.delays.tick),)
         return objectives.parse(self.slo, self.message_size_distribution or (), (*objectives.IMPLICIT, *drain, *paced, *early))
+
+    @property
+    def gates(self) -> tuple[Objective, ...]:
+        """What the ``slo`` section says of a baseline: how much worse the run may be."""
+        return objectives.gates(self.slo)
 
     @property
     def aborts(self) -> Abort | None:

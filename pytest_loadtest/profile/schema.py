@@ -12,6 +12,7 @@ from pytest_loadtest.profile.model import Profile
 from pytest_loadtest.profile.presence import DURATION, EXCLUSIVE, SIZE, UNSENT
 from pytest_loadtest.verdict.grammar import BUCKET_METRICS, COUNTS, DURATIONS, INDEX, LATENCIES, METRICS
 from pytest_loadtest.verdict.objectives import NEVER
+from pytest_loadtest.verdict.regression import LATENCY, REGRESSION, THROUGHPUT
 
 _DURATION = {"type": "string", "pattern": DURATION_PATTERN}
 _PERCENT = {"type": "string", "pattern": PERCENT_PATTERN}
@@ -45,6 +46,7 @@ _MEANINGS = {
     "delayedIndexBytesPerMessage": "bytes of the broker's index for each delayed message and subscription, when most were delayed",
     "backlogDrain": "how long a backlog takes to drain; backlogDrainTimeout unless given",
     "custom": 'what pytest_loadtest_aggregate returns, by name: {"gold.p99": 50ms, "rate": {min: 500/s}}; upper bounds unless they say min',
+    "regression": "how much worse than a baseline (--load-baseline), by figure: {endToEndLatency.p99: 10%, throughput: 5%}",
     "buckets": 'objectives by size range: {"1048576-5242880": {endToEndLatency: {p99: 2s}}}',
 }
 
@@ -170,6 +172,7 @@ def _slo() -> dict[str, dict[str, Any]]:
     metrics["buckets"] = {"type": "object", "minProperties": 1, "additionalProperties": by_bucket, "description": _MEANINGS["buckets"]}
     own = {"$ref": "#/$defs/Custom"}
     metrics["custom"] = {"type": "object", "minProperties": 1, "additionalProperties": own, "description": _MEANINGS["custom"]}
+    metrics[REGRESSION] = _regression() | {"description": _MEANINGS[REGRESSION]}
     section: dict[str, Any] = {"type": "object", "additionalProperties": False}
     return {
         **{name: _bound(shape) for name, shape in shapes.items()},
@@ -178,6 +181,16 @@ def _slo() -> dict[str, dict[str, Any]]:
         "Latency": _latency(),
         "Slo": section | {"properties": metrics},
         "BucketSlo": section | {"minProperties": 1, "properties": {name: metrics[name] for name in BUCKET_METRICS}},
+    }
+
+
+def _regression() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": False,
+        "properties": dict.fromkeys((THROUGHPUT, *(f"{LATENCY}.{percentile}" for percentile in ("p50", "p90", "p99", "p99.9"))), _PERCENT),
+        "patternProperties": {rf"^{LATENCY}\.p\d{{1,2}}(\.\d+)?$": _PERCENT},
     }
 
 

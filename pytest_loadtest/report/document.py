@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.report.measured import latency, measured
 from pytest_loadtest.verdict.shown import bounds, show
-from pytest_loadtest.verdict.slo import Finding, Verdict, overall
+from pytest_loadtest.verdict.slo import Finding, Outcome, Verdict, overall, worst
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,7 +99,21 @@ def build(
         "backlog": None if backlog is None else _backlog(backlog),
         "bottleneck": bottleneck,
         "timeline": timeline,
+        "comparison": None,
     }
+
+
+def beside(document: Document, section: Document, findings: Sequence[Finding]) -> Document:
+    """The document with what a comparison came to: its section, and the findings that the verdict has more by it."""
+    verdict = document["verdict"]
+    outcome = worst([Outcome(verdict["outcome"]), *(finding.outcome for finding in findings)])
+    untold = [finding.text for finding in findings if finding.outcome is Outcome.NO_DATA]
+    judged = {
+        "outcome": outcome.value,
+        "reasons": [*verdict["reasons"], *untold],
+        "findings": [*verdict["findings"], *map(_finding, findings)],
+    }
+    return document | {"verdict": judged, "comparison": section}
 
 
 def schema() -> Document:

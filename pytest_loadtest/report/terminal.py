@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.report import bottleneck, broker_side, sections
+from pytest_loadtest.report import bottleneck, broker_side, compared, sections
 from pytest_loadtest.report.sections import aligned, mark
 from pytest_loadtest.values.quantities import format_bits, format_count, format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import exact, format_value
@@ -49,6 +49,7 @@ def lines(document: Document, *, unicode: bool = True) -> list[str]:
             *_generator(measured),
             *_plots(measured, unicode),
         ]
+    found += compared.lines(document.get("comparison"), unicode=unicode)
     found += broker_side.line(document.get("bottleneck"))
     found += bottleneck.lines(document.get("bottleneck"))  # older results have none
     found.append(f"  results    {document['results']}")

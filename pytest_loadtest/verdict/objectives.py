@@ -15,6 +15,7 @@
       lateness: {p99: 1.5s}           # of delayed messages, received − due; earliness: {max: 1s} bounds the other side
       delayedIndexBytesPerMessage: 2.5    # what the broker says of its index of delayed messages
       backlogDrain: 2min              # where the profile builds a backlog: how long it may take to drain
+      regression: {endToEndLatency.p99: 10%}    # beside a baseline: how much worse it may be
 
 What is in :data:`IMPLICIT` holds where the section does not bound the same side of the same metric, so that no run passes that did not
 do what it was asked to do.
@@ -27,7 +28,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pytest_loadtest.verdict import custom
+from pytest_loadtest.verdict import custom, regression
 from pytest_loadtest.verdict.grammar import (
     BUCKET_METRICS,
     CONNECT_RATE,
@@ -42,14 +43,16 @@ from pytest_loadtest.verdict.grammar import (
     read_sides,
     read_statistic,
 )
+from pytest_loadtest.verdict.regression import REGRESSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
     """One bound, or two, on one metric.
 
-    :param metric: one of :data:`METRICS`, or ``custom``.
-    :param statistic: of a latency: ``p99.9``, ``max``, ``mean``, ``min``; of a custom metric its name; otherwise empty.
+    :param metric: one of :data:`METRICS`, ``custom`` or ``regression``.
+    :param statistic: of a latency: ``p99.9``, ``max``, ``mean``, ``min``; of a custom metric its name; of a regression the figure that may
+        be worse by so much; otherwise empty.
     :param minimum: in ``unit``, inclusive. :param maximum: in ``unit``, inclusive.
     :param unit: ``ns``, ``msg/s``, ``ratio`` (0 to 1), ``messages``, ``B``, or the ``number`` that a custom metric is.
     :param implicit: holds because the profile says nothing else.
@@ -74,6 +77,10 @@ class Objective:
     def percentile(self) -> float | None:
         """99.9 for ``p99.9``; None for ``max``, ``mean``, ``min`` and all that is no latency."""
         return float(self.statistic[1:]) if self.statistic.startswith("p") and self.metric != "custom" else None
+
+
+PARTS = ("buckets", "custom", REGRESSION)
+"""Keys of the section that are no metrics."""
 
 
 class ObjectiveErrors(ValueError):
@@ -131,15 +138,22 @@ def parse(
     :raises ObjectiveErrors: with everything that is wrong.
     """
     problems: Problems = []
-    whole = {metric: value for metric, value in section.items() if metric not in ("buckets", "custom")}
-    found = _metrics(whole, (*METRICS, "buckets", "custom"), problems)
+    whole = {metric: value for metric, value in section.items() if metric not in PARTS}
+    found = _metrics(whole, (*METRICS, *PARTS), problems)
     if "buckets" in section:
         found += _buckets(section["buckets"], buckets, problems)
     for name, low, high, unit in custom.bounds(section["custom"], problems) if "custom" in section else ():
         found.append(Objective(metric="custom", statistic=name, minimum=low, maximum=high, unit=unit))
+    list(regression.bounds(section[REGRESSION], problems) if REGRESSION in section else ())  # read by gates(); what is wrong is told here
     if problems:
         raise ObjectiveErrors(problems)
     return (*found, *(objective for objective in implicit if not any(_overrides(one, objective) for one in found)))
+
+
+def gates(section: Mapping[str, object]) -> tuple[Objective, ...]:
+    """The bounds of a valid section on what is worse than a baseline, judged beside one and nowhere else: their ``maximum`` is a share."""
+    found = regression.bounds(section[REGRESSION], []) if REGRESSION in section else ()
+    return tuple(Objective(metric=REGRESSION, statistic=name, minimum=None, maximum=share, unit="ratio") for name, share in found)
 
 
 def _overrides(given: Objective, implicit: Objective) -> bool:

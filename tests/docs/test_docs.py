@@ -214,3 +214,23 @@ def test_links_between_pages_lead_somewhere() -> None:
     """Also in the pages that Sphinx does not build."""
     links = [(page, link) for page in PAGES for link in re.findall(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))]
     assert [f"{page.name} → {link}" for page, link in links if not (page.parent / link).exists()] == []
+
+
+def test_runs_are_compared_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands of the page: a run, one beside it, and the trend of both. Three seconds of load are too short for a gate, and says so."""
+    page = "docs/howto/compare-runs.md"
+    lay_out(tmp_path, page)
+    path = tmp_path / "profiles" / "orders.yaml"
+    path.write_text(path.read_text().replace("{p99: 2s}", "{p99: 30s}").replace("slo:\n", "slo:\n  throughput: 1%\n  sent: 1%\n") + LOOSE)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT / "tests" / "helpers"), os.environ.get("PYTHONPATH")])))
+    first, second, trend = (command.split() for block in having("console") if block.page == page for command in block.commands)
+    done = run(tmp_path, *first[1:], "-p", "numpy_aggregation", "--load-duration", "3s")
+    assert done.returncode == 0, done.stdout + done.stderr
+    beside = run(tmp_path, *second[1:], "-p", "numpy_aggregation", "--load-duration", "3s").stdout
+    assert "noise is told from 20 s of measured phase on" in beside, beside
+    shown = next(block.text for block in having("text") if block.page == page)
+    names = re.findall(r"^  [✓✗ ] (\w+[.\w]*)", shown, re.MULTILINE)
+    assert len(names) > 5
+    assert [name for name in names if not re.search(rf"^  [✓✗? ] {re.escape(name)} ", beside, re.MULTILINE)] == [], beside
+    told = subprocess.run([sys.executable, *trend[1:]], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert "· profile orders · 2 runs" in told

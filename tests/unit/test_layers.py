@@ -38,7 +38,7 @@ THIRD_PARTY = {
     "markupsafe": {"report.html.page"},
     "numpy": {
         "brokers.batch", "brokers.exchange", "brokers.faults", "brokers.later", "brokers.seats", "drivers.*", "engine.*", "fleet.*", "message.*", "metrics.*",
-        "observe.*", "pipeline.*", "report.hdr", "report.timeline", "schedule.*", "testing.*", "wire.*",
+        "observe.*", "pipeline.*", "report.figures", "report.hdr", "report.timeline", "schedule.*", "testing.*", "wire.*",
     },
     "paho": {"drivers.mqtt.*"},
     "psutil": {"observe.disk_wait", "observe.processes"},
@@ -50,6 +50,7 @@ THIRD_PARTY = {
     "pydantic_core": {"profile.*"},
     "pyspark": {"pipeline.*"},
     "pytest": {"fleet.options", "fleet.xdist", "plugin.*"},
+    "scipy": {"metrics.resampled"},
     "testcontainers": {"brokers.container", "brokers.docker_engine"},
     "yaml": {"profile.*"},
 }  # fmt: skip

@@ -1,0 +1,117 @@
+"""How often a bound on regression cries wolf, and how often it is silent: ``python benchmarks/regression_power.py FOLDER``.
+
+Real runs on the loopback driver, in one pytest session: twenty times a run, one of the same build, and one whose delay is a fifth longer.
+Each of the two later ones is held against the first of its three, with bounds of 10 % on percentiles and of 5 % on throughput; the
+difference of the delay in the profiles is forced past. *missed* is a regression found, *no data* that noise hid it; a run that was
+generator-limited is held against nothing. Blocks of other lengths than the package's are tried on the same runs. Takes 25 minutes with the
+defaults; a folder that has its runs already is only counted again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from statistics import median, stdev
+from typing import Any, NamedTuple
+
+from pytest_loadtest.metrics import resampled
+from pytest_loadtest.report.baseline import RESULTS, read
+from pytest_loadtest.report.comparison import TELLING, compare
+from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.verdict.objectives import gates
+
+SECTION = {f"endToEndLatency.{percentile}": "10%" for percentile in ("p50", "p90", "p99")} | {"throughput": "5%"}
+SAME, SLOWER = "same build", "20 % slower"
+PROFILE = """\
+name: power
+topics: 2
+producersPerTopic: 2
+messageSize: 256
+producerRate: 500
+testDuration: {duration}s
+warmupDuration: 2s
+driver: {{name: loopback, delay: {delay}ms}}
+slo: {{throughput: 1%, sent: 1%}}
+"""
+TEST = """\
+import pytest
+RUNS = [
+    ({{"driver.delay": delay}}, f"{{pair:02d}}-{{kind}}")
+    for pair in range({pairs}) for kind, delay in (("a", "{delay}ms"), ("b", "{delay}ms"), ("slower", "{slower}ms"))
+]
+
+
+@pytest.mark.load(profile="power", judge=False)
+@pytest.mark.parametrize("load_matrix", [pytest.param(keys, id=name) for keys, name in RUNS], indirect=True)
+def test_power(load): ...
+"""
+INI = "[pytest]\naddopts = -p no:randomly -p no:rerunfailures -p no:cacheprovider\n"
+
+
+class Held(NamedTuple):
+    """A figure of two runs. :param width: half of the interval."""
+
+    outcome: str
+    change: float
+    width: float
+
+
+def drive(folder: Path, pairs: int, delay: int, duration: int) -> None:
+    """All runs, in one session."""
+    (folder / "profiles").mkdir(parents=True, exist_ok=True)
+    (folder / "profiles" / "power.yaml").write_text(PROFILE.format(duration=duration, delay=delay), encoding="utf-8")
+    (folder / "test_power.py").write_text(TEST.format(pairs=pairs, delay=delay, slower=delay * 6 // 5), encoding="utf-8")
+    (folder / "pytest.ini").write_text(INI, encoding="utf-8")
+    spark = ("--load-spark-conf", "spark.master=local[1]", "--load-spark-conf", "spark.driver.memory=512m")
+    subprocess.run([sys.executable, "-m", "pytest", "-q", *spark], cwd=folder, check=False, stdout=subprocess.DEVNULL)
+
+
+def held(documents: dict[str, dict[str, Any]]) -> dict[tuple[str, str], list[Held]]:
+    """By kind and figure, of each pair."""
+    found: dict[tuple[str, str], list[Held]] = {}
+    for name, baseline in documents.items():
+        if not name.endswith("-a"):
+            continue
+        for kind, other in ((SAME, "b"), (SLOWER, "slower")):
+            if any(one["verdict"]["outcome"] not in TELLING for one in (baseline, documents[f"{name[:-1]}{other}"])):
+                continue
+            section = compare(baseline, documents[f"{name[:-1]}{other}"], gates({"regression": SECTION}), force=True).section
+            for row in section["rows"]:
+                if row["name"] in SECTION and row["low"] is not None:
+                    found.setdefault((kind, row["name"]), []).append(Held(row["outcome"], row["change"], (row["high"] - row["low"]) / 2))
+    return found
+
+
+def table(found: dict[tuple[str, str], list[Held]], seconds: int) -> None:
+    """A row for each kind and figure."""
+    print(f"\nblocks of {seconds} s\n{'':12} {'figure':20} pairs missed   met no data  half interval  spread of changes")
+    for (kind, name), pairs in sorted(found.items()):
+        counted = Counter(one.outcome for one in pairs)
+        width, spread = median(one.width for one in pairs), stdev(one.change for one in pairs) if len(pairs) > 1 else 0.0
+        print(
+            f"{kind:12} {name:20} {len(pairs):5} {counted['missed']:6} {counted['met']:5} {counted['no data']:7}"
+            f" {width * 100:12.1f} % {spread * 100:16.1f} %"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path, help="of a project that is made for it, with its results")
+    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--delay", type=int, default=50, help="ms that the relay holds each message back")
+    parser.add_argument("--duration", type=int, default=20, help="s of each run")
+    options = parser.parse_args()
+    if not any(options.folder.glob(f".loadtest/**/{RESULTS}")):
+        drive(options.folder, options.pairs, options.delay, options.duration)
+    documents = {document["test"].partition("[")[2][:-1]: document for document in read(options.folder / ".loadtest")}
+    for seconds in (1, 2, 5):
+        resampled.length = lambda duration, length=seconds * SECOND: length  # type: ignore[misc,assignment]  # an experiment on it
+        resampled.FEWEST = 4  # type: ignore[misc]
+        table(held(documents), seconds)
+
+
+if __name__ == "__main__":
+    main()

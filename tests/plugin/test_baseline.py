@@ -1,0 +1,68 @@
+"""``--load-baseline``, ``--load-history`` and the commands that read what they leave."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from pytest_loadtest.commands import cli
+
+if TYPE_CHECKING:
+    import pytest
+
+    from .projects import Project
+
+TEST = """\
+import pytest
+
+@pytest.mark.load("orders")
+def test_orders(load): ...
+"""
+SLO = "{throughput: 1%, sent: 1%, regression: {endToEndLatency.p50: 10%}}"
+
+
+def test_a_run_beside_the_last_that_was_met(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a baseline the bound is noted and not judged; beside a run too short to tell noise it is no data; each run has its line."""
+    project.profile("orders", slo=SLO)
+    project.write("test_orders.py", TEST)
+    first = project.run("--load-history", "history.jsonl")
+    (document,) = first.documents.values()
+    assert first.outcomes == {"passed": 1}
+    assert document["notes"] == ["regression of endToEndLatency.p50 is not judged: no baseline was given (--load-baseline)"]
+    assert document["comparison"] is None
+
+    second = project.run("--load-history", "history.jsonl", "--load-baseline", "last-met")
+    (later,) = second.documents.values()
+    assert second.outcomes == {"error": 1}
+    assert later["verdict"]["outcome"] == "no data"
+    assert later["verdict"]["reasons"] == ["regression.endToEndLatency.p50: noise is told from 20 s of measured phase on, here are 1 s"]
+    assert later["comparison"]["baseline"]["results"] == document["results"]
+    assert later["comparison"]["comparable"]
+    assert f"baseline   {document['results']}" in second.out
+
+    lines = [json.loads(line) for line in (project.path / "history.jsonl").read_text().splitlines()]
+    assert [line["outcome"] for line in lines] == ["met", "no data"]
+    assert lines[0]["comparableKey"] == lines[1]["comparableKey"]
+    assert cli.main(["trend", str(project.path / "history.jsonl")]) == cli.OK
+    assert "· profile orders · 2 runs" in capsys.readouterr().out
+    assert cli.main(["compare", document["results"], later["results"]]) == cli.NO_DATA
+    out = capsys.readouterr().out
+    assert "endToEndLatency.p99" in out
+    assert "? no data: regression.endToEndLatency.p50: noise is told from 20 s of measured phase on" in out
+    assert cli.main(["compare", document["results"], later["results"], "--json"]) == cli.NO_DATA
+    assert json.loads(capsys.readouterr().out)[0]["comparison"]["comparable"] is True
+
+
+def test_wrong_uses_are_told_before_any_load(project: Project) -> None:
+    """A baseline that is not there, nothing to force, a history in a folder that is not there: usage errors."""
+    project.profile("orders")
+    project.write("test_orders.py", TEST)
+    for arguments, said in (
+        (("--load-baseline", "gone"), "--load-baseline: "),
+        (("--load-baseline-force",), "there is nothing to force without --load-baseline"),
+        (("--load-history", "gone/history.jsonl"), "cannot be written; name a file in a folder that is there"),
+    ):
+        done = project.run(*arguments)
+        assert done.ret == 4
+        assert said in done.out
+        assert done.documents == {}

@@ -1,0 +1,135 @@
+"""Two documents held against each other: rows, findings, and what is refused."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import jsonschema
+import pytest
+from made_documents import document
+from made_runs import run_of, wandering
+
+from pytest_loadtest.report.compared import lines, told
+from pytest_loadtest.report.comparison import compare, missing
+from pytest_loadtest.report.document import beside, schema
+from pytest_loadtest.verdict.objectives import gates
+
+GATES = gates({"regression": {"endToEndLatency.p99": "10%", "throughput": "5%"}})
+BASELINE, SAME, SLOWER = run_of(wandering(1)), run_of(wandering(2)), run_of(wandering(3, factor=1.3))
+
+
+def rows(section: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in section["rows"]}
+
+
+def test_a_slower_run_misses_its_bound() -> None:
+    """The finding and the row say the same; what did not change is met."""
+    section, findings = compare(BASELINE, SLOWER, GATES)
+    found = rows(section)
+    assert [finding.outcome.value for finding in findings] == ["missed", "met"]
+    assert [found[name]["outcome"] for name in ("endToEndLatency.p99", "throughput")] == ["missed", "met"]
+    assert found["endToEndLatency.p99"]["low"] > 0.1
+    assert told(found["endToEndLatency.p50"]) == "worse"
+    assert section["blocks"] == {"length": 5_000_000_000, "baseline": 12, "now": 12, "level": 0.95}
+    assert (section["comparable"], section["forced"], section["differences"]) == (True, False, [])
+
+
+def test_a_run_of_the_same_is_within_noise() -> None:
+    """Its intervals hold no change, or one that no bound asks about."""
+    section, findings = compare(BASELINE, SAME, gates({"regression": {"endToEndLatency.p50": "25%"}}))
+    row = rows(section)["endToEndLatency.p50"]
+    assert row["low"] < row["change"] < row["high"]
+    assert findings[0].outcome.value == "met"
+
+
+def test_the_section_obeys_the_schema() -> None:
+    """And the document with it is a results document, with the findings in its verdict."""
+    for found in (compare(BASELINE, SLOWER, GATES), missing(GATES, "none is there"), compare(BASELINE, document(), ())):
+        whole = beside(SLOWER, found.section, found.findings)
+        jsonschema.Draft202012Validator(schema()).validate(whole)
+        assert len(whole["verdict"]["findings"]) == len(SLOWER["verdict"]["findings"]) + len(found.findings)
+    assert beside(SLOWER, *compare(BASELINE, SLOWER, GATES))["verdict"]["outcome"] == "missed"
+
+
+def test_what_is_not_comparable_is_not_judged_unless_forced() -> None:
+    """No data, with what differs; forced, it is judged, and says so."""
+    other = deepcopy(BASELINE)
+    other["machine"]["cores"] = 64
+    section, findings = compare(other, SLOWER, GATES)
+    assert {finding.outcome.value for finding in findings} == {"no data"}
+    assert findings[0].text == (
+        "regression.endToEndLatency.p99: not comparable: machine.cores 64 → 2 (--load-baseline-force judges all the same)"
+    )
+    assert rows(section)["endToEndLatency.p99"]["low"] is not None
+    section, findings = compare(other, SLOWER, GATES, force=True)
+    assert (section["comparable"], section["forced"]) == (False, True)
+    assert findings[0].outcome.value == "missed"
+    assert findings[0].text.endswith("; forced, the runs are not comparable")
+
+
+@pytest.mark.parametrize("which", ["baseline", "run"])
+def test_a_run_that_says_nothing_is_no_baseline(which: str) -> None:
+    """Nor is it held against one, forced or not."""
+    silent = deepcopy(BASELINE)
+    silent["verdict"] |= {"outcome": "generator-limited", "reasons": ["a worker was late"]}
+    pair = (silent, SLOWER) if which == "baseline" else (BASELINE, silent)
+    section, findings = compare(*pair, GATES, force=True)
+    assert {finding.outcome.value for finding in findings} == {"no data"}
+    assert section["notes"] == [f"the {which} is generator-limited"]
+
+
+def test_what_could_not_be_told_from_one_baseline_may_be_from_another() -> None:
+    """A run is no data by a comparison alone: by itself it was measured."""
+    untold = beside(SLOWER, *missing(GATES, "none is there"))
+    assert untold["verdict"]["outcome"] == "no data"
+    assert [finding.outcome.value for finding in compare(BASELINE, untold, GATES).findings] == ["missed", "met"]
+
+
+def test_a_short_run_has_figures_and_no_intervals() -> None:
+    """A bound is not judged on it; the reason is told."""
+    short = run_of(wandering(1, seconds=10))
+    section, findings = compare(short, short, GATES)
+    assert section["blocks"] is None
+    assert rows(section)["endToEndLatency.p99"]["change"] == 0
+    assert findings[0].text == "regression.endToEndLatency.p99: noise is told from 20 s of measured phase on, here are 10 s"
+
+
+def test_older_results_have_no_course() -> None:
+    """Their latencies are compared without intervals; throughput has had its series always."""
+    older = deepcopy(BASELINE)
+    del older["measurements"]["overTime"]
+    section, findings = compare(older, SLOWER, GATES)
+    assert rows(section)["endToEndLatency.p99"]["low"] is None
+    assert [finding.outcome.value for finding in findings] == ["no data", "met"]
+
+
+def test_a_generator_that_fared_otherwise_is_not_the_targets_regression() -> None:
+    """Where its own send delay differs by more than is asked about, nothing is judged."""
+    late = deepcopy(SLOWER)
+    late["measurements"]["latencies"]["ownSendDelay"] = late["measurements"]["latencies"]["endToEnd"]
+    found = compare(BASELINE, late, GATES).findings[0]
+    assert found.outcome.value == "no data"
+    assert "the generator's own send delay went from" in found.text
+
+
+def test_a_percentile_of_ones_own_is_read_from_the_histogram() -> None:
+    """Results list seven; a bound may name any."""
+    section, findings = compare(BASELINE, SLOWER, gates({"regression": {"endToEndLatency.p97": "10%"}}))
+    assert findings[0].outcome.value == "missed"
+    assert rows(section)["endToEndLatency.p97"]["now"] == pytest.approx(1.3 * 50e6 * 1.2, rel=0.2)
+
+
+def test_the_lines() -> None:
+    """What it was held against, what differs, and a row for each figure."""
+    other = deepcopy(BASELINE)
+    other["machine"]["cores"] = 64
+    other["versions"]["numpy"] = "3"
+    text = "\n".join(lines(compare(other, SLOWER, GATES, force=True).section))
+    assert "  baseline   .loadtest/1/test_smoke/1/smoke (2026-11-21T03:00:00+00:00, met)" in text
+    assert "NOT COMPARABLE  what decides differs; judged all the same (--load-baseline-force):" in text
+    assert "decides  machine.cores: 64 → 2" in text
+    assert "beside   versions.numpy: 3 → -" in text
+    assert "✗ endToEndLatency.p99" in text
+    assert list(lines(None)) == []
+    assert list(lines(missing((), "none is there").section)) == ["  baseline   none: none is there"]

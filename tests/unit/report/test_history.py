@@ -1,0 +1,85 @@
+"""A line for each run, and the trend of them."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from made_documents import document
+from made_runs import run_of, wandering
+
+from pytest_loadtest.errors import UsageError
+from pytest_loadtest.report import history
+from pytest_loadtest.report.trend import spark, table, trend
+
+RUN = run_of(wandering(1), {"endToEndLatency": {"p99": "100ms"}})
+
+
+def test_a_line_has_what_a_trend_needs() -> None:
+    """Figures with their noise, objectives with their bounds; no address, no setting, no host."""
+    line = history.line(RUN)
+    assert (line["test"], line["outcome"], line["broker"]) == (RUN["test"], "met", "Pulsar 4.2.4")
+    assert line["figures"]["endToEndLatency.p99"] == RUN["measurements"]["latencies"]["endToEnd"]["percentiles"]["p99"]
+    assert 0 < line["errors"]["endToEndLatency.p99"] < 0.2
+    assert [(one["name"], one["maximum"]) for one in line["objectives"]] == [("endToEndLatency.p99", 100_000_000)]
+    text = json.dumps(line)
+    assert "6650" not in text
+    assert len(text) < 1500
+
+
+def test_a_broken_run_has_a_line_too() -> None:
+    """With its outcome and no figure."""
+    broken = RUN | {"measurements": None, "broker": {}}
+    line = history.line(broken)
+    assert (line["figures"], line["cpuPerMessage"], line["comparableKey"]) == ({}, None, None)
+
+
+def test_sessions_beside_each_other_share_a_file(tmp_path: Path) -> None:
+    """Every line is whole."""
+    path = tmp_path / "history.jsonl"
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: history.append(path, [history.line(document()) | {"i": i}]), range(40)))
+    lines, wrong = history.read(path)
+    assert (sorted(line["i"] for line in lines), wrong) == (list(range(40)), 0)
+
+
+def test_what_is_no_line_is_counted(tmp_path: Path) -> None:
+    """Half a line, another version's, somebody's note."""
+    path = tmp_path / "history.jsonl"
+    history.append(path, [history.line(RUN)])
+    with path.open("a") as file:
+        file.write('{"version": 99}\nnote\n{"ver\n\n')
+    lines, wrong = history.read(path)
+    assert (len(lines), wrong) == (1, 3)
+    with pytest.raises(UsageError):
+        history.read(tmp_path / "gone")
+    with pytest.raises(UsageError):
+        history.append(tmp_path, [])
+
+
+def test_a_trend_is_a_row_for_each_figure() -> None:
+    """In the order of time, whatever the order of the file; where comparability changed is marked."""
+    line = history.line(RUN)
+    later = line | {"started": "2026-12-01T00:00:00+00:00", "broker": "Pulsar 4.3.0", "comparableKey": "other", "outcome": "missed"}
+    between = line | {"started": "2026-11-30T00:00:00+00:00", "comparableKey": None, "figures": {}, "objectives": [], "outcome": "no data"}
+    (found,) = trend([later, line, between])
+    assert found["outcomes"] == ["met", "no data", "missed"]
+    assert found["changed"] == [{"run": 2, "what": "the broker Pulsar 4.2.4 → Pulsar 4.3.0"}]
+    row = next(row for row in found["rows"] if row["name"] == "endToEndLatency.p99")
+    assert row["values"][1] is None
+    assert (row["maximum"], row["unit"]) == (100_000_000, "ns")
+    text = "\n".join(table([found]))
+    assert "3 runs, 2026-11-21 to 2026-12-01" in text
+    assert "✓?│✗" in text
+    assert "│ from 2026-12-01T00:00:00+00:00 on: the broker Pulsar 4.2.4 → Pulsar 4.3.0 changed" in text
+    assert all(
+        character.isascii() for character in "\n".join(table([found], unicode=False)).replace("·", "").replace("→", "").replace("µ", "")
+    )
+
+
+def test_sparks() -> None:
+    """From nothing to the largest; what is not known leaves a gap."""
+    assert "".join(spark([0, 1, None, 2], "abc")) == "ab c"
+    assert spark([], "abc") == []

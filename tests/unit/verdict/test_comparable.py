@@ -1,0 +1,82 @@
+"""Which two runs may be held against each other."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from made_documents import document
+
+from pytest_loadtest.verdict.comparable import Difference, differences, key, profile_key
+
+
+def changed(path: str, value: Any) -> Any:
+    """A run in which one thing of its document differs."""
+    found = deepcopy(document())
+    *parents, name = path.split("/")
+    node: Any = found
+    for parent in parents:
+        node = node[parent]
+    node[name] = value
+    return found
+
+
+def test_a_run_is_comparable_with_another_of_its_kind() -> None:
+    """Whatever it measured, whenever, and wherever its results are."""
+    other = changed("started", "2027-01-01T00:00:00+00:00") | {"results": "elsewhere"}
+    assert differences(document(), other) == []
+    assert key(document()) == key(other) == key(document(counts={"lost": 3}))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "name"),
+    [
+        ("profile/document/producerRate", 20_000, "profile.producerRate"),
+        ("profile/document/driver", {"name": "mqtt"}, "profile.driver.name"),
+        ("scale", {"factor": 0.5, "changes": {}}, "scale"),
+        ("plan/workers", 2, "workers"),
+        ("measurements/duration", 20_000_000_000, "seconds"),
+        ("broker/version", "4.3.0", "broker.version"),
+        ("broker/mode", "url", "broker.mode"),
+        ("broker/settings", {"journalSyncData": "true"}, "broker.settings.journalSyncData"),
+        ("driver/client", "native", "driver.client"),
+        ("driver/version", "4", "driver.version"),
+        ("machine/cores", 4, "machine.cores"),
+        ("machine/memory", 2**33, "machine.memory"),
+        ("machine/system", "Linux 6", "machine.system"),
+        ("versions/pytest-loadtest", "0.2.0", "versions.pytest-loadtest"),
+    ],
+)
+def test_what_decides(path: str, value: Any, name: str) -> None:
+    """It is named with both values, and the digests differ."""
+    other = changed(path, value)
+    (found,) = differences(document(), other)
+    assert (found.name, found.decides) == (name, True)
+    assert found.baseline != found.now
+    assert key(document()) != key(other)
+    assert (profile_key(document()) != profile_key(other)) == name.startswith("profile.")
+
+
+@pytest.mark.parametrize(
+    "path", ["profile/document/slo", "profile/document/generator", "profile/document/target", "broker/url", "broker/adminUrl"]
+)
+def test_how_a_run_is_judged_and_where_it_goes_decides_nothing(path: str) -> None:
+    """A stricter bound, or a broker on another port, is no other experiment."""
+    assert differences(document(), changed(path, {"x": "y"} if "profile" in path else "elsewhere")) == []
+
+
+def test_what_else_differs_is_told() -> None:
+    """After what decides."""
+    other = changed("machine/host", "other") | {"versions": {"pytest-loadtest": "0.2.0", "numpy": "3"}}
+    assert differences(document(), other) == [
+        Difference("versions.pytest-loadtest", "0.1.0", "0.2.0", decides=True),
+        Difference("machine.host", "-", "other", decides=False),
+        Difference("versions.numpy", "-", "3", decides=False),
+    ]
+
+
+def test_nobody_knows_that_two_unknown_versions_are_the_same() -> None:
+    """A broker that does not tell its version may be any."""
+    unknown = changed("broker/version", "unknown")
+    assert differences(unknown, unknown) == [Difference("broker.version", "unknown", "unknown", decides=True)]
