@@ -257,6 +257,8 @@ def _judge(session: SparkSession, folder: Path, custom: Custom | None) -> str:
 def _report(options: argparse.Namespace) -> int:
     _print_line(report.make(options.folders, options.output))
     return OK
+
+
 # --- compare
 
 

@@ -90,7 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """``--load-plan`` needs no workers, only their number; xdist reads its options after this."""
     if config.option.load_plan and config.pluginmanager.hasplugin("xdist"):
-        from pytest_loadtest.plugin.session import remember_workers
+        from pytest_loadtest.plugin.plans import remember_workers
 
         remember_workers(config)
 
@@ -124,7 +124,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """With ``--load-plan``: print and run nothing."""
     if not session.config.option.load_plan:
         return None
-    from pytest_loadtest.plugin.session import print_plans
+    from pytest_loadtest.plugin.plans import print_plans
 
     print_plans(session)
     return True

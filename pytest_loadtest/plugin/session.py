@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_loadtest.errors import BrokenRun, GeneratorLimited, LoadtestError, UsageError
+from pytest_loadtest.errors import BrokenRun, GeneratorLimited, UsageError
 from pytest_loadtest.plugin import reporting
 from pytest_loadtest.plugin.aggregating import AggregateHook
 from pytest_loadtest.plugin.ci import CiReports
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.xdist import GangController, GangWorker
     from pytest_loadtest.report.live_metrics import LiveMetrics
 
-_WORKERS = pytest.StashKey[int]()
 _ATTEMPTS = pytest.StashKey[int]()
 _PLAIN = (str, int, float, bool, type(None))  # themselves: a type derived from them is another one to execnet
 _LOADS: pytest.StashKey[Load | LiveLoad] = pytest.StashKey()
@@ -264,39 +263,3 @@ def settle(report: pytest.TestReport, error: BaseException) -> None:
 def plain(properties: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
     """The properties of a test as xdist's channel carries them: what is neither text nor a number, a duration for one, as JUnit has it."""
     return [(name, value if type(value) in _PLAIN else str(value)) for name, value in properties]
-
-
-def remember_workers(config: pytest.Config) -> None:
-    """Note how many workers were asked for and start none: a plan runs nothing."""
-    asked = config.option.numprocesses
-    if asked in ("auto", "logical"):
-        asked = config.hook.pytest_xdist_auto_num_workers(config=config)
-    config.stash[_WORKERS] = int(asked or 0) or len(config.option.tx or ()) or 1
-    config.option.numprocesses, config.option.tx, config.option.dist = None, [], "no"
-
-
-def print_plans(session: pytest.Session) -> None:
-    """The plan of every load test that was collected.
-
-    :raises pytest.UsageError: there is none for some of them; what is wrong was printed in its place.
-    """
-    from pytest_loadtest.fleet.options import Options
-    from pytest_loadtest.fleet.planning import plan_lines
-
-    config = session.config
-    reporter: Any = config.pluginmanager.getplugin("terminalreporter")
-    workers, options, wrong = config.stash.get(_WORKERS, 1), Options.of(config), []
-    for item in session.items:
-        if item.get_closest_marker("load"):
-            reporter.write_line("")
-            reporter.write_line(item.nodeid, bold=True)
-            try:
-                lines = plan_lines(request_of(config, item, attempt=1), workers, options)
-            except LoadtestError as error:
-                lines = str(error).splitlines()
-                wrong.append(item.nodeid)
-            for line in lines:
-                reporter.write_line(f"  {line}")
-    if wrong:
-        reporter.write_line("")
-        raise pytest.UsageError(f"no plan for {', '.join(wrong)}: see above")
