@@ -11,7 +11,7 @@ from made_measurements import histogram, made_bucket
 from pytest_loadtest.metrics.evidence import WorkerEvidence
 from pytest_loadtest.metrics.measurements import Series
 from pytest_loadtest.metrics.over_time import OverTime
-from pytest_loadtest.report.html.blocks import Chapter, Figure, RunPage
+from pytest_loadtest.report.html.blocks import Chapter, ChartFigure, RunPage
 from pytest_loadtest.report.html.page import html, render
 from pytest_loadtest.report.html.read import Found, ReadRun
 from pytest_loadtest.values.quantities import SECOND
@@ -102,7 +102,7 @@ def made_charts(seconds: int = 60) -> dict[str, Chart]:
 
 def made_page(charts: dict[str, Chart], bands: list[dict[str, Any]]) -> str:
     """The report's own page, of one run that has these charts and bands."""
-    figures = [Figure(name, chart) for name, chart in charts.items()]
+    figures = [ChartFigure(name, chart) for name, chart in charts.items()]
     run = RunPage(
         name="run-1", title="a made run", outcome="met", about="made up", chapters=[Chapter("run-1-1", "Charts", figures)], bands=bands,
     )  # fmt: skip

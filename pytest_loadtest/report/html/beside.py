@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_loadtest.metrics.histogram import SUB_BITS
 from pytest_loadtest.report.html import curves
-from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, Figure, Listing, Paragraph, Table, absent
+from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, ChartFigure, Listing, Paragraph, Table, absent
 from pytest_loadtest.report.html.distribution import decoded, distribution, of_latency
 from pytest_loadtest.values.quantities import format_size
 from pytest_loadtest.values.wording import format_value
@@ -76,4 +76,4 @@ def _curves(run: str, document: Document) -> Iterator[Block]:
         "now": None if measured is None else of_latency(measured["latencies"]["endToEnd"]),
     }
     chart = curves.curve("End-to-end latency by percentile, beside the baseline", run, both)
-    yield absent("curves of both runs") if chart is None else Figure(f"{run}-baseline", chart)
+    yield absent("curves of both runs") if chart is None else ChartFigure(f"{run}-baseline", chart)

@@ -70,7 +70,7 @@ class Fold:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class ChartFigure:
     """Where a chart is drawn; its title and summary are there without it too.
 
     :param name: unique on the page. :param chart: as the module ``charts`` makes it.
@@ -81,7 +81,7 @@ class Figure:
     chart: dict[str, Any]
 
 
-Block = Table | Paragraph | Listing | Verbatim | Fold | Figure
+Block = Table | Paragraph | Listing | Verbatim | Fold | ChartFigure
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +105,10 @@ class RunPage:
     bands: Sequence[dict[str, Any]] = ()
 
 
-def figures(blocks: Iterable[Block]) -> Iterator[Figure]:
+def figures(blocks: Iterable[Block]) -> Iterator[ChartFigure]:
     """All of them, those of folds too."""
     for block in blocks:
-        if isinstance(block, Figure):
+        if isinstance(block, ChartFigure):
             yield block
         elif isinstance(block, Fold):
             yield from figures(block.blocks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.report.html import curves
-from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, Figure, Fold, Table
+from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, ChartFigure, Fold, Table
 from pytest_loadtest.report.html.distribution import of_latency
 from pytest_loadtest.report.sections import percentiles
 from pytest_loadtest.values.quantities import format_duration, format_rate
@@ -56,7 +56,7 @@ def stages(run: str, document: Document) -> Iterator[Block]:
     named = {stage["name"]: of_latency(stage["measurements"]["latencies"]["endToEnd"]) for stage in found}
     chart = curves.curve("End-to-end latency by percentile and stage", run, named)
     if chart is not None:
-        yield Figure(f"{run}-stages", chart)
+        yield ChartFigure(f"{run}-stages", chart)
 
 
 def _stage(stage: Document) -> tuple[str | Cell, ...]:
@@ -93,7 +93,7 @@ def _curves(run: str, name: str, title: str, parts: Sequence[Document], bounds: 
     """None where results have no histograms of parts."""
     chart = curves.curve(title, run, {part["name"]: of_latency(part["endToEnd"]) for part in parts[: len(curves.ROLES)]}, bounds)
     if chart is not None:
-        yield Figure(f"{run}-{name}", chart)
+        yield ChartFigure(f"{run}-{name}", chart)
 
 
 def _known(shown: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.report import sections
 from pytest_loadtest.report.html import curves
-from pytest_loadtest.report.html.blocks import NOT_MEASURED, Figure, Paragraph, Table, absent, told
+from pytest_loadtest.report.html.blocks import NOT_MEASURED, ChartFigure, Paragraph, Table, absent, told
 from pytest_loadtest.report.html.curves import TITLES
 from pytest_loadtest.report.terminal import COLUMNS, KINDS, SOMETIMES
 from pytest_loadtest.values.quantities import format_duration
@@ -38,7 +38,7 @@ def chapter(run: str, document: Document) -> Iterator[Block]:
         if sections.only_connects(measured) if name == "curve" else not any(kind in measured["latencies"] for kind in kinds):
             continue
         found = curves.latencies(measured, document["verdict"]["findings"], run, kinds, title)
-        yield absent(title) if found is None else Figure(f"{run}-{name}", found)
+        yield absent(title) if found is None else ChartFigure(f"{run}-{name}", found)
     yield from (Paragraph(text) for text in told(sections.delays(measured)))
     yield from (Paragraph(text) for text in told(sections.connections(document)))
 

@@ -20,7 +20,7 @@ from pytest_loadtest.report.html import (
     time_line,
     windows,
 )
-from pytest_loadtest.report.html.blocks import Chapter, Figure, Fold, Listing, Paragraph, RunPage, Table, Verbatim, absent, told
+from pytest_loadtest.report.html.blocks import Chapter, ChartFigure, Fold, Listing, Paragraph, RunPage, Table, Verbatim, absent, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,8 +90,8 @@ def _over_time(name: str, document: Document, found: list[bands.Band]) -> Iterat
         yield _figure(name, "heat", heat.heat(blocks, measured, name), "heat map of latency over time")
         yield from _lost(name, measured)
         blocked = time_line.blocked(measured, name)
-        yield from [] if blocked is None else [Figure(f"{name}-blocked", blocked)]
-        yield from (Figure(f"{name}-{kind}", chart) for kind, chart in time_line.stretches(measured, name))
+        yield from [] if blocked is None else [ChartFigure(f"{name}-blocked", blocked)]
+        yield from (ChartFigure(f"{name}-{kind}", chart) for kind, chart in time_line.stretches(measured, name))
     yield bands.events(found) or Paragraph("What happened beside the load: no stage, change, restart, stall or blocked span is known.")
 
 
@@ -99,7 +99,7 @@ def _lost(name: str, measured: Document) -> Iterator[Block]:
     """When messages were lost or doubled, or why there is no chart of it."""
     counts, chart = measured["counts"], time_line.misfortunes(measured, name)
     if chart is not None:
-        yield Figure(f"{name}-lost", chart)
+        yield ChartFigure(f"{name}-lost", chart)
     elif measured["subscriptions"] and not counts["lost"] and not counts["duplicates"]:
         yield Paragraph("lost 0, duplicates 0")
     elif measured["subscriptions"]:
@@ -114,4 +114,4 @@ def _custom(document: Document) -> Iterator[Block]:
 
 def _figure(run: str, name: str, chart: Chart | None, what: str) -> Block:
     """A chart, or the words that there is nothing to draw."""
-    return absent(what) if chart is None else Figure(f"{run}-{name}", chart)
+    return absent(what) if chart is None else ChartFigure(f"{run}-{name}", chart)

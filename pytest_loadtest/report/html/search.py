@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, Figure, Paragraph, Table
+from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, ChartFigure, Paragraph, Table
 from pytest_loadtest.report.html.charts import Axis, Line, bound, chart, mark
 from pytest_loadtest.report.html.curves import objectives
 from pytest_loadtest.report.sections import answer, limit, percentiles, precise
@@ -31,7 +31,7 @@ def chapter(name: str, run: ReadRun) -> Iterator[Block]:
     latencies = {number: _latency(document) for number, document in run.steps.items()}
     yield _table(peak, latencies)
     found = {"search": _by_latency(peak, latencies, run.document), "delivered": _by_delivered(peak)}
-    yield from (Figure(f"{name}-{chart_name}", one) for chart_name, one in found.items() if one is not None)
+    yield from (ChartFigure(f"{name}-{chart_name}", one) for chart_name, one in found.items() if one is not None)
 
 
 def _latency(document: Document) -> Document | None:

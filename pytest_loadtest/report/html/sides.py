@@ -6,7 +6,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.report import bottleneck, broker_side
-from pytest_loadtest.report.html.blocks import Figure, Fold, Listing, Paragraph, Table, absent, told
+from pytest_loadtest.report.html.blocks import ChartFigure, Fold, Listing, Paragraph, Table, absent, told
 from pytest_loadtest.report.html.charts import TIME, Axis, Line, chart
 from pytest_loadtest.report.html.curves import ROLES
 from pytest_loadtest.values.quantities import SECOND, format_count, format_duration, format_rate, format_size
@@ -55,7 +55,7 @@ def broker(run: str, document: Document) -> Iterator[Block]:
     yield from _columns(section)
 
 
-def _charts(run: str, section: Document) -> Iterator[Figure]:
+def _charts(run: str, section: Document) -> Iterator[ChartFigure]:
     workers = [name for name in section["columns"] if name.startswith("worker ") and name.endswith(".busiestWanted")]
     workers.sort(key=lambda name: -max(_known(section, name), default=0))
     groups = GROUPS | {"workers": ("Busiest thread of each worker, with what it waited for", "cores", tuple(workers[: len(ROLES)]))}
@@ -68,7 +68,7 @@ def _charts(run: str, section: Document) -> Iterator[Figure]:
         xs = [time / SECOND for time in section["time"]]
         found = chart("lines", title, run, f"{'; '.join(said)}.", TIME, Axis(AXES[unit], unit), xs, moved)
         if found is not None:
-            yield Figure(f"{run}-{name}", found)
+            yield ChartFigure(f"{run}-{name}", found)
 
 
 def _there(section: Document, columns: tuple[str, ...]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.report.html.blocks import Cell, Figure, Fold, Table
+from pytest_loadtest.report.html.blocks import Cell, ChartFigure, Fold, Table
 from pytest_loadtest.report.html.charts import TIME, Axis, Line, chart, mark
 from pytest_loadtest.report.html.curves import levels_of
 from pytest_loadtest.values.quantities import SECOND, format_duration
@@ -28,7 +28,7 @@ def chapter(run: str, document: Document) -> Iterator[Block]:
     for number, finding in enumerate(judged, 1):
         found = _chart(run, finding)
         if found is not None:
-            yield Figure(f"{run}-windows-{number}", found)
+            yield ChartFigure(f"{run}-windows-{number}", found)
         yield from _table(finding)
 
 
