@@ -165,7 +165,7 @@ def write_run(
 def _document(run: Expected, workers: int) -> dict[str, Any]:
     plain = {
         name: getattr(run, name)
-        for name in ("start", "duration", "rate", "topics", "subscriptions", "broadcasts", "ordered", "publish_acks")
+        for name in ("start", "duration", "rate", "topics", "subscriptions", "broadcasts", "ordered", "publish_acks", "window", "drift")
     }
     streams = {"count": len(run.first), "file": STREAMS_FILE}
     known = {
@@ -183,6 +183,8 @@ def _stages(stages: dict[str, Expected]) -> list[dict[str, Any]]:
             "duration": stage.duration,
             "rate": stage.rate,
             "slo": None,
+            "window": stage.window,
+            "drift": stage.drift,
         }
         for name, stage in stages.items()
     ]
