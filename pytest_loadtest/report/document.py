@@ -7,12 +7,12 @@ this module describes every key. Unknown keys are not allowed, so that a reader 
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.report.measured import latency, measured
+from pytest_loadtest.report.over_windows import by_tenth, by_window, finite
 from pytest_loadtest.verdict.shown import bounds, show
 from pytest_loadtest.verdict.slo import Finding, Verdict, overall
 
@@ -141,8 +141,8 @@ def _verdict(verdict: Verdict) -> Document:
 
 def _finding(finding: Finding) -> Document:
     objective = finding.objective
-    shown = None if finding.observed is None else show(objective, finding.observed)
-    return {
+    shown = finding.shown or (None if finding.observed is None else show(objective, finding.observed))
+    found = {
         "name": objective.name,
         "metric": objective.metric,
         "statistic": objective.statistic or None,
@@ -152,7 +152,7 @@ def _finding(finding: Finding) -> Document:
         "maximum": objective.maximum,
         "implicit": objective.implicit,
         "outcome": finding.outcome.value,
-        "observed": None if finding.observed == math.inf else finding.observed,
+        "observed": finite(finding.observed),
         "samples": None if objective.metric == "custom" else finding.samples,  # nobody counts what users' own code looks at
         "text": finding.text,
         "shown": {
@@ -161,6 +161,7 @@ def _finding(finding: Finding) -> Document:
             "over": "" if shown is None else shown.missed_by,
         },
     }
+    return found | by_window(finding) | by_tenth(finding)
 
 
 def _peak(peak: Peak, profile: Mapping[str, Any], verdict: Verdict) -> Document:

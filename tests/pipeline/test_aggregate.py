@@ -37,6 +37,26 @@ RUNS = {
     "broadcasts of more lost ranges than are told": {"subscriptions": 999, "streams": 3, "topics": 3, "messages": 70, "broadcasts": True},
     "random delays": {"subscriptions": 2, "first": 9, "delays": RANDOM, "ordered": False},
     "delays until one time, none early": {"delays": Delays(seed=1, at=SECOND, start=START, wall=3), "messages": 200},
+    "windows, a last one that is longer, and tenths": {
+        "subscriptions": 2,
+        "messages": 400,
+        "duration": 23 * SECOND + 7,
+        "window": 2 * SECOND,
+        "drift": True,
+    },
+    "windows that do not meet the intervals": {"messages": 700, "first": 9, "duration": 41 * SECOND, "window": 7 * SECOND},
+    "windows of broadcasts": {
+        "subscriptions": 70,
+        "messages": 30,
+        "broadcasts": True,
+        "duration": 12 * SECOND,
+        "window": SECOND,
+        "drift": True,
+    },
+    "windows of delayed messages": {"delays": RANDOM, "ordered": False, "duration": 30 * SECOND, "window": 10 * SECOND, "drift": True},
+    "windows that nothing is received in": {"subscriptions": 0, "duration": 5 * SECOND, "window": SECOND},
+    "drift alone, of a run without acknowledgements": {"duration": 40 * SECOND, "drift": True, "publish_acks": False},
+    "a window longer than the run": {"window": 3 * SECOND},
     "a stream without messages, and one bucket": {"streams": 3, "end": np.array([40, 0, 70]), "buckets": ("all",)},
 }
 
