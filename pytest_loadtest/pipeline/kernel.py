@@ -114,7 +114,7 @@ def _lateness(late: NDArray[np.int64], intended: NDArray[np.int64], run: Expecte
     """Both sides of due, apart."""
     for what, side, lateness in ((LATE, late >= 0, late), (EARLY, late < 0, -late)):
         values = lateness[side]
-        by = {WHOLE: np.zeros(len(values), np.int8), **(_span(intended[side], run) if run.spans else {})}
+        by: dict[int, NDArray[Any]] = {WHOLE: np.zeros(len(values), np.int8), **(_span(intended[side], run) if run.spans else {})}
         yield from times(what, values, hdr_index(values), by)
 
 

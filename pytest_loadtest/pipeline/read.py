@@ -191,8 +191,9 @@ def _stages(stages: Any, run: Expected, columns: Columns) -> dict[str, Expected]
         if ((first < end) & ((first < run.first) | (end > run.end))).any():
             raise ValueError(f"stage {name!r} has messages that are not the run's")
         start, duration, rate = int(stage["start"]), int(stage["duration"]), float(stage["rate"])
-        span = {"start": start, "duration": duration, "rate": rate, "first": first, "end": np.maximum(first, end)}
-        found[name] = replace(run, **span, **_cuts(stage))
+        found[name] = replace(
+            run, start=start, duration=duration, rate=rate, first=first, end=np.maximum(first, end), **_cuts(stage)
+        )  # fmt: skip
     return found
 
 

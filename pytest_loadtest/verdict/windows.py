@@ -103,12 +103,13 @@ def _finding(objective: Objective, judged: tuple[Window, ...]) -> Finding:
         own = f"{objective.name} missed {_of(ours, judged)}; that at {moment(ours[0].start)} {ours[0].reason}"
     else:
         outcome = Outcome.MET
-    head = f"{objective.name} {bounds(objective)} in each {format_duration(objective.window or 0)}"
-    text = f"{head}: {_counted(objective, missed, judged, outcome)}"
+    parts = [f"no data in {_of(empty, judged)}: {_named(empty)}"] if empty else []
+    parts += [f"broken by the generator's own pauses in {_of(ours, judged)}"] if ours else []
+    if missed or not parts:
+        parts.insert(0 if outcome is Outcome.MISSED else len(parts), _counted(objective, missed, judged))
     if worst is not None:
-        text += f"; worst {_value(objective, worst)}"
-    if empty:
-        text += f"; no data in {_of(empty, judged)}: {_named(empty)}"
+        parts.append(f"worst {_value(objective, worst)}")
+    text = f"{objective.name} {bounds(objective)} in each {format_duration(objective.window or 0)}: {'; '.join(parts)}"
     return Finding(
         objective=objective, outcome=outcome, observed=None if worst is None or outcome is Outcome.NO_DATA else worst.observed,
         samples=sum(window.samples for window in judged), text=text, own=own, windows=judged,
@@ -132,15 +133,14 @@ def _excess(objective: Objective, value: float) -> float:
     return max(above, below)
 
 
-def _counted(objective: Objective, missed: Sequence[Window], judged: Sequence[Window], outcome: Outcome) -> str:
+def _counted(objective: Objective, missed: Sequence[Window], judged: Sequence[Window]) -> str:
     """In how many windows it was missed, beside how many may be."""
     if not missed:
-        return f"held in all {exact(len(judged))} windows" if outcome is Outcome.MET else "missed in none for certain"
-    share = len(missed) / len(judged)
+        return f"held in all {exact(len(judged))} windows"
     if not objective.violations:
         return f"missed in {_of(missed, judged)}, and none may"
-    here, allowed = pair(share, objective.violations, "ratio")
-    return f"missed in {_of(missed, judged)}, {here} {'>' if outcome is Outcome.MISSED else '<='} {allowed}"
+    here, allowed = pair(len(missed) / len(judged), objective.violations, "ratio")
+    return f"missed in {_of(missed, judged)}, {here} {'>' if _too_many(objective, len(missed), len(judged)) else '<='} {allowed}"
 
 
 def _of(some: Sequence[Window], judged: Sequence[Window]) -> str:
