@@ -16,6 +16,7 @@ from pytest_loadtest.metrics.stats import LOST_RANGES, typical
 from pytest_loadtest.pipeline import read
 from pytest_loadtest.pipeline import transforms as T
 from pytest_loadtest.pipeline.assemble import Answers, assemble, histogram, lateness
+from pytest_loadtest.pipeline.broadcasts import words_of
 from pytest_loadtest.pipeline.executor import unpack
 from pytest_loadtest.pipeline.tables import BUCKET, LATENCY, TABLES, Table, first_edges, joined, merge
 
@@ -69,6 +70,8 @@ def _measure(spark: SparkSession, folder: read.RunFolder, parts: list[Expected],
 
 def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Expected]) -> list[Answers]:
     """Two scans: what is in time, in the second, depends on the median latency, which comes of the first."""
+    for part in parts:
+        words_of(part)  # or there are too many
     tasks = read.tasks(folder)
     numbers = spark.range(0, len(tasks), 1, len(tasks))
     found = _tables(T.file_tables(numbers, tasks, parts), len(parts))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.pipeline.kernel import fates, measured
 from pytest_loadtest.pipeline.tables import COPY, Table, bucket_totals, count_bits, delivery_totals, lost_edges, stretch_totals, take
@@ -45,12 +46,25 @@ class Words:
 
     def __init__(self, run: Expected) -> None:
         self.run = run
-        self.pieces = 1 if run.asked is None else len(run.asked.starts)
+        self.pieces = self._split()
         self.planes = tuple(f"plane_{i}" for i in range(len(run.buckets).bit_length()))
         self._first = run.first >> WORD_BITS
         lengths = np.where(run.end > run.first, (run.end - 1 >> WORD_BITS) - self._first + 1, 0)
         self._base = np.cumsum(lengths) - lengths
         self._words = int(lengths.sum())
+        self._check_room()
+
+    def _split(self) -> int:
+        """Into how many words those of one number may fall: the pieces of the phase."""
+        return 1 if self.run.asked is None else len(self.run.asked.starts)
+
+    def _check_room(self) -> None:
+        """:raises NoData: there are more words than have a number, with a bit for each mark of a message beside it."""
+        marks = max(len(self.planes) + 2, 4)
+        if (self._words * max(self.run.subscriptions, 1) * self.pieces << WORD_BITS + marks).bit_length() > 63:
+            raise NoData(
+                f"{self._words:,} words of messages in {self.pieces:,} windows are more than can be counted: ask for longer windows"
+            )
 
     def sent(self, rows: Rows) -> Table:
         """The words of sent messages, once for every subscription: how many rows, and which messages were offered, acked and resent.

@@ -39,7 +39,6 @@ class BroadcastWords(Words):
 
     def __init__(self, run: Expected) -> None:
         super().__init__(run)
-        self.pieces = 1  # a word is of one message
         self.width = (run.subscriptions - 1 >> WORD_BITS) + 1
         lengths = run.end - run.first
         self._before = np.cumsum(lengths) - lengths
@@ -72,6 +71,9 @@ class BroadcastWords(Words):
     def _delivery(self, rows: Rows) -> NDArray[np.int64]:
         number: NDArray[np.int64] = self._number(rows) + rows["subscription"]
         return number
+
+    def _split(self) -> int:
+        return 1  # a word is of one message
 
     def _of_piece(self, number: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
         return number

@@ -158,7 +158,8 @@ def parse(
         found.append(Objective(metric="custom", statistic=name, minimum=low, maximum=high, unit=unit))
     if problems:
         raise ObjectiveErrors(problems)
-    return (*found, *(objective for objective in implicit if not any(_overrides(one, objective) for one in found)))
+    left = (objective for objective in implicit if not any(_overrides(one, objective) for one in found))
+    return (*found, *(_beside(found, objective) for objective in left))
 
 
 def _part(
@@ -184,6 +185,12 @@ def _in_windows(objective: Objective, held: WindowTerms) -> Objective:
     if held.window is None or objective.metric not in WINDOWED or objective.bucket:
         return objective
     return replace(objective, window=held.window, violations=held.violations)
+
+
+def _beside(found: Iterable[Objective], implicit: Objective) -> Objective:
+    """An implicit objective, which is of the whole run, named so where the section bounds the same in windows."""
+    same = (one for one in found if one.window is not None and (one.metric, one.statistic) == (implicit.metric, implicit.statistic))
+    return replace(implicit, section="whole") if any(same) else implicit
 
 
 def _overrides(given: Objective, implicit: Objective) -> bool:

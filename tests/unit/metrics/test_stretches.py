@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,10 +14,12 @@ from pytest_loadtest.message.due import Delays
 from pytest_loadtest.message.samples import RECEIVED, SENT, Flag, Status
 from pytest_loadtest.metrics.expected import Expected, Recorded
 from pytest_loadtest.metrics.histogram import Histogram
-from pytest_loadtest.metrics.measurements import Measurements
 from pytest_loadtest.metrics.stats import measure
 from pytest_loadtest.metrics.stretches import Cut, Stretches, tenths, windows
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from pytest_loadtest.metrics.measurements import Measurements
 
 START = 100 * SECOND
 KINDS = ("publish", "end_to_end", "send_delay", "own_send_delay")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 from made_measurements import MS, Limits, histogram, made
 
-from pytest_loadtest.metrics.histogram import Histogram
 from pytest_loadtest.metrics.stretches import Stretches, of_parts
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.finding import Finding, Outcome
 from pytest_loadtest.verdict.objectives import parse
 from pytest_loadtest.verdict.slo import evaluate
+
+if TYPE_CHECKING:
+    from pytest_loadtest.metrics.histogram import Histogram
 
 
 def constant(us: int, n: int = 1000) -> Histogram:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -11,13 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_measurements import MS, Limits, histogram, made
 
-from pytest_loadtest.metrics.histogram import Histogram
 from pytest_loadtest.metrics.stretches import Histograms, Stretches, of_parts
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.finding import Finding, Outcome
 from pytest_loadtest.verdict.objectives import parse
 from pytest_loadtest.verdict.slo import evaluate
 from pytest_loadtest.verdict.windows import moment
+
+if TYPE_CHECKING:
+    from pytest_loadtest.metrics.histogram import Histogram
 
 P99 = {"window": "1s", "endToEndLatency": {"p99": "100ms"}}
 
