@@ -247,8 +247,7 @@ class WorkloadRun:
             "connections": connections(plan), "connects_only": profile.connects_only, "connect_rate": profile.connect_rate,
             "delays": self.clock.delays(profile), "publish_acks": profile.publish_acks, "buckets": list(plan.bucket_names),
             "streams": {"count": topology.streams, "file": STREAMS_FILE}, "stages": [] if self.ends is None else self._stages(),
-            **apart(plan.profile.slo),
-            "changes": [change.document(in_bytes=profile.in_bytes) for change in self.changes],
+            "changes": [change.document(in_bytes=profile.in_bytes) for change in self.changes], **apart(plan.profile.slo),
             "foregone": next((change.foregone for change in self.changes if change.foregone), None),
             "aborted": self.aborted and asdict(self.aborted),
             "started": self.started, "seed": profile.seed, "scale": None if plan.scale is None else plan.scale.factor,
@@ -268,9 +267,8 @@ class WorkloadRun:
     def _stages(self) -> list[dict[str, Any]]:
         return [
             {
-                "name": span.name, "start": self.start + span.start, "duration": span.duration,
-                "rate": (after.total - before.total) / (span.duration / 1e9), "slo": dict(span.slo) or None,
-                **apart(span.slo),
+                "name": span.name, "start": self.start + span.start, "duration": span.duration, "slo": dict(span.slo) or None,
+                "rate": (after.total - before.total) / (span.duration / 1e9), **apart(span.slo),
             }
             for span, (before, after) in zip(self.spans, self._stage_bounds(), strict=True)
         ]  # fmt: skip

@@ -156,7 +156,7 @@ def _happened(what: int, times: NDArray[np.int64], run: Expected) -> Iterator[tu
 def _blocked(held: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     """:param held: those that waited before the target's full window."""
     if len(held["sent"]):
-        groups = Groups({"second": seconds(held["sent"], run)})
+        groups = Groups({"second": run.seconds(held["sent"])})
         yield "seconds", {"what": np.full(len(groups.n), BLOCKED), **groups.keys, "n": groups.sum(held["blocked"])}
 
 
