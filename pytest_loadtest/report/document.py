@@ -142,7 +142,7 @@ def _verdict(verdict: Verdict) -> Document:
 def _finding(finding: Finding) -> Document:
     objective = finding.objective
     shown = finding.shown or (None if finding.observed is None else show(objective, finding.observed))
-    found = {
+    return {
         "name": objective.name,
         "metric": objective.metric,
         "statistic": objective.statistic or None,
@@ -160,8 +160,9 @@ def _finding(finding: Finding) -> Document:
             "bound": bounds(objective) if shown is None else shown.bound,
             "over": "" if shown is None else shown.missed_by,
         },
+        "windows": by_window(finding),
+        "tenths": by_tenth(finding),
     }
-    return found | by_window(finding) | by_tenth(finding)
 
 
 def _peak(peak: Peak, profile: Mapping[str, Any], verdict: Verdict) -> Document:

@@ -14,35 +14,33 @@ MOST: Final = 1000
 """Windows that are listed; of more, those that are not met, the first of them."""
 
 
-def by_window(finding: Finding) -> dict[str, Any]:
-    """The key ``windows`` of a finding that has some: how many there are of each outcome, and a list of at most ``MOST``."""
+def by_window(finding: Finding) -> dict[str, Any] | None:
+    """The windows of a finding that has some: how many there are of each outcome, and a list of at most ``MOST``."""
     windows = finding.windows
     if not windows:
-        return {}
+        return None
     listed = windows if len(windows) <= MOST else [window for window in windows if window.outcome is not Outcome.MET][:MOST]
     count = {outcome: sum(window.outcome is outcome for window in windows) for outcome in Outcome}
     return {
-        "windows": {
-            "width": finding.objective.window,
-            "violations": finding.objective.violations,
-            "number": len(windows),
-            "missed": count[Outcome.MISSED],
-            "generatorLimited": count[Outcome.GENERATOR_LIMITED],
-            "noData": count[Outcome.NO_DATA],
-            "listed": [
-                {"start": window.start, "end": window.end, "observed": finite(window.observed), "outcome": window.outcome.value}
-                for window in listed
-            ],
-        }
+        "width": finding.objective.window,
+        "violations": finding.objective.violations,
+        "number": len(windows),
+        "missed": count[Outcome.MISSED],
+        "generatorLimited": count[Outcome.GENERATOR_LIMITED],
+        "noData": count[Outcome.NO_DATA],
+        "listed": [
+            {"start": window.start, "end": window.end, "observed": finite(window.observed), "outcome": window.outcome.value}
+            for window in listed
+        ],
     }
 
 
-def by_tenth(finding: Finding) -> dict[str, Any]:
-    """The key ``tenths`` of a finding on drift: what was observed in the first and in the last."""
+def by_tenth(finding: Finding) -> dict[str, Any] | None:
+    """Of a finding on drift what was observed in the first tenth and in the last."""
     if finding.tenths is None:
-        return {}
+        return None
     first, last = finding.tenths
-    return {"tenths": {"unit": "ratio" if finding.objective.metric == "throughput" else "ns", "first": finite(first), "last": finite(last)}}
+    return {"unit": "ratio" if finding.objective.metric == "throughput" else "ns", "first": finite(first), "last": finite(last)}
 
 
 def finite(value: float | None) -> float | None:
