@@ -197,8 +197,9 @@ def histograms(pieces: int, cells: Mapping[str, NDArray[np.int64]], whole: Mappi
     extremes["low"] &= (1 << HALF) - 1
     small = int(cells["n"].max()) <= np.iinfo(np.int32).max
     return Histograms(
-        first=np.searchsorted(cells["piece"], np.arange(pieces + 1)), index=cells["index"].astype(np.int32),
-        count=cells["n"].astype(np.int32) if small else cells["n"], **extremes,
+        first=np.searchsorted(cells["piece"], np.arange(pieces + 1, dtype=cells["piece"].dtype)),
+        index=cells["index"].astype(np.int32),
+        count=cells["n"].astype(np.int32 if small else np.int64), **extremes,
     )  # fmt: skip
 
 

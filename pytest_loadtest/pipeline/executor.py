@@ -65,6 +65,7 @@ def shards(name: str, table: Table) -> Iterator[tuple[str, Table]]:
     if name != "spans" or not len(table["piece"]):
         yield name, table
         return
+    table = narrow(table)
     last = int(table["piece"].max()) // SHARD
     order = np.argsort(table["piece"], kind="stable")
     edges = np.searchsorted(table["piece"][order], np.arange(last + 2) * SHARD)
@@ -74,13 +75,21 @@ def shards(name: str, table: Table) -> Iterator[tuple[str, Table]]:
             yield f"{name} {shard}", {column: values[rows] for column, values in table.items()}
 
 
+def narrow(table: Table) -> Table:
+    """The same in less room: of a day there are some ten million rows."""
+    found: dict[str, Any] = {name: column.astype(np.int8 if name == "what" else np.int32) for name, column in table.items() if name != "n"}
+    many = table["n"]
+    return found | {"n": many.astype(np.int32) if many.max(initial=0) <= np.iinfo(np.int32).max else many}
+
+
 def merge_tables(rows: pa.Table) -> pa.Table:
     """Merge the tables of one part and name."""
     part, name = rows["part"][0].as_py(), rows["name"][0].as_py()
     gathered = Gathered(name.partition(" ")[0])
     for content in rows["content"]:
         gathered.add(unpack(content.as_buffer()))
-    return pa.Table.from_batches([_batch({(part, name): gathered.merged()})])
+    merged = gathered.merged()
+    return pa.Table.from_batches([_batch({(part, name): narrow(merged) if name.startswith("spans") else merged})])
 
 
 class Gathered:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,29 @@ def test_spark_equals_the_definitions_when_it_shuffles(spark: SparkSession, tmp_
     monkeypatch.setattr(read, "TASK_ROWS", 500)
     run = make_run(subscriptions=2, first=7, messages=300)
     assert_spark_agrees(spark, tmp_path / "run", run, *generate(run, seed=5), workers=3)
+
+
+def test_windows_are_the_same_however_many_read_them(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of the phase come of many tasks, in parts of their own, and in their order all the same."""
+    monkeypatch.setattr(read, "TASK_ROWS", 500)
+    run = make_run(subscriptions=2, messages=300, duration=400 * SECOND, window=SECOND, drift=True)
+    sent, received = generate(run, seed=6)
+    assert_spark_agrees(spark, tmp_path / "run", run, sent, received, workers=3)
+    windows = aggregate(spark, tmp_path / "run").windows
+    assert windows is not None
+    assert len(windows) == 400
+    assert int(windows.offered.sum()) == 4 * 300 + 2
+
+
+def test_a_stage_has_windows_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    """Of another width than the run's, from its own start."""
+    run = make_run(messages=200, duration=20 * SECOND, window=5 * SECOND)
+    sent, received = generate(run, 4)
+    stages = {name: dataclasses.replace(stage, duration=10 * SECOND, window=2 * SECOND) for name, stage in make_stages(run, 4).items()}
+    whole, parts = aggregate_with_stages(spark, write_run(tmp_path / "run", run, sent, received, stages=stages))
+    assert [None if one.windows is None else len(one.windows) for one in (whole, *(found for _, found in parts))] == [4, 5, 5, 5]
+    for name, found in parts:
+        assert differences(found.windows, measure(sent, received, stages[name], Recorded(foreign=None)).windows) == []
 
 
 def test_stages_are_runs_of_some_of_the_messages(spark: SparkSession, tmp_path: Path) -> None:
