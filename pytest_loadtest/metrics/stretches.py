@@ -199,7 +199,7 @@ def histograms(pieces: int, cells: Mapping[str, NDArray[np.int64]], whole: Mappi
     return Histograms(
         first=np.searchsorted(cells["piece"], np.arange(pieces + 1, dtype=cells["piece"].dtype)),
         index=cells["index"].astype(np.int32),
-        count=cells["n"].astype(np.int32 if small else np.int64), **extremes,
+        count=cells["n"].astype(np.int32) if small else cells["n"].astype(np.int64), **extremes,
     )  # fmt: skip
 
 
