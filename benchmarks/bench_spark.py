@@ -4,7 +4,7 @@ Generates a run folder (sent and received rows as workers write them, lognormal 
 aggregates it several times in one session::
 
     python benchmarks/bench_spark.py --messages 10_000_000 --repeat 3
-    python benchmarks/bench_spark.py --messages 8_640_000 --rate 100 --streams 20 --window 10    # a day in windows
+    python benchmarks/bench_spark.py --messages 2_000_000 --rate 20_000 --window 10    # and each window of ten seconds
     python benchmarks/bench_spark.py --messages 12_000_000 --rate 20_000 --streams 20_000 --topics 1000    # 10 min of many slow streams
 
 Read the CPU seconds first: the wall clock belongs to whatever else the machine does.

@@ -50,6 +50,6 @@ CHECKS = (
     # each check with the keys whose default would mislead it
     (
         _long_enough,
-        ("slo", "testDuration", "testDurationMinutes", "messages", "producerRate", "search.*", "stages", "consumerBacklogSizeGB"),
+        ("slo", "testDuration", "testDurationMinutes", "messages", "producerRate", "search.*", "stages.*", "consumerBacklogSizeGB"),
     ),
 )

@@ -178,10 +178,11 @@ def check_windows(profile: Profile, made: PacedTraffic, cap: int | None) -> None
         least = 10 * SECOND if "drift" in section else 0
         wanted = max(read_held(section, []).window or 0, least)
         if wanted > length:
-            what = "drift of tenths of a second" if wanted == least else f"a window of {format_duration(wanted)}"
+            drift = wanted == least
+            what = "drift, for which ten seconds are needed" if drift else f"a window of {format_duration(wanted)}"
+            remedy = "use a longer one" if drift else "use a longer one, or write a shorter window under scaled: {slo: {window: …}}"
             raise UsageError(
-                f"profile {profile.name}: {name} asks for {what}, and --load-duration leaves {format_duration(length)} to measure:"
-                " use a longer one, or write a shorter window under scaled: {slo: {window: …}}"
+                f"profile {profile.name}: {name} asks for {what}, and --load-duration leaves {format_duration(length)} to measure: {remedy}"
             )
 
 

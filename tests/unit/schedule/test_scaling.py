@@ -204,7 +204,10 @@ def test_auto_has_no_more_subscribers_than_one_address_has_ports(workers: int, s
     ("slo", "message"),
     [
         ("{window: 3s, throughput: 99%}", "profile p: slo asks for a window of 3.00 s, and --load-duration leaves 2.00 s to measure"),
-        ("{drift: {throughput: 5%}}", "profile p: slo asks for drift of tenths of a second, and --load-duration leaves 2.00 s to measure"),
+        (
+            "{drift: {throughput: 5%}}",
+            "profile p: slo asks for drift, for which ten seconds are needed, and --load-duration leaves 2.00 s to measure",
+        ),
     ],
 )
 def test_a_duration_that_has_no_room_for_a_window_is_refused(slo: str, message: str) -> None:
