@@ -4,6 +4,7 @@ Generates a run folder (sent and received rows as workers write them, lognormal 
 aggregates it several times in one session::
 
     python benchmarks/bench_spark.py --messages 10_000_000 --repeat 3
+    python benchmarks/bench_spark.py --messages 2_000_000 --rate 20_000 --window 10    # and each window of ten seconds
     python benchmarks/bench_spark.py --messages 12_000_000 --rate 20_000 --streams 20_000 --topics 1000    # 10 min of many slow streams
 
 Read the CPU seconds first: the wall clock belongs to whatever else the machine does.
@@ -60,6 +61,7 @@ def generate(folder: Path, messages: int, shape: Shape) -> None:
                 files[kind].append({"name": name, "rows": len(rows["seq"])})
         manifest = {
             "version": MANIFEST_VERSION, "worker": f"gw{worker}", "nonce": 1, "clean": True, "foreign": 0, "corrupt": 0, "stragglers": 0,
+            "opening": {}, "broadcast": {"rows": 0, "files": []},
             "evidence": {"cpu": 0.5, "stalled": 0, "longest_stall": 0, "gc": 0, "seconds": dict.fromkeys(EVIDENCE, ())},
             **{kind: {"rows": sum(int(str(f["rows"])) for f in parts), "files": parts} for kind, parts in files.items()},
         }  # fmt: skip
@@ -68,7 +70,7 @@ def generate(folder: Path, messages: int, shape: Shape) -> None:
     plan = {
         "version": RUN_VERSION, "run": "bench", "nonce": 1, "workers": [f"gw{i}" for i in range(WORKERS)],
         "start": SECOND, "duration": duration, "rate": shape.rate, "topics": shape.topics, "subscriptions": 1, "ordered": True,
-        "publish_acks": True,
+        "publish_acks": True, "broadcasts": False,
         "buckets": [f"bucket {i}" for i in range(BUCKETS)],
         "streams": {"count": shape.streams, "file": STREAMS_FILE},
     }  # fmt: skip
@@ -131,6 +133,7 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=500_000, help="msg/s, all streams together")
     parser.add_argument("--streams", type=int, default=160)
     parser.add_argument("--topics", type=int, default=10)
+    parser.add_argument("--window", type=int, default=0, help="seconds: count each window of so many too")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark setting")
     parser.add_argument("--run-dir", type=Path, help="keep the generated run here, and use it when it is there")
@@ -140,6 +143,8 @@ def main() -> None:
         if not (folder / "run.json").exists():
             folder.mkdir(parents=True)
             generate(folder, options.messages, Shape(options.streams, options.topics, options.rate))
+        run = json.loads((folder / "run.json").read_text())
+        write_document(folder, run | {"window": options.window * SECOND or None})
         host = SparkHost(Path(scratch), dict(setting.split("=", 1) for setting in options.conf))
         try:
             started = time.perf_counter()
@@ -160,7 +165,8 @@ def _measure(host: SparkHost, folder: Path, repeat: int) -> None:
         print(
             f"{'cold' if i == 0 else 'warm'}: {rows:,} rows in {wall:.1f} s = {rows / wall / 1e6:.2f} M rows/s; "
             f"{cpu:.1f} CPU s = {cpu / rows * 1e6:.2f} s per M rows; driver peak {_peak_rss(java.pid):.2f} GiB, "
-            f"workers {sum(_peak_rss(worker.pid) for worker in java.children(recursive=True)):.2f} GiB"
+            f"workers {sum(_peak_rss(worker.pid) for worker in java.children(recursive=True)):.2f} GiB, "
+            f"this process {_peak_rss(os.getpid()):.2f} GiB"
         )
 
 

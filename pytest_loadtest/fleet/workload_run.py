@@ -23,6 +23,7 @@ from pytest_loadtest.report.target import broker_document, driver_document
 from pytest_loadtest.schedule.connecting import connections, opened
 from pytest_loadtest.schedule.counts import StreamCounts
 from pytest_loadtest.verdict.early import exceeds
+from pytest_loadtest.verdict.windowed import apart
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -246,7 +247,7 @@ class WorkloadRun:
             "connections": connections(plan), "connects_only": profile.connects_only, "connect_rate": profile.connect_rate,
             "delays": self.clock.delays(profile), "publish_acks": profile.publish_acks, "buckets": list(plan.bucket_names),
             "streams": {"count": topology.streams, "file": STREAMS_FILE}, "stages": [] if self.ends is None else self._stages(),
-            "changes": [change.document(in_bytes=profile.in_bytes) for change in self.changes],
+            "changes": [change.document(in_bytes=profile.in_bytes) for change in self.changes], **apart(plan.profile.slo),
             "foregone": next((change.foregone for change in self.changes if change.foregone), None),
             "aborted": self.aborted and asdict(self.aborted),
             "started": self.started, "seed": profile.seed, "scale": None if plan.scale is None else plan.scale.factor,
@@ -266,8 +267,8 @@ class WorkloadRun:
     def _stages(self) -> list[dict[str, Any]]:
         return [
             {
-                "name": span.name, "start": self.start + span.start, "duration": span.duration,
-                "rate": (after.total - before.total) / (span.duration / 1e9), "slo": dict(span.slo) or None,
+                "name": span.name, "start": self.start + span.start, "duration": span.duration, "slo": dict(span.slo) or None,
+                "rate": (after.total - before.total) / (span.duration / 1e9), **apart(span.slo),
             }
             for span, (before, after) in zip(self.spans, self._stage_bounds(), strict=True)
         ]  # fmt: skip

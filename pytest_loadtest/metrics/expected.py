@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pytest_loadtest.metrics.stretches import INTERVAL, Cut, Spans, tenths, windows
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.evidence import WorkerEvidence
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.opening import Opening
-
-INTERVAL: Final = 10 * SECOND
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +31,9 @@ class Expected:
     :param broadcasts: each message goes to 64 subscriptions or more, of one consumer each: samples are broadcast rows, and how long a
         message takes to reach all is measured.
     :param delays: when messages are due that a consumer is to get later than they leave; None: they are due when they are intended.
+    :param window: ns, whole seconds: each window of the phase is measured apart; None: none is. :param drift: its first and last tenth are.
+    :ivar spans: ``windows`` and ``tenths``, where they are asked for and there is room for them. :ivar asked: the phase cut at those; None
+        where there are none. :ivar cut: and at its intervals too, for latencies.
     :param stream_topics: int64 ``(P,)``, topic of each stream.
     :param first: int64 ``(P,)``, first measured sequence of each stream. :param end: int64 ``(P,)``, one past the last.
     """
@@ -49,6 +51,24 @@ class Expected:
     end: NDArray[np.int64]
     broadcasts: bool = False
     delays: Delays | None = None
+    window: int | None = None
+    drift: bool = False
+    spans: Mapping[str, Spans] = field(init=False, repr=False, compare=False)
+    asked: Cut | None = field(init=False, repr=False, compare=False)
+    cut: Cut | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Where the phase is cut: made once, and travels to Spark's workers as it is."""
+        found = {
+            "windows": None if self.window is None else windows(self.duration, self.window),
+            "tenths": tenths(self.duration) if self.drift else None,
+        }
+        spans = {name: one for name, one in found.items() if one is not None}
+        edges = [one.start // SECOND for one in spans.values()]
+        edges += [spans["tenths"].end[:1] // SECOND] if "tenths" in spans else []  # where nothing else need begin
+        object.__setattr__(self, "spans", spans)
+        object.__setattr__(self, "asked", Cut(*edges) if spans else None)
+        object.__setattr__(self, "cut", Cut(*edges, self.interval_spans.start // SECOND) if spans or self.intervals else None)
 
     def lateness(self, copies: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
         """received − due of each copy, ns. :param copies: int64 ``stream``, ``seq``, ``intended``, ``received``."""
@@ -62,9 +82,16 @@ class Expected:
         number = -(-self.duration // INTERVAL)
         return number if number > 1 else 0
 
-    def interval(self, intended: NDArray[np.int64]) -> NDArray[np.int64]:
-        """In which of them messages were due."""
-        return np.clip((intended - self.start) // INTERVAL, 0, max(self.intervals - 1, 0))
+    @property
+    def interval_spans(self) -> Spans:
+        """Where they lie."""
+        start = np.arange(self.intervals) * INTERVAL
+        return Spans(start, np.append(start[1:], self.duration)[: self.intervals])
+
+    def seconds(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Whole seconds since the start, from 0."""
+        whole: NDArray[np.int64] = np.maximum((times - self.start) // SECOND, 0)
+        return whole
 
     def topic_names(self) -> tuple[str, ...]:
         """How topics are called in a breakdown: by index."""

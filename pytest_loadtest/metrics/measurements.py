@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.opening import Opening
     from pytest_loadtest.metrics.over_time import OverTime
     from pytest_loadtest.metrics.signed import Lateness
+    from pytest_loadtest.metrics.stretches import Stretches
 
 CustomValue = Duration | Rate | float | None
 """None: there is nothing to tell."""
@@ -174,6 +175,8 @@ class Measurements:
     :param send_delay: sent − intended. :param own_send_delay: the same less the time blocked before the target's full window.
     :param blocked: ns, summed over messages. :param intervals: of ten seconds each, where there is more than one.
     :param over_time: end-to-end latencies by the second; None when nothing was received.
+    :param windows: in which objectives must hold; None where none are asked for, or the phase is shorter than one. :param tenths: the first
+        and the last of the phase; None where no drift is asked for, or the phase is shorter than ten seconds.
     :param custom: what users' own ``pytest_loadtest_aggregate`` returned, by name.
     :param broadcasts: each message went to 64 subscriptions or more, of one consumer each: only then there are the next two.
     :param completion: of each message that every subscription got, last copy received − intended. :param spread: of the same, last − first.
@@ -200,6 +203,8 @@ class Measurements:
     series: Series
     intervals: tuple[Interval, ...] = ()
     over_time: OverTime | None = None
+    windows: Stretches | None = None
+    tenths: Stretches | None = None
     topics: tuple[Breakdown, ...] = ()
     buckets: tuple[Breakdown, ...] = ()
     workers: tuple[WorkerEvidence, ...] = ()

@@ -21,6 +21,9 @@ subscriptions there are no deliveries, and whatever is received is foreign.
 Of a run that *broadcasts*, each message that every subscription got has a *completion*, from its intended time until its last copy came,
 and a *spread*, from its first copy to its last.
 
+Of the *windows* of a run, and its first and last *tenth*, each has the messages that were intended in it, their latencies, and their
+deliveries; such a delivery is in time when a copy came before the window's end, which is moved by the median latency of the whole.
+
 Series are defined in :mod:`pytest_loadtest.metrics.series`.
 """
 
@@ -33,8 +36,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pytest_loadtest.message.samples import Flag, Status
+from pytest_loadtest.metrics.by_stretch import intervals, stretches
 from pytest_loadtest.metrics.hdr import histogram
-from pytest_loadtest.metrics.measurements import Breakdown, Counts, Interval, Lost, Measurements
+from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements
+from pytest_loadtest.metrics.pieces import before_ends, by_piece, kinds_of
 from pytest_loadtest.metrics.series import by_second, by_second_and_bucket
 from pytest_loadtest.metrics.signed import Lateness, lateness
 
@@ -43,6 +48,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.metrics.expected import Expected, Recorded
     from pytest_loadtest.metrics.histogram import Histogram
+    from pytest_loadtest.metrics.pieces import Rows
 
 LOST_RANGES: Final = 10_000
 
@@ -59,6 +65,7 @@ class Deliveries:
     in_time: NDArray[np.int64]
     lost: NDArray[np.bool_]
     resent: NDArray[np.bool_]
+    in_stretch: Mapping[str, NDArray[np.int64]]
 
 
 def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded) -> Measurements:
@@ -78,7 +85,9 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
     own = {**out, "own": np.maximum(delay - out["blocked"], 0)}
     foreign = None if recorded.foreign is None else recorded.foreign + int(misplaced.sum())
     corrupt = recorded.corrupt + int(damaged.sum())
-    completion, spread = _completions(copies, deliveries, run) if run.broadcasts else (None, None)
+    complete = _completions(copies, deliveries, run) if run.broadcasts else {}
+    latencies = by_piece(kinds_of(acked, out, copies, run) | (complete if run.spans else {}), run)
+    series, counted = by_second(sent, out, acked, copies, run), _by_asked_piece(sent, copies, deliveries, run)
     return Measurements(
         duration=run.duration,
         rate=run.rate,
@@ -90,9 +99,11 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         send_delay=histogram(delay),
         own_send_delay=histogram(own["own"]),
         blocked=int(sent["blocked"].sum()),
-        series=by_second(sent, out, acked, copies, run),
-        intervals=_intervals(out, acked, copies, run),
+        series=series,
+        intervals=intervals(run, latencies),
         over_time=by_second_and_bucket(copies, run),
+        windows=stretches(run, "windows", latencies, series.offered, counted),
+        tenths=stretches(run, "tenths", latencies, series.offered, counted),
         topics=_breakdown("topic", run.topic_names(), sent, acked, copies, deliveries, run),
         buckets=tuple(
             replace(part, own_send_delay=histogram(own["own"][own["bucket"] == i]))
@@ -101,27 +112,13 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         workers=recorded.workers,
         lost=_lost(deliveries.lost, run),
         broadcasts=run.broadcasts,
-        completion=completion,
-        spread=spread,
+        completion=histogram(complete["completion"][1]) if complete else None,
+        spread=histogram(complete["spread"][1]) if complete else None,
         connect=recorded.connect,
         subscribe=recorded.subscribe,
         opening=recorded.opening,
         lateness=late,
     )
-
-
-def _intervals(out: Columns, acked: Columns, copies: Columns, run: Expected) -> tuple[Interval, ...]:
-    def of(number: int, rows: Columns, until: str) -> Histogram | None:
-        mine = _take(rows, run.interval(rows["intended"]) == number)
-        return histogram(mine[until] - mine["intended"])
-
-    return tuple(
-        Interval(
-            publish=of(number, acked, "acked") if run.publish_acks else None, end_to_end=of(number, copies, "received"),
-            send_delay=of(number, out, "sent"),
-        )
-        for number in range(run.intervals)
-    )  # fmt: skip
 
 
 def _take(rows: Columns, pick: NDArray[np.bool_]) -> Columns:
@@ -176,10 +173,22 @@ def _deliveries(sent: Columns, acked: Columns, copies: Columns, run: Expected, m
         in_time=np.bincount(place[in_time], minlength=size),
         lost=each_of(acked) & (count == 0),
         resent=each_of(_take(sent, sent["resends"] > 0)),
+        in_stretch={name: np.bincount(place[early], minlength=size) for name, early in before_ends(copies, came - moved, run).items()},
     )
 
 
-def _completions(copies: Columns, deliveries: Deliveries, run: Expected) -> tuple[Histogram | None, Histogram | None]:
+def _by_asked_piece(sent: Columns, copies: Columns, deliveries: Deliveries, run: Expected) -> dict[str, NDArray[np.int64]]:
+    """Deliveries received, and in time of their window or tenth, by the pieces that objectives ask for."""
+    if run.asked is None:
+        return {}
+    piece_of = np.zeros(int((run.end - run.first).sum()), np.int64)
+    piece_of[_numbers(sent, run)] = run.asked.of(run.seconds(sent["intended"]))
+    pieces = np.tile(piece_of, run.subscriptions)
+    found = {"received": deliveries.copies, **deliveries.in_stretch}
+    return {name: np.bincount(pieces[count > 0], minlength=len(run.asked.starts)) for name, count in found.items()}
+
+
+def _completions(copies: Columns, deliveries: Deliveries, run: Expected) -> dict[str, Rows]:
     """How long messages took to reach all subscriptions: completion and spread."""
     offered, number = int((run.end - run.first).sum()), _numbers(copies, run)
     least = np.iinfo(np.int64)
@@ -188,7 +197,8 @@ def _completions(copies: Columns, deliveries: Deliveries, run: Expected) -> tupl
     np.maximum.at(last, number, copies["received"])
     due[number] = copies["intended"]
     all_got = (deliveries.copies.reshape(run.subscriptions, offered) > 0).all(axis=0)
-    return histogram((last - due)[all_got]), histogram((last - first)[all_got])
+    rows = {"intended": due[all_got]}
+    return {"completion": (rows, (last - due)[all_got]), "spread": (rows, (last - first)[all_got])}
 
 
 def _counts(sent: Columns, deliveries: Deliveries, run: Expected, foreign: int | None, corrupt: int) -> Counts:

@@ -16,8 +16,9 @@ from pytest_loadtest.metrics.stats import LOST_RANGES, typical
 from pytest_loadtest.pipeline import read
 from pytest_loadtest.pipeline import transforms as T
 from pytest_loadtest.pipeline.assemble import Answers, assemble, histogram, lateness
+from pytest_loadtest.pipeline.broadcasts import words_of
 from pytest_loadtest.pipeline.executor import unpack
-from pytest_loadtest.pipeline.tables import BUCKET, LATENCY, TABLES, Table, first_edges, merge
+from pytest_loadtest.pipeline.tables import BUCKET, LATENCY, TABLES, Table, first_edges, joined, merge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,6 +70,8 @@ def _measure(spark: SparkSession, folder: read.RunFolder, parts: list[Expected],
 
 def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Expected]) -> list[Answers]:
     """Two scans: what is in time, in the second, depends on the median latency, which comes of the first."""
+    for part in parts:
+        words_of(part)  # or there are too many
     tasks = read.tasks(folder)
     numbers = spark.range(0, len(tasks), 1, len(tasks))
     found = _tables(T.file_tables(numbers, tasks, parts), len(parts))
@@ -79,11 +82,13 @@ def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Expected]) -> 
 
 def _answers(tables: Mapping[str, Table], slots: Mapping[str, list[Table]]) -> Answers:
     """:param slots: of every slot what its words told, by name of the table."""
-    deliveries, buckets = (merge(name, slots.get(name, ())) for name in ("deliveries", "buckets"))
+    deliveries, buckets, stretches = (merge(name, slots.get(name, ())) for name in ("deliveries", "buckets", "stretches"))
+    further = ("counts", "histograms", "spans")
     return Answers(
-        tables={**tables, **{name: merge(name, [tables[name], *slots[name]]) for name in ("counts", "histograms") if name in slots}},
+        tables={**tables, **{name: merge(name, [tables[name], *slots[name]]) for name in further if name in slots}},
         deliveries=deliveries,
         buckets=buckets,
+        stretches=stretches,
         edges=first_edges(slots["edges"], LOST_RANGES) if deliveries["lost"].any() else None,
     )
 
@@ -95,8 +100,15 @@ def _begin(part: Expected, found: Mapping[str, Table]) -> int:
 
 def _tables(frame: DataFrame, parts: int) -> list[Mapping[str, Table]]:
     """Every table of every part; one that no row was counted for is empty, not missing."""
-    found = _found(frame)
-    return [{name: found[part, name][0] if (part, name) in found else merge(name, ()) for name in TABLES} for part in range(parts)]
+    found: list[dict[str, list[Table]]] = [{} for _ in range(parts)]
+    for (part, name), tables in sorted(_found(frame).items(), key=_shard):
+        found[part].setdefault(name.partition(" ")[0], []).extend(tables)
+    return [{name: joined(tables[name]) if name in tables else merge(name, ()) for name in TABLES} for tables in found]
+
+
+def _shard(entry: tuple[tuple[int, str], list[Table]]) -> int:
+    """Which part of a large table it is, as :func:`~pytest_loadtest.pipeline.executor.shards` numbers them."""
+    return int(entry[0][1].partition(" ")[2] or 0)
 
 
 def _found(frame: DataFrame) -> dict[tuple[int, str], list[Table]]:

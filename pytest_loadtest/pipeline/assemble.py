@@ -10,13 +10,15 @@ import numpy as np
 
 from pytest_loadtest.message.broadcast import bits
 from pytest_loadtest.message.samples import Status
+from pytest_loadtest.metrics.by_stretch import intervals, stretches
 from pytest_loadtest.metrics.hdr import join_total, midpoint
 from pytest_loadtest.metrics.histogram import Histogram
-from pytest_loadtest.metrics.measurements import Breakdown, Counts, Interval, Lost, Measurements, Series
+from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements, Series
 from pytest_loadtest.metrics.over_time import over_time
 from pytest_loadtest.metrics.series import SERIES_BITS, SERIES_PERCENTILES
 from pytest_loadtest.metrics.signed import Lateness
 from pytest_loadtest.metrics.stats import LOST_RANGES
+from pytest_loadtest.metrics.stretches import histograms
 from pytest_loadtest.pipeline import tables as t
 from pytest_loadtest.values.quantities import SECOND
 
@@ -24,6 +26,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.expected import Expected, Recorded
+    from pytest_loadtest.metrics.stretches import Histograms
+
+_KINDS = {
+    t.PUBLISH: "publish", t.LATENCY: "end_to_end", t.DELAY: "send_delay", t.OWN: "own_send_delay", t.COMPLETION: "completion",
+    t.SPREAD: "spread", t.LATE: "late", t.EARLY: "early",
+}  # fmt: skip
+"""What pieces have latencies of, as measurements call it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,19 +40,21 @@ class Answers:
     """What was asked about one run or stage.
 
     :param tables: of :mod:`pytest_loadtest.pipeline.tables`, by name. :param deliveries: as ``tables.delivery_totals`` makes it.
-    :param buckets: as ``tables.bucket_totals`` makes it.
+    :param buckets: as ``tables.bucket_totals`` makes it. :param stretches: as ``tables.stretch_totals`` makes it.
     :param edges: as ``tables.lost_edges`` makes it; None where nothing was lost.
     """
 
     tables: Mapping[str, t.Table]
     deliveries: t.Table
     buckets: t.Table
+    stretches: t.Table
     edges: t.Table | None
 
 
 def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurements:
     """Put the answers together."""
-    sent = answers.tables["sent"]
+    sent, latencies, series = answers.tables["sent"], _by_piece(run, answers.tables), _series(run, answers.tables)
+    counted = _by_asked_piece(run, answers.stretches)
     return Measurements(
         duration=run.duration,
         rate=run.rate,
@@ -55,9 +66,11 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         send_delay=histogram(answers.tables, t.DELAY, t.WHOLE),
         own_send_delay=histogram(answers.tables, t.OWN, t.BUCKET),
         blocked=_sum(sent["blocked"]),
-        series=_series(run, answers.tables),
-        intervals=_intervals(run, answers.tables),
+        series=series,
+        intervals=intervals(run, latencies),
         over_time=over_time(*(answers.tables["due"][name] for name in ("second", "index", "n"))),
+        windows=stretches(run, "windows", latencies, series.offered, counted),
+        tenths=stretches(run, "tenths", latencies, series.offered, counted),
         topics=_topics(run, answers),
         buckets=_buckets(run, answers),
         workers=recorded.workers,
@@ -147,11 +160,25 @@ def _counts(run: Expected, recorded: Recorded, answers: Answers) -> Counts:
     )
 
 
-def _intervals(run: Expected, tables: Mapping[str, t.Table]) -> tuple[Interval, ...]:
-    kinds = [_histograms(tables, what, t.SPAN, run.intervals) for what in (t.PUBLISH, t.LATENCY, t.DELAY)]
-    return tuple(
-        Interval(publish=publish, end_to_end=end_to_end, send_delay=delay) for publish, end_to_end, delay in zip(*kinds, strict=True)
-    )
+def _by_piece(run: Expected, tables: Mapping[str, t.Table]) -> dict[str, Histograms]:
+    """Latencies of the pieces that the phase is cut into, by kind. The table ``spans`` is in the order of its pieces."""
+    if run.cut is None:
+        return {}
+    found = {}
+    for what, kind in _KINDS.items():
+        cells = _where(tables["spans"], "what", what)
+        whole = dict(_where(_where(tables["histograms"], "what", what), "by", t.SPAN))
+        found[kind] = histograms(len(run.cut.starts), cells, whole | {"piece": whole["group"]})
+    return {kind: parts for kind, parts in found.items() if parts is not None}
+
+
+def _by_asked_piece(run: Expected, counted: t.Table) -> dict[str, NDArray[np.int64]]:
+    """Deliveries by the pieces that objectives ask for; pieces without any have none."""
+    found = {}
+    for name in ("received", "windows", "tenths") if run.asked is not None else ():
+        found[name] = np.zeros(len(run.asked.starts) if run.asked else 0, np.int64)
+        found[name][counted["piece"]] = counted[name]
+    return found
 
 
 def _topics(run: Expected, answers: Answers) -> tuple[Breakdown, ...]:

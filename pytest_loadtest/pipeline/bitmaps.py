@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.pipeline.kernel import fates, measured
-from pytest_loadtest.pipeline.tables import COPY, Table, bucket_totals, count_bits, delivery_totals, lost_edges, take
+from pytest_loadtest.pipeline.tables import COPY, Table, bucket_totals, count_bits, delivery_totals, lost_edges, stretch_totals, take
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,15 +39,32 @@ class Words:
 
     While words are gathered, a word may have several rows. The messages of a row came equally often, so that the copies of some of them
     can be told from all its copies.
+
+    Where the phase is cut for objectives, the messages of a word that are of different pieces have a word each: the number of a word is
+    that of its 64 sequences, times the number of pieces, plus that of its piece.
     """
 
     def __init__(self, run: Expected) -> None:
         self.run = run
+        self.pieces = self._split()
         self.planes = tuple(f"plane_{i}" for i in range(len(run.buckets).bit_length()))
         self._first = run.first >> WORD_BITS
         lengths = np.where(run.end > run.first, (run.end - 1 >> WORD_BITS) - self._first + 1, 0)
         self._base = np.cumsum(lengths) - lengths
         self._words = int(lengths.sum())
+        self._check_room()
+
+    def _split(self) -> int:
+        """Into how many words those of one number may fall: the pieces of the phase."""
+        return 1 if self.run.asked is None else len(self.run.asked.starts)
+
+    def _check_room(self) -> None:
+        """:raises NoData: there are more words than have a number, with a bit for each mark of a message beside it."""
+        marks = max(len(self.planes) + 2, 4)
+        if (self._words * max(self.run.subscriptions, 1) * self.pieces << WORD_BITS + marks).bit_length() > 63:
+            raise NoData(
+                f"{self._words:,} words of messages in {self.pieces:,} windows are more than can be counted: ask for longer windows"
+            )
 
     def sent(self, rows: Rows) -> Table:
         """The words of sent messages, once for every subscription: how many rows, and which messages were offered, acked and resent.
@@ -66,30 +84,47 @@ class Words:
         resent = rows["resends"] > 0
         if resent.any():  # most runs have none, and no column for it
             marks["resent"] = resent
-        once = words(self._number(rows), marks, ("offered_rows", "offered"))
+        once = words(self._of_piece(self._number(rows), rows), marks, ("offered_rows", "offered"))
         return self._for_all(once)
 
     def _for_all(self, once: Mapping[str, NDArray[np.int64]]) -> Table:
         """The words of sent messages for every subscription. :param once: for the first."""
         times = max(self.run.subscriptions, 1)
         every = {name: np.tile(column, times) for name, column in once.items()}
-        every["word"] += np.repeat(np.arange(times) * self._words, len(once["word"]))
+        every["word"] += np.repeat(np.arange(times) * self._words * self.pieces, len(once["word"]))
         return every
 
     def copies(self, rows: Rows, begin: int, end: int) -> Table:
         """What each subscription got: rows, all sequences, those not late, those from ``begin`` until ``end``, less their delay.
 
-        :param rows: ``RECEIVED_WORD_COLUMNS``, and ``intended`` where messages are delayed.
+        :param rows: ``RECEIVED_WORD_COLUMNS``, and ``intended`` where messages are delayed, or the phase is cut for objectives.
         """
         rows = measured(rows, self.run)
         rows = take(rows, fates(rows, self.run) == COPY)
         punctual = rows["flags"] & int(Flag.LATE) == 0
         came = rows["received"] if self.run.delays is None else rows["intended"] + self.run.lateness(rows)
         in_time = (came >= begin) & (came < end)
-        number = self._delivery(rows)
-        table, number = _words_and_order(number, {"punctual": punctual, "in_time": in_time}, ("copies", "got"))
+        marks = {"punctual": punctual, "in_time": in_time} | self._before_ends(rows, came - begin)
+        number = self._of_piece(self._delivery(rows), rows)
+        table, number = _words_and_order(number, marks, ("copies", "got"))
         further = number[1:][number[1:] == number[:-1]]
         return self._with_ends(_apart(table, further) if len(further) else table, rows)
+
+    def _before_ends(self, rows: Rows, came: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
+        """Which copies came before the end of their window, or tenth. :param came: when, ns after the begin, moved by the median."""
+        cut = self.run.asked
+        if cut is None:
+            return {}
+        piece = cut.of(self.run.seconds(rows["intended"]))
+        return {name: came < spans.ends(cut)[piece] for name, spans in self.run.spans.items()}
+
+    def _of_piece(self, number: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
+        """The numbers of messages with their piece. :param number: 64 in a row make a word."""
+        cut = self.run.asked
+        if cut is None:
+            return number
+        piece = cut.of(self.run.seconds(rows["intended"]))
+        return (((number >> WORD_BITS) * self.pieces + piece) << WORD_BITS) + (number & 63)
 
     def _with_ends(self, table: Table, rows: Rows) -> Table:
         """What else the copies tell of their words. :param rows: the copies that are in the table."""
@@ -128,11 +163,11 @@ class Words:
         return found
 
     def _columns(self) -> tuple[str, ...]:
-        return (*WORD_SUMS, *WORD_MASKS, *self.planes)
+        return (*WORD_SUMS, *WORD_MASKS, *self.run.spans, *self.planes)
 
     def _slot_words(self) -> int:
         """How many words in a row make a slot."""
-        return 1 << SLOT_BITS
+        return self.pieces << SLOT_BITS
 
     def slots(self, table: Table) -> Iterator[tuple[int, Table]]:
         """The words of each slot, by its number. :param table: in the order of its words."""
@@ -147,15 +182,24 @@ class Words:
         return {
             "deliveries": delivery_totals(named),
             "buckets": bucket_totals(named, len(self.run.buckets)),
-            "edges": lost_edges(named, self.run.stream_topics, ranges),
-        }
+            "edges": lost_edges(self.named(self._whole(table)), self.run.stream_topics, ranges),
+        } | ({} if self.run.asked is None else {"stretches": stretch_totals(named)})
+
+    def _whole(self, table: Table) -> Table:
+        """Each word once, of all its pieces."""
+        if self.pieces == 1:
+            return table
+        rows = {"word": table["word"] // self.pieces, "acked": table["acked"], "got": table["got"]}
+        found = _combined(rows, _starts(rows["word"]))
+        return found | {"word": found["word"] * self.pieces}
 
     def named(self, table: Table) -> Table:
-        """The table with columns for subscription and stream, and with words numbered within their stream."""
-        subscription, word = np.divmod(table["word"], max(self._words, 1))
+        """The table with columns for subscription, stream and piece, and with words numbered within their stream."""
+        word, piece = np.divmod(table["word"], self.pieces)
+        subscription, word = np.divmod(word, max(self._words, 1))
         stream = np.searchsorted(self._base, word, side="right") - 1
         own = word + (self._first - self._base)[stream]
-        return {**table, "subscription": subscription, "stream": stream, "word": own}
+        return {**table, "subscription": subscription, "stream": stream, "word": own, "piece": piece}
 
 
 def words(number: NDArray[np.int64], marks: Mapping[str, NDArray[np.bool_]], names: tuple[str, str]) -> dict[str, NDArray[np.int64]]:

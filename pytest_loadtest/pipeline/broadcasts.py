@@ -6,7 +6,7 @@ Here a message's words follow each other, and what was sent of it is said once, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from pytest_loadtest.message.broadcast import bits
 from pytest_loadtest.metrics.hdr import hdr_index
 from pytest_loadtest.pipeline.bitmaps import WORD_BITS, WORD_ENDS, Words, words
 from pytest_loadtest.pipeline.kernel import MANY, times
-from pytest_loadtest.pipeline.tables import COMPLETION, SPREAD, WHOLE, Groups, Table, count_bits, first_edges
+from pytest_loadtest.pipeline.tables import COMPLETION, SPAN, SPREAD, WHOLE, Groups, Table, count_bits, first_edges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.expected import Expected
+    from pytest_loadtest.metrics.stretches import Cut
     from pytest_loadtest.pipeline.kernel import Rows
 
 _ALL: Final = np.int64(-1)
@@ -52,9 +53,10 @@ class BroadcastWords(Words):
         return {**table} | {name: groups.maximum(column.astype(np.int64))[place] for name, column in ends.items()}
 
     def tables(self, table: Table, ranges: int) -> dict[str, Table]:
-        """Besides, ``histograms`` and ``counts`` of how long messages took to reach all."""
+        """Besides, ``histograms``, ``counts`` and ``spans`` of how long messages took to reach all."""
         found = _Messages(self, table)
-        return {"deliveries": found.deliveries(), "buckets": found.buckets(), "edges": found.edges(ranges), **dict(found.times())}
+        tables = {"deliveries": found.deliveries(), "buckets": found.buckets(), "edges": found.edges(ranges), **dict(found.times())}
+        return tables | ({} if self.run.asked is None else {"stretches": found.stretches(self.run.asked)})
 
     def place(self, message: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Stream and sequence of numbered messages."""
@@ -68,6 +70,12 @@ class BroadcastWords(Words):
 
     def _delivery(self, rows: Rows) -> NDArray[np.int64]:
         number: NDArray[np.int64] = self._number(rows) + rows["subscription"]
+        return number
+
+    def _split(self) -> int:
+        return 1  # a word is of one message
+
+    def _of_piece(self, number: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
         return number
 
     def _for_all(self, once: Mapping[str, NDArray[np.int64]]) -> Table:
@@ -109,6 +117,7 @@ class _Messages:
             "resent": facts["resent"].astype(np.int64),
             "duplicates_of_resent": np.where(facts["resent"], copies - received, 0),
         }  # fmt: skip
+        self._early = {name: count_bits(self._masks(table[name], place)).sum(axis=1) for name in run.spans}
         self._ends = {name: self._of_message(np.maximum, table[name], place[0]) for name in WORD_ENDS}
 
     def _masks(self, column: NDArray[np.int64], place: tuple[NDArray[np.int64], NDArray[np.int64]]) -> NDArray[np.int64]:
@@ -145,14 +154,24 @@ class _Messages:
             np.add.at(found[name], self._bucket[known], self._counts[name][known])
         return found
 
+    def stretches(self, cut: Cut) -> Table:
+        """By the piece that messages were intended in; what nobody got adds nothing, wherever it lies."""
+        groups = Groups({"piece": cut.of(self._how.run.seconds(self._ends["due"]))})
+        found = {"received": self._counts["received"], **dict.fromkeys(("windows", "tenths"), np.zeros(self._n, np.int64)), **self._early}
+        return groups.keys | {name: groups.sum(column) for name, column in found.items()}
+
     def times(self) -> Iterator[tuple[str, Table]]:
         """Of each message that all subscriptions got: until the last copy came, and from the first copy to the last."""
-        all_got = self._counts["received"] == self._how.run.subscriptions
+        run = self._how.run
+        all_got = self._counts["received"] == run.subscriptions
         last, due = self._ends["last"][all_got], self._ends["due"][all_got]
         first = MANY - self._ends["early"][all_got]
         found: dict[str, list[Table]] = {}
         for what, values in ((COMPLETION, last - due), (SPREAD, last - first)):
-            for name, table in times(what, values, hdr_index(values), {WHOLE: np.zeros(len(values), np.int8)}):
+            by: dict[int, NDArray[Any]] = {WHOLE: np.zeros(len(values), np.int8)}
+            if run.spans and run.cut is not None:
+                by[SPAN] = run.cut.of(run.seconds(due))
+            for name, table in times(what, values, hdr_index(values), by):
                 found.setdefault(name, []).append(table)
         for name, parts in found.items():
             yield name, {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}

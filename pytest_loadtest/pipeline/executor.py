@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 18  # rows at once
 CELLS = 1 << 20  # rows of tables that are kept before they are merged
+SHARD = 128  # pieces of the measured phase whose histograms are merged at once
 
 TABLE_SCHEMA = "part int, name string, content binary"
 WORDS_SCHEMA = "part int, slot bigint, content binary"
@@ -56,16 +57,39 @@ class TablesOfFiles:
             for number, part in enumerate(self._parts):
                 for name, table in how[kind][1](rows, part):
                     found.setdefault((number, name), Gathered(name)).add(table)
-        yield _batch({key: gathered.merged() for key, gathered in found.items()})
+        yield _batch({(part, name): table for (part, of), gathered in found.items() for name, table in shards(of, gathered.merged())})
+
+
+def shards(name: str, table: Table) -> Iterator[tuple[str, Table]]:
+    """Tables that may be large in parts of their own, ``spans 0``, ``spans 1`` …, so that nobody has to hold all at once."""
+    if name != "spans" or not len(table["piece"]):
+        yield name, table
+        return
+    table = narrow(table)
+    last = int(table["piece"].max()) // SHARD
+    order = np.argsort(table["piece"], kind="stable")
+    edges = np.searchsorted(table["piece"][order], np.arange(last + 2) * SHARD)
+    for shard in range(last + 1):
+        rows = order[edges[shard] : edges[shard + 1]]
+        if len(rows):
+            yield f"{name} {shard}", {column: values[rows] for column, values in table.items()}
+
+
+def narrow(table: Table) -> Table:
+    """The same in less room: of a day there are some ten million rows."""
+    found: dict[str, Any] = {name: column.astype(np.int8 if name == "what" else np.int32) for name, column in table.items() if name != "n"}
+    many = table["n"]
+    return found | {"n": many.astype(np.int32) if many.max(initial=0) <= np.iinfo(np.int32).max else many}
 
 
 def merge_tables(rows: pa.Table) -> pa.Table:
     """Merge the tables of one part and name."""
     part, name = rows["part"][0].as_py(), rows["name"][0].as_py()
-    gathered = Gathered(name)
+    gathered = Gathered(name.partition(" ")[0])
     for content in rows["content"]:
         gathered.add(unpack(content.as_buffer()))
-    return pa.Table.from_batches([_batch({(part, name): gathered.merged()})])
+    merged = gathered.merged()
+    return pa.Table.from_batches([_batch({(part, name): narrow(merged) if name.startswith("spans") else merged})])
 
 
 class Gathered:
@@ -103,8 +127,10 @@ class WordsOfFiles:
         """:param batches: numbers of tasks."""
         words = [words_of(part) for part in self._parts]
         found = [GatheredWords(part) for part in words]
-        delayed = ("intended",) if any(part.delays for part in self._parts) else ()
-        for kind, rows in _blocks(self._tasks, batches, {"sent": SENT_WORD_COLUMNS, "received": (*RECEIVED_WORD_COLUMNS, *delayed)}):
+        cut = any(part.asked for part in self._parts)
+        due = ("intended",) if cut or any(part.delays for part in self._parts) else ()
+        columns = {"sent": (*SENT_WORD_COLUMNS, *(due if cut else ())), "received": (*RECEIVED_WORD_COLUMNS, *due)}
+        for kind, rows in _blocks(self._tasks, batches, columns):
             for part, begin, gathered in zip(words, self._begins, found, strict=True):
                 gathered.add(part.sent(rows) if kind == "sent" else part.copies(rows, begin, begin + part.run.duration))
             if sum(gathered.size for gathered in found) > CELLS:

@@ -37,7 +37,6 @@ from pytest_loadtest.pipeline.tables import (
     Table,
     take,
 )
-from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -70,22 +69,22 @@ def sent_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     yield from _delays(went, run)
     if run.publish_acks:
         publish = acked["acked"] - acked["intended"]
-        by = {TOPIC: acked["topic"], BUCKET: acked["bucket"], **_span(acked, run)}
+        by = {TOPIC: acked["topic"], BUCKET: acked["bucket"], **_span(acked["intended"], run)}
         yield from times(PUBLISH, publish, hdr_index(publish), by)
 
 
-def _span(rows: Rows, run: Expected) -> dict[int, NDArray[np.int64]]:
-    """The interval of each row, where the run has several."""
-    return {SPAN: run.interval(rows["intended"])} if run.intervals else {}
+def _span(intended: NDArray[np.int64], run: Expected) -> dict[int, NDArray[np.int64]]:
+    """The piece of the phase that each message belongs to, where it is cut."""
+    return {SPAN: run.cut.of(run.seconds(intended))} if run.cut is not None else {}
 
 
 def _delays(went: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     delay, whole = went["sent"] - went["intended"], {WHOLE: np.zeros(len(went["sent"]), np.int8)}
     bucket = {BUCKET: went["bucket"]}
     own = np.maximum(delay - went["blocked"], 0)
-    index = hdr_index(delay)
-    yield from times(DELAY, delay, index, whole | _span(went, run))
-    yield from times(OWN, own, index if (own == delay).all() else hdr_index(own), bucket)
+    index, span = hdr_index(delay), _span(went["intended"], run)
+    yield from times(DELAY, delay, index, whole | span)
+    yield from times(OWN, own, index if (own == delay).all() else hdr_index(own), bucket | (span if run.spans else {}))
 
 
 def received_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
@@ -99,22 +98,24 @@ def received_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     copies = take(rows, fate == COPY)
     if not len(copies["seq"]):
         return
-    latency, second = copies["received"] - copies["intended"], seconds(copies["intended"], run)
+    latency, second = copies["received"] - copies["intended"], run.seconds(copies["intended"])
     index = hdr_index(latency)
     yield from _happened(RECEIVED, copies["received"], run)
-    yield from times(LATENCY, latency, index, {TOPIC: copies["topic"], BUCKET: copies["bucket"], **_span(copies, run)})
+    yield from times(LATENCY, latency, index, {TOPIC: copies["topic"], BUCKET: copies["bucket"], **_span(copies["intended"], run)})
     if run.delays is not None:
-        yield from _lateness(run.lateness(copies))
+        yield from _lateness(run.lateness(copies), copies["intended"], run)
     due = Groups({"second": second})
     yield "extremes", due.keys | {"minimum": due.minimum(latency), "maximum": due.maximum(latency)}
     cells = Groups({"second": second, "index": _coarser(index)})
     yield "due", cells.keys | {"n": cells.n}
 
 
-def _lateness(late: NDArray[np.int64]) -> Iterator[tuple[str, Table]]:
+def _lateness(late: NDArray[np.int64], intended: NDArray[np.int64], run: Expected) -> Iterator[tuple[str, Table]]:
     """Both sides of due, apart."""
-    for what, values in ((LATE, late[late >= 0]), (EARLY, -late[late < 0])):
-        yield from times(what, values, hdr_index(values), {WHOLE: np.zeros(len(values), np.int8)})
+    for what, side, lateness in ((LATE, late >= 0, late), (EARLY, late < 0, -late)):
+        values = lateness[side]
+        by: dict[int, NDArray[Any]] = {WHOLE: np.zeros(len(values), np.int8), **(_span(intended[side], run) if run.spans else {})}
+        yield from times(what, values, hdr_index(values), by)
 
 
 def _coarser(index: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -146,22 +147,16 @@ def fates(rows: Rows, run: Expected) -> NDArray[np.int64]:
     return np.where(placed, np.where(corrupt, CORRUPT, COPY), MISPLACED)
 
 
-def seconds(times: NDArray[np.int64], run: Expected) -> NDArray[np.int64]:
-    """Whole seconds since the start, from 0."""
-    whole: NDArray[np.int64] = np.maximum((times - run.start) // SECOND, 0)
-    return whole
-
-
 def _happened(what: int, times: NDArray[np.int64], run: Expected) -> Iterator[tuple[str, Table]]:
     if len(times):
-        groups = Groups({"second": seconds(times, run)})
+        groups = Groups({"second": run.seconds(times)})
         yield "seconds", {"what": np.full(len(groups.n), what), **groups.keys, "n": groups.n}
 
 
 def _blocked(held: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     """:param held: those that waited before the target's full window."""
     if len(held["sent"]):
-        groups = Groups({"second": seconds(held["sent"], run)})
+        groups = Groups({"second": run.seconds(held["sent"])})
         yield "seconds", {"what": np.full(len(groups.n), BLOCKED), **groups.keys, "n": groups.sum(held["blocked"])}
 
 
@@ -171,7 +166,7 @@ def times(what: int, values: NDArray[np.int64], index: NDArray[np.int64], by: Ma
         return
     whole: Groups | None = None  # the counts of all rows, shared by the keys that have one value in all of them
     for kind, group in by.items():
-        groups = Groups({"group": group})
+        name, groups = "counts", Groups({"group": group})
         if len(groups.n) == 1:
             cells = whole = whole or Groups({"index": index})
             keys = {"group": np.full(len(cells.n), groups.keys["group"][0]), **cells.keys}
@@ -179,12 +174,14 @@ def times(what: int, values: NDArray[np.int64], index: NDArray[np.int64], by: Ma
             cells = Groups({"group": group, "index": index})
             keys = cells.keys
         same, also = ({"what": np.full(len(each.n), what), "by": np.full(len(each.n), kind)} for each in (groups, cells))
+        if kind == SPAN:
+            name, also, keys = "spans", {"what": also["what"]}, {"piece": keys["group"], "index": keys["index"]}
         high, low = _halves(groups, values)
         yield "histograms", same | groups.keys | {
             "negative": groups.sum(values < 0), "high": high, "low": low,
             "minimum": groups.minimum(values), "maximum": groups.maximum(values),
         }  # fmt: skip
-        yield "counts", also | keys | {"n": cells.n}
+        yield name, also | keys | {"n": cells.n}
 
 
 def _halves(groups: Groups, values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

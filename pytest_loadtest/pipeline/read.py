@@ -24,6 +24,7 @@ from pytest_loadtest.metrics.evidence import WorkerEvidence
 from pytest_loadtest.metrics.expected import Expected, Recorded
 from pytest_loadtest.pipeline.opening import opening_of
 from pytest_loadtest.pipeline.run_file import RUN_FILE, RUN_VERSION, Columns
+from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -168,7 +169,16 @@ def _run(document: Any, columns: Columns) -> Expected:
         end=end,
         broadcasts=bool(document["broadcasts"]),
         delays=Delays.from_document(document["delays"]) if document.get("delays") else None,  # older runs do not say
+        **_cuts(document),
     )
+
+
+def _cuts(document: Any) -> dict[str, Any]:
+    """What the objectives of the run, or stage, want told apart by time."""
+    window = document.get("window")
+    if window is not None and (window < SECOND or window % SECOND):
+        raise ValueError(f"window must be whole seconds, not {window} ns")
+    return {"window": window, "drift": bool(document.get("drift"))}
 
 
 def _stages(stages: Any, run: Expected, columns: Columns) -> dict[str, Expected]:
@@ -181,7 +191,9 @@ def _stages(stages: Any, run: Expected, columns: Columns) -> dict[str, Expected]
         if ((first < end) & ((first < run.first) | (end > run.end))).any():
             raise ValueError(f"stage {name!r} has messages that are not the run's")
         start, duration, rate = int(stage["start"]), int(stage["duration"]), float(stage["rate"])
-        found[name] = replace(run, start=start, duration=duration, rate=rate, first=first, end=np.maximum(first, end))
+        found[name] = replace(
+            run, start=start, duration=duration, rate=rate, first=first, end=np.maximum(first, end), **_cuts(stage)
+        )  # fmt: skip
     return found
 
 

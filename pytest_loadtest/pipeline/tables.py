@@ -6,7 +6,7 @@ A table is a mapping of int64 columns of one length. What its columns are, and h
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -35,6 +35,7 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
         "negative": "sum", "high": "sum", "low": "sum", "minimum": "minimum", "maximum": "maximum",
     },
     "counts": {"what": "key", "by": "key", "group": "key", "index": "key", "n": "sum"},
+    "spans": {"what": "key", "piece": "key", "index": "key", "n": "sum"},
     "seconds": {"what": "key", "second": "key", "n": "sum"},
     "due": {"second": "key", "index": "key", "n": "sum"},
     "extremes": {"second": "key", "minimum": "minimum", "maximum": "maximum"},
@@ -44,12 +45,15 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
         "resent": "sum", "duplicates_of_resent": "sum",
     },
     "buckets": {"bucket": "key", "received": "sum", "received_in_time": "sum", "lost": "sum"},
+    "stretches": {"piece": "key", "received": "sum", "windows": "sum", "tenths": "sum"},
 }  # fmt: skip
 """``sent``: measured sent rows. ``received``: measured received rows.
 ``histograms``: what a histogram has beside its ``counts``, with the sum in two halves. ``counts``: values per HDR bucket.
+``spans``: the same of pieces of the measured phase (:mod:`pytest_loadtest.metrics.stretches`), whose histograms are of ``by`` ``SPAN``.
 ``seconds``: messages by second. ``due``: latencies of copies by the second of their intended time and HDR bucket of seven bits.
 ``extremes``: the same seconds' least and greatest latency.
 ``deliveries``: messages with each property. ``buckets``: deliveries by size bucket.
+``stretches``: deliveries by the piece in which their message was intended, and those before the end of their window, or tenth.
 The table of :func:`lost_edges` is not among them: :func:`first_edges` merges it."""
 
 EDGES = ("topic", "subscription", "stream", "word", "first", "last")
@@ -148,6 +152,11 @@ def merge(name: str, parts: Iterable[Table]) -> Table:
     return {column: groups.keys[column] if how == "key" else ways[how](rows[column]) for column, how in shape.items()}
 
 
+def joined(parts: Sequence[Table]) -> Table:
+    """One below the other; no key is in two of them."""
+    return parts[0] if len(parts) == 1 else {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
+
+
 def take(table: Mapping[str, NDArray[Any]], pick: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
     """The rows that are picked."""
     return dict(table) if pick.all() else {name: column[pick] for name, column in table.items()}
@@ -178,6 +187,13 @@ def bucket_totals(words: Table, buckets: int) -> Table:
         for name, mask in masks.items():
             found[name][bucket] = count_bits(mask & own).sum()
     return {"bucket": np.arange(buckets), **found}
+
+
+def stretch_totals(words: Table) -> Table:
+    """Per piece: deliveries received, and those before the end of their window, or tenth. :param words: of one slot, named."""
+    groups = Groups({"piece": words["piece"]})
+    masks = {"received": words["got"], **{name: words.get(name, np.zeros_like(words["got"])) for name in ("windows", "tenths")}}
+    return groups.keys | {name: groups.sum(count_bits(mask)) for name, mask in masks.items()}
 
 
 def _missing(words: Table) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.message.payloads import CHECKSUM, parse_range
-from pytest_loadtest.profile import aborting, chunking, connecting, delaying, judging, skewing, traffic
+from pytest_loadtest.profile import aborting, chunking, connecting, delaying, judging, skewing, traffic, windowing
 from pytest_loadtest.profile.choice import NATIVE
 from pytest_loadtest.profile.fields import MOST_DURATION, spelling
 from pytest_loadtest.profile.model import LARGEST, MESSAGE_LIMITS, Profile
@@ -269,6 +269,7 @@ CHECKS: tuple[tuple[Callable[[Profile], Iterator[Misfit]], tuple[str, ...]], ...
     *delaying.CHECKS,
     *skewing.CHECKS,
     *aborting.CHECKS,
+    *windowing.CHECKS,
 )
 
 

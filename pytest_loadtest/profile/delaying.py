@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.profile.delay import EXAMPLE, STRICT, TICK, strict
-from pytest_loadtest.profile.judging import sections
+from pytest_loadtest.profile.judging import bounding
 from pytest_loadtest.profile.presence import Misfit
 from pytest_loadtest.profile.settings import MqttSettings, PulsarSettings
 from pytest_loadtest.verdict.grammar import DELAYED
@@ -67,7 +67,7 @@ def _broker(profile: Profile) -> Iterator[Misfit]:
 
 def _judged(profile: Profile) -> Iterator[Misfit]:
     """Objectives on delays want delays; and none early can be asked of a broker that may be."""
-    for path, slo, _ in sections(profile):
+    for path, slo in bounding(profile):
         for metric in DELAYED:
             if metric in slo and profile.delays is None:
                 yield Misfit((*path, metric), f"{'.'.join(map(str, (*path, metric)))}: no message is delayed", EXAMPLE, at_key=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.message.samples import WIDTH
@@ -11,6 +12,7 @@ from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.verdict.grammar import BROADCASTS, CONNECT_RATE, CONNECTING
 from pytest_loadtest.verdict.objectives import ObjectiveErrors, parse
 from pytest_loadtest.verdict.regression import REGRESSION
+from pytest_loadtest.verdict.windowed import DRIFTING, KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,7 +25,7 @@ _SENDING = ("sent", "publishLatency", "sendDelay", "failed", "dropped", "connect
 
 def _objectives(profile: Profile) -> Iterator[Misfit]:
     for path, slo, _ in sections(profile):
-        yield from _section(slo, path, None)
+        yield from _section(slo, path, None, _beside(profile, path))
         if path[0] == "stages" and "custom" in slo:
             found = (*path, "custom")
             message = f"{'.'.join(map(str, found))}: custom metrics are of the whole run, not of a stage"
@@ -47,8 +49,13 @@ def _of_stages(profile: Profile) -> Iterator[Misfit]:
 
 def _bucket_names(profile: Profile) -> Iterator[Misfit]:
     for path, slo, buckets in sections(profile):
-        spoken = set(_section(slo, path, None))
-        yield from (finding for finding in _section(slo, path, buckets) if finding not in spoken)
+        beside = _beside(profile, path)
+        spoken = set(_section(slo, path, None, beside))
+        yield from (finding for finding in _section(slo, path, buckets, beside) if finding not in spoken)
+
+
+def _beside(profile: Profile, path: Path) -> Mapping[str, object]:
+    return profile.slo if path[0] == "scaled" else {}
 
 
 def sections(profile: Profile) -> Iterator[tuple[Path, Mapping[str, object], Mapping[str, int]]]:
@@ -60,11 +67,24 @@ def sections(profile: Profile) -> Iterator[tuple[Path, Mapping[str, object], Map
         yield ("stages", i, "slo"), stage.slo, stage.message_size_distribution or own
 
 
-def _section(slo: Mapping[str, object], where: Path, buckets: Mapping[str, int] | None) -> Iterator[Misfit]:
+def bounding(profile: Profile) -> Iterator[tuple[Path, Mapping[str, object]]]:
+    """Every ``slo`` section, and every part ``whole`` of one, with its place."""
+    for path, slo, _ in sections(profile):
+        yield path, slo
+        if isinstance(whole := slo.get("whole"), dict):
+            yield (*path, "whole"), whole
+
+
+def _section(
+    slo: Mapping[str, object], where: Path, buckets: Mapping[str, int] | None, beside: Mapping[str, object] = MappingProxyType({})
+) -> Iterator[Misfit]:  # fmt: skip
+    """:param beside: a section that this one takes the place of, key by key."""
     try:
-        parse(slo, buckets=buckets)
+        parse({**beside, **slo}, buckets=buckets)
     except ObjectiveErrors as errors:
         for path, message, suggestion in errors.problems:
+            if path[:1] and path[0] not in slo:
+                continue  # spoken of where it is written
             found = (*where, *path)
             yield Misfit(found, f"{'.'.join(map(str, found))}: {message}", suggestion, at_key=_names_key(path, message))
 
@@ -77,9 +97,11 @@ def _names_key(path: Path, message: str) -> bool:
 
 def _bounded(profile: Profile, metric: str) -> Iterator[Path]:
     """Where there is an objective on a metric, for all messages or one bucket's."""
-    for path, slo, _ in sections(profile):
+    for path, slo in bounding(profile):
         if metric in slo:
             yield (*path, metric)
+        drift = slo.get("drift")
+        yield from ((*path, "drift", key) for key in (drift if isinstance(drift, dict) else ()) if str(key).partition(".")[0] == metric)
         by_bucket = slo.get("buckets")
         for name, section in by_bucket.items() if isinstance(by_bucket, dict) else ():
             if isinstance(section, dict) and metric in section:
@@ -140,7 +162,7 @@ def _one_sided(profile: Profile) -> Iterator[Misfit]:
     """Objectives on what does not happen."""
     if profile.connects_only:
         return
-    for path, slo, _ in sections(profile):
+    for path, slo in bounding(profile):
         for metric, bound in slo.items():
             at, name = (*path, metric), ".".join(map(str, (*path, metric)))
             if profile.consumer_only and path[0] == "stages":
@@ -149,7 +171,12 @@ def _one_sided(profile: Profile) -> Iterator[Misfit]:
             elif profile.consumer_only and metric not in CONNECTING and (metric != "throughput" or "%" in str(bound)):
                 message = f"{name}: without producers of its own a run knows only how much it received"
                 yield Misfit(at, message, "write throughput: 1000/s, and nothing else", at_key=True)
-            elif profile.producer_only and not profile.consumer_only and metric not in _SENDING:
+            elif profile.producer_only and not profile.consumer_only and metric not in (*_SENDING, *KEYS):
+                yield Misfit(at, f"{name}: nothing is received without consumers", f"use {', '.join(_SENDING)}", at_key=True)
+    for metric in DRIFTING if profile.producer_only else ():
+        for at in _bounded(profile, metric):
+            if "drift" in at and metric not in _SENDING:
+                name = ".".join(map(str, at))
                 yield Misfit(at, f"{name}: nothing is received without consumers", f"use {', '.join(_SENDING)}", at_key=True)
 
 

@@ -27,7 +27,7 @@ from pytest_loadtest.profile.settings import LoopbackSettings, MqttSettings, Pul
 from pytest_loadtest.profile.skew import SkewSection  # noqa: TC001  # pydantic reads it
 from pytest_loadtest.profile.stages import Stage, buckets
 from pytest_loadtest.values.quantities import MINUTE, SECOND, ByteRate
-from pytest_loadtest.verdict import objectives
+from pytest_loadtest.verdict import changes, objectives
 from pytest_loadtest.verdict.abort import read as read_abort
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Profile(Section):
     @property
     def gates(self) -> tuple[Objective, ...]:
         """What the ``slo`` section says of a baseline: how much worse the run may be."""
-        return objectives.gates(self.slo)
+        return changes.gates(self.slo)
 
     @property
     def aborts(self) -> Abort | None:

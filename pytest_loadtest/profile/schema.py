@@ -13,6 +13,7 @@ from pytest_loadtest.profile.presence import DURATION, EXCLUSIVE, SIZE, UNSENT
 from pytest_loadtest.verdict.grammar import BUCKET_METRICS, COUNTS, DURATIONS, INDEX, LATENCIES, METRICS
 from pytest_loadtest.verdict.objectives import NEVER
 from pytest_loadtest.verdict.regression import LATENCY, REGRESSION, THROUGHPUT
+from pytest_loadtest.verdict.windowed import DRIFTING, WINDOWED
 
 _DURATION = {"type": "string", "pattern": DURATION_PATTERN}
 _PERCENT = {"type": "string", "pattern": PERCENT_PATTERN}
@@ -47,6 +48,10 @@ _MEANINGS = {
     "backlogDrain": "how long a backlog takes to drain; backlogDrainTimeout unless given",
     "custom": 'what pytest_loadtest_aggregate returns, by name: {"gold.p99": 50ms, "rate": {min: 500/s}}; upper bounds unless they say min',
     "regression": "how much worse than a baseline (--load-baseline), by figure: {endToEndLatency.p99: 10%, throughput: 5%}",
+    "window": "the latencies and the throughput of this section hold in each stretch of this length: 10s; counts are of the whole run",
+    "violations": "share of the windows that may miss; 0 unless given",
+    "whole": "bounds on the whole run, beside those in windows",
+    "drift": "by how much the last tenth of the run may be worse than the first: {endToEndLatency.p99: 20%, throughput: 5%}",
     "buckets": 'objectives by size range: {"1048576-5242880": {endToEndLatency: {p99: 2s}}}',
 }
 
@@ -174,12 +179,14 @@ def _slo() -> dict[str, dict[str, Any]]:
     metrics["custom"] = {"type": "object", "minProperties": 1, "additionalProperties": own, "description": _MEANINGS["custom"]}
     metrics[REGRESSION] = _regression() | {"description": _MEANINGS[REGRESSION]}
     section: dict[str, Any] = {"type": "object", "additionalProperties": False}
+    whole = section | {"minProperties": 1, "properties": {name: metrics[name] for name in (*WINDOWED, "buckets")}}
     return {
         **{name: _bound(shape) for name, shape in shapes.items()},
         "None": _bound(shapes["Messages"], {"dependentRequired": {"min": ["max"]}}),
         "Moment": _bound(_DURATION),
         "Latency": _latency(),
-        "Slo": section | {"properties": metrics},
+        "Slo": section | {"properties": metrics | _over_time()},
+        "WholeSlo": whole,
         "BucketSlo": section | {"minProperties": 1, "properties": {name: metrics[name] for name in BUCKET_METRICS}},
     }
 
@@ -212,6 +219,23 @@ def _abort() -> dict[str, Any]:
         "properties": {"endToEndLatency": nested, "for": hold, "failed": share, "dropped": share},
         "patternProperties": percentiles,
     }
+
+
+def _over_time() -> dict[str, Any]:
+    """Windows and drift."""
+    latencies = "|".join(name for name in DRIFTING if name != "throughput")
+    statistic = rf"^({latencies})\.(p\d{{1,2}}(\.\d+)?|max|mean|min)$"
+    change = {"$ref": "#/$defs/Share"}
+    keys: dict[str, dict[str, Any]] = {
+        "window": {"type": "string", "pattern": DURATION_PATTERN},
+        "violations": {"anyOf": [_PERCENT, {"const": 0}]},
+        "whole": {"$ref": "#/$defs/WholeSlo"},
+        "drift": {
+            "type": "object", "minProperties": 1, "additionalProperties": False,
+            "properties": {"throughput": change}, "patternProperties": {statistic: change},
+        },
+    }  # fmt: skip
+    return {name: key | {"description": _MEANINGS[name]} for name, key in keys.items()}
 
 
 def _bound(value: dict[str, Any], more: dict[str, Any] | None = None) -> dict[str, Any]:

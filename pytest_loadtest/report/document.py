@@ -7,12 +7,12 @@ this module describes every key. Unknown keys are not allowed, so that a reader 
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.report.measured import latency, measured
+from pytest_loadtest.report.over_windows import by_tenth, by_window, finite
 from pytest_loadtest.verdict.shown import bounds, show
 from pytest_loadtest.verdict.slo import Finding, Outcome, Verdict, overall, worst
 
@@ -155,7 +155,7 @@ def _verdict(verdict: Verdict) -> Document:
 
 def _finding(finding: Finding) -> Document:
     objective = finding.objective
-    shown = None if finding.observed is None else show(objective, finding.observed)
+    shown = finding.shown or (None if finding.observed is None else show(objective, finding.observed))
     return {
         "name": objective.name,
         "metric": objective.metric,
@@ -166,7 +166,7 @@ def _finding(finding: Finding) -> Document:
         "maximum": objective.maximum,
         "implicit": objective.implicit,
         "outcome": finding.outcome.value,
-        "observed": None if finding.observed == math.inf else finding.observed,
+        "observed": finite(finding.observed),
         "samples": None if objective.metric == "custom" else finding.samples,  # nobody counts what users' own code looks at
         "text": finding.text,
         "shown": {
@@ -174,6 +174,8 @@ def _finding(finding: Finding) -> Document:
             "bound": bounds(objective) if shown is None else shown.bound,
             "over": "" if shown is None else shown.missed_by,
         },
+        "windows": by_window(finding),
+        "tenths": by_tenth(finding),
     }
 
 

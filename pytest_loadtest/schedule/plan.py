@@ -26,6 +26,7 @@ from pytest_loadtest.schedule.scaling import (
     auto_crowd,
     auto_factor,
     auto_topology,
+    check_windows,
     compare,
     crowd,
     fewer,
@@ -185,6 +186,7 @@ def make_plan(
     changed = compare(profile, wanted, topology, factor, whole, made, duration_cap)
     if changed is not None:
         profile = profile.as_scaled()
+    check_windows(profile, made, duration_cap)
     search, backlog = (
         _search(profile, topology, pool, whole, factor, duration_cap),
         _backlog(profile, pool, factor, made.rate, duration_cap),

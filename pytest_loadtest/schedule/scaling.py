@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.schedule.pacing import Pacer
-from pytest_loadtest.values.quantities import ByteRate, format_duration, format_rate
+from pytest_loadtest.values.quantities import SECOND, ByteRate, format_duration, format_rate
+from pytest_loadtest.verdict.windowed import read_held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -161,6 +163,27 @@ def lengths(profile: Profile, whole: PacedTraffic, cap: int | None) -> dict[str,
         warmup = 0 if profile.consumer_only or profile.connects_only else profile.warmup_duration
         shares = {"measured phase": (whole.duration, Fraction(1)), "warm-up": (warmup, Fraction(1, 2))}
     return {name: (length, length if cap is None else min(length, int(cap * share))) for name, (length, share) in shares.items()}
+
+
+def check_windows(profile: Profile, made: PacedTraffic, cap: int | None) -> None:
+    """Windows that fit what the profile measures may be longer than what a cap leaves of it.
+
+    :raises UsageError: one is, or a tenth has no second left; names section and remedy.
+    """
+    if cap is None or profile.consumer_backlog_size_gb:
+        return
+    hold = profile.search.hold if profile.search is not None and profile.peak_search else made.duration
+    judged = [("slo", profile.slo, min(hold, cap)), *((f"the slo of stage {span.name}", span.slo, span.duration) for span in made.stages)]
+    for name, section, length in judged:
+        least = 10 * SECOND if "drift" in section else 0
+        wanted = max(read_held(section, []).window or 0, least)
+        if wanted > length:
+            drift = wanted == least
+            what = "drift, for which ten seconds are needed" if drift else f"a window of {format_duration(wanted)}"
+            remedy = "use a longer one" if drift else "use a longer one, or write a shorter window under scaled: {slo: {window: …}}"
+            raise UsageError(
+                f"profile {profile.name}: {name} asks for {what}, and --load-duration leaves {format_duration(length)} to measure: {remedy}"
+            )
 
 
 def compare(

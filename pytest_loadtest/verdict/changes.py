@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.values.wording import format_value
-from pytest_loadtest.verdict.regression import THROUGHPUT
+from pytest_loadtest.verdict.objectives import Objective
+from pytest_loadtest.verdict.regression import REGRESSION, THROUGHPUT, bounds
 from pytest_loadtest.verdict.shown import show
 from pytest_loadtest.verdict.slo import Finding, Outcome, Verdict, worst
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_loadtest.metrics.resampled import RelativeChange
-    from pytest_loadtest.verdict.objectives import Objective
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,12 @@ class Changed:
     samples: int = 0
     interval: RelativeChange | None = None
     why: str = ""
+
+
+def gates(section: Mapping[str, object]) -> tuple[Objective, ...]:
+    """The bounds of a valid section on what is worse than a baseline, judged beside one and nowhere else: their ``maximum`` is a share."""
+    found = bounds(section[REGRESSION], []) if REGRESSION in section else ()
+    return tuple(Objective(metric=REGRESSION, statistic=name, minimum=None, maximum=share, unit="ratio") for name, share in found)
 
 
 def judge(gate: Objective, changed: Changed | None) -> Finding:

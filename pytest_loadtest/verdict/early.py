@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.metrics.histogram import SUB_BITS, bucket_bounds, rank
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.values.wording import ROUNDING, exact
+from pytest_loadtest.verdict.finding import Finding, Outcome, Verdict
 from pytest_loadtest.verdict.observations import KINDS
 from pytest_loadtest.verdict.own_delay import our_own
-from pytest_loadtest.verdict.slo import REMEDY, Finding, Outcome, Verdict, evaluate, samples_needed
+from pytest_loadtest.verdict.slo import REMEDY, evaluate, samples_needed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,10 +30,19 @@ def lowest_rate(objectives: Sequence[Objective], hold: int, deliveries: int = 1)
     :param deliveries: of each message: a latency from end to end has a sample for each, all others one for the message.
     """
     each = max(deliveries, 1)
-    needed = [samples_needed(o.percentile) / (each if o.metric == "endToEndLatency" else 1) for o in objectives if o.percentile is not None]
-    shares = [o.minimum for o in objectives if o.metric == "throughput" and o.unit == "ratio" and not o.bucket and o.minimum is not None]
-    needed += [0.5 / (1 - share) for share in shares if share < 1]
-    return 1.05 * max(needed, default=0) / hold * SECOND
+    needed = [
+        samples_needed(o.percentile) / (each if o.metric == "endToEndLatency" else 1) / _length(o, hold)
+        for o in objectives
+        if o.percentile is not None
+    ]
+    floors = [o for o in objectives if o.metric == "throughput" and o.unit == "ratio" and not o.bucket and o.section != "drift"]
+    needed += [0.5 / (1 - o.minimum) / _length(o, hold) for o in floors if o.minimum is not None and o.minimum < 1]
+    return 1.05 * max(needed, default=0) * SECOND
+
+
+def _length(objective: Objective, hold: int) -> int:
+    """Of what it is judged in, ns: a window, a tenth, or the whole hold."""
+    return objective.window or (hold // 10 if objective.section == "drift" else hold)
 
 
 def exceeds(objective: Objective) -> int | None:
@@ -40,6 +50,8 @@ def exceeds(objective: Objective) -> int | None:
 
     A percentile is reported as the middle of its HDR bucket, so a latency just above the bound may still be reported below it.
     """
+    if objective.window is not None:
+        return None  # one message too late says nothing of how many windows will miss
     if objective.unit != "ns" or objective.maximum is None or (objective.percentile is None and objective.statistic != "max"):
         return None
     bound = int(objective.maximum)
@@ -67,6 +79,8 @@ def certainly_missed(objectives: Iterable[Objective], planned: int, exceeded: Ma
 def _broken(objective: Objective, planned: int, count: int) -> bool:
     """Whether ``count`` is beyond what the upper bound allows."""
     assert objective.maximum is not None
+    if objective.section == "drift" or objective.window is not None:
+        return False
     if objective.unit == "messages":
         return count > objective.maximum
     if objective.unit == "ratio":
@@ -104,8 +118,10 @@ def evaluate_ended(
 
 
 def _too_short(finding: Finding, measurements: Measurements) -> bool:
-    """Whether nothing but the number of samples keeps a percentile from being told."""
+    """Whether nothing but the number of samples, or of windows, keeps a percentile from being told."""
     p = finding.objective.percentile
+    if finding.objective.window is not None or finding.objective.section == "drift":
+        return finding.outcome is Outcome.NO_DATA
     if finding.outcome is not Outcome.NO_DATA or p is None or not 0 < finding.samples < samples_needed(p):
         return False
     latencies = (getattr(measurements, kind) for kind in KINDS.values())

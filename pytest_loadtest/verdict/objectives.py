@@ -16,6 +16,7 @@
       delayedIndexBytesPerMessage: 2.5    # what the broker says of its index of delayed messages
       backlogDrain: 2min              # where the profile builds a backlog: how long it may take to drain
       regression: {endToEndLatency.p99: 10%}    # beside a baseline: how much worse it may be
+      window: 10s                     # the latencies and the throughput hold in each of these; see pytest_loadtest.verdict.windowed
 
 What is in :data:`IMPLICIT` holds where the section does not bound the same side of the same metric, so that no run passes that did not
 do what it was asked to do.
@@ -44,6 +45,7 @@ from pytest_loadtest.verdict.grammar import (
     read_statistic,
 )
 from pytest_loadtest.verdict.regression import REGRESSION
+from pytest_loadtest.verdict.windowed import KEYS, WINDOWED, WindowTerms, read_drift, read_held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,10 @@ class Objective:
     :param minimum: in ``unit``, inclusive. :param maximum: in ``unit``, inclusive.
     :param unit: ``ns``, ``msg/s``, ``ratio`` (0 to 1), ``messages``, ``B``, or the ``number`` that a custom metric is.
     :param implicit: holds because the profile says nothing else.
-    :param bucket: the size bucket that it is about, by its key in the profile; empty for the whole run.
+    :param bucket: the size bucket that it is about, by its key in the profile; empty for all messages.
+    :param section: part of the section that it stands in: ``whole``, ``drift``; otherwise empty.
+    :param window: ns: it holds in each stretch of that length, but in a share ``violations`` of them; None: in the whole run.
+        The bounds of a drift are what the last tenth may be below (at most 0) and above the first, as shares of it.
     """
 
     metric: str
@@ -66,12 +71,21 @@ class Objective:
     unit: str
     implicit: bool = False
     bucket: str = ""
+    section: str = ""
+    window: int | None = None
+    violations: float = 0.0
 
     @property
     def name(self) -> str:
-        """Its place in the section: ``endToEndLatency.p99``, ``loss``, ``buckets.0-256.loss``."""
+        """Its place in the section: ``endToEndLatency.p99``, ``loss``, ``buckets.0-256.loss``, ``whole.throughput``."""
         own = f"{self.metric}.{self.statistic}" if self.statistic else self.metric
-        return f"buckets.{self.bucket}.{own}" if self.bucket else own
+        own = f"buckets.{self.bucket}.{own}" if self.bucket else own
+        return f"{self.section}.{own}" if self.section else own
+
+    @property
+    def key(self) -> str:
+        """The key of the section that it stands under."""
+        return self.section or ("buckets" if self.bucket else self.metric)
 
     @property
     def percentile(self) -> float | None:
@@ -138,28 +152,66 @@ def parse(
     :raises ObjectiveErrors: with everything that is wrong.
     """
     problems: Problems = []
-    whole = {metric: value for metric, value in section.items() if metric not in PARTS}
-    found = _metrics(whole, (*METRICS, *PARTS), problems)
-    if "buckets" in section:
-        found += _buckets(section["buckets"], buckets, problems)
+    held = read_held(section, problems)
+    found = [_in_windows(one, held) for one in _part(section, buckets, (*PARTS, *KEYS), problems)]
+    if "whole" in section and "window" in section:
+        wrong: Problems = []
+        found += (replace(one, section="whole") for one in _whole(section["whole"], buckets, wrong))
+        problems += ((("whole", *path), message, hint) for path, message, hint in wrong)
+    for metric, statistic, sides in read_drift(section["drift"], problems) if "drift" in section else ():
+        low, high, unit = sides
+        found.append(Objective(metric=metric, statistic=statistic, minimum=low, maximum=high, unit=unit, section="drift"))
     for name, low, high, unit in custom.bounds(section["custom"], problems) if "custom" in section else ():
         found.append(Objective(metric="custom", statistic=name, minimum=low, maximum=high, unit=unit))
-    list(regression.bounds(section[REGRESSION], problems) if REGRESSION in section else ())  # read by gates(); what is wrong is told here
+    list(
+        regression.bounds(section[REGRESSION], problems) if REGRESSION in section else ()
+    )  # read by changes.gates(); what is wrong is told here
     if problems:
         raise ObjectiveErrors(problems)
-    return (*found, *(objective for objective in implicit if not any(_overrides(one, objective) for one in found)))
+    left = (objective for objective in implicit if not any(_overrides(one, objective) for one in found))
+    return (*found, *(_beside(found, objective) for objective in left))
 
 
-def gates(section: Mapping[str, object]) -> tuple[Objective, ...]:
-    """The bounds of a valid section on what is worse than a baseline, judged beside one and nowhere else: their ``maximum`` is a share."""
-    found = regression.bounds(section[REGRESSION], []) if REGRESSION in section else ()
-    return tuple(Objective(metric=REGRESSION, statistic=name, minimum=None, maximum=share, unit="ratio") for name, share in found)
+def _part(
+    section: Mapping[str, object], buckets: Collection[str] | None, beside: tuple[str, ...], problems: Problems
+) -> list[Objective]:  # fmt: skip
+    """The bounds of a section, or of its part ``whole``. :param beside: what else may stand in it."""
+    found = _metrics({metric: value for metric, value in section.items() if metric not in beside}, (*METRICS, *beside), problems)
+    return found + (_buckets(section["buckets"], buckets, problems) if "buckets" in section else [])
+
+
+def _whole(section: object, buckets: Collection[str] | None, problems: Problems) -> list[Objective]:
+    """What a section asks of the whole run, beside its windows."""
+    if not isinstance(section, Mapping) or not section:
+        problems.append(((), "has no objective", "write, for example, {endToEndLatency: {p99: 80ms}}"))
+        return []
+    for metric in section:
+        if metric in METRICS and metric not in WINDOWED:
+            problems.append(((metric,), f"{metric!r} is of the whole run anyway", "write it beside window"))
+    return _part({key: value for key, value in section.items() if key in WINDOWED or key not in METRICS}, buckets, ("buckets",), problems)
+
+
+def _in_windows(objective: Objective, held: WindowTerms) -> Objective:
+    if held.window is None or objective.metric not in WINDOWED or objective.bucket:
+        return objective
+    return replace(objective, window=held.window, violations=held.violations)
+
+
+def _beside(found: Iterable[Objective], implicit: Objective) -> Objective:
+    """An implicit objective, which is of the whole run, named so where the section bounds the same in windows."""
+    same = (one for one in found if one.window is not None and (one.metric, one.statistic) == (implicit.metric, implicit.statistic))
+    return replace(implicit, section="whole") if any(same) else implicit
 
 
 def _overrides(given: Objective, implicit: Objective) -> bool:
-    """Whether the section bounds what the implicit objective bounds: an upper bound on throughput says nothing of the lower one."""
+    """Whether the section bounds what the implicit objective bounds: an upper bound on throughput says nothing of the lower one.
+
+    Nor does one that some windows may miss: those could be much worse.
+    """
     same = given.metric == implicit.metric and given.statistic == implicit.statistic and not given.bucket
-    return same and (given.minimum is not None if implicit.minimum is not None else given.maximum is not None)
+    if not same or given.section == "drift" or given.violations:
+        return False
+    return given.minimum is not None if implicit.minimum is not None else given.maximum is not None
 
 
 def explicit(objectives: Iterable[Objective]) -> tuple[Objective, ...]:
@@ -173,10 +225,7 @@ def scale(objectives: Iterable[Objective], rate: float, messages: float, written
     :param rate: of the run, by the profile's. :param messages: that the run plans, by those that the profile does.
     :param written: keys of the section (``loss``, ``buckets``) that were written for a scaled run: those stay too.
     """
-    return tuple(
-        objective if ("buckets" if objective.bucket else objective.metric) in written else _scaled(objective, rate, messages)
-        for objective in objectives
-    )
+    return tuple(objective if objective.key in written else _scaled(objective, rate, messages) for objective in objectives)
 
 
 def _scaled(objective: Objective, rate: float, messages: float) -> Objective:
@@ -195,7 +244,7 @@ def _metrics(section: Mapping[str, object], known: tuple[str, ...], problems: Pr
     for metric, value in section.items():
         if metric not in known:
             whole = f"{metric} is judged for the whole run, not by bucket"
-            problems.append(((metric,), whole if metric in METRICS else f"{metric!r} is not a metric", nearest(metric, known)))
+            problems.append(((metric,), whole if metric in (*METRICS, *KEYS) else f"{metric!r} is not a metric", nearest(metric, known)))
         elif metric in LATENCIES:
             found += _latencies(metric, value, problems)
         else:

@@ -10,28 +10,35 @@ from pytest_loadtest.verdict.grammar import LATENESS
 from pytest_loadtest.verdict.observations import Latencies, bucket_of, latencies
 
 if TYPE_CHECKING:
+    from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.measurements import Measurements
     from pytest_loadtest.verdict.objectives import Objective
 
 
 def our_own(objective: Objective, measurements: Measurements) -> str | None:
-    """Why the generator itself broke the upper bound of a missed latency objective; None where it did not, or nobody can tell.
-
-    It did where the objective would hold without as many messages as had own send delay (less the time before the target's full window)
-    above half the bound. Those are taken from the largest latencies, which is generous to the target; what never came stays.
-    """
-    bound = objective.maximum
+    """Why the generator itself broke the upper bound of a missed latency objective; None where it did not, or nobody can tell."""
     part = bucket_of(measurements, objective.bucket) if objective.bucket else None
     own = measurements.own_send_delay if part is None else part.own_send_delay
-    found = latencies(objective, measurements)
+    why = pauses(objective, latencies(objective, measurements), own, measurements.subscriptions, objective.maximum)
+    return f"{objective.name} {why}" if why else None
+
+
+def pauses(objective: Objective, found: Latencies, own: Histogram | None, subscriptions: int, bound: float | None) -> str | None:
+    """Why the generator's pauses broke an upper bound on these latencies, ``would hold without …``; None as of :func:`our_own`.
+
+    They did where the bound would hold without as many messages as had own send delay (less the time before the target's full window)
+    above half of it. Those are taken from the largest latencies, which is generous to the target; what never came stays.
+
+    :param own: own send delay of the same messages. :param bound: ns, that was missed.
+    """
     if objective.metric in LATENESS:  # a delay outlasts our pauses, and nothing comes early by them
         return None
     if bound is None or own is None or found.histogram is None or isinstance(found.histogram, Lateness):
         return None
     late = own.above(bound / 2)
-    copies = late * max(measurements.subscriptions, 1) if objective.metric == "endToEndLatency" else late
+    copies = late * max(subscriptions, 1) if objective.metric == "endToEndLatency" else late
     value = Latencies(found.histogram.without_largest(copies), found.never_came).statistic(objective) if late else None
     if not late or (value is not None and value > bound):
         return None
     half = format_value(bound / 2, "ns")
-    return f"{objective.name} would hold without the {exact(late)} messages that had own send delay above {half}, half its bound"
+    return f"would hold without the {exact(late)} messages that had own send delay above {half}, half its bound"

@@ -5,12 +5,12 @@ Four outcomes, and the worst one wins: *no data* > *generator-limited* > *missed
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.values.wording import exact, format_value, pair
+from pytest_loadtest.verdict import drift, windows
+from pytest_loadtest.verdict.finding import Finding, Outcome, Verdict
 from pytest_loadtest.verdict.grammar import CONNECT_RATE
 from pytest_loadtest.verdict.objectives import Objective, ObjectiveErrors, explicit, parse, scale
 from pytest_loadtest.verdict.observations import (
@@ -56,15 +56,6 @@ __all__ = [
 REMEDY = "lower the rate, add workers (-n), or use --load-scale auto"
 
 
-class Outcome(enum.Enum):
-    """What a run says about its target, best first."""
-
-    MET = "met"
-    MISSED = "missed"
-    GENERATOR_LIMITED = "generator-limited"
-    NO_DATA = "no data"
-
-
 class EvidenceLimits(Protocol):
     """The profile's ``generator`` section: beyond any of these the generator set the pace."""
 
@@ -79,37 +70,6 @@ class EvidenceLimits(Protocol):
     @property
     def stalled(self) -> float:
         """Share of the measured phase that one worker's loop may wake up late."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One objective judged.
-
-    :param text: observed, bound, how far over, of how many, in one line. :param own: why it is *generator-limited*, otherwise None.
-    """
-
-    objective: Objective
-    outcome: Outcome
-    observed: float | None
-    samples: int
-    text: str
-    own: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """The outcome of a run.
-
-    :param reasons: the causes of *no data*, or the evidence of *generator-limited* with what to change last.
-    """
-
-    outcome: Outcome
-    findings: tuple[Finding, ...]
-    reasons: tuple[str, ...] = ()
-
-    def having(self, outcome: Outcome) -> tuple[Finding, ...]:
-        """The findings with this outcome."""
-        return tuple(finding for finding in self.findings if finding.outcome is outcome)
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
@@ -242,6 +202,10 @@ def _blocked(measurements: Measurements) -> str:
 
 
 def _judge(objective: Objective, measurements: Measurements, absent: str | None) -> Finding:
+    if absent is None and objective.section == "drift":
+        return drift.judge(objective, measurements)
+    if absent is None and objective.window is not None:
+        return windows.judge(objective, measurements)
     value, samples, basis = observe(objective, measurements) if absent is None else Observation(None, 0, absent)
     if value is None:
         text = f"{objective.name}: {basis}"

@@ -165,7 +165,7 @@ def write_run(
 def _document(run: Expected, workers: int) -> dict[str, Any]:
     plain = {
         name: getattr(run, name)
-        for name in ("start", "duration", "rate", "topics", "subscriptions", "broadcasts", "ordered", "publish_acks")
+        for name in ("start", "duration", "rate", "topics", "subscriptions", "broadcasts", "ordered", "publish_acks", "window", "drift")
     }
     streams = {"count": len(run.first), "file": STREAMS_FILE}
     known = {
@@ -183,6 +183,8 @@ def _stages(stages: dict[str, Expected]) -> list[dict[str, Any]]:
             "duration": stage.duration,
             "rate": stage.rate,
             "slo": None,
+            "window": stage.window,
+            "drift": stage.drift,
         }
         for name, stage in stages.items()
     ]
@@ -220,6 +222,8 @@ def differences(one: Any, other: Any, path: str = "measurements") -> list[str]:
     if dataclasses.is_dataclass(one) and type(one) is type(other):
         names = [field.name for field in dataclasses.fields(one)]
         return [found for name in names for found in differences(getattr(one, name), getattr(other, name), f"{path}.{name}")]
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        return [found for name in one for found in differences(one[name], other[name], f"{path}.{name}")]
     if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
         return [found for i, pair in enumerate(zip(one, other, strict=True)) for found in differences(*pair, f"{path}[{i}]")]
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,26 @@ RUNS = {
     "broadcasts of more lost ranges than are told": {"subscriptions": 999, "streams": 3, "topics": 3, "messages": 70, "broadcasts": True},
     "random delays": {"subscriptions": 2, "first": 9, "delays": RANDOM, "ordered": False},
     "delays until one time, none early": {"delays": Delays(seed=1, at=SECOND, start=START, wall=3), "messages": 200},
+    "windows, a last one that is longer, and tenths": {
+        "subscriptions": 2,
+        "messages": 400,
+        "duration": 23 * SECOND + 7,
+        "window": 2 * SECOND,
+        "drift": True,
+    },
+    "windows that do not meet the intervals": {"messages": 700, "first": 9, "duration": 41 * SECOND, "window": 7 * SECOND},
+    "windows of broadcasts": {
+        "subscriptions": 70,
+        "messages": 30,
+        "broadcasts": True,
+        "duration": 12 * SECOND,
+        "window": SECOND,
+        "drift": True,
+    },
+    "windows of delayed messages": {"delays": RANDOM, "ordered": False, "duration": 30 * SECOND, "window": 10 * SECOND, "drift": True},
+    "windows that nothing is received in": {"subscriptions": 0, "duration": 5 * SECOND, "window": SECOND},
+    "drift alone, of a run without acknowledgements": {"duration": 40 * SECOND, "drift": True, "publish_acks": False},
+    "a window longer than the run": {"window": 3 * SECOND},
     "a stream without messages, and one bucket": {"streams": 3, "end": np.array([40, 0, 70]), "buckets": ("all",)},
 }
 
@@ -60,6 +81,29 @@ def test_spark_equals_the_definitions_when_it_shuffles(spark: SparkSession, tmp_
     monkeypatch.setattr(read, "TASK_ROWS", 500)
     run = make_run(subscriptions=2, first=7, messages=300)
     assert_spark_agrees(spark, tmp_path / "run", run, *generate(run, seed=5), workers=3)
+
+
+def test_windows_are_the_same_however_many_read_them(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of the phase come of many tasks, in parts of their own, and in their order all the same."""
+    monkeypatch.setattr(read, "TASK_ROWS", 500)
+    run = make_run(subscriptions=2, messages=300, duration=400 * SECOND, window=SECOND, drift=True)
+    sent, received = generate(run, seed=6)
+    assert_spark_agrees(spark, tmp_path / "run", run, sent, received, workers=3)
+    windows = aggregate(spark, tmp_path / "run").windows
+    assert windows is not None
+    assert len(windows) == 400
+    assert int(windows.offered.sum()) == 4 * 300 + 2
+
+
+def test_a_stage_has_windows_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    """Of another width than the run's, from its own start."""
+    run = make_run(messages=200, duration=20 * SECOND, window=5 * SECOND)
+    sent, received = generate(run, 4)
+    stages = {name: dataclasses.replace(stage, duration=10 * SECOND, window=2 * SECOND) for name, stage in make_stages(run, 4).items()}
+    whole, parts = aggregate_with_stages(spark, write_run(tmp_path / "run", run, sent, received, stages=stages))
+    assert [None if one.windows is None else len(one.windows) for one in (whole, *(found for _, found in parts))] == [4, 5, 5, 5]
+    for name, found in parts:
+        assert differences(found.windows, measure(sent, received, stages[name], Recorded(foreign=None)).windows) == []
 
 
 def test_stages_are_runs_of_some_of_the_messages(spark: SparkSession, tmp_path: Path) -> None:

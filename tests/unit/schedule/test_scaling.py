@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from made_plans import CLUSTER, loopback, made
 
 from pytest_loadtest import profile as profiles
+from pytest_loadtest.errors import UsageError
 from pytest_loadtest.schedule.costs import Cost
 from pytest_loadtest.schedule.phases import PacedTraffic
 from pytest_loadtest.schedule.plan import beyond
@@ -196,3 +198,23 @@ def test_auto_has_no_more_subscribers_than_one_address_has_ports(workers: int, s
     plan = made(profiles.loads(text.replace("2s", "500s"), "p.yaml"), scale="auto", machine=machine, workers=workers, broker_here=False)
     assert beyond([plan], machine) == ()
     assert plan.topology.subscriptions == pytest.approx(subscriptions, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("slo", "message"),
+    [
+        ("{window: 3s, throughput: 99%}", "profile p: slo asks for a window of 3.00 s, and --load-duration leaves 2.00 s to measure"),
+        (
+            "{drift: {throughput: 5%}}",
+            "profile p: slo asks for drift, for which ten seconds are needed, and --load-duration leaves 2.00 s to measure",
+        ),
+    ],
+)
+def test_a_duration_that_has_no_room_for_a_window_is_refused(slo: str, message: str) -> None:
+    """What there is less of is said, and what to do; a window written for scaled runs will do."""
+    text = f"name: p\nmessageSize: 64\nproducerRate: 1000\ntestDuration: 20s\ndriver: {{name: loopback}}\nslo: {slo}\n"
+    made(profiles.loads(text, "p.yaml"))
+    with pytest.raises(UsageError, match=re.escape(message)):
+        made(profiles.loads(text, "p.yaml"), duration_cap=2 * SECOND)
+    if "window" in slo:
+        made(profiles.loads(text + "scaled: {slo: {window: 1s}}\n", "p.yaml"), duration_cap=2 * SECOND)

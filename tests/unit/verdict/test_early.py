@@ -124,6 +124,19 @@ def test_the_lowest_rate_has_messages_enough_for_a_share_of_them() -> None:
     assert lowest_rate(parse({"throughput": "100%"}), 30 * SECOND) == 0
 
 
+def test_the_lowest_rate_has_samples_enough_for_each_window() -> None:
+    """And for each tenth of a hold whose drift is bounded."""
+    assert lowest_rate(parse({"window": "10s", "endToEndLatency": {"p99.9": "1s"}}), 30 * SECOND) == pytest.approx(1050)
+    assert lowest_rate(parse({"drift": {"endToEndLatency.p99.9": "20%", "throughput": "5%"}}), 30 * SECOND) == pytest.approx(3500)
+
+
+def test_what_holds_in_windows_is_not_foregone() -> None:
+    """How many messages are too late says nothing of how many windows miss."""
+    windowed = parse({"window": "10s", "violations": "5%", "endToEndLatency": {"p99": "100ms", "max": "1s"}, "drift": {"throughput": "1%"}})
+    assert [exceeds(one) for one in windowed[:3]] == [None] * 3
+    assert certainly_missed(windowed[:3], 10_000, {one.name: 10_000 for one in windowed[:3]}) is None
+
+
 def test_a_broadcast_has_a_sample_for_each_subscriber() -> None:
     """A message in three seconds to a thousand of them is enough for p99.9; who publishes has one sample a message."""
     objectives = parse({"endToEndLatency": {"p99.9": "1s"}})
@@ -146,6 +159,15 @@ class TestEndedEarly:
         assert missed.text == "endToEndLatency.p99: could no longer hold when the run was ended early (900 samples)"
         assert [f.objective.name for f in verdict.having(Outcome.NO_DATA)] == ["endToEndLatency.p99.9"]
         assert verdict.reasons == ()
+
+    def test_windows_of_the_part_that_ran_are_left_open(self) -> None:
+        """It was shorter than one of them, and had no tenths: the whole hold would have had both."""
+        section: dict[str, object] = {"window": "30s", "endToEndLatency": {"p99": "10s"}, "drift": {"throughput": "5%"}}
+        verdict = evaluate_ended(
+            parse({**section, "whole": {"endToEndLatency": {"p99": "5ms"}}}), made(), Limits(), "whole.endToEndLatency.p99"
+        )
+        assert verdict.outcome is Outcome.MISSED
+        assert [f.objective.name for f in verdict.having(Outcome.NO_DATA)] == ["endToEndLatency.p99", "drift.throughput"]
 
     def test_it_is_never_met(self) -> None:
         """Whatever the part that ran says: the end was certain."""

@@ -1,0 +1,63 @@
+"""From latencies by piece of the measured phase, and counts, to its intervals, windows and tenths: one way for all who measure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pytest_loadtest.metrics.measurements import Interval
+from pytest_loadtest.metrics.stretches import Histograms, Spans, Stretches
+from pytest_loadtest.values.quantities import SECOND
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.metrics.expected import Expected
+    from pytest_loadtest.metrics.histogram import Histogram
+
+ByPiece = Mapping[str, Histograms]
+"""By kind, as measurements call it; pieces are those of ``Expected.cut``."""
+
+
+def intervals(run: Expected, latencies: ByPiece) -> tuple[Interval, ...]:
+    """Latencies of every ten seconds; empty where there is only one stretch of them."""
+    if run.cut is None:
+        return ()
+    begin, after = run.interval_spans.pieces(run.cut)
+
+    def of(kind: str, first: int, last: int) -> Histogram | None:
+        return latencies[kind].of(first, last) if kind in latencies else None
+
+    return tuple(
+        Interval(publish=of("publish", *ends), end_to_end=of("end_to_end", *ends), send_delay=of("send_delay", *ends))
+        for ends in zip(begin.tolist(), after.tolist(), strict=True)
+    )
+
+
+def stretches(
+    run: Expected, name: str, latencies: ByPiece, offered: NDArray[np.int64], counted: Mapping[str, NDArray[np.int64]]
+) -> Stretches | None:
+    """``windows`` or ``tenths`` of a run; None where nobody asked for them, or there is no room for one.
+
+    :param offered: int64, messages by the second of their intended time. :param counted: int64, by piece of ``run.asked``: deliveries
+        ``received``, and those in time, by ``name``.
+    """
+    spans = run.spans.get(name)
+    if spans is None or run.cut is None or run.asked is None:
+        return None
+    begin, after = spans.pieces(run.cut)
+    return Stretches(
+        start=spans.start, end=spans.end, begin=begin, after=after, offered=_by_second(offered, spans, run.duration),
+        received=spans.sums(counted["received"], run.asked), in_time=spans.sums(counted[name], run.asked),
+        subscriptions=run.subscriptions, latencies=latencies,
+    )  # fmt: skip
+
+
+def _by_second(counts: NDArray[np.int64], spans: Spans, duration: int) -> NDArray[np.int64]:
+    """The sum over the seconds of each; what came after the phase's end belongs to its last second."""
+    below = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    ends = np.where(spans.end == duration, len(counts), np.minimum(spans.end // SECOND, len(counts)))
+    total: NDArray[np.int64] = below[ends] - below[np.minimum(spans.start // SECOND, len(counts))]
+    return total

@@ -1,0 +1,217 @@
+"""The measured phase cut into stretches of whole seconds, and what was due in each: latencies as sparse histograms, and counts.
+
+A message belongs to the stretch in which it was *intended*. Stretches are what is asked for by time: the intervals of ten seconds that
+reports have, the *windows* in which objectives must hold, the first and the last *tenth* of a run, from which drift is told. They may
+overlap, so the phase is cut wherever one of them begins, and each is put together of the pieces between the cuts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+
+import numpy as np
+
+from pytest_loadtest.metrics.hdr import HALF, join_total, merge
+from pytest_loadtest.metrics.histogram import Histogram
+from pytest_loadtest.metrics.signed import Lateness
+from pytest_loadtest.values.quantities import SECOND
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+INTERVAL: Final = 10 * SECOND
+
+
+class Cut:
+    """Pieces of the measured phase.
+
+    :ivar starts: int64 ``(n,)``, whole seconds since the phase's start: where each piece begins, ascending from 0. The last one has no
+        end, so that every message has its piece.
+    """
+
+    def __init__(self, *edges: NDArray[np.int64]) -> None:
+        """Cut at all of these, and at 0."""
+        self.starts = np.unique(np.concatenate([np.zeros(1, np.int64), *edges]))
+        # by second: looking up costs less than a search for every message
+        self._pieces = np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=self.starts[-1] + 1))
+
+    def of(self, seconds: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The piece that each second lies in. :param seconds: since the phase's start, from 0."""
+        found: NDArray[np.int64] = self._pieces[np.minimum(seconds, len(self._pieces) - 1)]
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Histograms:
+    """Latencies of one kind, a histogram for each piece; only buckets that hold something take room.
+
+    :param first: int64 ``(n + 1,)``, where in the next two each piece begins. :param index: int32 ``(k,)``, HDR buckets, ascending in each
+        piece. :param count: ``(k,)``, messages per bucket: int32 where that is enough, or int64.
+    :param minimum: and :param maximum: int64 ``(n,)``, ns, exact; 0 where there is nothing. :param high: and :param low: int64 ``(n,)``,
+        the two halves of the sum. :param negative: int64 ``(n,)``, values below zero.
+    """
+
+    first: NDArray[np.int64]
+    index: NDArray[np.int32]
+    count: NDArray[np.int32] | NDArray[np.int64]
+    minimum: NDArray[np.int64]
+    maximum: NDArray[np.int64]
+    high: NDArray[np.int64]
+    low: NDArray[np.int64]
+    negative: NDArray[np.int64]
+
+    def of(self, begin: int, end: int) -> Histogram | None:
+        """Of the pieces ``begin`` to ``end - 1`` together; None where nothing lies in them."""
+        parts = [one for piece in range(begin, end) if (one := self._one(piece)) is not None]
+        return parts[0] if len(parts) == 1 else merge(parts)
+
+    def _one(self, piece: int) -> Histogram | None:
+        low, high = self.first[piece : piece + 2].tolist()
+        if low == high:
+            return None
+        index, count = cast("NDArray[np.int64]", self.index), cast("NDArray[np.int64]", self.count)  # read alike, in half the room
+        return Histogram(
+            index=index[low:high], count=count[low:high], minimum=int(self.minimum[piece]), maximum=int(self.maximum[piece]),
+            total=join_total(int(self.high[piece]), int(self.low[piece])), negative=int(self.negative[piece]),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stretches:
+    """Windows of the measured phase, or its two tenths: what was due in each.
+
+    :param start: and :param end: int64 ``(n,)``, ns since the phase's start. :param begin: and :param after: int64 ``(n,)``, the pieces of
+        ``latencies`` that each is made of: ``begin`` to ``after - 1``.
+    :param offered: int64 ``(n,)``, messages. :param received: int64 ``(n,)``, deliveries with a copy, over all subscriptions.
+    :param in_time: int64 ``(n,)``, of those received the ones of which a copy came before the stretch's end, which is moved by the median
+        latency of the whole phase; of delayed messages, less their delay.
+    :param latencies: by kind, as :class:`~pytest_loadtest.metrics.measurements.Measurements` names them; ``early`` and ``late`` are the two
+        sides of lateness. A kind that the run does not have is not among them.
+    """
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    begin: NDArray[np.int64]
+    after: NDArray[np.int64]
+    offered: NDArray[np.int64]
+    received: NDArray[np.int64]
+    in_time: NDArray[np.int64]
+    subscriptions: int
+    latencies: Mapping[str, Histograms]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def of(self, kind: str, at: int) -> Histogram | Lateness | None:
+        """The latencies of a kind in one of them; None where there are none."""
+        if kind not in ("lateness", "earliness"):
+            return self._histogram(kind, at)
+        early, late = self._histogram("early", at), self._histogram("late", at)
+        if early is None and late is None:
+            return None
+        both = Lateness(early=early, late=late)
+        return both if kind == "lateness" else both.earliness
+
+    def _histogram(self, kind: str, at: int) -> Histogram | None:
+        found = self.latencies.get(kind)
+        return None if found is None else found.of(int(self.begin[at]), int(self.after[at]))
+
+    def never_came(self, kind: str, at: int) -> int:
+        """Of how many that were due there is no latency, as of a whole run. :param kind: one that the run has."""
+        if kind == "earliness":
+            return 0
+        offered = int(self.offered[at])
+        if kind in ("end_to_end", "lateness"):
+            return offered * self.subscriptions - int(self.received[at])
+        found = self._histogram(kind, at)
+        return offered - (0 if found is None else found.n)
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Where windows or tenths lie. :param start: and :param end: int64 ``(n,)``, ns since the phase's start; no two overlap.
+
+    All are whole seconds but the end of a phase.
+    """
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+    def pieces(self, cut: Cut) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The pieces that each is made of: the first, and the one behind the last. :param cut: where each of them begins, it is cut."""
+        starts = cut.starts * SECOND
+        return np.searchsorted(starts, self.start), np.searchsorted(starts, self.end)
+
+    def sums(self, values: NDArray[np.int64], cut: Cut) -> NDArray[np.int64]:
+        """What the pieces of each come to. :param values: int64, one a piece."""
+        begin, after = self.pieces(cut)
+        below = np.concatenate([np.zeros(1, np.int64), np.cumsum(values)])
+        total: NDArray[np.int64] = below[after] - below[begin]
+        return total
+
+    def ends(self, cut: Cut) -> NDArray[np.int64]:
+        """By piece, the end of the one that it is in, ns; 0 of pieces in none."""
+        found = np.zeros(len(cut.starts), np.int64)
+        for begin, after, end in zip(*(column.tolist() for column in (*self.pieces(cut), self.end)), strict=True):
+            found[begin:after] = end
+        return found
+
+
+def windows(duration: int, width: int) -> Spans | None:
+    """As many as there is room for, the last one up to the phase's end: it is up to twice as long; None where there is room for none.
+
+    :param duration: and :param width: ns, the latter in whole seconds.
+    """
+    many = duration // width
+    if not many:
+        return None
+    start = np.arange(many) * width
+    return Spans(start, np.append(start[1:], duration))
+
+
+def tenths(duration: int) -> Spans | None:
+    """The first and the last tenth, in whole seconds; None of a phase of less than ten. The last one has up to a second more.
+
+    :param duration: ns.
+    """
+    length = duration // (10 * SECOND) * SECOND
+    if not length:
+        return None
+    return Spans(np.array([0, (duration - length) // SECOND * SECOND]), np.array([length, duration]))
+
+
+def histograms(pieces: int, cells: Mapping[str, NDArray[np.int64]], whole: Mapping[str, NDArray[np.int64]]) -> Histograms | None:
+    """Put them together; None where there is no latency at all.
+
+    :param cells: in order, columns ``piece``, ``index``, ``n``. :param whole: columns ``piece``, ``minimum``, ``maximum``, ``high``,
+        ``low``, ``negative``, one entry for each piece that has cells.
+    """
+    if not len(cells["n"]):
+        return None
+    extremes = {name: np.zeros(pieces, np.int64) for name in ("minimum", "maximum", "high", "low", "negative")}
+    for name, column in extremes.items():
+        column[whole["piece"]] = whole[name]
+    extremes["high"] += extremes["low"] >> HALF
+    extremes["low"] &= (1 << HALF) - 1
+    small = int(cells["n"].max()) <= np.iinfo(np.int32).max
+    return Histograms(
+        first=np.searchsorted(cells["piece"], np.arange(pieces + 1, dtype=cells["piece"].dtype)),
+        index=cells["index"].astype(np.int32),
+        count=cells["n"].astype(np.int32) if small else cells["n"].astype(np.int64), **extremes,
+    )  # fmt: skip
+
+
+def of_parts(parts: Sequence[Histogram | None]) -> Histograms | None:
+    """The same of histograms, one for each piece."""
+    known = [(piece, one) for piece, one in enumerate(parts) if one is not None]
+    if not known:
+        return None
+    cells = {
+        "piece": np.concatenate([np.full(len(one.index), piece) for piece, one in known]),
+        "index": np.concatenate([one.index for _, one in known]), "n": np.concatenate([one.count for _, one in known]),
+    }  # fmt: skip
+    whole = [(piece, one.minimum, one.maximum, one.total >> HALF, one.total & ((1 << HALF) - 1), one.negative) for piece, one in known]
+    names = ("piece", "minimum", "maximum", "high", "low", "negative")
+    return histograms(len(parts), cells, dict(zip(names, np.array(whole).T, strict=True)))

@@ -1,0 +1,171 @@
+"""Objectives that hold in each window of a run, or in all but a share of them: each window is judged as a run of its own messages.
+
+A window in which too little was measured has *no data*, and an objective with such windows too, whatever the others say; unless it is
+missed for certain: in more windows than it may. Windows that only the generator's own pauses broke count neither as met nor as missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pytest_loadtest.metrics.signed import Lateness
+from pytest_loadtest.values.quantities import SECOND, format_duration
+from pytest_loadtest.values.wording import ROUNDING, exact, format_value, pair
+from pytest_loadtest.verdict.finding import Finding, Outcome, Window
+from pytest_loadtest.verdict.observations import ABSENT, KINDS, NO_CONSUMERS, NOT_RECEIVED, Latencies, unfit
+from pytest_loadtest.verdict.own_delay import pauses
+from pytest_loadtest.verdict.shown import Shown, bounds, show
+
+if TYPE_CHECKING:
+    from pytest_loadtest.metrics.measurements import Measurements
+    from pytest_loadtest.metrics.stretches import Stretches
+    from pytest_loadtest.verdict.objectives import Objective
+
+NAMED: Final = 3
+"""Windows without data that the text names; the results have all."""
+NOT_DUE: Final = "no message was due"
+
+
+class SeenInStretch(NamedTuple):
+    """What was seen in one stretch. :param value: None where it cannot be told. :param why: then."""
+
+    value: float | None
+    samples: int
+    why: str
+    latencies: Latencies | None = None
+
+
+def judge(objective: Objective, measurements: Measurements) -> Finding:
+    """Judge an objective that has windows."""
+    windows = measurements.windows
+    absent = not_there(objective, measurements)
+    if windows is None and not absent:
+        width = format_duration(objective.window or 0)
+        absent = f"the measured phase, {format_duration(measurements.duration)}, is shorter than a window of {width}"
+    if windows is None or absent:
+        return Finding(objective=objective, outcome=Outcome.NO_DATA, observed=None, samples=0, text=f"{objective.name}: {absent}")
+    judged = tuple(_judge(objective, measurements, windows, at) for at in range(len(windows)))
+    return _finding(objective, judged)
+
+
+def not_there(objective: Objective, measurements: Measurements) -> str:
+    """Why the run has nothing of the metric at all; empty where it has."""
+    if objective.metric not in ("publishLatency", "sendDelay") and not measurements.subscriptions:
+        return NO_CONSUMERS
+    if objective.metric == "throughput":
+        return "" if measurements.counts.received else NOT_RECEIVED
+    kind = KINDS[objective.metric]
+    return "" if getattr(measurements, kind) is not None else ABSENT[kind]
+
+
+def see(objective: Objective, stretches: Stretches, at: int, unit: str) -> SeenInStretch:
+    """What came of the objective's metric in one stretch. :param unit: ``ns``, ``ratio``, or ``msg/s``."""
+    offered = int(stretches.offered[at])
+    if not offered:
+        return SeenInStretch(None, 0, NOT_DUE)
+    if objective.metric == "throughput":
+        in_time = int(stretches.in_time[at])
+        seconds = int(stretches.end[at] - stretches.start[at]) / SECOND
+        share = in_time / (offered * stretches.subscriptions)
+        return SeenInStretch(share if unit == "ratio" else in_time / stretches.subscriptions / seconds, in_time, "")
+    kind = KINDS[objective.metric]
+    found = Latencies(stretches.of(kind, at), stretches.never_came(kind, at))
+    samples, value = 0 if found.histogram is None else found.histogram.n, found.statistic(objective)
+    why = unfit(found.histogram, objective.percentile, found.never_came) or ("" if value is not None else ABSENT[kind])
+    return SeenInStretch(None if why else value, samples, why, found)
+
+
+def _judge(objective: Objective, measurements: Measurements, windows: Stretches, at: int) -> Window:
+    seen = see(objective, windows, at, objective.unit)
+    lies = int(windows.start[at]), int(windows.end[at])
+    if seen.value is None:
+        return Window(*lies, None, seen.samples, Outcome.NO_DATA, seen.why)
+    outcome, why = (Outcome.MISSED if show(objective, seen.value).missed_by else Outcome.MET), None
+    if outcome is Outcome.MISSED and seen.latencies is not None and objective.maximum is not None and seen.value > objective.maximum:
+        own = windows.of("own_send_delay", at)
+        assert not isinstance(own, Lateness)
+        why = pauses(objective, seen.latencies, own, measurements.subscriptions, objective.maximum)
+    return Window(*lies, seen.value, seen.samples, Outcome.GENERATOR_LIMITED if why else outcome, why or "")
+
+
+def _finding(objective: Objective, judged: tuple[Window, ...]) -> Finding:
+    missed, ours, empty = (_having(judged, outcome) for outcome in (Outcome.MISSED, Outcome.GENERATOR_LIMITED, Outcome.NO_DATA))
+    told = [window for window in judged if window.observed is not None]
+    worst = max(told, key=lambda window: _excess(objective, window.observed or 0.0), default=None)
+    own = None
+    if _too_many(objective, len(missed), len(judged)):
+        outcome = Outcome.MISSED
+    elif empty:
+        outcome = Outcome.NO_DATA
+    elif _too_many(objective, len(missed) + len(ours), len(judged)):
+        outcome = Outcome.GENERATOR_LIMITED
+        own = f"{objective.name} missed {_of(ours, judged)}; that at {moment(ours[0].start)} {ours[0].reason}"
+    else:
+        outcome = Outcome.MET
+    parts = [f"no data in {_of(empty, judged)}: {_named(empty)}"] if empty else []
+    parts += [f"broken by the generator's own pauses in {_of(ours, judged)}"] if ours else []
+    if missed or not parts:
+        parts.insert(0 if outcome is Outcome.MISSED else len(parts), _counted(objective, missed, judged))
+    if worst is not None:
+        parts.append(f"worst {_value(objective, worst)}")
+    text = f"{objective.name} {bounds(objective)} in each {format_duration(objective.window or 0)}: {'; '.join(parts)}"
+    return Finding(
+        objective=objective, outcome=outcome, observed=None if worst is None or outcome is Outcome.NO_DATA else worst.observed,
+        samples=sum(window.samples for window in judged), text=text, own=own, windows=judged,
+        shown=_shown(objective, missed, judged, outcome, worst),
+    )  # fmt: skip
+
+
+def _having(judged: Sequence[Window], outcome: Outcome) -> list[Window]:
+    return [window for window in judged if window.outcome is outcome]
+
+
+def _too_many(objective: Objective, missed: int, of: int) -> bool:
+    return missed > objective.violations * of * (1 + ROUNDING)
+
+
+def _excess(objective: Objective, value: float) -> float:
+    """How near a value is to its bound, or beyond it: above 1 it misses."""
+    low, high = objective.minimum, objective.maximum
+    above = (value / high if high else float(value > 0)) if high is not None else 0.0
+    below = (low / value if value > 0 else float("inf")) if low is not None else 0.0
+    return max(above, below)
+
+
+def _counted(objective: Objective, missed: Sequence[Window], judged: Sequence[Window]) -> str:
+    """In how many windows it was missed, beside how many may be."""
+    if not missed:
+        return f"held in all {exact(len(judged))} windows"
+    if not objective.violations:
+        return f"missed in {_of(missed, judged)}, and none may"
+    here, allowed = pair(len(missed) / len(judged), objective.violations, "ratio")
+    return f"missed in {_of(missed, judged)}, {here} {'>' if _too_many(objective, len(missed), len(judged)) else '<='} {allowed}"
+
+
+def _of(some: Sequence[Window], judged: Sequence[Window]) -> str:
+    return f"{exact(len(some))} of {exact(len(judged))} windows"
+
+
+def _value(objective: Objective, window: Window) -> str:
+    return f"{format_value(window.observed or 0.0, objective.unit)} at {moment(window.start)}"
+
+
+def _named(empty: Sequence[Window]) -> str:
+    more = f", and {exact(len(empty) - NAMED)} more" if len(empty) > NAMED else ""
+    return ", ".join(f"at {moment(window.start)} ({window.reason})" for window in empty[:NAMED]) + more
+
+
+def _shown(objective: Objective, missed: Sequence[Window], judged: Sequence[Window], outcome: Outcome, worst: Window | None) -> Shown:
+    but = f", but {format_value(objective.violations, 'ratio')} of them" if objective.violations else ""
+    bound = f"{bounds(objective)} in each {format_duration(objective.window or 0)}{but}"
+    over = f"missed in {_of(missed, judged)}"
+    beside = f" ({over})" if missed and outcome is not Outcome.MISSED else ""
+    observed = "" if worst is None else _value(objective, worst) + beside
+    return Shown(observed, bound, over if outcome is Outcome.MISSED else "")
+
+
+def moment(ns: int) -> str:
+    """A whole second since the measured phase's start: ``0:12:10``."""
+    minutes, seconds = divmod(ns // SECOND, 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}"

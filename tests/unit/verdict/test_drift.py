@@ -1,0 +1,93 @@
+"""Drift: the last tenth of a run as against the first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from made_measurements import MS, Limits, histogram, made
+
+from pytest_loadtest.metrics.stretches import Stretches, of_parts
+from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.verdict.finding import Finding, Outcome
+from pytest_loadtest.verdict.objectives import parse
+from pytest_loadtest.verdict.slo import evaluate
+
+if TYPE_CHECKING:
+    from pytest_loadtest.metrics.histogram import Histogram
+
+
+def constant(us: int, n: int = 1000) -> Histogram:
+    return histogram(np.full(n, us * MS // 1000))
+
+
+def tenths(first: Histogram, last: Histogram, in_time: tuple[int, int] = (1000, 1000), own: Histogram | None = None) -> Stretches:
+    """The first and the last second of ten."""
+    latencies = {"end_to_end": of_parts([first, last]), "own_send_delay": of_parts([constant(1), own or constant(1)])}
+    many = np.array([first.n, last.n])
+    return Stretches(
+        start=np.array([0, 9]) * SECOND, end=np.array([1, 10]) * SECOND, begin=np.arange(2), after=np.arange(1, 3), offered=many,
+        received=many, in_time=np.array(in_time), subscriptions=1, latencies={kind: found for kind, found in latencies.items() if found},
+    )  # fmt: skip
+
+
+def judged(bounds: dict[str, object], found: Stretches | None) -> Finding:
+    return evaluate(parse({"drift": bounds}, implicit=()), made(tenths=found), Limits()).findings[0]
+
+
+@pytest.mark.parametrize(
+    ("last", "bound", "outcome"),
+    [
+        (11_900, "20%", Outcome.MET),
+        (12_200, "20%", Outcome.MISSED),
+        (5_000, "20%", Outcome.MET),
+        (5_000, {"min": "40%", "max": "20%"}, Outcome.MISSED),
+        (29_000, "200%", Outcome.MET),
+    ],
+)
+def test_a_latency_may_rise_by_so_much(last: int, bound: object, outcome: Outcome) -> None:
+    """From 10 ms; it may fall as it likes, unless a bound says otherwise."""
+    assert judged({"endToEndLatency.p99": bound}, tenths(constant(10_000), constant(last))).outcome is outcome
+
+
+def test_the_text_has_both_values() -> None:
+    """And the change, where the tenths lie, and of how many samples."""
+    finding = judged({"endToEndLatency.p50": "20%"}, tenths(constant(10_000), constant(15_000)))
+    assert finding.objective.name == "drift.endToEndLatency.p50"
+    assert finding.observed == pytest.approx(0.5, abs=0.01)
+    assert finding.text.startswith("drift.endToEndLatency.p50 10.0 ms, then 15.0 ms: +")
+    assert finding.text.endswith("> +20 % (0:00:00 to 0:00:01 and 0:00:09 to 0:00:10; 1 000 and 1 000 samples)")
+
+
+def test_throughput_may_fall_by_so_much() -> None:
+    """Its bound by itself is on the other side."""
+    found = tenths(constant(1), constant(1), in_time=(1000, 900))
+    assert judged({"throughput": "11%"}, found).outcome is Outcome.MET
+    missed = judged({"throughput": "9%"}, found)
+    assert missed.outcome is Outcome.MISSED
+    assert missed.text.startswith("drift.throughput 100 %, then 90 %: -10 % < -9 %")
+    assert judged({"throughput": "9%"}, tenths(constant(1), constant(1), in_time=(500, 1000))).outcome is Outcome.MET
+
+
+def test_too_few_samples_in_either_tenth_are_no_data() -> None:
+    """Which of them is said."""
+    few = judged({"endToEndLatency.p99": "20%"}, tenths(constant(10_000), constant(10_000, 999)))
+    assert few.outcome is Outcome.NO_DATA
+    assert "the last tenth, 0:00:09 to 0:00:10: p99 needs 1 000 samples, there are 999" in few.text
+    assert judged({"endToEndLatency.p99": "20%"}, tenths(constant(10_000, 10), constant(10_000))).outcome is Outcome.NO_DATA
+    assert judged({"endToEndLatency.p99": "20%"}, None).outcome is Outcome.NO_DATA
+
+
+def test_of_nothing_nothing_is_a_share() -> None:
+    """A throughput of 0 in the first tenth."""
+    finding = judged({"throughput": "5%"}, tenths(constant(1), constant(1), in_time=(0, 1000)))
+    assert finding.outcome is Outcome.NO_DATA
+    assert "is 0, so nothing can be a share of it" in finding.text
+
+
+def test_what_the_generator_did_itself_is_not_the_targets() -> None:
+    """It paused in the last tenth."""
+    finding = judged({"endToEndLatency.p99": "20%"}, tenths(constant(10_000), constant(500_000), own=constant(490_000)))
+    assert finding.outcome is Outcome.GENERATOR_LIMITED
+    assert "own send delay" in str(finding.own)

@@ -1,0 +1,157 @@
+"""Objectives that hold in each window: how many may miss, what is no data, and what is the generator's own doing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_measurements import MS, Limits, histogram, made
+
+from pytest_loadtest.metrics.stretches import Histograms, Stretches, of_parts
+from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.verdict.finding import Finding, Outcome
+from pytest_loadtest.verdict.objectives import parse
+from pytest_loadtest.verdict.slo import evaluate
+from pytest_loadtest.verdict.windows import moment
+
+if TYPE_CHECKING:
+    from pytest_loadtest.metrics.histogram import Histogram
+
+P99 = {"window": "1s", "endToEndLatency": {"p99": "100ms"}}
+
+
+def constant(ms: float, n: int = 1000) -> Histogram | None:
+    """``n`` messages of this latency."""
+    return histogram(np.full(n, int(ms * MS))) if n else None
+
+
+def windows(parts: Sequence[Histogram | None], **changed: Any) -> Stretches:
+    """A second each, in which all that was due came: of these end-to-end latencies."""
+    many = np.array([0 if part is None else part.n for part in parts])
+    start, at = np.arange(len(parts)) * SECOND, np.arange(len(parts))
+    found = of_parts(parts)
+    latencies: dict[str, Histograms] = {} if found is None else {"end_to_end": found}
+    every: dict[str, Any] = {
+        "start": start, "end": start + SECOND, "begin": at, "after": at + 1, "offered": many, "received": many, "in_time": many,
+        "subscriptions": 1, "latencies": latencies,
+    }  # fmt: skip
+    return Stretches(**{**every, **changed})
+
+
+def judged(section: dict[str, object], found: Stretches | None) -> Finding:
+    """The first finding of the section."""
+    return evaluate(parse(section, implicit=()), made(windows=found), Limits()).findings[0]
+
+
+def test_it_holds_where_it_holds_in_every_window() -> None:
+    """And the text says where it was worst."""
+    finding = judged(P99, windows([constant(2), constant(40), constant(3)]))
+    assert finding.outcome is Outcome.MET
+    assert finding.text.startswith("endToEndLatency.p99 <= 100 ms in each 1.00 s: held in all 3 windows; worst 40.")
+    assert finding.text.endswith(" ms at 0:00:01")
+    assert finding.samples == 3000
+
+
+@pytest.mark.parametrize(
+    ("slow", "violations", "outcome"), [(1, 0, Outcome.MISSED), (1, "1%", Outcome.MET), (2, "1%", Outcome.MISSED), (2, "2.5%", Outcome.MET)]
+)
+def test_a_share_of_the_windows_may_miss(slow: int, violations: object, outcome: Outcome) -> None:
+    """One of a hundred is one per cent, and that is allowed."""
+    found = windows([constant(500 if at < slow else 2) for at in range(100)])
+    finding = judged({**P99, "violations": violations}, found)
+    assert finding.outcome is outcome
+    assert f"missed in {slow} of 100 windows" in finding.text
+    assert [window.outcome for window in finding.windows] == [Outcome.MISSED] * slow + [Outcome.MET] * (100 - slow)
+
+
+def test_the_whole_run_hides_what_windows_show() -> None:
+    """A second of a hundred in which all take half a second: p99 of the whole holds, and that of the window does not."""
+    section = {**P99, "whole": {"endToEndLatency": {"p99": "100ms"}}}
+    in_windows, whole = evaluate(
+        parse(section, implicit=()), made(windows=windows([constant(2), constant(500), constant(2)])), Limits()
+    ).findings  # fmt: skip
+    assert (in_windows.outcome, whole.outcome) == (Outcome.MISSED, Outcome.MET)
+    assert whole.objective.name == "whole.endToEndLatency.p99"
+
+
+def test_a_window_with_too_few_samples_is_no_data_and_named() -> None:
+    """Whatever the others say, for nobody knows what it would have been."""
+    finding = judged({**P99, "violations": "50%"}, windows([constant(2), constant(2, 999), constant(2), None]))
+    assert finding.outcome is Outcome.NO_DATA
+    assert finding.observed is None
+    assert "no data in 2 of 4 windows: at 0:00:01 (p99 needs 1 000 samples, there are 999), at 0:00:03 (no message was due)" in finding.text
+
+
+def test_what_is_missed_for_certain_is_missed_beside_windows_without_data() -> None:
+    """More windows missed than may: no other window could change that."""
+    assert judged(P99, windows([constant(500), constant(2, 10)])).outcome is Outcome.MISSED
+    assert judged({**P99, "violations": "50%"}, windows([constant(500), constant(2, 10)])).outcome is Outcome.NO_DATA
+
+
+def test_what_never_came_is_later_than_any_bound() -> None:
+    """Two in a hundred of a window were due and did not come; the others were quick. The whole window without any is missed too."""
+    found = windows([constant(2, 1000), constant(2, 980), None], offered=np.full(3, 1000), received=np.array([1000, 980, 0]))
+    finding = judged(P99, found)
+    assert [window.outcome for window in finding.windows] == [Outcome.MET, Outcome.MISSED, Outcome.MISSED]
+    assert finding.observed == float("inf")
+    assert "worst never at 0:00:01" in finding.text
+
+
+def test_windows_that_the_generator_broke_itself_are_not_the_targets() -> None:
+    """Its own pause of half a second, in one window: neither missed nor met. Where more are missed than may be anyhow, they are missed."""
+    own = of_parts([constant(500), constant(1), constant(1)])
+    both = of_parts([constant(500), constant(2), constant(2)])
+    assert own is not None
+    assert both is not None
+    found = windows([constant(500), constant(2), constant(2)], latencies={"end_to_end": both, "own_send_delay": own})
+    finding = judged(P99, found)
+    assert finding.outcome is Outcome.GENERATOR_LIMITED
+    assert finding.own is not None
+    assert "would hold without the 1 000 messages that had own send delay above 50.0 ms" in finding.own
+    assert judged({**P99, "violations": "34%"}, found).outcome is Outcome.MET
+    worse = of_parts([constant(500), constant(2), constant(500)])
+    assert worse is not None
+    found = windows([constant(500), constant(2), constant(500)], latencies={"end_to_end": worse, "own_send_delay": own})
+    assert judged(P99, found).outcome is Outcome.MISSED
+
+
+def test_throughput_of_a_window_is_what_came_of_its_messages_before_its_end() -> None:
+    """As a share of those due, or per second of the window; the last one may be longer."""
+    lies = {"start": np.array([0, SECOND]), "end": np.array([SECOND, 5 * SECOND // 2])}
+    found = windows([constant(2), constant(2)], in_time=np.array([900, 300]), **lies)
+    share = judged({"window": "1s", "throughput": "50%"}, found)
+    assert [window.observed for window in share.windows] == [0.9, 0.3]
+    assert "worst 30 % at 0:00:01" in share.text
+    rate = judged({"window": "1s", "throughput": "500/s"}, found)
+    assert [window.observed for window in rate.windows] == [900, 200]
+
+
+def test_windows_that_are_not_there_are_no_data() -> None:
+    """A run that was ended before its first window was over; and one of which nothing was received."""
+    assert judged(P99, None).text == "endToEndLatency.p99: the measured phase, 10.0 s, is shorter than a window of 1.00 s"
+    assert judged(P99, None).outcome is Outcome.NO_DATA
+    finding = evaluate(parse(P99, implicit=()), made(windows=windows([None]), end_to_end=None), Limits()).findings[0]
+    assert finding.text == "endToEndLatency.p99: nothing was received"
+
+
+@given(
+    slow=st.lists(st.sampled_from([2, 500, None]), min_size=1, max_size=30),
+    violations=st.sampled_from([0.0, 0.05, 0.1, 0.3, 0.5]),
+)
+def test_the_outcome_follows_from_the_counts(slow: list[int | None], violations: float) -> None:
+    """Missed for certain, or not known, or met."""
+    section = {**P99, **({"violations": f"{violations:.0%}"} if violations else {})}
+    finding = judged(section, windows([constant(ms or 2, 1000 if ms else 5) for ms in slow]))
+    missed, unknown, allowed = slow.count(500), slow.count(None), int(violations * len(slow) + 1e-9)
+    assert finding.outcome is (Outcome.MISSED if missed > allowed else Outcome.NO_DATA if unknown else Outcome.MET)
+    assert sum(window.outcome is Outcome.MISSED for window in finding.windows) == missed
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00:00"), (730, "0:12:10"), (86_400, "24:00:00")])
+def test_a_moment_is_a_time_since_the_start(seconds: int, text: str) -> None:
+    """Hours, minutes, seconds."""
+    assert moment(seconds * SECOND) == text
