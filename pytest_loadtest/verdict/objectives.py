@@ -163,9 +163,7 @@ def parse(
         found.append(Objective(metric=metric, statistic=statistic, minimum=low, maximum=high, unit=unit, section="drift"))
     for name, low, high, unit in custom.bounds(section["custom"], problems) if "custom" in section else ():
         found.append(Objective(metric="custom", statistic=name, minimum=low, maximum=high, unit=unit))
-    list(
-        regression.bounds(section[REGRESSION], problems) if REGRESSION in section else ()
-    )  # read by changes.gates(); what is wrong is told here
+    list(regression.bounds(section[REGRESSION], problems) if REGRESSION in section else ())  # read by changes.gates()
     if problems:
         raise ObjectiveErrors(problems)
     left = (objective for objective in implicit if not any(_overrides(one, objective) for one in found))

@@ -13,7 +13,7 @@ from made_runs import run_of, wandering
 from pytest_loadtest.report.compared import lines, told
 from pytest_loadtest.report.comparison import compare, missing
 from pytest_loadtest.report.document import beside, schema
-from pytest_loadtest.verdict.objectives import gates
+from pytest_loadtest.verdict.changes import gates
 
 GATES = gates({"regression": {"endToEndLatency.p99": "10%", "throughput": "5%"}})
 BASELINE, SAME, SLOWER = run_of(wandering(1)), run_of(wandering(2)), run_of(wandering(3, factor=1.3))

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.metrics.resampled import RelativeChange
-from pytest_loadtest.verdict.changes import Changed, judge, judged, percent
-from pytest_loadtest.verdict.objectives import gates
+from pytest_loadtest.verdict.changes import Changed, gates, judge, judged, percent
 from pytest_loadtest.verdict.slo import Finding, Outcome, Verdict
 
 MS = 1_000_000
