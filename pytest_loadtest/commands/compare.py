@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_loadtest.report import baseline, compared
 from pytest_loadtest.report.comparison import compare as compare_documents
 from pytest_loadtest.report.sections import mark
-from pytest_loadtest.verdict.objectives import ObjectiveErrors, gates, parse
+from pytest_loadtest.verdict.changes import gates
+from pytest_loadtest.verdict.objectives import ObjectiveErrors, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

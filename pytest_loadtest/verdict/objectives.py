@@ -123,10 +123,8 @@ IMPLICIT = (
     Objective(metric="failed", minimum=None, maximum=0.01, unit="ratio", implicit=True),
 )
 
-
 NEVER = tuple(objective.metric for objective in IMPLICIT if objective.maximum == 0)
 """Metrics of what must not be."""
-
 
 AT_RATE = Objective(metric=CONNECT_RATE, minimum=0.95, maximum=None, unit="ratio", implicit=True)
 """The implicit objective of a workload whose connections are opened at a rate."""
@@ -158,8 +156,7 @@ def parse(
         wrong: Problems = []
         found += (replace(one, section="whole") for one in _whole(section["whole"], buckets, wrong))
         problems += ((("whole", *path), message, hint) for path, message, hint in wrong)
-    for metric, statistic, sides in read_drift(section["drift"], problems) if "drift" in section else ():
-        low, high, unit = sides
+    for metric, statistic, (low, high, unit) in read_drift(section["drift"], problems) if "drift" in section else ():
         found.append(Objective(metric=metric, statistic=statistic, minimum=low, maximum=high, unit=unit, section="drift"))
     for name, low, high, unit in custom.bounds(section["custom"], problems) if "custom" in section else ():
         found.append(Objective(metric="custom", statistic=name, minimum=low, maximum=high, unit=unit))

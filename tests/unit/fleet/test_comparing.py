@@ -8,7 +8,7 @@ from made_runs import run_of, wandering
 
 from pytest_loadtest.fleet.comparing import beside
 from pytest_loadtest.report.baseline import Baseline
-from pytest_loadtest.verdict.objectives import gates
+from pytest_loadtest.verdict.changes import gates
 
 GATES = gates({"regression": {"endToEndLatency.p99": "10%"}})
 RUN = run_of(wandering(1))

@@ -83,7 +83,7 @@ def test_the_schema_is_one_and_describes_every_key() -> None:
 
 def test_every_metric_is_in_the_schema() -> None:
     found = schema()["$defs"]["finding"]["properties"]["metric"]["enum"]
-    assert found == [*METRICS, "custom"]
+    assert found == [*METRICS, "custom", "regression"]
 
 
 def test_what_was_not_measured_is_null() -> None:

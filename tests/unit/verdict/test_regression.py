@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pytest_loadtest.verdict.objectives import Objective, ObjectiveErrors, gates, parse
+from pytest_loadtest.verdict.changes import gates
+from pytest_loadtest.verdict.objectives import Objective, ObjectiveErrors, parse
 
 BOTH = {"regression": {"endToEndLatency.p99": "10%", "throughput": "5 %"}}
 
