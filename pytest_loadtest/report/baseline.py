@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.report.below import RESULTS, results_below
 from pytest_loadtest.verdict import comparable
 
 if TYPE_CHECKING:
     from pytest_loadtest.report.document import Document
 
 LAST_MET = "last-met"
-RESULTS = "results.json"
 Identity = tuple[str, str, str]
 
 
@@ -41,7 +41,7 @@ def read(path: Path) -> list[Document]:
     :raises UsageError: there is none.
     """
     if path.is_dir():
-        found = [document for below in sorted(path.rglob(RESULTS)) if (document := _document(below)) is not None]
+        found = [document for below in results_below(path) if (document := _document(below)) is not None]
         if not found:
             raise UsageError(f"{path}: no {RESULTS} below it; a results folder, a session's or a run's has some")
         return found

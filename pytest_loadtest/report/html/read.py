@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.report.below import RESULTS, results_below
 from pytest_loadtest.report.document import VERSION
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.report.document import Document
 
-RESULTS: Final = "results.json"
 OLDEST: Final = 3
 """Version of results that can be read: those before have other histograms."""
 WORST_FIRST: Final = ("no data", "generator-limited", "missed", "met")
@@ -56,7 +56,7 @@ def runs_below(folders: Sequence[Path]) -> Found:
     """
     files: dict[Path, None] = {}
     for folder in folders:
-        here = sorted(folder.resolve().rglob(RESULTS)) if folder.is_dir() else []
+        here = results_below(folder.resolve())
         if not here:
             raise UsageError(f"{folder}: no {RESULTS} here or below; a session's folder is .loadtest/SESSION")
         files |= dict.fromkeys(here)

@@ -133,3 +133,27 @@ def test_the_lines() -> None:
     assert "✗ endToEndLatency.p99" in text
     assert list(lines(None)) == []
     assert list(lines(missing((), "none is there").section)) == ["  baseline   none: none is there"]
+
+
+def test_what_windows_and_tenths_show_is_no_figure_of_the_run() -> None:
+    """A windowed objective tells its worst window; the run's own percentile is compared, under the one name, and its bound on the whole too."""
+
+    def windowed(run: dict[str, Any]) -> dict[str, Any]:
+        made = deepcopy(run)
+        finding = made["verdict"]["findings"][0]
+        seen = {"windows": {"width": 1}, "tenths": None, "observed": 1.0, "implicit": False, "metric": "endToEndLatency", "unit": "ns"}
+        drifted = {**seen, "windows": None, "tenths": {"unit": "ns"}, "name": "drift.endToEndLatency.p50"}
+        whole = {
+            **seen,
+            "windows": None,
+            "name": "whole.endToEndLatency.p99",
+            "observed": made["measurements"]["latencies"]["endToEnd"]["maximum"],
+        }
+        made["verdict"]["findings"] = [{**finding, **one} for one in ({**seen, "name": "endToEndLatency.p50"}, drifted, whole)]
+        return made
+
+    plain = rows(compare(BASELINE, SLOWER, GATES).section)
+    found = rows(compare(windowed(BASELINE), windowed(SLOWER), GATES).section)
+    assert found["endToEndLatency.p50"] == plain["endToEndLatency.p50"]
+    assert found["endToEndLatency.p99"]["now"] == SLOWER["measurements"]["latencies"]["endToEnd"]["maximum"]
+    assert not any(name.startswith(("whole.", "drift.")) for name in found)
