@@ -255,7 +255,7 @@ def _judge(session: SparkSession, folder: Path, custom: Custom | None) -> str:
 
 
 def _report(options: argparse.Namespace) -> int:
-    _print_line(report.make(options.folders, options.output))
+    _print_line(report.make(options.folders, options.output, options.history))
     return OK
 
 

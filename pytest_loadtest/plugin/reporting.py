@@ -25,9 +25,10 @@ def write(config: pytest.Config, conductor: Conductor) -> str:
         return ""
     file = Path(os.path.abspath(config.option.load_html or conductor.folder / FILE))  # noqa: PTH100  # symbolic links left as they are
     try:
+        from pytest_loadtest.fleet.options import Options
         from pytest_loadtest.report.html import page
 
-        page.write([conductor.folder], file)
+        page.write([conductor.folder], file, Options.of(config).history)
     except Exception as error:
         return f"WARNING: no report is written to {file}: {error or type(error).__name__}"
     if (junit := config.stash.get(xml_key, None)) is not None:

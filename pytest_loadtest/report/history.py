@@ -44,7 +44,7 @@ def line(document: Document) -> Line:
         "profileKey": comparable.profile_key(document),
         "comparableKey": None if measured is None else comparable.key(document),
         "objectives": [
-            {key: finding[key] for key in ("name", "unit", "minimum", "maximum", "observed", "outcome")}
+            {key: finding[key] for key in ("unit", "minimum", "maximum", "observed", "outcome")} | {"name": _name(finding)}
             for finding in document["verdict"]["findings"]
             if not finding["implicit"] and finding["metric"] != REGRESSION
         ],
@@ -52,6 +52,12 @@ def line(document: Document) -> Line:
         "errors": {name: float(f"{error:.3g}") for name, error in noise(document, _percentiles(values)).errors.items()},
         "cpuPerMessage": None if measured is None else _cpu(document, measured),
     }
+
+
+def _name(finding: Document) -> str:
+    """What is observed of an objective in windows is the worst of them, and not the run's own figure of that name."""
+    name: str = finding["name"]
+    return f"{name} (worst window)" if finding.get("windows") else name
 
 
 def append(path: Path, lines: list[Line]) -> None:

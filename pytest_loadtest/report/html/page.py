@@ -10,7 +10,8 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.report.html import overview, run
+from pytest_loadtest.report import baseline, history, trend
+from pytest_loadtest.report.html import overview, run, trends
 from pytest_loadtest.report.html.blocks import figures
 from pytest_loadtest.report.html.read import runs_below
 
@@ -25,12 +26,14 @@ SCRIPTS: Final = ("vendor/uPlot.iife.min.js", *(f"scripts/{name}.js" for name in
 STYLES: Final = ("vendor/uPlot.min.css", "page.css")
 
 
-def write(folders: Sequence[Path], file: Path) -> None:
+def write(folders: Sequence[Path], file: Path, past: Path | None = None) -> None:
     """Make the report of all runs below ``folders``; a file that is there is replaced as a whole, its folder is made.
 
-    :raises UsageError: one of the folders has no run. :raises OSError: the file cannot be written.
+    :param past: a history file, of which the page shows how these tests went from run to run.
+    :raises UsageError: one of the folders has no run, or the history cannot be read. :raises OSError: the file cannot be written.
     """
-    text = html(runs_below(folders))
+    found = runs_below(folders)
+    text = html(found, [] if past is None else _trend(found, past))
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
@@ -40,11 +43,19 @@ def write(folders: Sequence[Path], file: Path) -> None:
         aside.unlink(missing_ok=True)
 
 
-def html(found: Found) -> str:
-    """The page of these runs."""
+def _trend(found: Found, past: Path) -> list[dict[str, Any]]:
+    """Of the page's tests alone."""
+    here = {baseline.identity(one.document) for one in found.runs}
+    lines, _ = history.read(past)
+    return trend.trend(line for line in lines if (line["test"], line["profile"], line["workload"] or "") in here)
+
+
+def html(found: Found, series: Sequence[dict[str, Any]] = ()) -> str:
+    """The page of these runs. :param series: how their tests went from run to run, as :func:`pytest_loadtest.report.trend.trend` has it."""
     names = [f"run-{number}" for number, _ in enumerate(found.runs, 1)]
     pages = [run.page(name, one) for name, one in zip(names, found.runs, strict=True)]
-    return render(_title(found), _made(found), overview.chapters(found, names), pages)
+    chapters = [*overview.chapters(found, names), *trends.chapters(series)]
+    return render(_title(found), _made(found), chapters, pages)
 
 
 def render(title: str, made: str, chapters: Sequence[Chapter], pages: Sequence[RunPage]) -> str:
@@ -58,13 +69,15 @@ def render(title: str, made: str, chapters: Sequence[Chapter], pages: Sequence[R
     )
     return environment.get_template("template.html.j2").render(
         title=title, made=made, policy=policy(scripts, styles), chapters=chapters, runs=pages,
-        scripts=[Markup(script) for script in scripts], styles=[Markup(style) for style in styles], data=Markup(_embedded(data(pages))),
+        scripts=[Markup(script) for script in scripts], styles=[Markup(style) for style in styles],
+        data=Markup(_embedded(data(chapters, pages))),
     )  # fmt: skip
 
 
-def data(pages: Sequence[RunPage]) -> dict[str, Any]:
+def data(chapters: Sequence[Chapter], pages: Sequence[RunPage]) -> dict[str, Any]:
     """What the script draws: charts by the name of their place, and the bands of each run."""
-    charts = {figure.name: figure.chart for page in pages for chapter in page.chapters for figure in figures(chapter.blocks)}
+    whole = [*chapters, *(chapter for page in pages for chapter in page.chapters)]
+    charts = {figure.name: figure.chart for chapter in whole for figure in figures(chapter.blocks)}
     return {"charts": charts, "bands": {page.name: list(page.bands) for page in pages}}
 
 
