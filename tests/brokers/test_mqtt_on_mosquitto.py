@@ -39,7 +39,7 @@ from pytest_loadtest.profile.settings import MqttSettings
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.testing import DRIVER_CHECKS, Subject
 from pytest_loadtest.testing.changing import check_attach_and_detach, check_detach_while_paused, check_detached_still_delivers
-from pytest_loadtest.testing.conformance import check_existing_topic
+from pytest_loadtest.testing.conformance import check_cleanup, check_existing_topic
 from pytest_loadtest.testing.rig import plain_pool, rig
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
@@ -198,6 +198,8 @@ def test_keeps_the_promises_of_a_driver(broker: brokers.Broker, version: str, qo
     """Every check of the conformance kit, in each protocol version at each quality of service; on Artemis each of them once."""
     if broker.facts.name == "Artemis" and check in LEAVING:
         pytest.skip("consumers do not leave a shared subscription of Artemis without a trace: test_artemis.py")
+    if broker.facts.name == "Artemis" and check is check_cleanup and qos == 0:
+        pytest.skip("Artemis reads connections side by side: what one wrote at QoS 0 before it was closed may come after the next subscribed")
     sole = settings(protocolVersion=version, qos=qos)
     shared = settings(protocolVersion=version, qos=qos, sharedSubscription=True)
     check(subject(broker, sole, shared=shared, window=20 if qos else None, existing=f"plant/{version}/{qos}"))

@@ -36,7 +36,7 @@ def test_changes(load):
     assert result.measurements.end_to_end.maximum >= 10**9
     assert result.measurements.counts.offered > 500
 
-@pytest.mark.load("plain", live=True, judge=False, testDuration="30s", consumerPerSubscription=2)
+@pytest.mark.load("plain", live=True, judge=False, testDuration="30s", drainTimeout="1s", consumerPerSubscription=2)
 def test_consumers_leave(load):
     load.begin()
     with pytest.raises(pytest_loadtest.UsageError, match=r"set_consumers\\(3\\): from 0 to 2, the profile's consumerPerSubscription"):
@@ -153,7 +153,7 @@ def test_every_kind_of_workload(workloads: Project) -> None:
         ends = [(child.tag, child.get("message")) for child in run.case(name) if child.tag in ("failure", "error")]
         assert ends == [], name
     assert "load.finish()" in str([child.get("message") or child.text for child in run.case("test_forgotten")])
-    assert len(list((workloads.path / "omb").glob("plain-*.json"))) == 6
+    assert len(list((workloads.path / "omb").glob("plain-*.json"))) == 7
     told(run)
 
 
