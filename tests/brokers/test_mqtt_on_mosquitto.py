@@ -199,7 +199,9 @@ def test_keeps_the_promises_of_a_driver(broker: brokers.Broker, version: str, qo
     if broker.facts.name == "Artemis" and check in LEAVING:
         pytest.skip("consumers do not leave a shared subscription of Artemis without a trace: test_artemis.py")
     if broker.facts.name == "Artemis" and check is check_cleanup and qos == 0:
-        pytest.skip("Artemis reads connections side by side: what one wrote at QoS 0 before it was closed may come after the next subscribed")
+        pytest.skip(
+            "Artemis reads connections side by side: what one wrote at QoS 0 before it was closed may come after the next subscribed"
+        )
     sole = settings(protocolVersion=version, qos=qos)
     shared = settings(protocolVersion=version, qos=qos, sharedSubscription=True)
     check(subject(broker, sole, shared=shared, window=20 if qos else None, existing=f"plant/{version}/{qos}"))

@@ -85,9 +85,9 @@ def mark(label: str, outcome: str, *, x: float, y: float | None) -> dict[str, An
 
 
 def levels(findings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The bounds of end-to-end latency of the whole run, over time: levels, for a single block is not judged."""
+    """The bounds of end-to-end latency, over time: levels, for a single block is not judged. A bound on drift is none: it is a share."""
     return [
         bound(f"{finding['statistic']} {finding['shown']['bound']}", finding["outcome"], y=finding["maximum"])
         for finding in findings
-        if finding["metric"] == "endToEndLatency" and finding["maximum"] is not None and not finding["bucket"]
+        if (finding["metric"], finding["unit"]) == ("endToEndLatency", "ns") and finding["maximum"] is not None and not finding["bucket"]
     ]

@@ -64,12 +64,16 @@ def latencies(measured: Document, findings: Iterable[Document], run: str, kinds:
 def objectives(findings: Iterable[Document], metrics: set[str], *, buckets: bool = False) -> list[dict[str, Any]]:
     """A point for each bound of a percentile, a level for those of a maximum or minimum.
 
+    A bound in windows is none on the curve of the whole run, nor is one on drift, which is a share.
+
     :param buckets: those of size buckets; otherwise those of the whole run.
     """
     found = []
     for finding in findings:
         statistic = finding["statistic"] or ""
         if finding["metric"] not in metrics or bool(finding["bucket"]) is not buckets or statistic == "mean":
+            continue
+        if finding["unit"] != "ns" or finding.get("windows"):  # older results have no windows
             continue
         x = place(float(statistic[1:])) if statistic.startswith("p") else None
         found += [{**level, "x": x} for level in levels_of(finding)]

@@ -47,9 +47,17 @@ def _blocks(name: str, one: dict[str, Any]) -> Iterator[Block]:
             "Runs that cannot be compared with the one before", [f"run {change['run'] + 1}: {change['what']}" for change in one["changed"]]
         )
     yield _table(one)
-    charts = [_chart(row, one) for row in one["rows"]] if len(one["started"]) > 1 else []
-    yield from (ChartFigure(f"{name}-{number}", found) for number, found in enumerate(charts, 1) if found is not None)
+    if len(one["started"]) > 1:
+        charts = [(row, _chart(row, one)) for row in one["rows"]]
+        drawn = [(row, ChartFigure(f"{name}-{number}", found)) for number, (row, found) in enumerate(charts, 1) if found is not None]
+        yield from (figure for row, figure in drawn if _bounded(row))
+        if more := [figure for row, figure in drawn if not _bounded(row)]:
+            yield Fold("figures without an objective", more)
     yield Fold(f"all {many}", [_runs(one)])
+
+
+def _bounded(row: dict[str, Any]) -> bool:
+    return row["minimum"] is not None or row["maximum"] is not None
 
 
 def _chart(row: dict[str, Any], one: dict[str, Any]) -> Chart | None:
@@ -62,7 +70,7 @@ def _chart(row: dict[str, Any], one: dict[str, Any]) -> Chart | None:
     marks = [mark(outcome, outcome, x=at, y=value) for at, (outcome, value) in seen if outcome != "met" and value is not None]
     ends = (shown(value, row["unit"]) for value in (known[-1], min(known), max(known)))
     said = "newest {}, lowest {}, highest {}".format(*ends)
-    axis, xs = AXES.get(row["unit"], Axis("observed", "count")), list(range(1, len(row["values"]) + 1))
+    axis, xs = AXES.get(row["unit"], Axis("observed", "")), list(range(1, len(row["values"]) + 1))
     return chart("lines", f"{row['name']} from run to run", None, f"{said}.", RUNS, axis, xs, [Line(row["name"], "a", row["values"])],
                  bounds=levels, marks=marks)  # fmt: skip
 

@@ -36,7 +36,7 @@ def _chart(run: str, finding: Document) -> Chart | None:
     listed = finding["windows"]["listed"]
     values = Line(finding["name"], "a", [one["observed"] for one in listed])
     marks = [mark(one["outcome"], one["outcome"], x=one["start"] / SECOND, y=one["observed"]) for one in listed if one["outcome"] != "met"]
-    axis = AXES.get(finding["unit"], Axis("observed", "count"))
+    axis = AXES.get(finding["unit"], Axis("observed", ""))
     return chart("lines", f"{finding['name']} in each window", run, _said(finding), TIME, axis, [one["start"] / SECOND for one in listed],
                  [values], bounds=levels_of(finding), marks=marks[:MARKED])  # fmt: skip
 

@@ -63,6 +63,7 @@ const CLOCK_STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2,
 
 function steps(axis) {
   if (axis.unit === "s") return CLOCK_STEPS;
+  if (axis.unit === "count") return DECIMAL_STEPS.filter((step) => step >= 1); // there is no half a message
   return axis.unit === "B" || axis.unit === "B/s" ? BINARY_STEPS : DECIMAL_STEPS;
 }
 

@@ -15,6 +15,7 @@ from pytest_loadtest.metrics.histogram import bucket_bounds
 from pytest_loadtest.metrics.series import SERIES_BITS
 from pytest_loadtest.metrics.signed import lateness
 from pytest_loadtest.report.hdr import encode_coarse
+from pytest_loadtest.report.html.charts import levels
 from pytest_loadtest.report.html.curves import GRID, curve, latencies, objectives
 from pytest_loadtest.report.html.distribution import decoded, distribution, inverse, of_latency, place
 from pytest_loadtest.report.measured import PERCENTILES, latency
@@ -128,3 +129,13 @@ def test_objectives_of_size_buckets_stand_on_theirs() -> None:
     assert objectives(made["verdict"]["findings"], {"endToEndLatency"}) == []
     (found,) = objectives(made["verdict"]["findings"], {"endToEndLatency"}, buckets=True)
     assert found["label"].startswith("buckets.0-256.endToEndLatency.p99")
+
+
+def test_windows_and_drift_do_not_stand_on_the_curve_of_the_whole_run() -> None:
+    """A bound in windows is a level over time; a bound on drift is a share, and no latency at all."""
+    finding = document()["verdict"]["findings"][1]
+    assert finding["name"] == "endToEndLatency.p99"
+    windowed = finding | {"windows": {"width": 10**9}}
+    drift = finding | {"name": "drift.endToEndLatency.p99", "unit": "ratio", "maximum": 1.0}
+    assert [one["y"] for one in objectives([finding, windowed, drift], {"endToEndLatency"})] == [15 * MS]
+    assert [one["y"] for one in levels([finding, windowed, drift])] == [15 * MS, 15 * MS]
