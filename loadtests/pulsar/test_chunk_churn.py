@@ -103,9 +103,20 @@ def account(load, topic, record_property, **more):
     return result
 
 
-@pytest.mark.load(profile="pulsar/chunking-churn", live=True, judge=False)
+@pytest.mark.load(profile="pulsar/chunking-churn", live=True, judge=False, matrix={"kind": ["exclusive", "failover"]})
 def test_consumers_leave(load, topic, request, record_property):
     """While others stay, and all at once; the chunks that follow come before consumers come again, and after."""
+    check_leaving(load, topic, request, record_property)
+
+
+@pytest.mark.soak
+@pytest.mark.load(profile="pulsar/chunking-churn", live=True, judge=False, matrix={"kind": "shared"})
+def test_shared_consumers_leave(load, topic, request, record_property):
+    """The same; each round waits for chunks that are for nobody until the topic is unloaded."""
+    check_leaving(load, topic, request, record_property)
+
+
+def check_leaving(load, topic, request, record_property):
     everyone, known, stuck = CONSUMERS[kind_of(request)], known_of(request), []
     rounds = sorted({everyone - 1, 0}, reverse=True)
 
