@@ -30,7 +30,7 @@ def run_compare(options: argparse.Namespace) -> list[str]:
     from pytest_loadtest.commands.compare import compare, in_json, in_words
 
     found = compare(options.baseline, options.now, force=options.force)
-    print(in_json(found) if options.json else "\n".join(in_words(found, unicode=_unicode())), flush=True)
+    print(in_json(found) if options.json else "\n".join(in_words(found, unicode=unicode())), flush=True)
     paired = any(one.section is not None for one in found)
     return [outcome for one in found for outcome in one.outcomes] if paired else ["no data"]
 
@@ -40,9 +40,10 @@ def run_trend(options: argparse.Namespace) -> int:
     from pytest_loadtest.commands.trend import in_json, in_words, series
 
     found = series(options.history, options.test)
-    print(in_json(found) if options.json else "\n".join(in_words(found, unicode=_unicode())), flush=True)
+    print(in_json(found) if options.json else "\n".join(in_words(found, unicode=unicode())), flush=True)
     return 0
 
 
-def _unicode() -> bool:
+def unicode() -> bool:
+    """Whether what reads our output can show more than ASCII."""
     return (sys.stdout.encoding or "").lower().startswith("utf")

@@ -246,7 +246,7 @@ def _judge(session: SparkSession, folder: Path, custom: Custom | None) -> str:
         outcome = "generator-limited" if isinstance(error, GeneratorLimited) else "no data"
         _print_line(f"{folder}: {outcome.upper()}\n  {error}")
         return outcome
-    _print_line("\n".join(lines(document, unicode=_unicode())))
+    _print_line("\n".join(lines(document, unicode=beside.unicode())))
     found: str = document["verdict"]["outcome"]
     return found
 
@@ -291,7 +291,3 @@ def _learn(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.output} cannot be written: {error.strerror}") from error
     _print_line(f"{options.output} written; look at its comments before you run it")
     return OK
-
-
-def _unicode() -> bool:
-    return (sys.stdout.encoding or "").lower().startswith("utf")

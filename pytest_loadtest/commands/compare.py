@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.report import baseline, compared
 from pytest_loadtest.report.comparison import compare as compare_documents
-from pytest_loadtest.report.sections import mark
+from pytest_loadtest.report.sections import mark, titled
 from pytest_loadtest.verdict.changes import gates
 from pytest_loadtest.verdict.objectives import ObjectiveErrors, parse
 
@@ -62,8 +62,7 @@ def _gates(document: Document) -> tuple[Objective, ...]:
 
 
 def _name(document: Document) -> str:
-    workload = "" if document["workload"] is None else f" · workload {document['workload']}"
-    return f"{document['test']} · profile {document['profile']['name']}{workload}"
+    return titled(document["test"], document["profile"]["name"], document["workload"])
 
 
 def in_words(found: Sequence[Compared], *, unicode: bool) -> Iterable[str]:

@@ -38,12 +38,12 @@ def by_second(sent: Columns, out: Columns, acked: Columns, copies: Columns, run:
     :param sent: those that were due (int64 ``intended``, ns, as all times here). :param out: those handed over (``sent``, ``blocked``).
     :param acked: those acknowledged (``intended``, ``acked``). :param copies: all that were received (``intended``, ``received``).
     """
-    second = _second(copies["intended"], run)
+    second = run.seconds(copies["intended"])
     happened = (sent["intended"], out["sent"], acked["acked"], copies["received"])
-    counted = [np.bincount(_second(times, run)) for times in happened]
-    blocked = np.zeros(int(_second(out["sent"], run).max(initial=-1)) + 1, np.int64)
-    np.add.at(blocked, _second(out["sent"], run), out["blocked"])
-    counted += [blocked, np.bincount(_second(acked["intended"], run)), np.bincount(second)]
+    counted = [np.bincount(run.seconds(times)) for times in happened]
+    blocked = np.zeros(int(run.seconds(out["sent"]).max(initial=-1)) + 1, np.int64)
+    np.add.at(blocked, run.seconds(out["sent"]), out["blocked"])
+    counted += [blocked, np.bincount(run.seconds(acked["intended"])), np.bincount(second)]
     latency = copies["received"] - copies["intended"]
     seconds = np.unique(second)
     rows = [_one_second(latency[second == s]) for s in seconds]
@@ -52,12 +52,7 @@ def by_second(sent: Columns, out: Columns, acked: Columns, copies: Columns, run:
 
 def by_second_and_bucket(copies: Columns, run: Expected) -> OverTime | None:
     """Their end-to-end latencies. :param copies: as for :func:`by_second`."""
-    return over_time(_second(copies["intended"], run), hdr_index(copies["received"] - copies["intended"], SERIES_BITS))
-
-
-def _second(times: NDArray[np.int64], run: Expected) -> NDArray[np.int64]:
-    seconds: NDArray[np.int64] = np.maximum((times - run.start) // SECOND, 0)
-    return seconds
+    return over_time(run.seconds(copies["intended"]), hdr_index(copies["received"] - copies["intended"], SERIES_BITS))
 
 
 def _one_second(latency: NDArray[np.int64]) -> list[float]:

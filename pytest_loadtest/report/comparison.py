@@ -12,7 +12,7 @@ from pytest_loadtest.verdict.changes import Changed, judge
 from pytest_loadtest.verdict.regression import LATENCY, REGRESSION, THROUGHPUT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_loadtest.metrics.resampled import RelativeChange
     from pytest_loadtest.report.document import Document
@@ -38,12 +38,13 @@ def compare(baseline: Document, now: Document, gates: Sequence[Objective] = (), 
     differences = comparable.differences(baseline, now)
     silent = [f"the {which} is {run['verdict']['outcome']}" for which, run in (("baseline", baseline), ("run", now)) if not _tells(run)]
     why = _incomparable(differences, silent)
-    changed, blocks = _changed(baseline, now, wanted)
+    mine = figures(now, wanted)
+    changed, blocks = _changed(baseline, now, mine, wanted)
     held = not why or (force and not silent)
     findings = tuple(judge(gate, _ours(gate, changed.get(gate.statistic), baseline, now) if held else _nothing(why)) for gate in gates)
     if why and force:
         findings = tuple(replace(finding, text=f"{finding.text}; forced, the runs are not comparable") for finding in findings)
-    rows = [_row(name, figure, changed[name], findings) for name, figure in figures(now, wanted).items() if name in changed]
+    rows = [_row(name, figure, changed[name], findings) for name, figure in mine.items()]
     section = {
         "baseline": _about(baseline),
         "comparable": not why,
@@ -91,9 +92,11 @@ def _incomparable(differences: Sequence[comparable.Difference], silent: Sequence
     return "; ".join([f"not comparable: {', '.join(deciding[:3])}{more} (--load-baseline-force judges all the same)", *silent])
 
 
-def _changed(baseline: Document, now: Document, wanted: Sequence[str]) -> tuple[dict[str, Changed], dict[str, Any] | None]:
-    """Each figure that either has, and the blocks that intervals rest on."""
-    before, after = figures(baseline, wanted), figures(now, wanted)
+def _changed(
+    baseline: Document, now: Document, after: Mapping[str, Figure], wanted: Sequence[str]
+) -> tuple[dict[str, Changed], dict[str, Any] | None]:
+    """Each figure that either has, and the blocks that intervals rest on. :param after: the figures of ``now``."""
+    before = figures(baseline, wanted)
     quiet = [noise(run, wanted) for run in (baseline, now)]
     samples = _samples(now)
     found = {}

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.report.measured import latency, measured
-from pytest_loadtest.report.over_windows import by_tenth, by_window, finite
+from pytest_loadtest.report.measured import finite, latency, measured
+from pytest_loadtest.report.over_windows import by_tenth, by_window
 from pytest_loadtest.verdict.shown import bounds, show
 from pytest_loadtest.verdict.slo import Finding, Outcome, Verdict, overall, worst
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_loadtest.report.hdr import decode
+from pytest_loadtest.report.distribution import decoded, of_latency
+from pytest_loadtest.report.measured import finite
 from pytest_loadtest.values.quantities import SECOND
-from pytest_loadtest.verdict.observations import samples_needed
 from pytest_loadtest.verdict.regression import LATENCY, THROUGHPUT
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _latency_errors(measured: Document, wanted: Sequence[str]) -> dict[str, floa
     over_time, latency = measured.get("overTime"), measured["latencies"]["endToEnd"]
     if over_time is None or latency is None:
         return {}
-    blocks = [None if text is None else dict(decode(text)) for text in over_time["endToEnd"][: measured["duration"] // over_time["block"]]]
+    blocks = [None if text is None else decoded(text) for text in over_time["endToEnd"][: measured["duration"] // over_time["block"]]]
     found, _ = latency_errors(blocks, over_time["block"], [float(name.partition(".p")[2]) for name in wanted], latency["neverCame"])
     return dict(zip(wanted, found, strict=True))
 
@@ -133,17 +133,9 @@ def _statistic(latency: Document, statistic: str) -> float | None:
 
 
 def _percentile(latency: Document, percentile: float) -> float | None:
-    """One that the document does not list, of its histogram; None where too few samples, or too many that never came, stand behind it."""
-    import numpy as np
-
-    from pytest_loadtest.metrics.histogram import Histogram
-
-    if latency.get("histogram") is None or latency["samples"] + latency["neverCame"] < samples_needed(percentile):
-        return None
-    index, count = np.array(decode(latency["histogram"]), np.int64).T
-    ends = {"minimum": latency["minimum"], "maximum": latency["maximum"], "total": latency["total"]}
-    value = Histogram(index=index, count=count, **ends).percentile_of_due(percentile, latency["neverCame"])
-    return value if value != float("inf") else None
+    """One that the document does not list; None where too few samples, or too many that never came, or clocks stand behind it."""
+    found = of_latency(latency)
+    return finite(found.percentile(percentile)) if found is not None and found.proves(percentile) else None
 
 
 def _rates(document: Document, measured: Document) -> Iterator[tuple[str, Figure]]:

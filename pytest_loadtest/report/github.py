@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.report.bottleneck import in_words
-from pytest_loadtest.report.sections import OUTCOMES, answer, mark, percentiles, run_name, worst_first
+from pytest_loadtest.report.sections import (
+    OUTCOMES,
+    all_findings,
+    answer,
+    mark,
+    percentiles,
+    run_name,
+    scale_changes,
+    scale_of,
+    worst_first,
+)
 from pytest_loadtest.report.terminal import COLUMNS, KINDS
 from pytest_loadtest.values.quantities import format_rate
 from pytest_loadtest.values.wording import exact
@@ -75,16 +85,19 @@ def _row(document: Document) -> str:
 
 
 def _outcome(document: Document) -> str:
-    scaled = "" if document["scale"] is None else f" (SCALED ×{document['scale']['factor']:g})"
-    return f"**{document['verdict']['outcome']}**{scaled}"
+    return f"**{document['verdict']['outcome']}**{_scaled(document)}"
+
+
+def _scaled(document: Document) -> str:
+    scale = scale_of(document)
+    return f" (SCALED {scale})" if scale else ""
 
 
 def _details(document: Document) -> Iterator[str]:
     verdict = document["verdict"]
     yield f"### {mark(verdict['outcome'], unicode=True)} {_text(run_name(document))}: {verdict['outcome']}\n"
-    if document["scale"] is not None:
-        changes = ", ".join(f"{name} {change}" for name, change in document["scale"]["changes"].items())
-        yield _text(f"SCALED ×{document['scale']['factor']:g}: says nothing about the full load ({changes})") + "\n"
+    if scale := scale_of(document):
+        yield _text(f"SCALED {scale}: says nothing about the full load ({scale_changes(document)})") + "\n"
     yield from (f"- {_text(reason)}" for reason in [*verdict["reasons"], *document["notes"]])
     if document["peak"] is not None:
         yield f"- peak: {_text(answer(document['peak']))}"
@@ -97,8 +110,7 @@ def _details(document: Document) -> Iterator[str]:
 
 
 def _objectives(document: Document) -> Iterator[str]:
-    judged = [("", document["verdict"]), *((f"stage {stage['name']}: ", stage["verdict"]) for stage in document["stages"])]
-    findings = [(where, finding) for where, verdict in judged for finding in verdict["findings"]]
+    findings = list(all_findings(document))
     if not findings:
         return
     yield "\n| | objective | observed | bound | samples | |\n|---|---|--:|---|--:|---|"
@@ -141,12 +153,10 @@ def workflow_commands(documents: Sequence[Document], places: Mapping[str, Locati
 
 def _annotation(document: Document, place: Location | None) -> str:
     verdict = document["verdict"]
-    judged = [("", verdict), *((f"stage {stage['name']}: ", stage["verdict"]) for stage in document["stages"])]
-    missed = [where + one["text"] for where, said in judged for one in said["findings"] if one["outcome"] == "missed"]
+    missed = [where + one["text"] for where, one in all_findings(document) if one["outcome"] == "missed"]
     lines = [*dict.fromkeys([*verdict["reasons"], *missed]), f"results: {document['results']}"]
-    scaled = "" if document["scale"] is None else f" (SCALED ×{document['scale']['factor']:g})"
     where = {} if place is None else {"file": place.file, "line": str(place.line)}
-    properties = where | {"title": f"{run_name(document)}: {verdict['outcome']}{scaled}"}
+    properties = where | {"title": f"{run_name(document)}: {verdict['outcome']}{_scaled(document)}"}
     level = "error" if place is None or place.failed else "warning"
     said = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
     return f"::{level} {said}::{_data(chr(10).join(lines))}"

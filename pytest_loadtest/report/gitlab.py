@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.openmetrics.exposition import generate_latest
 
+from pytest_loadtest.report.sections import all_findings
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -52,9 +54,9 @@ def _who(document: Document) -> tuple[str, ...]:
 
 def _add(gauges: dict[str, Gauge], document: Document) -> None:
     who, measured, peak = _who(document), document["measurements"], document["peak"]
-    parts = [document["verdict"], *(stage["verdict"] for stage in document["stages"])]
+    missed = sum(finding["outcome"] == "missed" for _, finding in all_findings(document))
     gauges["outcome"].labels(*who, document["verdict"]["outcome"]).set(1)
-    gauges["objectives_missed"].labels(*who).set(sum(one["outcome"] == "missed" for part in parts for one in part["findings"]))
+    gauges["objectives_missed"].labels(*who).set(missed)
     if peak is not None and peak["rate"] is not None:
         gauges["peak_per_second"].labels(*who, "bytes" if peak["unit"] == "B/s" else "messages").set(_rounded(peak["rate"]))
     if measured is None:

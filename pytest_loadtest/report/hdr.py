@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from hdrh.histogram import HdrHistogram
 
-from pytest_loadtest.metrics.histogram import bucket_bounds
+from pytest_loadtest.metrics.histogram import SUB_BITS, bucket_bounds
 from pytest_loadtest.metrics.series import SERIES_BITS
 
 if TYPE_CHECKING:
@@ -55,19 +55,21 @@ def log_lines(measurements: Measurements, started: float) -> Iterator[str]:
 
 def encode(histogram: Histogram) -> str:
     """The library's compressed V2 form, in base64; bucket for bucket the same counts."""
-    encoder = HdrHistogram(1, max(2 * histogram.maximum, 2), DIGITS)
-    for index, count in zip(histogram.index.tolist(), histogram.count.tolist(), strict=True):
-        if not encoder.record_value(bucket_bounds(index)[0], count):
-            raise ValueError(f"bucket {index} lies beyond the histogram's maximum {histogram.maximum} ns")
-    return str(encoder.encode().decode("ascii"))
+    counts = dict(zip(histogram.index.tolist(), histogram.count.tolist(), strict=True))
+    return _encoded(counts, SUB_BITS, DIGITS, histogram.maximum)
 
 
 def encode_coarse(counts: Mapping[int, int]) -> str:
     """The same of buckets of seven bits, which are those of a histogram with two significant digits. :param counts: by bucket."""
-    values = {bucket_bounds(index, SERIES_BITS)[0]: count for index, count in counts.items()}
-    encoder = HdrHistogram(1, max(2 * max(values), 2), COARSE_DIGITS)
-    for value, count in values.items():
-        encoder.record_value(value, count)
+    return _encoded(counts, SERIES_BITS, COARSE_DIGITS, bucket_bounds(max(counts), SERIES_BITS)[0])
+
+
+def _encoded(counts: Mapping[int, int], bits: int, digits: int, maximum: int) -> str:
+    """:param counts: by bucket of so many bits. :param digits: the library's word for the same. :param maximum: of the values, ns."""
+    encoder = HdrHistogram(1, max(2 * maximum, 2), digits)
+    for index, count in counts.items():
+        if not encoder.record_value(bucket_bounds(index, bits)[0], count):
+            raise ValueError(f"bucket {index} lies beyond the histogram's maximum {maximum} ns")
     return str(encoder.encode().decode("ascii"))
 
 

@@ -144,7 +144,7 @@ def latency(
         "total": histogram.total,
         "negative": histogram.negative,
         "percentiles": {
-            f"p{p:g}": None if whole and unfit(histogram, p, never_came) else _finite(histogram.percentile_of_due(p, never_came))
+            f"p{p:g}": None if whole and unfit(histogram, p, never_came) else finite(histogram.percentile_of_due(p, never_came))
             for p in PERCENTILES
         },
     }
@@ -172,11 +172,12 @@ def _over_time(latencies: OverTime, duration: int) -> dict[str, Any]:
 
 
 def _numbers(values: NDArray[np.float64]) -> Sequence[float | None]:
-    return [_finite(value) for value in values.tolist()]
+    return [finite(value) for value in values.tolist()]
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def finite(value: float | None) -> float | None:
+    """None for what never came, or was not measured: JSON has neither infinity nor NaN."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _breakdown(part: Breakdown, whole: Measurements, *, buckets: bool = True) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_loadtest.report.measured import finite
 from pytest_loadtest.verdict.finding import Outcome
 
 if TYPE_CHECKING:
@@ -41,8 +41,3 @@ def by_tenth(finding: Finding) -> dict[str, Any] | None:
         return None
     first, last = finding.tenths
     return {"unit": "ratio" if finding.objective.metric == "throughput" else "ns", "first": finite(first), "last": finite(last)}
-
-
-def finite(value: float | None) -> float | None:
-    """None for what never came: JSON has no infinity."""
-    return None if value == math.inf else value

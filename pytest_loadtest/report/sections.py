@@ -9,13 +9,15 @@ from pytest_loadtest.values.wording import exact, format_value
 from pytest_loadtest.verdict.observations import samples_needed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_loadtest.report.document import Document
 
 MARKS = {"met": ("✓", "ok"), "missed": ("✗", "XX"), "no data": ("?", "??"), "generator-limited": ("!", "!!")}
 OUTCOMES = ("no data", "generator-limited", "missed", "met")
 """Worst first."""
+MISSES_FIRST = ("missed", "generator-limited", "no data", "met")
+"""The order of objectives: what did not hold, then what could not be told."""
 
 
 def worst_first(documents: Iterable[Document]) -> list[Document]:
@@ -25,8 +27,33 @@ def worst_first(documents: Iterable[Document]) -> list[Document]:
 
 def run_name(document: Document) -> str:
     """The test, and of several workloads which."""
-    workload = document["workload"]
-    return f"{document['test']}" + ("" if workload is None else f" · workload {workload}")
+    return f"{document['test']}{_workload(document['workload'])}"
+
+
+def titled(test: str, profile: str, workload: str | None) -> str:
+    """The same with its profile. :param workload: None where there is but one."""
+    return f"{test} · profile {profile}{_workload(workload)}"
+
+
+def _workload(name: str | None) -> str:
+    return "" if name is None else f" · workload {name}"
+
+
+def scale_of(document: Document) -> str:
+    """``×0.01``; empty where the profile ran as written."""
+    return "" if document["scale"] is None else f"×{document['scale']['factor']:g}"
+
+
+def scale_changes(document: Document) -> str:
+    """What a scaled run changed: ``rate 2.50 M → 2 000 msg/s``."""
+    return ", ".join(f"{name} {change}" for name, change in document["scale"]["changes"].items())
+
+
+def all_findings(document: Document) -> Iterator[tuple[str, Document]]:
+    """Every objective judged, each with what stands before its name: ``stage ramp: ``, or nothing where it is of the whole run."""
+    yield from (("", finding) for finding in document["verdict"]["findings"])
+    for stage in document["stages"]:
+        yield from ((f"stage {stage['name']}: ", finding) for finding in stage["verdict"]["findings"])
 
 
 def mark(outcome: str, unicode: bool) -> str:

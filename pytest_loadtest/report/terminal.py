@@ -61,14 +61,14 @@ _TO_ASCII = str.maketrans({"×": "x", "µ": "u", "—": "-", "–": "-", "·": "
 
 def _headline(document: Document) -> Iterable[str]:
     verdict = document["verdict"]
-    findings = [*verdict["findings"], *(finding for stage in document["stages"] for finding in stage["verdict"]["findings"])]
+    findings = [finding for _, finding in sections.all_findings(document)]
     missed = sum(finding["outcome"] == "missed" for finding in findings)
     of = f" ({missed} of {len(findings)} objectives)" if verdict["outcome"] == "missed" else ""
-    workload = "" if document["workload"] is None else f" · workload {document['workload']}"
-    yield f"{document['test']} · profile {document['profile']['name']}{workload} · {verdict['outcome'].upper()}{of}"
-    if document["scale"] is not None:
-        changes = ", ".join(f"{name} {change}" for name, change in document["scale"]["changes"].items())
-        yield f"  SCALED ×{document['scale']['factor']:g} — says nothing about the full load{f' ({changes})' if changes else ''}"
+    title = sections.titled(document["test"], document["profile"]["name"], document["workload"])
+    yield f"{title} · {verdict['outcome'].upper()}{of}"
+    if scale := sections.scale_of(document):
+        changes = sections.scale_changes(document)
+        yield f"  SCALED {scale} — says nothing about the full load{f' ({changes})' if changes else ''}"
     yield from _reasons(verdict)
     yield from (f"  note       {note}" for note in document["notes"])
     yield f"  target     {_target(document['broker'])}"
@@ -115,10 +115,10 @@ def _looked_at(document: Document) -> str:
 
 def _objectives(document: Document, unicode: bool) -> Iterable[str]:
     """Misses and what could not be told first, otherwise in the order of the profile; implicit ones that held in one line."""
-    verdict, order = document["verdict"], ("missed", "generator-limited", "no data", "met")
+    verdict = document["verdict"]
     rows: list[tuple[str, ...]] = [("objective", "observed", "bound", "samples", "")]
     marks = [" "]
-    findings = sorted(verdict["findings"], key=lambda finding: order.index(finding["outcome"]))
+    findings = sorted(verdict["findings"], key=lambda finding: sections.MISSES_FIRST.index(finding["outcome"]))
     held = [finding for finding in findings if finding["implicit"] and finding["outcome"] == "met"]
     for finding in findings:
         if finding not in held:

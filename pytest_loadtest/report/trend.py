@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.report.compared import shown
-from pytest_loadtest.report.sections import aligned, mark
+from pytest_loadtest.report.sections import aligned, mark, titled
 from pytest_loadtest.report.terminal import ASCII_BLOCKS, BLOCKS
 
 if TYPE_CHECKING:
@@ -83,10 +83,10 @@ def table(series: Sequence[dict[str, Any]], *, unicode: bool = True) -> Iterable
 
 def _of_one(one: dict[str, Any], unicode: bool) -> Iterable[str]:
     many, first = len(one["started"]), max(len(one["started"]) - MOST, 0)
-    workload = "" if one["workload"] is None else f" · workload {one['workload']}"
     runs = f"{many} runs" if many > 1 else "1 run"
     left_out = f", the newest {MOST} shown" if first else ""
-    yield f"{one['test']} · profile {one['profile']}{workload} · {runs}, {_day(one['started'][0])} to {_day(one['started'][-1])}{left_out}"
+    title = titled(one["test"], one["profile"], one["workload"])
+    yield f"{title} · {runs}, {_day(one['started'][0])} to {_day(one['started'][-1])}{left_out}"
     breaks = [change["run"] for change in one["changed"]]
     bar = "│" if unicode else "|"
     outcomes = [mark(outcome, unicode)[0] for outcome in one["outcomes"]]

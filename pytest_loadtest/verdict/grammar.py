@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pytest_loadtest.values.quantities import parse_duration
 
@@ -32,7 +32,7 @@ Path = tuple[str | int, ...]
 Problems = list[tuple[Path, str, str]]
 """Each with its path inside the section, what is wrong, and what to write instead."""
 
-_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+PERCENT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 _RATE = re.compile(r"(\d[\d_]*(?:\.\d+)?(?:[eE]\+?\d+)?)\s*(?:(?:msg)?/s)?")
 _PERCENTILE = re.compile(r"p(\d+(?:\.\d+)?)")
 
@@ -125,7 +125,7 @@ def _duration(text: str) -> tuple[float, str]:
 
 
 def _share(text: str) -> tuple[float, str]:
-    match = _PERCENT.fullmatch(text)
+    match = PERCENT.fullmatch(text)
     if match is None:
         raise WrongBound(f"{text!r} is not a percentage", "write 99%")
     if float(match[1]) > 100:

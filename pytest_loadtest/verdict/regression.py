@@ -12,17 +12,15 @@ It is judged where a baseline is given: :mod:`pytest_loadtest.verdict.changes`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from pytest_loadtest.verdict.grammar import Problems, WrongBound, nearest, read_statistic
+from pytest_loadtest.verdict.grammar import PERCENT, Problems, WrongBound, nearest, read_statistic
 
 REGRESSION: Final = "regression"
 LATENCY: Final = "endToEndLatency"
 THROUGHPUT: Final = "throughput"
 _KNOWN = (THROUGHPUT, *(f"{LATENCY}.{statistic}" for statistic in ("p50", "p90", "p99", "p99.9")))
-_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 
 def bounds(section: object, problems: Problems) -> Iterator[tuple[str, float]]:
@@ -57,7 +55,7 @@ def _figure(key: object) -> str:
 
 
 def _share(name: str, bound: object) -> float:
-    match = _PERCENT.fullmatch(str(bound).strip())
+    match = PERCENT.fullmatch(str(bound).strip())
     if match is None:
         raise WrongBound("has no value" if bound is None else f"{bound!r} is not a percentage", "write 10%")
     share = float(match[1]) / 100

@@ -13,12 +13,22 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from pytest_loadtest.values.quantities import SECOND, format_duration, parse_duration
-from pytest_loadtest.verdict.grammar import BROADCASTS, LATENCIES, OPENING, Problems, Sides, WrongBound, nearest, read_sides, read_statistic
+from pytest_loadtest.verdict.grammar import (
+    BROADCASTS,
+    LATENCIES,
+    OPENING,
+    PERCENT,
+    Problems,
+    Sides,
+    WrongBound,
+    nearest,
+    read_sides,
+    read_statistic,
+)
 
 KEYS: Final = ("window", "violations", "whole", "drift")
 WINDOWED: Final = ("throughput", *(metric for metric in LATENCIES if metric not in OPENING))
@@ -26,8 +36,6 @@ WINDOWED: Final = ("throughput", *(metric for metric in LATENCIES if metric not 
 DRIFTING: Final = ("throughput", "publishLatency", "endToEndLatency", "sendDelay", *BROADCASTS)
 """Metrics of which a tenth can be a share of another: those that are above 0."""
 MOST_WINDOWS: Final = 100_000
-
-_SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 
 class WindowTerms(NamedTuple):
@@ -70,7 +78,7 @@ def _window(value: object, problems: Problems) -> int | None:
 
 
 def _violations(value: object, problems: Problems) -> float:
-    match = _SHARE.fullmatch(str(value).strip())
+    match = PERCENT.fullmatch(str(value).strip())
     if match is None and (isinstance(value, bool) or value != 0):
         problems.append((("violations",), f"{value!r} is not a share of the windows", "write 1%"))
     elif match and float(match[1]) >= 100:
@@ -106,7 +114,7 @@ def read_drift(section: object, problems: Problems) -> Iterator[tuple[str, str, 
 
 
 def _change(bound: object, side: str) -> tuple[float, str]:
-    match = _SHARE.fullmatch(str(bound).strip())
+    match = PERCENT.fullmatch(str(bound).strip())
     if match is None:
         raise WrongBound("has no bound" if bound is None else f"{bound!r} is not a share of the first tenth", "write 20%")
     share = float(match[1]) / 100

@@ -38,7 +38,7 @@ THIRD_PARTY = {
     "markupsafe": {"report.html.page"},
     "numpy": {
         "brokers.batch", "brokers.exchange", "brokers.faults", "brokers.later", "brokers.seats", "drivers.*", "engine.*", "fleet.*", "message.*", "metrics.*",
-        "observe.*", "pipeline.*", "report.figures", "report.hdr", "report.timeline", "schedule.*", "testing.*", "wire.*",
+        "observe.*", "pipeline.*", "report.hdr", "report.timeline", "schedule.*", "testing.*", "wire.*",
     },
     "paho": {"drivers.mqtt.*"},
     "psutil": {"observe.disk_wait", "observe.processes"},

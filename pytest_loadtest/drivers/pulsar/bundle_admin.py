@@ -5,6 +5,7 @@ Paths: Pulsar 4.2, ``Namespaces``, ``PersistentTopics``, ``TopicLookup`` and ``B
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.drivers.pulsar.admin import Admin, RefusedError, path_of
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 FLOW_OR_QPS: Final = "flow_or_qps_equally_divide"
 DEFAULT_ALGORITHM: Final = "defaultNamespaceBundleSplitAlgorithm"
 _NOT_FOUND, _NOT_OWNED, _UNLOADING = 404, 412, "is being unloaded"
+_UNLOADED_WITHIN: Final = 30.0
+"""s, for which a split waits for the unload that another one began: a broker answers before that is done."""
+_AGAIN_AFTER: Final = 0.2
 _LIMITS: Final = {
     "rate": "loadBalancerNamespaceBundleMaxMsgRate",
     "megabytes": "loadBalancerNamespaceBundleMaxBandwidthMbytes",
@@ -111,8 +115,20 @@ class Bundles(Admin):
         """
         before = set(self.ring().boundaries)
         path = f"namespaces/{self.namespace}/{bundle}/split?unload=true&splitAlgorithmName={algorithm}"
-        self._request("PUT", path, list(at) or None)
+        self._once_unloaded(bundle, path, list(at) or None)
         return tuple(sorted(set(self.ring().boundaries) - before))
+
+    def _once_unloaded(self, bundle: Bundle, path: str, body: Any) -> None:
+        """PUT, and again while the broker says that this very bundle is on its way: it has done nothing then."""
+        end = time.monotonic() + _UNLOADED_WITHIN
+        while True:
+            try:
+                self._request("PUT", path, body)
+                return
+            except RefusedError as refused:
+                if f"{self.namespace}/{bundle} {_UNLOADING}" not in str(refused) or time.monotonic() > end:
+                    raise
+            time.sleep(_AGAIN_AFTER)
 
     def unload(self, bundle: Bundle) -> None:
         """Have its topics closed; clients look them up again."""

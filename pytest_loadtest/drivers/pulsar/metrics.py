@@ -66,6 +66,9 @@ TOTALS: Final = {"sys.totalIn": "pulsar_in_messages_total", "sys.totalOut": "pul
 _OF_TOPIC_ALONE: Final = frozenset({"pulsar_delayed_message_index_size_bytes"})
 """Pulsar 4.0 says the same of each subscription by the same name (told apart since PIP-399): both together would be twice as much."""
 
+_SET_TO_ZERO: Final = frozenset({"pulsar_publish_rate_limit_times"})
+"""The broker does so whenever it works out its rates (``PersistentTopic.updateRates``)."""
+
 Series = Mapping[str, Mapping[str, float]]
 
 
@@ -161,13 +164,17 @@ def _of_broker(before: Scraped, now: Scraped, metric: str) -> float | None:
 
 
 def grown_by(before: Scraped | None, now: Scraped, metric: str) -> float | None:
-    """By how much a counter of all topics grew; None where one counts anew, or one came or went. :param before: None: it began at zero."""
+    """By how much a counter of all topics grew; None where one counts anew, or one came or went. :param before: None: it began at zero.
+
+    One that the broker sets to zero itself grew by what it shows at least.
+    """
     theirs = now.topics.get(metric)
     if theirs is None:
         return None
     if before is None:
         return sum(theirs.values())
     earlier = before.topics.get(metric, {})
-    if earlier.keys() != theirs.keys() or any(value < earlier[topic] for topic, value in theirs.items()):
+    anew = {topic for topic, value in theirs.items() if value < earlier.get(topic, 0.0)}
+    if earlier.keys() != theirs.keys() or (anew and metric not in _SET_TO_ZERO):
         return None
-    return sum(theirs.values()) - sum(earlier.values())
+    return sum(theirs.values()) - sum(value for topic, value in earlier.items() if topic not in anew)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.metrics.histogram import SUB_BITS
+from pytest_loadtest.report.compared import shown
+from pytest_loadtest.report.distribution import decoded, distribution, of_latency
 from pytest_loadtest.report.html import curves
-from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, ChartFigure, Listing, Paragraph, Table, absent
-from pytest_loadtest.report.html.distribution import decoded, distribution, of_latency
-from pytest_loadtest.values.quantities import format_size
+from pytest_loadtest.report.html.blocks import Cell, ChartFigure, Listing, Paragraph, Table, absent, known
 from pytest_loadtest.values.wording import format_value
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _figures(found: Document) -> Table:
     head = ("figure", "baseline", "now", "change", "interval", "better", "outcome")
     rows = [
         (
-            row["name"], *(_value(row[key], row["unit"]) for key in ("baseline", "now")), _change(row["change"]),
+            row["name"], *known(shown(row[key], row["unit"]) for key in ("baseline", "now")), _change(row["change"]),
             "not known" if row["low"] is None else f"{_change(row['low'])} to {_change(row['high'])}", row["better"],
             "not judged" if row["outcome"] is None else Cell(row["outcome"], row["outcome"]),
         )
@@ -50,12 +50,6 @@ def _figures(found: Document) -> Table:
     blocks = found["blocks"]
     noise = "; noise is not known" if blocks is None else f"; intervals of {format_value(blocks['level'], 'ratio')}"
     return Table(caption=f"Figures of both runs{noise}", head=head, rows=rows, numbers=frozenset((1, 2, 3, 4)))
-
-
-def _value(value: float | None, unit: str) -> str:
-    if value is None:
-        return NOT_MEASURED
-    return f"{format_size(value)}/s" if unit == "B/s" else f"{value:.2f} cores" if unit == "cores" else format_value(value, unit)
 
 
 def _change(change: float | None) -> str:

@@ -119,6 +119,11 @@ def absent(what: str, why: str = "") -> Paragraph:
     return Paragraph(f"{what}: {NOT_MEASURED}{f' ({why})' if why else ''}", "absent")
 
 
+def known(shown: Iterable[str]) -> list[str]:
+    """Cells in which ``-`` stood for what was not measured."""
+    return [NOT_MEASURED if text == "-" else text for text in shown]
+
+
 def told(lines: Iterable[str]) -> list[str]:
     """Lines of the terminal's summary without the margin in which their label stands."""
     return [line[MARGIN:] for line in lines]

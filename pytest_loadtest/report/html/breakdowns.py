@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pytest_loadtest.report.distribution import of_latency
 from pytest_loadtest.report.html import curves
-from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, ChartFigure, Fold, Table
-from pytest_loadtest.report.html.distribution import of_latency
+from pytest_loadtest.report.html.blocks import Cell, ChartFigure, Fold, Table, known
 from pytest_loadtest.report.sections import percentiles
 from pytest_loadtest.values.quantities import format_duration, format_rate
 from pytest_loadtest.values.wording import exact
@@ -62,7 +62,7 @@ def stages(run: str, document: Document) -> Iterator[Block]:
 def _stage(stage: Document) -> tuple[str | Cell, ...]:
     m, outcome = stage["measurements"], stage["verdict"]["outcome"]
     delivered = "nothing" if m["throughput"] is None else format_rate(m["throughput"])
-    shown = _known(percentiles(m["latencies"]["endToEnd"], "p50", "p99"))
+    shown = known(percentiles(m["latencies"]["endToEnd"], "p50", "p99"))
     return (
         stage["name"], Cell(outcome, outcome), format_duration(m["duration"]), format_rate(m["rate"]), delivered, *shown,
         _lost(m["counts"]["lost"], m),
@@ -82,7 +82,7 @@ def _table(what: str, caption: str, parts: Sequence[Document], document: Documen
     rows = [
         (
             part["name"], *(exact(part[key]) for key in ("offered", "sent", "received")), _lost(part["lost"], document["measurements"]),
-            *_known(percentiles(part["endToEnd"], "p50", "p99")), *_known(percentiles(part["publish"], "p99")[:1]),
+            *known(percentiles(part["endToEnd"], "p50", "p99")), *known(percentiles(part["publish"], "p99")[:1]),
         )
         for part in parts
     ]  # fmt: skip
@@ -94,10 +94,6 @@ def _curves(run: str, name: str, title: str, parts: Sequence[Document], bounds: 
     chart = curves.curve(title, run, {part["name"]: of_latency(part["endToEnd"]) for part in parts[: len(curves.ROLES)]}, bounds)
     if chart is not None:
         yield ChartFigure(f"{run}-{name}", chart)
-
-
-def _known(shown: Sequence[str]) -> list[str]:
-    return [NOT_MEASURED if text == "-" else text for text in shown]
 
 
 def _lost(lost: int, measured: Document) -> str:

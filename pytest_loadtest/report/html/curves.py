@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_loadtest.report.distribution import inverse, of_latency, place
 from pytest_loadtest.report.html.charts import Axis, Line, bound, chart
-from pytest_loadtest.report.html.distribution import inverse, of_latency, place
 from pytest_loadtest.report.terminal import KINDS, SOMETIMES
 from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.values.wording import format_value
@@ -14,9 +14,9 @@ from pytest_loadtest.values.wording import format_value
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pytest_loadtest.report.distribution import Distribution
     from pytest_loadtest.report.document import Document
     from pytest_loadtest.report.html.charts import Chart
-    from pytest_loadtest.report.html.distribution import Distribution
 
 TITLES: Final = {kind: title.strip() for kind, title in (KINDS | SOMETIMES).items()} | {"ownSendDelay": "own send delay"}
 METRICS: Final = {

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.metrics.histogram import bucket_bounds
 from pytest_loadtest.metrics.series import SERIES_BITS
+from pytest_loadtest.report.distribution import decoded, distribution
 from pytest_loadtest.report.html.charts import LATENCY, TIME, Line, chart, levels
-from pytest_loadtest.report.html.distribution import decoded, distribution
 from pytest_loadtest.report.html.reduce import spans
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.values.wording import exact

@@ -5,37 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.report.html.blocks import Cell, Table
+from pytest_loadtest.report.sections import MISSES_FIRST, all_findings
 from pytest_loadtest.values.wording import exact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pytest_loadtest.report.document import Document
 
-ORDER: Final = ("missed", "generator-limited", "no data", "met")
 HEAD: Final = ("objective", "outcome", "observed", "bound", "", "samples")
-
-
-def all_findings(document: Document) -> Iterator[tuple[str, Document]]:
-    """Every objective judged, those of the whole run with an empty name of the stage."""
-    yield from (("", finding) for finding in document["verdict"]["findings"])
-    for stage in document["stages"]:
-        yield from ((stage["name"], finding) for finding in stage["verdict"]["findings"])
 
 
 def table(document: Document) -> Table | None:
     """Those of a run and its stages, misses first; None where nothing was judged."""
-    rows = [row(stage, finding) for stage, finding in sorted(all_findings(document), key=lambda one: ORDER.index(one[1]["outcome"]))]
+    rows = [row(where, finding) for where, finding in sorted(all_findings(document), key=lambda one: MISSES_FIRST.index(one[1]["outcome"]))]
     return Table(caption="Objectives, misses first", head=HEAD, rows=rows, numbers=frozenset((2, 3, 5))) if rows else None
 
 
-def row(stage: str, finding: Document) -> tuple[str | Cell, ...]:
-    """Name, outcome, observed, bound, how far over or why there is no number, samples."""
+def row(where: str, finding: Document) -> tuple[str | Cell, ...]:
+    """Name, outcome, observed, bound, how far over or why there is no number, samples. :param where: what stands before its name."""
     name = finding["name"] + (" (implicit)" if finding["implicit"] else "")
     shown, samples = finding["shown"], finding["samples"]
     told = finding["observed"] is not None or shown["over"]  # or so many never came that there is no number
     return (
-        f"stage {stage}: {name}" if stage else name, Cell(finding["outcome"], finding["outcome"]),
+        where + name, Cell(finding["outcome"], finding["outcome"]),
         shown["observed"] if told else "not known", shown["bound"], shown["over"] if told else finding["text"].partition(": ")[2],
         "not counted" if samples is None else exact(samples),
     )  # fmt: skip
@@ -43,5 +36,4 @@ def row(stage: str, finding: Document) -> tuple[str | Cell, ...]:
 
 def missed(document: Document) -> Sequence[str]:
     """A sentence for each miss."""
-    findings = [(stage, finding) for stage, finding in all_findings(document) if finding["outcome"] == "missed"]
-    return [f"stage {stage}: {finding['text']}" if stage else finding["text"] for stage, finding in findings]
+    return [where + finding["text"] for where, finding in all_findings(document) if finding["outcome"] == "missed"]

@@ -6,10 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.report.html import objectives
-from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, Chapter, Listing, Paragraph, Table
+from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, Chapter, Listing, Paragraph, Table, known
 from pytest_loadtest.report.html.facts import table
-from pytest_loadtest.report.html.read import WORST_FIRST
-from pytest_loadtest.report.sections import answer, percentiles
+from pytest_loadtest.report.sections import MISSES_FIRST, OUTCOMES, all_findings, answer, percentiles, run_name, scale_changes, scale_of
 from pytest_loadtest.values.quantities import format_duration, format_rate
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def chapters(found: Found, names: Sequence[str]) -> list[Chapter]:
 
 
 def _first(found: Found) -> Iterator[Block]:
-    counts = [(outcome, sum(run.outcome == outcome for run in found.runs)) for outcome in WORST_FIRST]
+    counts = [(outcome, sum(run.outcome == outcome for run in found.runs)) for outcome in OUTCOMES]
     said = ", ".join(f"{count} {outcome}" for outcome, count in counts if count)
     yield Paragraph(f"{len(found.runs)} {'run' if len(found.runs) == 1 else 'runs'}: {said or 'none that can be read'}.")
     if any(run.document["scale"] is not None for run in found.runs):
@@ -45,17 +44,13 @@ def _first(found: Found) -> Iterator[Block]:
 def title(run: ReadRun) -> str:
     """The test, with what tells its runs apart."""
     document = run.document
-    workload = "" if document["workload"] is None else f" · workload {document['workload']}"
-    return f"{document['test']}{workload}{f' · attempt {run.attempt}' if run.attempt > 1 else ''}"
+    return f"{run_name(document)}{f' · attempt {run.attempt}' if run.attempt > 1 else ''}"
 
 
 def scaled(document: Document) -> str:
     """``×0.01``, with what was changed; empty where the profile ran as written."""
-    scale = document["scale"]
-    if scale is None:
-        return ""
-    changes = ", ".join(f"{name} {change}" for name, change in scale["changes"].items())
-    return f"×{scale['factor']:g}{f' ({changes})' if changes else ''}"
+    changes = "" if document["scale"] is None else scale_changes(document)
+    return f"{scale_of(document)}{f' ({changes})' if changes else ''}"
 
 
 def _runs(runs: Named) -> Table:
@@ -73,7 +68,7 @@ def _row(name: str, run: ReadRun) -> tuple[str | Cell, ...]:
     why = said[0] + (f"; and {len(said) - 1} more" if len(said) > 1 else "") if said else ""
     return (
         Cell(title(run), link=name), Cell(run.outcome, run.outcome), why,
-        "as written" if document["scale"] is None else f"×{document['scale']['factor']:g}", *_figures(document["measurements"]),
+        scale_of(document) or "as written", *_figures(document["measurements"]),
     )  # fmt: skip
 
 
@@ -86,17 +81,17 @@ def _figures(measured: Document | None) -> tuple[str, str, str, str]:
     if measured is None:
         return (NOT_MEASURED,) * 4
     delivered = "nothing" if measured["subscriptions"] else "nothing subscribes"
-    p99, _ = percentiles(measured["latencies"]["endToEnd"], "p99")
+    p99, _ = known(percentiles(measured["latencies"]["endToEnd"], "p99"))
     return (
         format_rate(measured["rate"]), delivered if measured["throughput"] is None else format_rate(measured["throughput"]),
-        NOT_MEASURED if p99 == "-" else p99, format_duration(measured["duration"]),
+        p99, format_duration(measured["duration"]),
     )  # fmt: skip
 
 
 def _objectives(runs: Named) -> Block:
-    found = [(name, run, stage, finding) for name, run in runs for stage, finding in objectives.all_findings(run.document)]
-    found.sort(key=lambda one: objectives.ORDER.index(one[3]["outcome"]))
-    rows = [(Cell(title(run), link=name), *objectives.row(stage, finding)) for name, run, stage, finding in found]
+    found = [(name, run, where, finding) for name, run in runs for where, finding in all_findings(run.document)]
+    found.sort(key=lambda one: MISSES_FIRST.index(one[3]["outcome"]))
+    rows = [(Cell(title(run), link=name), *objectives.row(where, finding)) for name, run, where, finding in found]
     caption = "Every objective of every run: those missed first, then those that could not be told, then those met"
     return Table(caption=caption, head=("test", *objectives.HEAD), rows=rows, numbers=frozenset((3, 4, 6))) if rows else Paragraph("None.")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report.below import RESULTS, results_below
 from pytest_loadtest.report.document import VERSION
+from pytest_loadtest.report.sections import OUTCOMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 OLDEST: Final = 3
 """Version of results that can be read: those before have other histograms."""
-WORST_FIRST: Final = ("no data", "generator-limited", "missed", "met")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ def runs_below(folders: Sequence[Path]) -> Found:
         except ValueError as error:
             unreadable.append(f"{file}: {error}")
     runs = [_run(workload, documents) for workload, documents in by_workload.items() if documents]
-    runs.sort(key=lambda run: (WORST_FIRST.index(run.outcome), run.document["started"] or "", run.session, run.document["test"]))
+    runs.sort(key=lambda run: (OUTCOMES.index(run.outcome), run.document["started"] or "", run.session, run.document["test"]))
     return Found(runs=runs, unreadable=unreadable)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, ChartFigure, Paragraph, Table
+from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, ChartFigure, Paragraph, Table, known
 from pytest_loadtest.report.html.charts import Axis, Line, bound, chart, mark
 from pytest_loadtest.report.html.curves import objectives
 from pytest_loadtest.report.sections import answer, limit, percentiles, precise
@@ -47,7 +47,7 @@ def _table(peak: Document, latencies: Mapping[int, Document | None]) -> Table:
             str(step["number"]), Cell(step["outcome"], step["outcome"]), precise(step["rate"], peak["unit"]),
             format_duration(step["duration"]),
             NOT_MEASURED if step["throughput"] is None else precise(step["throughput"], "msg/s"),
-            *(NOT_MEASURED if text == "-" else text for text in percentiles(latencies.get(step["number"]), "p50", "p99")),
+            *known(percentiles(latencies.get(step["number"]), "p50", "p99")),
             step["purpose"] + (", ended early" if step["early"] else ""), step["text"],
         )
         for step in peak["steps"]

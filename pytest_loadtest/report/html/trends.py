@@ -8,6 +8,7 @@ from pytest_loadtest.report.compared import shown
 from pytest_loadtest.report.html.blocks import Cell, Chapter, ChartFigure, Fold, Listing, Paragraph, Table
 from pytest_loadtest.report.html.charts import Axis, Line, bound, chart, mark
 from pytest_loadtest.report.html.overview import when
+from pytest_loadtest.report.sections import titled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,9 +40,10 @@ def _newest(one: dict[str, Any]) -> dict[str, Any]:
 
 
 def _blocks(name: str, one: dict[str, Any]) -> Iterator[Block]:
-    workload = "" if one["workload"] is None else f" · workload {one['workload']}"
     many = f"{len(one['started'])} {'run' if len(one['started']) == 1 else 'runs'}"
-    yield Paragraph(f"{one['test']} · profile {one['profile']}{workload}: {many}, {when(one['started'][0])} to {when(one['started'][-1])}.")
+    yield Paragraph(
+        f"{titled(one['test'], one['profile'], one['workload'])}: {many}, {when(one['started'][0])} to {when(one['started'][-1])}."
+    )
     if one["changed"]:
         yield Listing(
             "Runs that cannot be compared with the one before", [f"run {change['run'] + 1}: {change['what']}" for change in one["changed"]]

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
 import pytest
 
 from pytest_loadtest.drivers.base import TargetAddress
+from pytest_loadtest.drivers.pulsar.admin import RefusedError
 from pytest_loadtest.drivers.pulsar.bundle_admin import Bundles
 from pytest_loadtest.drivers.pulsar.names import own_topic
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.models.bundles import LAST, position
+from pytest_loadtest.models.bundles import LAST, Bundle, position
 from pytest_loadtest.profile.settings import MqttSettings, PulsarSettings
 from pytest_loadtest.schedule.topology import Topology
 
@@ -52,3 +59,53 @@ def test_topics_have_names_for_their_places() -> None:
     assert [position(name) for name in names] == [7, LAST - 1]
     assert [name[:-13] for name in names] == [own_topic(settings, "r", topology(), index) for index in (0, 1)]
     assert names[1].startswith("non-persistent://public/loadtest-r/topic-1-")
+
+
+@contextmanager
+def refusing(*reasons: str) -> Iterator[Bundles]:
+    """The bundles of a broker that refuses the first splits with these, and makes the next, in the middle."""
+    left, boundaries = list(reasons), ["0x00000000", "0xffffffff"]
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer(200, {"boundaries": boundaries})
+
+        def do_PUT(self) -> None:
+            if left:
+                self.answer(500, {"reason": left.pop(0)})
+            else:
+                boundaries.insert(1, "0x7fffffff")
+                self.answer(204, None)
+
+        def answer(self, status: int, body: object) -> None:
+            self.send_response(status)
+            told = b"" if body is None else json.dumps(body).encode()
+            self.send_header("Content-Length", str(len(told)))
+            self.end_headers()
+            self.wfile.write(told)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield Bundles(f"http://127.0.0.1:{server.server_port}", PulsarSettings(), "public/x")
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_bundle_that_is_still_on_its_way() -> None:
+    """A broker answers a split before the bundles that come of it are unloaded, and refuses the next split of them for so long."""
+    on_its_way = "Namespace bundle public/x/0x00000000_0xffffffff is being unloaded"
+    with refusing(on_its_way, on_its_way) as bundles:
+        assert bundles.split(Bundle(0, LAST)) == (0x7FFFFFFF,)
+
+
+@pytest.mark.parametrize("reason", ["Namespace bundle public/x/0x00000000_0x00000010 is being unloaded", "no"])
+def test_another_refusal_of_a_split_is_final(reason: str) -> None:
+    """What stands of another bundle may have come after the split was made."""
+    with refusing(reason) as bundles, pytest.raises(RefusedError, match=reason):
+        bundles.split(Bundle(0, LAST))

@@ -125,6 +125,13 @@ def test_counters_grow_together_or_nobody_knows(counts: list[tuple[int, int]]) -
     assert grown_by(before, Scraped({}, {}), "m") is None
 
 
+def test_a_counter_that_the_broker_sets_to_zero() -> None:
+    """It grew by what it shows at least: a limit that held somebody back is not forgotten."""
+    metric = "pulsar_publish_rate_limit_times"
+    before, now = (Scraped({}, {metric: {"a": of_a, "b": of_b}}) for of_a, of_b in ((60.0, 1.0), (20.0, 5.0)))
+    assert columns(before, now, 2.0) == {"sys.throttled": 12.0}
+
+
 def consumer(permits: int, *, blocked: bool = False) -> dict[str, Any]:
     return {"availablePermits": permits, "blockedConsumerOnUnackedMsgs": blocked}
 

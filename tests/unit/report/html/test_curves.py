@@ -14,10 +14,10 @@ from made_measurements import MS, histogram, made_bucket, spread
 from pytest_loadtest.metrics.histogram import bucket_bounds
 from pytest_loadtest.metrics.series import SERIES_BITS
 from pytest_loadtest.metrics.signed import lateness
+from pytest_loadtest.report.distribution import decoded, distribution, inverse, of_latency, place
 from pytest_loadtest.report.hdr import encode_coarse
 from pytest_loadtest.report.html.charts import levels
 from pytest_loadtest.report.html.curves import GRID, curve, latencies, objectives
-from pytest_loadtest.report.html.distribution import decoded, distribution, inverse, of_latency, place
 from pytest_loadtest.report.measured import PERCENTILES, latency
 from pytest_loadtest.verdict.slo import unfit
 
