@@ -43,7 +43,7 @@ class Conductor:
     def __init__(self, options: Options, live: LiveLine | None, custom: Custom | None = None, metrics: LiveMetrics | None = None) -> None:
         self._options, self._live, self._metrics = options, live, metrics
         self.folder = session_folder(options.results)
-        self._outputs = Outputs(options, self.folder)
+        self.outputs = Outputs(options, self.folder)
         self.aggregation = Aggregation(self.folder / "spark", options, self._announce, custom)
         self._targets: Targets | None = None
         self._restarting = threading.Lock()
@@ -180,7 +180,7 @@ class Conductor:
         if isinstance(run.facts, RunState) and isinstance(error, BrokenRun):
             broken = _write_broken(run.facts.workloads, error)
             self.documents += broken
-            self._outputs.ended(broken)
+            self.outputs.ended(broken)
 
     # --- while load runs
 
@@ -241,7 +241,7 @@ class Conductor:
             _write_broken(state.workloads, run.error)
             raise run.error
         self.documents += [document for _, document in judged]
-        self._outputs.measured([document for _, document in judged])
+        self.outputs.measured([document for _, document in judged])
         if len(judged) == 1:
             return judged[0][0]
         return judge.together(state.request.profile.name, [outcome for outcome, _ in judged])
@@ -256,10 +256,10 @@ class Conductor:
 
         if isinstance(script, SearchScript):
             peak = script.peak()
-            return judge(script.shows(peak), peak=peak, baseline=self._outputs.baseline)
+            return judge(script.shows(peak), peak=peak, baseline=self.outputs.baseline)
         assert workload.folder is not None
         backlog = script.backlog if isinstance(script, PlannedScript) else None
-        return judge(self.aggregation.aggregate(workload.folder), backlog=backlog, baseline=self._outputs.baseline)
+        return judge(self.aggregation.aggregate(workload.folder), backlog=backlog, baseline=self.outputs.baseline)
 
     # --- what a session has once
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.report.baseline import LAST_MET, Baseline, last_met, of_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pytest_loadtest.fleet.options import Options
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 class Outputs:
     """:ivar baseline: what runs are held against; None where nothing was asked for.
+    :ivar unwritten: what could not be written, and why, each once: a verdict stands without it.
 
     :param session: the folder of this session's results.
     :raises UsageError: the baseline is not there.
@@ -23,22 +25,32 @@ class Outputs:
     def __init__(self, options: Options, session: Path) -> None:
         self._options = options
         self.baseline = _baseline(options, session)
+        self.unwritten: list[str] = []
 
     def measured(self, documents: Sequence[dict[str, Any]]) -> None:
         """A run has its results."""
         self.ended(documents)
-        if self._options.omb_json is not None:
+        folder = self._options.omb_json
+        if folder is not None:
             from pytest_loadtest.report import omb
 
             for document in documents:
-                omb.write(document, self._options.omb_json)
+                self._write("--load-omb-json", folder, partial(omb.write, document, folder))
 
     def ended(self, documents: Sequence[dict[str, Any]]) -> None:
         """A run has come to its end, be it a broken one."""
-        if self._options.history is not None and documents:
+        file = self._options.history
+        if file is not None and documents:
             from pytest_loadtest.report import history
 
-            history.append(self._options.history, [history.line(document) for document in documents])
+            self._write("--load-history", file, lambda: history.append(file, [history.line(document) for document in documents]))
+
+    def _write(self, option: str, path: Path, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except OSError as error:
+            said = f"WARNING: {option} {path} cannot be written: {error.strerror or error}"
+            self.unwritten += [] if said in self.unwritten else [said]
 
 
 def _baseline(options: Options, session: Path) -> Baseline | None:

@@ -206,8 +206,9 @@ class LoadSession:
         for document in self.documents():
             for line in lines(document):
                 terminalreporter.write_line(line)
-        if self._told:
-            terminalreporter.write_line(self._told)
+        for line in (*self._conductor.outputs.unwritten, self._told) if self._conductor is not None else ():
+            if line:
+                terminalreporter.write_line(line)
 
     def close(self) -> None:
         """Stop whatever this session started."""

@@ -78,7 +78,8 @@ def last_met(results: Path, session: Path, *, force: bool = False) -> Baseline:
     """
 
     def find(document: Document) -> Document | str:
-        below = (path for path in sorted(results.glob("*/*/*/*/*/" + RESULTS)) if not path.is_relative_to(session))
+        of_test = Path(document["results"]).parents[2].name  # a test has one name in all sessions
+        below = (path for path in sorted(results.glob(f"*/{of_test}/*/*/*/{RESULTS}")) if not path.is_relative_to(session))
         mine = [one for path in below if (one := _document(path)) is not None and identity(one) == identity(document)]
         met = sorted((one for one in _answers(mine) if one["verdict"]["outcome"] == "met"), key=_started, reverse=True)
         like = comparable.key(document)

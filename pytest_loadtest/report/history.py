@@ -7,6 +7,7 @@ each other may share it.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from typing import TYPE_CHECKING, Any, Final
@@ -30,7 +31,8 @@ Line = dict[str, Any]
 def line(document: Document) -> Line:
     """The line of a run."""
     broker, measured = document["broker"], document["measurements"]
-    values = {name: figure.value for name, figure in figures(document).items() if name in KEPT}
+    kept = {name: figure for name, figure in figures(document).items() if name in KEPT and figure.value is not None}
+    values = {name: figure.value for name, figure in kept.items()}
     return {
         "version": VERSION,
         "started": document["started"],
@@ -48,7 +50,8 @@ def line(document: Document) -> Line:
             for finding in document["verdict"]["findings"]
             if not finding["implicit"] and finding["metric"] != REGRESSION
         ],
-        "figures": {name: value for name, value in values.items() if value is not None},
+        "figures": values,
+        "units": {name: figure.unit for name, figure in kept.items()},
         "errors": {name: float(f"{error:.3g}") for name, error in noise(document, _percentiles(values)).errors.items()},
         "cpuPerMessage": None if measured is None else _cpu(document, measured),
     }
@@ -61,19 +64,15 @@ def _name(finding: Document) -> str:
 
 
 def append(path: Path, lines: list[Line]) -> None:
-    """Add lines in one write.
-
-    :raises UsageError: the file cannot be written.
-    """
+    """Add lines in one write. :raises OSError: the file cannot be written, or not all of it."""
     text = "".join(json.dumps(one, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n" for one in lines)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            os.write(descriptor, text.encode())
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+        data = text.encode()
+        if os.write(descriptor, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        os.close(descriptor)
 
 
 def read(path: Path) -> tuple[list[Line], int]:
@@ -98,7 +97,7 @@ def _line(text: str) -> Line | None:
 
 
 def _percentiles(values: dict[str, float | None]) -> list[str]:
-    return [name for name, value in values.items() if name.startswith(f"{LATENCY}.p") and value is not None]
+    return [name for name in values if name.startswith(f"{LATENCY}.p")]
 
 
 def _cpu(document: Document, measured: Document) -> dict[str, float | None]:

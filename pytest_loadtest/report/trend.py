@@ -18,7 +18,6 @@ MOST = 60
 """Runs in a row of the table: the newest."""
 _CPU = {"broker": "brokerCpuPerMessage", "generator": "generatorCpuPerMessage"}
 _CHANGES = {"profileKey": "the profile", "scale": "scale", "broker": "the broker", "package": "pytest-loadtest"}
-_UNITS = {"throughput": "msg/s", "peak": "msg/s"}
 
 
 def trend(lines: Iterable[Line]) -> list[dict[str, Any]]:
@@ -44,8 +43,9 @@ def _series(runs: Sequence[Line]) -> dict[str, Any]:
     figures = [run["figures"] for run in runs]
     costs = [{_CPU[who]: cost for who, cost in (run["cpuPerMessage"] or {}).items()} for run in runs]
     wanted = {name: (one["unit"], objectives) for name, one in bounds.items() if name != "throughput"}
+    units = {name: unit for run in runs for name, unit in run["units"].items()}
     for kind in (figures, costs):
-        wanted |= {name: (_UNITS.get(name, "ns"), kind) for one in kind for name in one if name not in wanted}
+        wanted |= {name: (units.get(name, "ns"), kind) for one in kind for name in one if name not in wanted}
     return {
         **{key: runs[-1][key] for key in ("test", "profile", "workload")},
         "started": [run["started"] for run in runs],

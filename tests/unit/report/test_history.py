@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from made_documents import document
+from made_documents import PEAK, document
 from made_runs import run_of, wandering
 
 from pytest_loadtest.errors import UsageError
@@ -55,7 +55,7 @@ def test_what_is_no_line_is_counted(tmp_path: Path) -> None:
     assert (len(lines), wrong) == (1, 3)
     with pytest.raises(UsageError):
         history.read(tmp_path / "gone")
-    with pytest.raises(UsageError):
+    with pytest.raises(OSError, match="directory"):
         history.append(tmp_path, [])
 
 
@@ -77,6 +77,16 @@ def test_a_trend_is_a_row_for_each_figure() -> None:
     assert all(
         character.isascii() for character in "\n".join(table([found], unicode=False)).replace("·", "").replace("→", "").replace("µ", "")
     )
+
+
+@pytest.mark.parametrize(("unit", "told"), [("msg/s", "19.8 k msg/s"), ("B/s", "19.4 KiB/s")])
+def test_a_trend_has_the_unit_of_the_run(unit: str, told: str) -> None:
+    """A peak is of messages or of bytes."""
+    peak = document(parts={"peak": PEAK})["peak"] | {"unit": unit}
+    (found,) = trend([history.line(RUN | {"peak": peak})])
+    units = {row["name"]: row["unit"] for row in found["rows"]}
+    assert (units["peak"], units["throughput"], units["generatorCpuPerMessage"]) == (unit, "msg/s", "ns")
+    assert [line for line in table([found]) if line.split()[:1] == ["peak"] and told in line]
 
 
 def test_sparks() -> None:
