@@ -193,6 +193,7 @@ def listen(client: paho.Client, done: Callable[[], bool]) -> None:
     [("mosquitto", version, qos) for version in VERSIONS for qos in (0, 1, 2)]
     + [pytest.param("artemis", version, qos, marks=ARTEMIS.marks) for version, qos in (("5", 0), ("5", 2), ("3.1.1", 1))],
     indirect=["broker"],
+    scope="module",  # or pytest gives the broker the scope of what stands beside it, and starts one for each test
 )
 def test_keeps_the_promises_of_a_driver(broker: brokers.Broker, version: str, qos: int, check: Callable[[Subject], None]) -> None:
     """Every check of the conformance kit, in each protocol version at each quality of service; on Artemis each of them once."""
