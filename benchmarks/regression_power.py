@@ -18,10 +18,11 @@ from statistics import median, stdev
 from typing import Any, NamedTuple
 
 from pytest_loadtest.metrics import resampled
-from pytest_loadtest.report.baseline import RESULTS, read
+from pytest_loadtest.report.baseline import read
+from pytest_loadtest.report.below import RESULTS
 from pytest_loadtest.report.comparison import TELLING, compare
 from pytest_loadtest.values.quantities import SECOND
-from pytest_loadtest.verdict.objectives import gates
+from pytest_loadtest.verdict.changes import gates
 
 SECTION = {f"endToEndLatency.{percentile}": "10%" for percentile in ("p50", "p90", "p99")} | {"throughput": "5%"}
 SAME, SLOWER = "same build", "20 % slower"
@@ -108,7 +109,7 @@ def main() -> None:
         drive(options.folder, options.pairs, options.delay, options.duration)
     documents = {document["test"].partition("[")[2][:-1]: document for document in read(options.folder / ".loadtest")}
     for seconds in (1, 2, 5):
-        resampled.length = lambda duration, length=seconds * SECOND: length  # type: ignore[misc,assignment]  # an experiment on it
+        resampled.length = lambda duration, length=seconds * SECOND: length  # type: ignore[misc]  # an experiment on it
         resampled.FEWEST = 4  # type: ignore[misc]
         table(held(documents), seconds)
 

@@ -27,6 +27,8 @@ _WITH = {
     "messageSizeDistribution": ("payloadFile",),
 }
 _TOP = ("workloads", "matrix")
+_FLAT = (("abort",), ("slo", "regression"), ("slo", "drift"))
+"""Sections whose keys have points themselves: ``endToEndLatency.p99``."""
 OVERRIDE = 0
 """The line of a value that no text has: its column is the number of the override."""
 
@@ -129,7 +131,7 @@ def merged(base: Document, changes: Mapping[Path, tuple[Document, Path]]) -> Doc
     :raises Unreachable: a path leads into something that is no mapping, or past every workload.
     """
     document = copied(base)
-    found = {path: _reached(document, path) for path in changes}
+    found = {path: _folded(document, _reached(document, path)) for path in changes}
     for prefix in {path[:-1] for path in found.values()}:
         if not prefix or prefix[0] == "workloads":
             new = {at[-1]: value_at(changes[path][0].value, changes[path][1]) for path, at in found.items() if at[:-1] == prefix}
@@ -169,6 +171,15 @@ def _reached(document: Document, path: Path) -> Path:
         known = ", ".join(str(name) for name in names)
         raise Unreachable(path, f"there is no workload {path[1]!r}", f"write workloads.NAME.key with one of {known}")
     return ("workloads", names.index(path[1]), *path[2:])
+
+
+def _folded(document: Document, path: Path) -> Path:
+    """The path with what follows one of the flat sections as one key, unless the section has it in parts."""
+    for section in _FLAT:
+        for end in range(len(section), len(path) - 1):
+            if path[end - len(section) : end] == section and value_at(document.value, path) is None:
+                return (*path[:end], ".".join(map(str, path[end:])))
+    return path
 
 
 def entry(document: Document, index: int) -> Document:

@@ -102,15 +102,14 @@ def _nested(section: Mapping[str, object], written: dict[Path, Path], problems: 
             problems.append(((key,), LOSS, f"write {LATENCY}.p99: 5s, for which what never comes is later than any bound"))
         elif metric not in (LATENCY, *COUNTS) or (statistic and metric != LATENCY):
             problems.append(((key,), f"{key!r} does not end a run", nearest(key, _KNOWN)))
-        elif statistic:
-            at = nested.setdefault(metric, {})
-            if isinstance(at, dict):
-                at[statistic] = value
-                written[metric, statistic] = (key,)
-        elif isinstance(value, Mapping) and isinstance(nested.get(metric), dict):
-            nested[metric] = {**value, **nested[metric]}  # type: ignore[dict-item]
+        elif statistic or isinstance(value, Mapping):
+            at: dict[object, object] = nested.setdefault(metric, {})  # type: ignore[assignment]
+            given: Mapping[object, object] = {statistic: value} if statistic or not isinstance(value, Mapping) else value
+            problems += (((key,), f"{metric}.{one} is bounded twice", "remove one") for one in given if one in at)
+            at.update(given)
+            written |= {(metric, statistic): (key,)} if statistic else {}
         else:
-            nested[metric] = dict(value) if isinstance(value, Mapping) else value
+            nested[metric] = value
     return nested
 
 

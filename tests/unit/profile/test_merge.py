@@ -388,3 +388,26 @@ def test_a_key_of_one_combination_stays_in_it(tmp_path: Path) -> None:
     assert (one.driver.batching_max_messages, other.driver.batching_max_messages) == (7, 1000)
     assert ("outOfOrder" in one.slo, "outOfOrder" in other.slo) == (True, False)
     assert (other.topics, both.topics, both.message_size, both.seed) == (1, 3, 200, 5)
+
+
+GATED = (
+    LEAST.replace("1s", "10s")
+    + """\
+slo: {throughput: 90%, regression: {endToEndLatency.p99: 10%}, drift: {endToEndLatency.p99: 20%}}
+abort: {endToEndLatency.p99: 30s}
+"""
+)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_keys_with_points_of_their_own_are_replaced(tmp_path: Path, nested: bool) -> None:
+    """Not set beside what the profile says, where they would do nothing."""
+    text = GATED.replace("abort: {endToEndLatency.p99: 30s}", "abort: {endToEndLatency: {p99: 30s}}") if nested else GATED
+    changes = {
+        "abort.endToEndLatency.p99": "5s", "slo.regression.endToEndLatency.p99": "5%", "slo.drift.endToEndLatency.p99.9": "40%",
+    }  # fmt: skip
+    found = profile.override(written(tmp_path, text), changes)
+    assert found.aborts is not None
+    assert [one.maximum for one in found.aborts.latencies] == [5 * SECOND]
+    assert found.slo["regression"] == {"endToEndLatency.p99": "5%"}
+    assert found.slo["drift"] == {"endToEndLatency.p99": "20%", "endToEndLatency.p99.9": "40%"}

@@ -33,7 +33,7 @@ def problems(section: dict[str, Any]) -> list[tuple[str, str]]:
     {"endToEndLatency": {"p99": "5s"}, "failed": "1%", "dropped": 10, "for": "20s"},
 ])  # fmt: skip
 def test_dotted_and_nested_say_the_same(section: dict[str, Any]) -> None:
-    """The former in files, the latter from marks and the command line."""
+    """As the points are keys elsewhere."""
     found = read(section)
     assert [(one.name, one.maximum, one.unit) for one in (*found.latencies, *found.counts)] == [
         ("endToEndLatency.p99", 5 * SECOND, "ns"), ("failed", 0.01, "ratio"), ("dropped", 10, "messages"),
@@ -60,6 +60,8 @@ def test_for_is_half_a_minute_unless_it_is_given() -> None:
     ({"endToEndLatency.max": "1s"}, "endToEndLatency.max", "max is of single messages"),
     ({"endToEndLatency": {"p99": {"min": "1s"}}}, "endToEndLatency.p99", "only an upper bound"),
     ({"endToEndLatency.p99": "5"}, "endToEndLatency.p99", "'5' has no unit"),
+    ({"endToEndLatency": {"p99": "5s"}, "endToEndLatency.p99": "6s"}, "endToEndLatency.p99", "endToEndLatency.p99 is bounded twice"),
+    ({"endToEndLatency.p99": "5s", "endToEndLatency": {"p99": "6s"}}, "endToEndLatency", "endToEndLatency.p99 is bounded twice"),
     ({"endToEndLatency.p99": "2h"}, "endToEndLatency.p99", "workers do not look back so far"),
     ({"endToEndLatency.p99": "5s", "for": "1500ms"}, "for", "1500ms is no whole number of seconds"),
     ({"endToEndLatency.p99": "5s", "for": "soon"}, "for", "'soon' is not a duration"),

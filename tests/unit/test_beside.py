@@ -1,0 +1,30 @@
+"""What stands beside the package and is run now and then: benchmarks and load tests import names that are there."""
+
+from __future__ import annotations
+
+import ast
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted(path for folder in ("benchmarks", "loadtests") for path in (ROOT / folder).rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_names_are_there(path: Path) -> None:
+    """Nobody would hear of one that is gone until the file is run again."""
+    tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    statements = [node for node in tree if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "pytest_loadtest"]
+    gone = []
+    for statement in statements:
+        assert statement.module is not None
+        module = import_module(statement.module)
+        for one in statement.names:
+            try:
+                found = hasattr(module, one.name) or import_module(f"{statement.module}.{one.name}")
+            except ImportError:
+                found = False
+            gone += [] if found else [f"{statement.module}.{one.name}"]
+    assert gone == []
