@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 VERSIONS = ("4.0.0", "4.2.4")
 LOOKS = (20_000, 50_000, 100_000, 200_000)
 WARM = 300_000  # messages that the compiler of a new broker gets first; nobody counts them
-READS = 5  # of memory after a subscription was deleted, the least of which counts: timers and reads under way hold its index for some seconds
+READS = 5  # of memory after a subscription was deleted, the least counts: timers and reads under way hold its index for some seconds
 LATER = 3_600_000  # ms: nothing becomes due while the bench runs
 WAIT = 180.0  # s
 HISTOGRAM = re.compile(r"\s*\d+:\s+\d+\s+(?P<bytes>\d+)\s+(?P<name>\S+)")
