@@ -45,7 +45,8 @@ def loaded(folder: Path, *arguments: str) -> dict[str, list[str]]:
         "pytest_loadtest.plugin.hooks",
         *arguments,
     ]
-    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # other plugins load what they like
+    outer = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}  # this run's own workers, if it has any
+    environment = {**outer, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # other plugins load what they like
     done = subprocess.run(command, cwd=folder, env=environment, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
