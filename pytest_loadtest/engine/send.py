@@ -164,13 +164,15 @@ class Sender:
         elapsed = now - self._start
         due = self._due(elapsed)
         if self._waiting.any or (self._next < due and elapsed - self._next_due > self._max_delay):
-            self._drop(self._schedule.due(min(elapsed - self._max_delay - 1, self._last)))
+            self._drop_late(elapsed)
         if self._waiting.any:
             self.collect()
             for delays in self._retries.retry(now):
                 self._took(delays)
         while self._next < due:
             self._offer(due, now)
+            if self._next < due:  # far behind, time goes on from block to block
+                self._drop_late(self._setup.clock() - self._start)
 
     def _due(self, elapsed: int) -> int:
         due = self._schedule.due(min(elapsed, self._last))
@@ -220,6 +222,9 @@ class Sender:
         intended = made.time + self._start
         due = None if self._delayed is None else self._delayed.on_the_wire(stream, seq, intended)
         return Block(self._row + first, stream, seq, intended, made.payload, self._key_column(made.index, seq), due)
+
+    def _drop_late(self, elapsed: int) -> None:
+        self._drop(self._schedule.due(min(elapsed - self._max_delay - 1, self._last)))
 
     def _drop(self, until: int) -> None:
         """Rows before this one that were not sent never will be."""

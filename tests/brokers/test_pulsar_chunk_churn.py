@@ -60,7 +60,9 @@ def leave(broker: brokers.Broker, run: str, kind: str, r: Rig) -> None:
         r.until(lambda: len(stats(broker, run)["consumers"]) == 1, "closed")
 
 
-LOST = pytest.mark.xfail(reason="apache/pulsar-client-cpp#587: a first chunk that comes again is not taken, unless it was never read")
+LOST = pytest.mark.xfail(
+    reason="apache/pulsar-client-cpp#587: a first chunk that comes again is not taken, unless it was never read", strict=False
+)
 CASES = [
     (NativePulsarDriver, "Exclusive", "closed"), (NativePulsarDriver, "Exclusive", "cut"), (NativePulsarDriver, "Failover", "closed"),
     (NativePulsarDriver, "Failover", "cut"), (NativePulsarDriver, "Shared", "closed"), (NativePulsarDriver, "Shared", "cut"),

@@ -25,7 +25,6 @@ from pytest_loadtest.schedule.counts import StreamCounts
 from pytest_loadtest.schedule.pacing import NEVER, Pacer
 from pytest_loadtest.schedule.phases import Phase
 from pytest_loadtest.schedule.topology import Topology
-from pytest_loadtest.testing import FakeClock
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 START = 5 * SECOND
@@ -137,7 +136,7 @@ class Tick(NamedTuple):
 
 def sender(driver: Rooms, retired: list[Block], before: int = 0, pool: Any = None) -> Sender:
     setup = Setup(
-        driver=driver, clock=FakeClock(), pool=pool or make_pool(), topology=Topology(topics=1, partitions=1, producers=ALL, subscriptions=1, consumers=1),
+        driver=driver, clock=lambda: driver.now, pool=pool or make_pool(), topology=Topology(topics=1, partitions=1, producers=ALL, subscriptions=1, consumers=1),
         streams=MINE, opened=Joined(np.zeros(0, np.int32), np.zeros(0, np.int32)), nonce=7, seed=1, key_distributor="KEY_ROUND_ROBIN",
         max_send_delay=MAX_DELAY, ordered=True,
     )  # type: ignore[arg-type]  # fmt: skip
@@ -237,6 +236,36 @@ def test_rows_count_on_from_phase_to_phase() -> None:
     driver.answers = [first[-1], driver.open[0]]
     made.collect()
     assert made.counts.acked == 1
+
+
+class Slow(Rooms):
+    """Each call takes this long, after which the messages are sent."""
+
+    def __init__(self, takes: int) -> None:
+        super().__init__()
+        self._takes = takes
+
+    def send(self, burst: Burst) -> Any:
+        self.now += self._takes
+        return super().send(burst)
+
+
+def test_what_becomes_too_late_while_others_are_sent_is_dropped() -> None:
+    """Far behind, a worker has blocks of messages to send at once: what is too late when their turn comes is not sent."""
+    driver, retired = Slow(MAX_DELAY), list[Block]()
+    driver.room = dict.fromkeys(MINE, 100_000)
+    made = sender(driver, retired)
+    driver.now = now = START + LENGTH
+    made.begin(replace(phase(0), pacer=Pacer.of(PACER.highest * 1000, ALL)), START)
+    made.tick(now)
+    first = made._ledger.block_size
+    late = made._schedule.due(LENGTH - MAX_DELAY - 1)
+    assert 0 < made.counts.sent <= first
+    assert made.counts.dropped >= late
+    made.end()
+    sent = np.concatenate([(block.sent - block.intended)[block.sent > 0] for block in retired])
+    assert len(sent) == made.counts.sent == len(driver.took)
+    assert sent.max() <= 2 * MAX_DELAY  # the limit, and the call itself
 
 
 def test_a_waiting_stream_is_tried_once_for_its_answers() -> None:
