@@ -124,6 +124,26 @@ def test_a_screen_reader_finds_its_way(browser, soak):
     assert browser.run("return [...document.querySelectorAll('.plot')].every((plot) => plot.getAttribute('aria-label').length > 20)")
 
 
+@pytest.mark.parametrize("width", [420, 1400])
+def test_long_names_stay_in_their_places(browser, width):
+    """A name without a blank breaks where its column ends: nothing overlaps in the contents, and the page is as wide as its window."""
+    long = "loadtests/brokers/test_mqtt_broadcast_of_everything.py::test_broadcast_to_very_many_subscribers[1K-clients-plain-100-a-second]"
+    browser.open(made_session(*({**found, "test": long} for found in OUTCOMES.values())))
+    browser.cdp("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+    try:
+        browser.draw()
+        out = browser.run(
+            "return [...document.querySelectorAll('nav li, h2, td, tbody th')].filter((box) => [...box.querySelectorAll('a')].some("
+            "(a) => [...a.getClientRects()].some((rect) => rect.right > box.getBoundingClientRect().right + 1))).map((box) => box.outerHTML)"
+        )
+        assert out == []
+        assert browser.run("return document.documentElement.scrollWidth") <= width
+        if width > 1000:  # the overview is seen without scrolling
+            assert browser.run("const box = document.querySelector('#overview .scroll'); return box.scrollWidth - box.clientWidth") == 0
+    finally:
+        browser.cdp("Emulation.clearDeviceMetricsOverride")
+
+
 def test_words_of_results_are_words_whatever_they_look_like(browser):
     evil = "</script><script>window.evil = 1</script><img src=x onerror='window.evil = 1'>"
     found = OUTCOMES["missed"] | {"notes": [evil], "test": f"loadtests/test_x.py::test_y[{evil}]"}
