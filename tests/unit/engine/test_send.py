@@ -268,6 +268,34 @@ def test_what_becomes_too_late_while_others_are_sent_is_dropped() -> None:
     assert sent.max() <= 2 * MAX_DELAY  # the limit, and the call itself
 
 
+@settings(max_examples=60)
+@given(TICKS, st.sampled_from([MILLISECOND, MAX_DELAY // 3, MAX_DELAY, 2 * MAX_DELAY]))
+def test_calls_that_take_their_time_lose_no_message(ticks: list[Tick], takes: int) -> None:
+    """Whatever became too late meanwhile, each planned message is sent once, in the order of its stream, or dropped, or left over."""
+    driver, retired = Slow(takes), list[Block]()
+    made = sender(driver, retired)
+    made.begin(replace(phase(0), pacer=Pacer.of(PACER.highest * 20, ALL)), START)
+    driver.now = START
+    for after, room, answers in ticks:
+        driver.now += after
+        driver.room = {stream: found * 40 for stream, found in zip(MINE, room, strict=True)}
+        driver.answers, driver.open = driver.open[:answers], driver.open[answers:]
+        made.tick(driver.now)
+        made.collect()
+    ends = made.ends
+    counts = made.counts
+    made.end()
+    rows = [row for block in retired for row in zip(block.stream.tolist(), block.seq.tolist(), block.status.tolist(), strict=True)]
+    assert sorted(row[:2] for row in rows) == [(stream, seq) for stream, end in zip(MINE, ends.tolist(), strict=True) for seq in range(end)]
+    gone = {row[:2] for row in rows if row[2] == Status.DROPPED}
+    assert len(set(driver.took)) == len(driver.took) == counts.sent
+    assert not gone & set(driver.took)
+    assert len(gone) == counts.dropped
+    for stream in MINE:
+        seqs = [seq for one, seq in driver.took if one == stream]
+        assert seqs == sorted(seqs)
+
+
 def test_a_waiting_stream_is_tried_once_for_its_answers() -> None:
     """No more calls of the driver than there is to know: one for as many messages as there were answers."""
     driver = Rooms()
