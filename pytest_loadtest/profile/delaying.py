@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_loadtest.metrics.catalogue import Need, needing
 from pytest_loadtest.profile.delay import EXAMPLE, STRICT, TICK, strict
 from pytest_loadtest.profile.judging import bounding
 from pytest_loadtest.profile.presence import Misfit
 from pytest_loadtest.profile.settings import MqttSettings, PulsarSettings
-from pytest_loadtest.verdict.grammar import DELAYED
 from pytest_loadtest.verdict.objectives import ObjectiveErrors, parse
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _broker(profile: Profile) -> Iterator[Misfit]:
 def _judged(profile: Profile) -> Iterator[Misfit]:
     """Objectives on delays want delays; and none early can be asked of a broker that may be."""
     for path, slo in bounding(profile):
-        for metric in DELAYED:
+        for metric in needing(Need.DELAYS):
             if metric in slo and profile.delays is None:
                 yield Misfit((*path, metric), f"{'.'.join(map(str, (*path, metric)))}: no message is delayed", EXAMPLE, at_key=True)
         started = profile.target is None or profile.target.url is None

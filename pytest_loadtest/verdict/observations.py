@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pytest_loadtest.metrics.catalogue import LATENCIES, NOT_RECEIVED, OBJECTIVES, Need, needing
 from pytest_loadtest.values.quantities import format_rate
 from pytest_loadtest.values.wording import exact
 from pytest_loadtest.verdict import custom
-from pytest_loadtest.verdict.grammar import BROADCASTS, CONNECT_RATE, INDEX, LATENESS
+from pytest_loadtest.verdict.grammar import CONNECT_RATE, INDEX
 
 if TYPE_CHECKING:
     from pytest_loadtest.metrics.delayed_index import DelayedIndex
@@ -21,29 +22,13 @@ if TYPE_CHECKING:
 
 TAIL = 10
 """Samples that must lie beyond a percentile before it is called a number."""
-KINDS = {
-    "publishLatency": "publish", "endToEndLatency": "end_to_end", "sendDelay": "send_delay", "broadcastCompletion": "completion",
-    "broadcastSpread": "spread", "connectLatency": "connect", "subscribeLatency": "subscribe", "lateness": "lateness",
-    "earliness": "earliness",
-}  # fmt: skip
+KINDS: Final = {metric.name: attribute for attribute, metric in LATENCIES.items() if metric.name}
 """What measurements call the latencies of each metric."""
-DELIVERIES = ("throughput", "endToEndLatency", *BROADCASTS, *LATENESS, "loss", "duplicates", "outOfOrder", "corrupt", "foreign")
+DELIVERIES: Final = needing(Need.CONSUMERS)
 """Metrics that need a consumer."""
 
 NO_CONSUMERS = "not applicable: nothing subscribes in this run"
-NOT_RECEIVED = "nothing was received"
-NOT_ACKED = "nothing was acknowledged, or acknowledgement is not applicable"
-NOT_SENT = "nothing was sent"
-NO_ORDER = "order is not applicable to this subscription type"
-NOT_TOLD = "the client does not tell, or nothing was opened"
-NOT_COMPLETE = "no message reached every subscriber"
-NOT_DELAYED = "no message is delayed, or nothing was received"
 NOT_DUE = "nothing was acknowledged, so no delivery was due"
-ABSENT = {
-    "publish": NOT_ACKED, "end_to_end": NOT_RECEIVED, "send_delay": NOT_SENT, "completion": NOT_COMPLETE, "spread": NOT_COMPLETE,
-    "connect": NOT_TOLD, "subscribe": NOT_TOLD, "lateness": NOT_DELAYED, "earliness": NOT_DELAYED,
-}  # fmt: skip
-"""Why there are no latencies of a kind, where there are none."""
 
 
 class Observation(NamedTuple):
@@ -154,8 +139,7 @@ def _throughput(objective: Objective, measurements: Measurements) -> Observation
 def _count(objective: Objective, measurements: Measurements) -> Observation:
     count, base, noun = _tally(objective.metric, measurements)
     if count is None:
-        unknown = "whether foreign messages came in this stage is not known" if objective.metric == "foreign" else NO_ORDER
-        return Observation(None, 0, unknown)
+        return Observation(None, 0, OBJECTIVES[objective.metric].absent)
     if base == 0:
         return Observation(None, 0, "nothing was offered" if noun == "offered" else NOT_DUE)
     basis = f"{exact(count)} of {exact(base)} {noun}"
@@ -240,7 +224,7 @@ def _latency(objective: Objective, measurements: Measurements) -> Observation:
     samples = 0 if found.histogram is None else found.histogram.n
     value = found.statistic(objective)
     if value is None:
-        return Observation(None, 0, ABSENT[KINDS[objective.metric]])
+        return Observation(None, 0, OBJECTIVES[objective.metric].absent)
     reason = unfit(found.histogram, objective.percentile, found.never_came)
     if reason:
         return Observation(None, samples, reason)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_loadtest.metrics import catalogue
 from pytest_loadtest.verdict import slo
-from pytest_loadtest.verdict.grammar import COUNTS, DURATIONS, FLOORS, INDEX, METRICS
+from pytest_loadtest.verdict.grammar import FLOORS, INDEX, METRICS
 from pytest_loadtest.verdict.objectives import IMPLICIT, Objective, ObjectiveErrors, explicit, parse, scale
 
 
@@ -61,8 +62,8 @@ def test_a_percentile_has_one_spelling(key: str, name: str) -> None:
 @given(st.sets(st.sampled_from(METRICS)))
 def test_an_implicit_objective_holds_exactly_where_the_section_names_none(named: set[str]) -> None:
     """Naming a metric overrides its implicit bound and no other."""
-    values: dict[str, object] = {metric: "1%" if metric in (*COUNTS, *FLOORS) else {"p50": "1s"} for metric in named}
-    values |= dict.fromkeys(named & set(DURATIONS), "1s") | dict.fromkeys(named & {INDEX}, "2.5")
+    values: dict[str, object] = {metric: "1%" if metric in (*catalogue.named(form="count"), *FLOORS) else {"p50": "1s"} for metric in named}
+    values |= dict.fromkeys(named & set(catalogue.named(form="duration")), "1s") | dict.fromkeys(named & {INDEX}, "2.5")
     found = parse(values)
     assert {o.metric for o in found if o.implicit} == {o.metric for o in IMPLICIT} - named
     assert {o.metric for o in explicit(found)} == named
