@@ -1,7 +1,7 @@
 """The catalogue of metrics: one row for each thing that a run is measured, judged and reported by.
 
 Everything that lists metrics iterates over these rows: the grammar of ``slo``, observations, windows, stages, drift and regression, the
-documents and reports of a run, the fixture, the schemas and the reference tables. A new metric is a row here, its definition in numpy
+documents and reports of a run, the schemas and the reference tables. A new metric is a row here, its definition in numpy
 (:mod:`pytest_loadtest.metrics.stats`), its definition for Spark's workers (:mod:`pytest_loadtest.pipeline.kernel`), and its test.
 """
 
@@ -45,7 +45,6 @@ class Metric:
     :param label: in sentences and reports: ``end-to-end``. :param row: in a table of latencies, where it differs from the label.
     :param form: how it is bounded. :param floor: a bound without ``min`` or ``max`` is a lower one.
     :param meaning: one sentence for the reference and the schema of profiles.
-    :param definition: one sentence for the fixture's property; empty for metrics that are not latencies.
     :param needs: without one of these the metric does not apply.
     :param absent: why a latency has no values, where it has none.
     :param never_came: what percentiles rank over in addition to the values measured.
@@ -63,7 +62,6 @@ class Metric:
     form: Form
     floor: bool = False
     meaning: str = ""
-    definition: str = ""
     needs: tuple[Need, ...] = ()
     absent: str = ""
     never_came: NeverCame = ""
@@ -98,59 +96,54 @@ CATALOGUE: Final = (
     Metric(
         name="publishLatency", attribute="publish", key="publish", form="latency", label="publish", needs=(Need.ACKNOWLEDGEMENTS,),
         never_came="acknowledgements", always=True, per_bucket=True, per_window=True, drifts=True, omb="publishLatency",
-        meaning="acknowledged − intended", definition="From the intended send to the acknowledgement.",
+        meaning="acknowledged − intended",
         absent="nothing was acknowledged, or acknowledgement is not applicable",
     ),
     Metric(
         name="endToEndLatency", attribute="end_to_end", key="endToEnd", form="latency", label="end-to-end", needs=(Need.CONSUMERS,),
         never_came="deliveries", always=True, per_bucket=True, per_window=True, drifts=True, compared=True, omb="endToEndLatency",
-        meaning="received − intended", definition="From the intended send to the receipt.", absent=NOT_RECEIVED,
+        meaning="received − intended", absent=NOT_RECEIVED,
     ),
     Metric(
         name="sendDelay", attribute="send_delay", key="sendDelay", form="latency", label="send delay", never_came="sends", always=True,
         per_window=True, drifts=True, omb="publishDelayLatency",
-        meaning="sent − intended", definition="From the intended send to the hand-over to the client.", absent="nothing was sent",
+        meaning="sent − intended", absent="nothing was sent",
     ),
     Metric(
         name="", attribute="own_send_delay", key="ownSendDelay", form="latency", label="own send delay", row="  of it our own", always=True,
-        definition="The send delay less the time blocked before the target's full window.", absent="nothing was sent",
+        absent="nothing was sent",
     ),
     Metric(
         name="broadcastCompletion", attribute="completion", key="completion", form="latency", label="broadcast completion",
         row="until all have it", needs=(Need.CONSUMERS, Need.BROADCAST), never_came="completions", per_window=True, drifts=True,
         meaning="of a message to 64 subscriptions or more of one consumer each: the last copy received − intended",
-        definition="Of each message to 64 subscriptions or more of one consumer each: from the intended send until the last one had it.",
         absent=_NOT_COMPLETE,
     ),
     Metric(
         name="broadcastSpread", attribute="spread", key="spread", form="latency", label="broadcast spread", row="first to last",
         needs=(Need.CONSUMERS, Need.BROADCAST), never_came="completions", per_window=True, drifts=True,
         meaning="of the same: the last copy received − the first",
-        definition="Of the same messages: from the first subscription's receipt to the last one's.", absent=_NOT_COMPLETE,
+        absent=_NOT_COMPLETE,
     ),
     Metric(
         name="connectLatency", attribute="connect", key="connect", form="latency", label="connect", needs=(Need.CONNECTIONS,),
         per_stage=False, absent=_NOT_REPORTED,
         meaning="of each connection of MQTT clients until the broker's welcome, TLS included, from when connectRate has it due",
-        definition="Of each connection of MQTT clients, until the broker's welcome.",
     ),
     Metric(
         name="subscribeLatency", attribute="subscribe", key="subscribe", form="latency", label="subscribe",
         needs=(Need.CONSUMERS, Need.CONNECTIONS), per_stage=False, absent=_NOT_REPORTED,
         meaning="of each subscription of MQTT clients until it is confirmed; of the whole run",
-        definition="Of each subscription of MQTT clients, until it is confirmed.",
     ),
     Metric(
         name="lateness", attribute="lateness", key="lateness", form="latency", label="lateness", row="after due",
         needs=(Need.CONSUMERS, Need.DELAYS), never_came="deliveries", per_window=True, absent=_NOT_DELAYED,
         meaning="of delayed messages: received − due; below zero where one came early",
-        definition="Of delayed messages: from when each was due to the receipt; below zero where it came early.",
     ),
     Metric(
         name="earliness", attribute="earliness", key="earliness", form="latency", label="earliness", row="before due",
         needs=(Need.CONSUMERS, Need.DELAYS), per_window=True, absent=_NOT_DELAYED,
         meaning="of delayed messages: due − received, 0 where one did not come early; max: the broker's tick unless given",
-        definition="Of delayed messages: how long before it was due each came; zero of those that did not.",
     ),
     Metric(
         name="loss", attribute="lost", key="lost", form="count", label="lost", needs=(Need.CONSUMERS,), per_bucket=True,
