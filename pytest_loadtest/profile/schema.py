@@ -18,7 +18,7 @@ from pytest_loadtest.verdict.windowed import DRIFTING, WINDOWED
 
 _DURATION = {"type": "string", "pattern": DURATION_PATTERN}
 _PERCENT = {"type": "string", "pattern": PERCENT_PATTERN}
-_RATE = [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": r"^\s*\d[\d_]*(\.\d+)?\s*(msg)?/s\s*$"}]
+_RATE = {"type": "string", "pattern": r"^\s*\d[\d_]*(\.\d+)?([eE]\+?\d+)?\s*(msg)?/s\s*$"}
 _NUMBER = [{"type": "number"}, {"type": "string", "pattern": r"^\s*[-+]?\d+(\.\d+)?([eE][-+]?\d+)?\s*$"}]
 _MESSAGES = {"type": "integer", "minimum": 0}
 _FROM_FILE = {
@@ -143,11 +143,11 @@ def _readable_default(key: dict[str, Any]) -> dict[str, Any]:
 def _slo() -> dict[str, dict[str, Any]]:
     """Definitions of an ``slo`` section and of its parts."""
     shapes: dict[str, dict[str, Any]] = {
-        "Throughput": {"anyOf": [_PERCENT, *_RATE]},
+        "Throughput": {"anyOf": [_PERCENT, _RATE]},
         "Share": _PERCENT,
         "Messages": {"anyOf": [_MESSAGES, _PERCENT]},
         "Bytes": {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, _NUMBER[1]]},
-        "Custom": {"anyOf": [_DURATION, _RATE[1], _PERCENT, *_NUMBER]},
+        "Custom": {"anyOf": [_DURATION, _RATE, _PERCENT, *_NUMBER]},
     }
     kinds = {name: "None" if name in NEVER else _SHAPES[metric.form] for name, metric in OBJECTIVES.items()}
     metrics: dict[str, dict[str, Any]] = {name: {"$ref": f"#/$defs/{kind}", "description": _MEANINGS[name]} for name, kind in kinds.items()}

@@ -27,9 +27,11 @@ def properties(document: Document) -> list[tuple[str, str]]:
     if broker:
         found.append(("load.broker", f"{broker.get('name')} {broker.get('version')} ({broker.get('mode')})"))
     found += [("load.reason", reason) for reason in document["verdict"]["reasons"]]
-    found += [
-        (f"load.objective.{finding['name']}", f"{finding['outcome']}: {finding['text']}") for finding in document["verdict"]["findings"]
-    ]
+    findings = document["verdict"]["findings"]
+    explicit = {finding["name"] for finding in findings if not finding["implicit"]}
+    for finding in findings:  # an implicit share of throughput may stand beside an explicit rate
+        name = f"{finding['name']}.implicit" if finding["implicit"] and finding["name"] in explicit else finding["name"]
+        found.append((f"load.objective.{name}", f"{finding['outcome']}: {finding['text']}"))
     if document["bottleneck"] is not None:
         found.append(("load.bottleneck", in_words(document["bottleneck"])))
     found += broker_side.properties(document["bottleneck"])

@@ -139,6 +139,10 @@ def _number(metric: str, text: str) -> tuple[float, str]:
     if metric == "throughput":
         if match is None:
             raise WrongBound(f"{text!r} is not a rate", f"write {example(metric)}")
+        if not text.endswith("/s"):  # 0.99 and 99 are meant as shares more often than as messages per second
+            share = number * 100 if number <= 1 else number
+            spelled = f"{share:g}% of the rate offered, or " if share <= 100 else ""
+            raise WrongBound(f"{text!r} has no unit", f"write {spelled}{text}/s")
         return number, "msg/s"
     if metric == INDEX:
         if match is None or text.endswith("/s"):
