@@ -83,7 +83,7 @@ CATALOGUE: Final = (
     Metric(
         name="throughput", form="rate", floor=True, label="throughput", needs=(Need.CONSUMERS,), per_bucket=True, per_window=True,
         drifts=True, compared=True,
-        meaning="messages delivered per second: a share of the rate offered (99%; 95% unless given), or a rate beside it (5000/s); a lower bound",
+        meaning="messages delivered per second: a share of the rate offered (99%; 95% unless given), or a rate (5000/s); a lower bound",
     ),
     Metric(
         name="sent", attribute="sent_in_time", key="sentInTime", form="share", floor=True, label="sent in time",
