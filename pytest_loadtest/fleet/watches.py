@@ -125,7 +125,7 @@ class BrokenWatch:
         Percentiles rank over all that was due, so what is overdue counts whether it will come or not; ``max`` is of what came. Latencies
         count every copy: where there are second ones, nobody knows of how many a percentile will be.
         """
-        received, repeats = sum(p.received for p in progress), any(p.repeats for p in progress)
+        received, repeats = sum(p.received for p in progress), any(p.has_second_copies for p in progress)
         seen = min(p.elapsed for p in progress) - COLLECT
         exceeded = {}
         for i, objective in enumerate(self._objectives):

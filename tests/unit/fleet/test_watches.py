@@ -123,6 +123,8 @@ def test_with_second_copies_a_percentile_is_left_to_the_verdict() -> None:
     twice = [made_progress(elapsed=20 * SECOND, received=30_000, repeats=10_000, beyond_bounds=(900,))]
     assert watch_of({"p99": "100ms"}).look(twice, 20 * SECOND) is None
     assert watch_of({"max": "100ms"}).look(twice, 20 * SECOND) is not None
+    elsewhere = [made_progress(elapsed=20 * SECOND, received=30_000, redelivered=10_000, beyond_bounds=(900,))]
+    assert watch_of({"p99": "100ms"}).look(elsewhere, 20 * SECOND) is None
 
 
 def test_where_bytes_are_paced_only_what_came_late_counts() -> None:
