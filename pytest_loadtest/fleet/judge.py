@@ -71,11 +71,12 @@ def judge(
     if samples.failure:
         own = tuple(finding for finding in verdict.findings if finding.objective.metric != "custom")
         verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=own, reasons=(samples.failure,))
-    wrong = None if telemetry is None else disagreement(telemetry, measurements.counts, measurements.subscriptions)
-    if wrong is not None and run["facts"]["broker"].get("mode") == "url":  # others may use it
-        notes += (wrong,)
+    shared = run["facts"]["broker"].get("mode") == "url"
+    wrong = None if telemetry is None else disagreement(telemetry, measurements.counts, measurements.subscriptions, shared=shared)
+    if wrong is not None and not wrong.certain:
+        notes += (wrong.text,)
     elif wrong is not None:
-        verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=verdict.findings, reasons=(wrong,))
+        verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=verdict.findings, reasons=(wrong.text,))
     named = [(name, measured, _stage_verdict(name, measured, run, profile)) for name, measured in samples.stages]
     if (peak is not None and peak.rate is None) or ("peak" in seen and seen["peak"]["rate"] is None):  # whatever its last step came to
         verdict = replace(verdict, outcome=slo.worst((verdict.outcome, slo.Outcome.MISSED)))

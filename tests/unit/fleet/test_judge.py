@@ -12,11 +12,13 @@ from made_plans import made as planned
 from made_progress import made_progress
 
 from pytest_loadtest import profile as profiles
+from pytest_loadtest.fleet import observing
 from pytest_loadtest.fleet.aggregated import Aggregated
 from pytest_loadtest.fleet.judge import judge, read_results
 from pytest_loadtest.fleet.orders import Part
 from pytest_loadtest.fleet.watches import BacklogWatch
 from pytest_loadtest.fleet.workload_run import WorkloadRun
+from pytest_loadtest.observe.telemetry import Telemetry
 from pytest_loadtest.schedule.changes import CHANGE_IN
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.slo import Outcome
@@ -67,6 +69,25 @@ def test_a_scaled_run_is_judged_by_what_stands_under_scaled(tmp_path: Path) -> N
     busy = measured().workers[0].__class__(worker="gw0", cpu=1.5, stalled=0, longest_stall=0, gc=0)
     outcomes = [judge(samples(profile, tmp_path, scale=scale, workers=(busy,)))[0].load.outcome for scale in (None, 0.1)]
     assert outcomes == [Outcome.GENERATOR_LIMITED, Outcome.MET]
+
+
+def counted_by_the_broker(folder: Path, continuous: float, taken: float) -> None:
+    """What the broker told when the drain was over."""
+    rows = [{}, {"sys.totalIn": taken, "sys.continuous": continuous}]
+    folder.mkdir(exist_ok=True)
+    observing.write(folder, Telemetry.of_rows([SECOND, 2 * SECOND], rows))
+
+
+@pytest.mark.parametrize(("continuous", "outcome"), [(1.0, Outcome.NO_DATA), (0.0, Outcome.MET)])
+def test_a_broker_at_a_url_that_took_fewer_than_it_confirmed_is_no_data(continuous: float, outcome: Outcome, tmp_path: Path) -> None:
+    """Other clients can only raise its number. Where its counters may have begun anew, it is a note."""
+    made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path)
+    made.run["facts"]["broker"]["mode"] = "url"
+    counted_by_the_broker(tmp_path, continuous, made.measurements.counts.acked - 1)
+    result, document = judge(made)
+    assert result.load.outcome is outcome
+    told = document["verdict"]["reasons"] if continuous else document["notes"]
+    assert any(text.startswith("the broker took ") for text in told)
 
 
 BACKLOG = "consumerBacklogSizeGB: 0.001\nbacklogDrainTimeout: 10s\n"  # 10 737 messages of 100 B, of which 1 000 may be left
