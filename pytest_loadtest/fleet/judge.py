@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.aggregated import Aggregated
     from pytest_loadtest.fleet.watches import BacklogWatch
     from pytest_loadtest.metrics.measurements import Measurements
+    from pytest_loadtest.observe.disagreement import Disagreement
     from pytest_loadtest.observe.telemetry import Telemetry
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.report.baseline import Baseline
@@ -71,8 +72,7 @@ def judge(
     if samples.failure:
         own = tuple(finding for finding in verdict.findings if finding.objective.metric != "custom")
         verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=own, reasons=(samples.failure,))
-    shared = run["facts"]["broker"].get("mode") == "url"
-    wrong = None if telemetry is None else disagreement(telemetry, measurements.counts, measurements.subscriptions, shared=shared)
+    wrong = None if telemetry is None else _disagreement(telemetry, measurements, run["facts"]["broker"])
     if wrong is not None and not wrong.certain:
         notes += (wrong.text,)
     elif wrong is not None:
@@ -109,6 +109,12 @@ def _scaled(objectives: Sequence[slo.Objective], run: dict[str, Any], written: C
     if run["scale"] is None:
         return tuple(objectives)
     return slo.scale(objectives, run["pace"], run["share"], written)
+
+
+def _disagreement(telemetry: Telemetry, measured: Measurements, broker: dict[str, Any]) -> Disagreement | None:
+    """:param broker: its facts, as ``run.json`` has them."""
+    shared, restarted = broker.get("mode") == "url", bool(broker.get("restarts"))
+    return disagreement(telemetry, measured.counts, measured.subscriptions, shared=shared, restarted=restarted)
 
 
 def _verdict(run: dict[str, Any], objectives: Sequence[Objective], measurements: Measurements, profile: Profile) -> slo.Verdict:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from pytest_loadtest.observe.telemetry import COUNTERS
 from pytest_loadtest.values.wording import exact
 
 if TYPE_CHECKING:
@@ -23,13 +24,17 @@ class Disagreement(NamedTuple):
     certain: bool = True
 
 
-def disagreement(telemetry: Telemetry, counts: Counts, subscriptions: int, *, shared: bool = False) -> Disagreement | None:
-    """The gravest contradiction between the broker's counts and ours; None if there is none, or the broker does not report them.
+def disagreement(
+    telemetry: Telemetry, counts: Counts, subscriptions: int, *, shared: bool = False, restarted: bool = False
+) -> Disagreement | None:
+    """The gravest contradiction between the broker's counts and ours, or that they cannot be compared any more although they could at
+    first; None if there is neither, or the broker does not report its counts.
 
     :param shared: the broker was there before the run, so others may use it and its operators may move topics.
+    :param restarted: the run restarted it on purpose: its counters began anew.
     """
-    both = (_unseen(telemetry, counts, shared), _uncounted(telemetry, counts, subscriptions, shared))
-    found = [one for one in both if one is not None]
+    unknown = None if restarted else _uncompared(telemetry, shared)
+    found = [one for one in (_unseen(telemetry, counts, shared), _uncounted(telemetry, counts, subscriptions, shared), unknown) if one]
     return max(found, key=lambda one: one.certain, default=None)
 
 
@@ -48,7 +53,8 @@ def _unseen(telemetry: Telemetry, counts: Counts, shared: bool) -> Disagreement 
         total = _known(telemetry, column)
         if len(total) and not _fell(total) and total[-1] < ours:
             certain = not shared or bool((telemetry.column("sys.continuous")[-1:] == 1).any())
-            text = f"the broker {did} {exact(int(total[-1]))} messages ({metric}), and {exact(ours)} {we} by our count: one of the two is wrong"
+            theirs = exact(int(total[-1]))
+            text = f"the broker {did} {theirs} messages ({metric}), and {exact(ours)} {we} by our count: one of the two is wrong"
             return Disagreement(text if certain else f"{text}, or it began to count anew when it loaded a topic again", certain)
     return None
 
@@ -70,6 +76,22 @@ def _uncounted(telemetry: Telemetry, counts: Counts, subscriptions: int, shared:
         " another client of it missed the others, or a count is wrong",
         certain=not shared,
     )
+
+
+def _uncompared(telemetry: Telemetry, shared: bool) -> Disagreement | None:
+    """The source of the broker's counts was lost while they could be compared with ours."""
+    why = telemetry.lost.get(COUNTERS)
+    if why is None:
+        return None
+    told = [np.isfinite(column) for name, column in telemetry.columns.items() if name.startswith("sys.")]
+    rows = np.flatnonzero(np.any(told, axis=0)) if told else np.zeros(0, np.int64)
+    # Pulsar's source says in each of its rows whether its counts can be compared, mosquitto's drops always can
+    continuous = telemetry.column("sys.continuous")[rows[-1:]]
+    drops = len(_known(telemetry, "sys.dropped")) > 0
+    if not drops and not np.isfinite(continuous).any():
+        return None
+    certain = not shared or bool((continuous == 1).any())
+    return Disagreement(f"{why}: the broker's counts cannot be compared with ours", certain)
 
 
 def _known(telemetry: Telemetry, name: str) -> Column:

@@ -125,7 +125,7 @@ def _drain(backlog: Backlog | None) -> Observation:
 
 def _index(index: DelayedIndex | None) -> Observation:
     if index is None:
-        return Observation(None, 0, "the broker was not asked, or had no delayed message when it was")
+        return Observation(None, 0, "the broker was not asked until the end, or had no delayed message when it was")
     return Observation(index.bytes_per_message, index.messages, f"{exact(index.bytes)} B for {exact(index.messages)} delayed messages")
 
 

@@ -103,8 +103,9 @@ class Scrape:
         self._asked += 1
         try:
             return ask()
-        except TargetError as error:
-            self._unanswered, self._reason = self._unanswered + 1, str(error)
+        except (TargetError, AttributeError, LookupError, TypeError, ValueError) as error:  # the others: JSON of another form
+            reason = str(error) if isinstance(error, TargetError) else f"not an answer of Pulsar ({type(error).__name__}: {error})"
+            self._unanswered, self._reason = self._unanswered + 1, reason
             self._connection.close()
             self._connect()  # with a token of its own, where it needs one
             return None

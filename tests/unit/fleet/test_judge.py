@@ -18,7 +18,7 @@ from pytest_loadtest.fleet.judge import judge, read_results
 from pytest_loadtest.fleet.orders import Part
 from pytest_loadtest.fleet.watches import BacklogWatch
 from pytest_loadtest.fleet.workload_run import WorkloadRun
-from pytest_loadtest.observe.telemetry import Telemetry
+from pytest_loadtest.observe.telemetry import COUNTERS, Telemetry
 from pytest_loadtest.schedule.changes import CHANGE_IN
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.slo import Outcome
@@ -88,6 +88,18 @@ def test_a_broker_at_a_url_that_took_fewer_than_it_confirmed_is_no_data(continuo
     assert result.load.outcome is outcome
     told = document["verdict"]["reasons"] if continuous else document["notes"]
     assert any(text.startswith("the broker took ") for text in told)
+
+
+@pytest.mark.parametrize(("restarts", "outcome"), [([], Outcome.NO_DATA), ([{"down": 1, "ready": 2}], Outcome.MET)])
+def test_a_comparison_with_the_broker_that_was_lost_is_no_data(restarts: list[Any], outcome: Outcome, tmp_path: Path) -> None:
+    """Unless the run restarted the broker on purpose: then its counters began anew."""
+    made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path)
+    made.run["facts"]["broker"]["restarts"] = restarts
+    said = f"{COUNTERS}: KeyError: 'x', 12 s into the phase"
+    observing.write(tmp_path, Telemetry.of_rows([SECOND], [{"sys.dropped": 0.0}], missing=(said,), lost={COUNTERS: said}))
+    result, document = judge(made)
+    assert result.load.outcome is outcome
+    assert document["bottleneck"]["missing"] == [said]
 
 
 BACKLOG = "consumerBacklogSizeGB: 0.001\nbacklogDrainTimeout: 10s\n"  # 10 737 messages of 100 B, of which 1 000 may be left

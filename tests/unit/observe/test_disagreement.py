@@ -9,7 +9,7 @@ import pytest
 from made_measurements import made_counts
 
 from pytest_loadtest.observe.disagreement import Disagreement, disagreement
-from pytest_loadtest.observe.telemetry import Telemetry
+from pytest_loadtest.observe.telemetry import COUNTERS, Telemetry
 
 
 def counted(*dropped: float) -> Telemetry:
@@ -109,3 +109,38 @@ def test_drops_after_the_brokers_clock_began_anew_are_compared_with_nothing() ->
     """It was restarted, and dropped more since then than it had before."""
     columns = {"sys.dropped": np.array([7.0, 1150.0]), "sys.uptime": np.array([500.0, 3.0])}
     assert disagreement(Telemetry(time=np.arange(2), columns=columns), made_counts(), 1) is None
+
+
+def lost(*continuous: float, dropped: float = math.nan) -> Telemetry:
+    """The source of the broker's counters ended; what it told before, besides something that is always there."""
+    n = len(continuous)
+    columns = {"sys.heap": np.full(n, 1.0), "sys.continuous": np.array(continuous), "sys.dropped": np.full(n, dropped)}
+    return Telemetry(time=np.arange(n), columns=columns, lost={COUNTERS: "broker's own counters: KeyError: 'x', 12 s into the phase"})
+
+
+@pytest.mark.parametrize(
+    ("telemetry", "shared", "certain"),
+    [
+        (lost(1.0, 1.0), True, True),
+        (lost(1.0, 0.0), True, False),
+        (lost(1.0, 0.0), False, True),
+        (lost(math.nan, dropped=0), False, True),
+        (lost(math.nan, dropped=0), True, False),
+    ],
+)
+def test_counts_that_were_being_compared_and_are_lost_are_no_data_where_a_contradiction_would_be(
+    telemetry: Telemetry, shared: bool, certain: bool
+) -> None:
+    assert disagreement(telemetry, made_counts(), 1, shared=shared) == Disagreement(
+        "broker's own counters: KeyError: 'x', 12 s into the phase: the broker's counts cannot be compared with ours", certain=certain
+    )
+
+
+@pytest.mark.parametrize("telemetry", [lost(1.0, math.nan), lost()])
+def test_counts_that_could_not_be_compared_are_no_loss(telemetry: Telemetry) -> None:
+    """They had begun anew before, or were never told."""
+    assert disagreement(telemetry, made_counts(), 1) is None
+
+
+def test_a_restart_on_purpose_ends_the_comparison() -> None:
+    assert disagreement(lost(math.nan, dropped=0), made_counts(), 1, restarted=True) is None
