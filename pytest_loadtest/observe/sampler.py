@@ -140,7 +140,7 @@ class Sampler:
             said = f"sampling: {self._at} did not end within {LONGEST + MARGIN:.0f} s, so the last samples are missing"
             missing.insert(0, said)
             lost |= dict.fromkeys([one.what for one in sources if one.told and one.what not in self._closed], said)
-        used = self._used + sum(one.total() for one in sources)
+        used = self._used + sum(one.source.used for one in sources)
         return Telemetry.of_rows(
             self._time[1:count], self._rows[1:count], missing=tuple(missing), lost=lost, cost=used / took if took > 0 else 0.0,
             broker=self._broker,
@@ -177,10 +177,3 @@ class AskedSource:
             return list(self.source.missing)
         except Exception as error:
             return [f"{self.what}: {_in_words(error)}"]
-
-    def total(self) -> float:
-        """CPU seconds of the source's own threads; 0 if it fails to say."""
-        try:
-            return self.source.used
-        except Exception:
-            return 0.0

@@ -157,3 +157,47 @@ def test_a_drain_takes_as_long_as_it_was_seen_to(tmp_path: Path) -> None:
     profile = profiles.loads(LEAST + BACKLOG, "p.yaml")
     found = findings(samples(profile, tmp_path), backlog=watched(profile, 0, after=1500 * MS))["backlogDrain"]
     assert (found.observed, found.objective.implicit) == (1500 * MS, True)
+
+
+@pytest.mark.parametrize(
+    ("slo", "outcome", "observed"),
+    [
+        ("{}", Outcome.MET, 5 * SECOND),
+        ("{backlogDrain: 5s}", Outcome.MET, 5 * SECOND),
+        ("{backlogDrain: 4s}", Outcome.NO_DATA, None),
+        ("{backlogDrain: 2s}", Outcome.MISSED, 3 * SECOND),
+    ],
+)
+def test_a_drain_that_second_copies_leave_open_is_judged_where_both_its_ends_are(
+    slo: str, outcome: Outcome, observed: int | None, tmp_path: Path
+) -> None:
+    """4 000 of the copies were second ones: drained after 3 s at the earliest, after 5 s for certain. Also when it is judged again."""
+    profile = profiles.loads(f"{LEAST}{BACKLOG}slo: {slo}\n", "p.yaml")
+    watch = watched(profile, 900)
+    watch.look([made_progress(acked=20_000, received=23_000)], SECOND + CHANGE_IN + 5 * SECOND)
+    made = samples(profile, tmp_path, counts={"duplicates": 4000})
+    judge(made, backlog=watch)
+    found = findings(made, before=read_results(tmp_path))["backlogDrain"]
+    assert (found.outcome, found.observed) == (outcome, observed)
+    assert "drained between 3.00 s and 5.00 s: 4 000 copies were second ones" in found.text
+    document = read_results(tmp_path)["backlog"]
+    assert [document[key] for key in ("drain", "drained", "left", "drainRate")] == [None] * 4
+    assert document["drainedBetween"] == [3 * SECOND, 5 * SECOND]
+
+
+def test_copies_of_messages_without_acknowledgement_leave_a_drain_open_too(tmp_path: Path) -> None:
+    """They were delivered, though they were answered as failed: 4 000 copies that stand in for others."""
+    profile = profiles.loads(LEAST + BACKLOG, "p.yaml")
+    made = samples(profile, tmp_path, counts={"acked": 96_000, "failed": 4000})
+    found = findings(made, backlog=watched(profile, 900))["backlogDrain"]
+    assert (found.outcome, found.observed) == (Outcome.NO_DATA, None)
+    assert "drained between 3.00 s and an unknown time" in found.text
+
+
+def test_a_backlog_that_was_not_drained_by_copies_was_not_by_messages(tmp_path: Path) -> None:
+    """Second copies can only make it look smaller."""
+    profile = profiles.loads(LEAST + BACKLOG, "p.yaml")
+    made = samples(profile, tmp_path, counts={"duplicates": 4000})
+    found = findings(made, backlog=watched(profile, 1001, after=10 * SECOND))["backlogDrain"]
+    assert found.outcome is Outcome.MISSED
+    assert "NOT drained: more than 1 000 of 20 000 deliveries still waiting" in found.text
