@@ -94,3 +94,10 @@ def test_an_implicit_objective_beside_an_explicit_one_keeps_a_property_of_its_ow
     names = [name for name, _ in properties(found)]
     assert f"load.objective.{first['name']}.implicit" in names
     assert len(names) == len(set(names))
+
+
+def test_what_second_copies_leave_open_of_a_backlog_has_no_property() -> None:
+    """No text in place of a number."""
+    unknown = replace(BACKLOG, drain=None, drained=None, left=None, drain_rate=None, between=(8_000_000_000, None), uncounted=6000)
+    found = dict(properties(document(parts={"backlog": unknown})))
+    assert [name for name in found if name.startswith("load.backlog")] == ["load.backlog.build.s"]
