@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited
-from pytest_loadtest.fixture.result import Load
+from pytest_loadtest.fixture.result import Load, without_measurements
 from pytest_loadtest.fixture.result import together as combine
 from pytest_loadtest.fleet import backlogs, observing
 from pytest_loadtest.fleet.comparing import beside
@@ -21,6 +21,7 @@ from pytest_loadtest.report import bottleneck, document, hdr, junit
 from pytest_loadtest.report.baseline import same
 from pytest_loadtest.report.timeline import timeline
 from pytest_loadtest.schedule.changes import Aborted
+from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.verdict import slo
 from pytest_loadtest.verdict.abort import evaluate_aborted
 from pytest_loadtest.verdict.changes import judged
@@ -79,12 +80,13 @@ def judge(
     named = [(name, measured, _stage_verdict(name, measured, run, profile)) for name, measured in samples.stages]
     if (peak is not None and peak.rate is None) or ("peak" in seen and seen["peak"]["rate"] is None):  # whatever its last step came to
         verdict = replace(verdict, outcome=slo.worst((verdict.outcome, slo.Outcome.MISSED)))
+    left_out = stages_not_begun(run, profile)
     shown = [] if backlog is not None or "backlog" in seen else named
     results = document.build(
         _facts(run, folder, notes),
         verdict,
         measurements,
-        stages=[(name, verdict, measured) for name, measured, verdict in shown],
+        stages=[*((name, verdict, measured) for name, measured, verdict in shown), *((*one, None) for one in left_out)],
         peak=peak,
         backlog=built,
         bottleneck=_bottleneck(telemetry, run, measurements, verdict),
@@ -96,6 +98,7 @@ def judge(
     (folder / "results.json").write_text(document.dumps(results), encoding="utf-8")
     hdr.write_log(folder / "latency.hlog", measurements, run["started"])
     parts = tuple(Load(profile_name=profile.name, measurements=m, verdict=v, scale=run["scale"], name=name) for name, m, v in shown)
+    parts += tuple(without_measurements(profile.name, name, verdict, run["scale"]) for name, verdict in left_out)
     load = Load(
         profile_name=profile.name, measurements=measurements, verdict=verdict, scale=run["scale"], name=run.get("workload") or "",
         stages=parts, peak=peak, backlog=built, files=samples.files, aborted=(run.get("aborted") or {}).get("reason"),
@@ -135,6 +138,26 @@ def _stage_verdict(name: str, measured: Measurements, run: dict[str, Any], profi
     if run.get("aborted") and verdict.outcome is slo.Outcome.NO_DATA:  # cut short by the end of a run of which the rest tells enough
         return replace(verdict, outcome=slo.Outcome.MISSED)
     return verdict
+
+
+def stages_not_begun(run: Mapping[str, Any], profile: Profile) -> list[tuple[str, slo.Verdict]]:
+    """Return the stages that never began, because the load was ended before, each with its verdict.
+
+    Their objectives could not be judged: *no data*, unless the run was aborted, which is *missed* whatever later stages would have been.
+    """
+    begun = {stage["name"] for stage in run["stages"]}
+    if not begun or len(begun) == len(profile.stages):
+        return []
+    why = f"never began: the load was ended {format_duration(run['duration'])} into the phase"
+    outcome = slo.Outcome.MISSED if run.get("aborted") else slo.Outcome.NO_DATA
+    found = []
+    for stage in profile.stages:
+        if stage.name not in begun:
+            buckets = stage.message_size_distribution or profile.message_size_distribution or ()
+            findings = tuple(slo.not_judged(one, why) for one in slo.explicit(_scaled(objectives_of(stage.slo, buckets), dict(run))))
+            # a stage without objectives is named all the same; what was not asked of it cannot be missing
+            found.append((stage.name, slo.Verdict(outcome=outcome if findings else slo.Outcome.MET, findings=findings, reasons=(why,))))
+    return found
 
 
 def _bottleneck(

@@ -75,6 +75,9 @@ def stages(document: Document, unicode: bool) -> Iterable[str]:
     rows = [("", "stage", "for", "offered", "delivered", "end-to-end p50", "p99", "max", "lost")]
     for stage in found:
         m = stage["measurements"]
+        if m is None:
+            rows.append((mark(stage["verdict"]["outcome"], unicode), stage["name"], *("-",) * 7))
+            continue
         rows.append(
             (
                 mark(stage["verdict"]["outcome"], unicode), stage["name"], format_duration(m["duration"]), format_rate(m["rate"]),
@@ -83,6 +86,9 @@ def stages(document: Document, unicode: bool) -> Iterable[str]:
         )  # fmt: skip
     yield from (f"  {row}" for row in aligned(rows, "<<>>>>>>>"))
     for stage in found:
+        if stage["measurements"] is None:
+            yield f"  {mark(stage['verdict']['outcome'], unicode)} stage {stage['name']} {stage['verdict']['reasons'][0]}"
+            continue
         missed = (finding for finding in stage["verdict"]["findings"] if finding["outcome"] == "missed")
         yield from (f"  {mark('missed', unicode)} stage {stage['name']}: {finding['text']}" for finding in missed)
 

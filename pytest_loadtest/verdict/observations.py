@@ -6,12 +6,8 @@ import math
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-<<<<<<< HEAD
 from pytest_loadtest.metrics.catalogue import LATENCIES, NOT_RECEIVED, OBJECTIVES, Need, needing
-from pytest_loadtest.values.quantities import format_rate
-=======
 from pytest_loadtest.values.quantities import format_duration, format_rate
->>>>>>> main
 from pytest_loadtest.values.wording import exact
 from pytest_loadtest.verdict import custom
 from pytest_loadtest.verdict.grammar import CONNECT_RATE, INDEX

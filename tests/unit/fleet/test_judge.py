@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import jsonschema
 import pytest
 from made_measurements import MS
 from made_measurements import made as measured
@@ -12,6 +14,7 @@ from made_plans import made as planned
 from made_progress import made_progress
 
 from pytest_loadtest import profile as profiles
+from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet import observing
 from pytest_loadtest.fleet.aggregated import Aggregated
 from pytest_loadtest.fleet.judge import judge, read_results
@@ -19,7 +22,9 @@ from pytest_loadtest.fleet.orders import Part
 from pytest_loadtest.fleet.watches import BacklogWatch
 from pytest_loadtest.fleet.workload_run import WorkloadRun
 from pytest_loadtest.observe.telemetry import COUNTERS, Telemetry
-from pytest_loadtest.schedule.changes import CHANGE_IN
+from pytest_loadtest.report import terminal
+from pytest_loadtest.report.document import schema
+from pytest_loadtest.schedule.changes import CHANGE_IN, Change
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.slo import Outcome
 
@@ -201,3 +206,37 @@ def test_a_backlog_that_was_not_drained_by_copies_was_not_by_messages(tmp_path: 
     found = findings(made, backlog=watched(profile, 1001, after=10 * SECOND))["backlogDrain"]
     assert found.outcome is Outcome.MISSED
     assert "NOT drained: more than 1 000 of 20 000 deliveries still waiting" in found.text
+
+
+STAGED = (
+    "name: p\nmessageSize: 100\nproducerRate: 10000\ndriver: {name: loopback}\n"
+    "stages:\n  - {name: ramp, duration: 10s, rate: 10000}\n  - {name: spike, duration: 10s, rate: 20000, slo: {endToEndLatency: {p99: 1s}}}\n"
+    "  - {name: calm, duration: 10s, rate: 10000}\n"
+)
+
+
+def ended_after_the_first_stage(folder: Path, aborted: dict[str, Any] | None = None) -> Aggregated:
+    """A run whose body ended the load before its second stage."""
+    found = samples(profiles.loads(STAGED, "p.yaml"), folder)
+    run = found.run | {"duration": 10 * SECOND, "aborted": aborted, "changes": [Change(at=10 * SECOND, end=True).document(in_bytes=False)]}
+    run["stages"] = [{"name": "ramp", "start": 0, "duration": 10 * SECOND, "slo": None}]
+    return replace(found, run=run, stages=(("ramp", found.measurements),))
+
+
+@pytest.mark.parametrize(("aborted", "outcome"), [(None, Outcome.NO_DATA), ({"reason": "too late", "blocked": False}, Outcome.MISSED)])
+def test_a_stage_that_never_began_is_named_and_never_met(aborted: dict[str, Any] | None, outcome: Outcome, tmp_path: Path) -> None:
+    """Its objectives were not judged; a run that was lost is missed whatever its later stages would have been."""
+    result, document = judge(ended_after_the_first_stage(tmp_path, aborted))
+    assert result.load.outcome is outcome
+    spike, calm = result.load.stage("spike"), result.load.stage("calm")
+    assert [(one.objective.name, one.outcome) for one in spike.verdict.findings] == [("endToEndLatency.p99", Outcome.NO_DATA)]
+    assert (spike.outcome, calm.outcome) == (outcome, Outcome.MET)  # nothing was asked of the calm
+    with pytest.raises(NoData, match=r"stage spike never began: the load was ended 10.0 s into the phase"):
+        _ = spike.lost
+    assert [stage["measurements"] is None for stage in document["stages"]] == [False, True, True]
+    jsonschema.validate(document, schema())
+    shown = "\n".join(terminal.lines(document))
+    assert "stage spike never began: the load was ended 10.0 s into the phase" in shown
+    assert "stage calm never began" in shown
+    if aborted is None:
+        assert document["verdict"]["reasons"] == ["stage spike: never began: the load was ended 10.0 s into the phase"]
