@@ -65,18 +65,9 @@ def judge(
     seen = {key: value for key, value in (before or {}).items() if key in ("peak", "backlog") and value is not None}
     built = None if backlog is None else backlogs.settled(backlog, dict(samples.stages), samples.measurements)
     drained = backlogs.read(seen["backlog"]) if "backlog" in seen else built
-    telemetry, notes = observing.read(folder), samples.notes
+    telemetry = observing.read(folder)
     measurements = replace(samples.measurements, backlog=drained, checksum=profile.checksum, delayed_index=fullest(telemetry))
-    objectives = _scaled(profile.objectives, run, written=profile.scaled.slo)
-    verdict = _verdict(run, objectives, measurements, profile)
-    if samples.failure:
-        own = tuple(finding for finding in verdict.findings if finding.objective.metric != "custom")
-        verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=own, reasons=(samples.failure,))
-    wrong = None if telemetry is None else _disagreement(telemetry, measurements, run["facts"]["broker"])
-    if wrong is not None and not wrong.certain:
-        notes += (wrong.text,)
-    elif wrong is not None:
-        verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=verdict.findings, reasons=(wrong.text,))
+    verdict, notes = _whole_verdict(samples, measurements, profile, telemetry)
     named = [(name, measured, _stage_verdict(name, measured, run, profile)) for name, measured in samples.stages]
     if (peak is not None and peak.rate is None) or ("peak" in seen and seen["peak"]["rate"] is None):  # whatever its last step came to
         verdict = replace(verdict, outcome=slo.worst((verdict.outcome, slo.Outcome.MISSED)))
@@ -104,6 +95,23 @@ def judge(
         stages=parts, peak=peak, backlog=built, files=samples.files, aborted=(run.get("aborted") or {}).get("reason"),
     )  # fmt: skip
     return RunResult(load=load, properties=tuple(junit.properties(results))), results
+
+
+def _whole_verdict(
+    samples: Aggregated, measurements: Measurements, profile: Profile, telemetry: Telemetry | None
+) -> tuple[slo.Verdict, tuple[str, ...]]:
+    """The verdict on the run by itself, without stages, search and baseline; and the notes of the report."""
+    run = samples.run
+    verdict = _verdict(run, _scaled(profile.objectives, run, written=profile.scaled.slo), measurements, profile)
+    if samples.failure:
+        own = tuple(finding for finding in verdict.findings if finding.objective.metric != "custom")
+        verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=own, reasons=(samples.failure,))
+    wrong = None if telemetry is None else _disagreement(telemetry, measurements, run["facts"]["broker"])
+    if wrong is None:
+        return verdict, samples.notes
+    if not wrong.certain:
+        return verdict, (*samples.notes, wrong.text)
+    return slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=verdict.findings, reasons=(wrong.text,)), samples.notes
 
 
 def _scaled(objectives: Sequence[slo.Objective], run: dict[str, Any], written: Collection[str] = ()) -> tuple[slo.Objective, ...]:

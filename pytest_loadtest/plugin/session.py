@@ -74,7 +74,7 @@ class LoadSession:
         try:
             self._conductor = Conductor(options, LiveLine(self._config), self._hook, self._serve(options))
         except UsageError as error:  # the baseline is not there
-            raise pytest.UsageError(f"--load-baseline: {error}") from None
+            raise pytest.UsageError(str(error)) from None
         return self._conductor
 
     def _serve(self, options: Options) -> LiveMetrics | None:
