@@ -43,6 +43,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "pulsar": {
         "ioThreads": 8, "connectionsPerBroker": 8, "maxConcurrentLookupRequests": 1000, "batchingMaxBytes": 1024**2,
         "batchingMaxMessages": 0, "maxPendingMessages": 0, "clientMemoryLimitMB": 256, "receiverQueueSize": 10_000,
+        "tlsEnableHostnameVerification": False,
     },
     "mqtt": {"receiveMaximum": 256, "topicPrefix": "benchmark"},
 }  # fmt: skip
