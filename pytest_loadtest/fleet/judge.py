@@ -64,7 +64,7 @@ def judge(
     seen = {key: value for key, value in (before or {}).items() if key in ("peak", "backlog") and value is not None}
     built = None if backlog is None else backlogs.settled(backlog, dict(samples.stages), samples.measurements)
     drained = backlogs.read(seen["backlog"]) if "backlog" in seen else built
-    telemetry, notes = observing.read(folder), samples.notes
+    telemetry, notes = observing.read(folder), (*samples.notes, *_unchecked_host(profile, run["facts"]["broker"]))
     measurements = replace(samples.measurements, backlog=drained, checksum=profile.checksum, delayed_index=fullest(telemetry))
     objectives = _scaled(profile.objectives, run, written=profile.scaled.slo)
     verdict = _verdict(run, objectives, measurements, profile)
@@ -185,6 +185,11 @@ def read_results(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return results
+
+
+def _unchecked_host(profile: Profile, broker: Mapping[str, Any]) -> tuple[str, ...]:
+    note = profile.driver.unchecked_host(str(broker.get(key) or "") for key in ("url", "subscriberUrl", "adminUrl"))
+    return () if note is None else (note,)
 
 
 def _facts(run: dict[str, Any], folder: Path, notes: tuple[str, ...] = ()) -> document.RunFacts:
