@@ -3,6 +3,9 @@
 What goes into a container is computed by pure functions (:func:`pulsar_plan`, :func:`mosquitto_plan`).
 A broker has to advertise the port that clients see, so host and container use the same one. The configuration travels in a variable:
 a folder of ours may not exist where the engine is.
+
+The broker asks nobody for a password, so an engine of this machine publishes its ports on 127.0.0.1 alone. Those of a remote engine have to
+be reached from here: they are published on every address of its machine, which terminal and report say.
 """
 
 from __future__ import annotations
@@ -16,11 +19,13 @@ from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest
 from pytest_loadtest.brokers.docker_engine import RunningContainer, require_engine
 from pytest_loadtest.brokers.ports import listens
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
+from pytest_loadtest.values.addresses import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 START_SECONDS = 120.0
+HERE = "127.0.0.1"
 CONF = "LOADTEST_CONF"
 MOSQUITTO_TAG = "2"
 MOSQUITTO_DATA = "/mosquitto/data"  # of the image, and writable for its user
@@ -28,13 +33,17 @@ MOSQUITTO_DATA = "/mosquitto/data"  # of the image, and writable for its user
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPlan:
-    """One container: what runs in it, and how it is reached. ``ports`` are the same inside and outside."""
+    """One container: what runs in it, and how it is reached. ``ports`` are the same inside and outside.
+
+    ``address`` is where the engine publishes them; None: on every address of its machine.
+    """
 
     name: str
     image: str
     command: tuple[str, ...]
     ports: tuple[int, ...]
     url: str
+    address: str | None
     env: Mapping[str, str] = field(default_factory=dict)
     admin_url: str | None = None
 
@@ -50,6 +59,7 @@ def pulsar_plan(*, image: str, ports: tuple[int, ...], settings: Mapping[str, st
         env={CONF: conf, "PULSAR_STANDALONE_CONF": "/tmp/standalone.conf", "PULSAR_MEM": " ".join(pulsar.MEMORY)},
         ports=ports,
         url=f"pulsar://{host}:{port}",
+        address=publishing_address(host),
         admin_url=f"http://{host}:{web_port}",
     )
 
@@ -64,7 +74,13 @@ def mosquitto_plan(*, image: str, ports: tuple[int, ...], settings: Mapping[str,
         env={CONF: mosquitto.config(port=port, settings=settings, user=None, data=MOSQUITTO_DATA, address="0.0.0.0")},
         ports=ports,
         url=f"{mosquitto.scheme(settings)}://{host}:{port}",
+        address=publishing_address(host),
     )
+
+
+def publishing_address(host: str) -> str | None:
+    """The address of the engine's machine on which ports are published; None: all. :param host: as this machine calls the engine's."""
+    return HERE if host == HERE else None
 
 
 def _with_conf(path: str, command: str) -> tuple[str, ...]:
@@ -111,14 +127,18 @@ def _host() -> str:
 
     client = DockerClient()
     try:
-        return client.host().replace("localhost", "127.0.0.1")
+        return HERE if is_loopback(host := client.host()) else host
     finally:
         client.client.close()
 
 
 def _launch(plan: ContainerPlan, request: BrokerRequest, progress: Progress) -> StartedBroker:
     progress(f"starting {plan.name} (image {plan.image}, pulled if it is not here)")
-    running = RunningContainer(plan.image, plan.command, env=plan.env, ports=plan.ports, folder=request.folder, tell=progress)
+    if plan.address is None:
+        progress(f"{plan.name} asks for no password and can be reached at {plan.url} from every network of that machine")
+    running = RunningContainer(
+        plan.image, plan.command, env=plan.env, ports=plan.ports, address=plan.address, folder=request.folder, tell=progress
+    )  # fmt: skip
     wait = partial(wait_ready, running, lambda: ready(plan), name=plan.name, seconds=START_SECONDS, progress=progress)
     progress(f"{plan.name} ready in {wait():.0f} s")
     return StartedBroker(_facts(plan, running, request.settings), running, wait)
@@ -135,6 +155,6 @@ def _facts(plan: ContainerPlan, running: RunningContainer, settings: Mapping[str
         mode="container",
         url=plan.url,
         admin_url=plan.admin_url,
-        settings={"image": plan.image} | told,
-        local="127.0.0.1" in plan.url,
+        settings={"image": plan.image} | ({"published on": "every address, without authentication"} if plan.address is None else {}) | told,
+        local=plan.address is not None,
     )

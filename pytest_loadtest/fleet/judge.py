@@ -101,17 +101,17 @@ def _whole_verdict(
     samples: Aggregated, measurements: Measurements, profile: Profile, telemetry: Telemetry | None
 ) -> tuple[slo.Verdict, tuple[str, ...]]:
     """The verdict on the run by itself, without stages, search and baseline; and the notes of the report."""
-    run = samples.run
+    run, notes = samples.run, (*samples.notes, *_unchecked_host(profile, samples.run["facts"]["broker"]))
     verdict = _verdict(run, _scaled(profile.objectives, run, written=profile.scaled.slo), measurements, profile)
     if samples.failure:
         own = tuple(finding for finding in verdict.findings if finding.objective.metric != "custom")
         verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=own, reasons=(samples.failure,))
     wrong = None if telemetry is None else _disagreement(telemetry, measurements, run["facts"]["broker"])
     if wrong is None:
-        return verdict, samples.notes
+        return verdict, notes
     if not wrong.certain:
-        return verdict, (*samples.notes, wrong.text)
-    return slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=verdict.findings, reasons=(wrong.text,)), samples.notes
+        return verdict, (*notes, wrong.text)
+    return slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=verdict.findings, reasons=(wrong.text,)), notes
 
 
 def _scaled(objectives: Sequence[slo.Objective], run: dict[str, Any], written: Collection[str] = ()) -> tuple[slo.Objective, ...]:
@@ -216,6 +216,11 @@ def read_results(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return results
+
+
+def _unchecked_host(profile: Profile, broker: Mapping[str, Any]) -> tuple[str, ...]:
+    note = profile.driver.unchecked_host(str(broker.get(key) or "") for key in ("url", "subscriberUrl", "adminUrl"))
+    return () if note is None else (note,)
 
 
 def _facts(run: dict[str, Any], folder: Path, notes: tuple[str, ...] = ()) -> document.RunFacts:

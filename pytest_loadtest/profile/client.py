@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pytest_loadtest.profile.fields import Section
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class ClientSettings(Section):
@@ -18,4 +21,8 @@ class ClientSettings(Section):
     @property
     def memory_limit(self) -> int | None:
         """Bytes in flight over all producers of a worker; None: only the number of messages bounds them."""
+        return None
+
+    def unchecked_host(self, urls: Iterable[str]) -> str | None:
+        """A note that TLS connections to these addresses may have ended at another host; None if names are checked, or without TLS."""
         return None

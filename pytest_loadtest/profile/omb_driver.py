@@ -8,6 +8,7 @@ file leaves out is as OMB's driver has it, where that bears on the load. Keys an
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -15,6 +16,7 @@ from pydantic import ValidationError
 
 from pytest_loadtest.errors import ProfileError
 from pytest_loadtest.profile.explain import did_you_mean, explain, shown
+from pytest_loadtest.profile.secrets import shown_key
 from pytest_loadtest.profile.sections import TargetSection
 from pytest_loadtest.profile.settings import DRIVERS
 from pytest_loadtest.profile.text import Document, Path, Place, read
@@ -41,6 +43,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "pulsar": {
         "ioThreads": 8, "connectionsPerBroker": 8, "maxConcurrentLookupRequests": 1000, "batchingMaxBytes": 1024**2,
         "batchingMaxMessages": 0, "maxPendingMessages": 0, "clientMemoryLimitMB": 256, "receiverQueueSize": 10_000,
+        "tlsEnableHostnameVerification": False,
     },
     "mqtt": {"receiveMaximum": 256, "topicPrefix": "benchmark"},
 }  # fmt: skip
@@ -128,7 +131,8 @@ class _Out:
             elif section in sections and keys is not None:
                 self.refuse((section,), f"{section} is no mapping")
             elif section not in (*_TOP, *sections):
-                self.refuse((section,), f"unknown key {section!r}", did_you_mean(section, [*_TOP, *sorted(sections)]), at_key=True)
+                near = did_you_mean(section, [*_TOP, *sorted(sections)])
+                self.refuse((section,), f"unknown key {shown_key(section)!r}", near, at_key=True)
         if "strictTuning" in self.document.value:
             self.set("driver", "strictTuning", self.document.value["strictTuning"], ("strictTuning",))
         self.keys["driver"] |= {key: value for key, value in _DEFAULTS[kind].items() if key not in self.keys["driver"]}
@@ -139,7 +143,7 @@ class _Out:
         sections = {"driver": ((), self.document.value)} if flat else {key: ((key,), keys) for key, keys in self.document.value.items()}
         for section, (at, keys) in sections.items():
             if section not in self.keys:
-                self.refuse(at, f"unknown key {section!r}", did_you_mean(section, self.keys), at_key=True)
+                self.refuse(at, f"unknown key {shown_key(section)!r}", did_you_mean(section, self.keys), at_key=True)
             elif not isinstance(keys, dict):
                 self.refuse(at, f"{section} is no mapping")
             else:
@@ -152,7 +156,7 @@ class _Out:
     def _key(self, kind: str, section: str, key: str, value: Any, known: list[str]) -> None:
         at: Path = (section, key)
         if key not in known:
-            self.refuse(at, f"unknown key {key!r}", did_you_mean(key, known), at_key=True)
+            self.refuse(at, f"unknown key {shown_key(key)!r}", did_you_mean(key, known), at_key=True)
         elif value is None or at in self.document.broken:
             return
         elif key in _SAME[kind].get(section, ()):
@@ -213,7 +217,9 @@ def _authentication(out: _Out, value: Any, at: Path) -> None:
         return
     plugin = _PLUGINS.get(str(value["plugin"]).rpartition(".")[2])
     if plugin is None:
-        out.refuse((*at, "plugin"), f"authentication.plugin: {value['plugin']} is not known", f"known: {', '.join(_PLUGINS)}")
+        said = str(value["plugin"])
+        named = said if re.fullmatch(r"([a-z]+\.)+[A-Z][A-Za-z]*|\w*Authentication\w*", said) else "the value"  # the token itself, perhaps
+        out.refuse((*at, "plugin"), f"authentication.plugin: {named} is not known", f"known: {', '.join(_PLUGINS)}")
         return
     try:
         keys = _credentials(plugin, str(value.get("data") or ""))
@@ -243,8 +249,9 @@ def _credentials(plugin: str, data: str) -> Mapping[str, str]:
     names = _DATA[plugin]
     found = {names.get(key, key): value.removeprefix("file://") for key, value in pairs.items()}
     known = list(dict.fromkeys(names.values()))
-    if not found or (unknown := found.keys() - set(known) - {"type"}):
-        raise ValueError(f"wants {', '.join(known)}" + (f"; {', '.join(sorted(unknown))} is not known" if found else ""))
+    unknown = [shown_key(key, below=True) for key in sorted(found.keys() - set(known) - {"type"})]  # any may be the password
+    if unknown or not found:
+        raise ValueError(f"wants {', '.join(known)}" + (f"; {', '.join(unknown)} is not known" if unknown else ""))
     return {key: value for key, value in found.items() if key in known}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_serializer, field_validator
 
 from pytest_loadtest.profile.fields import (
     Count,
@@ -19,6 +19,7 @@ from pytest_loadtest.profile.fields import (
     fault,
     spelling,
 )  # fmt: skip
+from pytest_loadtest.profile.secrets import shown_settings
 from pytest_loadtest.values.addresses import INSTEAD, NO_USER, masked
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
@@ -65,8 +66,12 @@ class BrokerSection(Section):
 
     version: str | None = None
     """Of the broker, e.g. 4.0.0."""
-    settings: dict[str, Verbatim] = Field(default_factory=dict)
+    settings: dict[str, Verbatim] = Field(default_factory=dict, repr=False)
     """Lines for the broker's own configuration, as it spells them."""
+
+    @field_serializer("settings", when_used="json")
+    def _less_secrets(self, settings: dict[str, str]) -> dict[str, str]:
+        return shown_settings(settings)
 
 
 class GeneratorLimits(Section):

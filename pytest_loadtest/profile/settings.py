@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -12,6 +12,9 @@ from pytest_loadtest.profile.fields import Count, Duration, Section, Size, Whole
 from pytest_loadtest.profile.tls import Tls  # noqa: TC001  # pydantic reads it
 from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
 from pytest_loadtest.values.quantities import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Persistence(Section):
@@ -57,6 +60,8 @@ class Authentication(Section):
 
 
 OMB_MEMORY_MB = 256
+ANY_CERTIFICATE = "certificates were not checked, so another host may have answered"
+ANY_NAME = "host names in certificates were not checked, so another host with a trusted certificate may have answered"
 
 
 def _pending(omb: int | None) -> int:
@@ -121,8 +126,8 @@ class PulsarSettings(ChunkingSettings):
     """Certificates to trust, for pulsar+ssl:// targets."""
     tls_allow_insecure_connection: bool = False
     """Accept any certificate."""
-    tls_enable_hostname_verification: bool = False
-    """The certificate must name the host."""
+    tls_enable_hostname_verification: bool = True
+    """The certificate must name the host, of the admin REST too. Pulsar's own clients and OMB do not check it unless told to."""
 
     def window(self, partitions: int) -> int:
         """Messages of one producer in flight at most; 0: memory alone bounds them."""
@@ -143,6 +148,15 @@ class PulsarSettings(ChunkingSettings):
     def connections(self, producers: int, consumers: int, workers: int) -> int:
         """Connections to a target of one broker: each worker's clients share theirs among all producers and consumers."""
         return min(producers + consumers, workers) * self.connections_per_broker
+
+    def unchecked_host(self, urls: Iterable[str]) -> str | None:
+        if not any(url.startswith(("pulsar+ssl:", "https:")) for url in urls):
+            return None
+        if self.tls_allow_insecure_connection:
+            return f"driver.tlsAllowInsecureConnection is true: {ANY_CERTIFICATE}"
+        if self.tls_enable_hostname_verification:
+            return None
+        return f"driver.tlsEnableHostnameVerification is false, as in a driver file of OMB that does not name it: {ANY_NAME}"
 
 
 def _protocol_version(value: object) -> object:
@@ -204,6 +218,10 @@ class MqttSettings(ClientSettings):
     def connections(self, producers: int, consumers: int, workers: int) -> int:
         """Connections to the target: one for each client."""
         return producers + consumers
+
+    def unchecked_host(self, urls: Iterable[str]) -> str | None:
+        insecure = self.tls is not None and self.tls.insecure and any(url.startswith("mqtts:") for url in urls)
+        return f"driver.tls.insecure is true: {ANY_NAME}" if insecure else None
 
 
 class Stall(Section):

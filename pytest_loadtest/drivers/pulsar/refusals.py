@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from pytest_loadtest.profile.settings import PulsarSettings
 
 PATIENCE: Final = 5.0  # s for each step of a look
-_NOT_THIS_HOST: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+NAME_REMEDY: Final = (
+    "connect by a name that the certificate has, give the broker one with this name, or write driver.tlsEnableHostnameVerification: false"
+)
+NOT_THIS_HOST: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING", "HTTP_REQUEST")
 _TLS_ALERT: Final = b"\x15\x03"  # RFC 8446, 5.1
 
@@ -42,33 +45,48 @@ def why(url: str, settings: PulsarSettings) -> str | None:
             with tls_context(settings).wrap_socket(plain, server_hostname=endpoint.host) as encrypted:
                 return _said(encrypted, settings, tls=True)
     except ssl.SSLError as error:
-        return of_tls(error, settings)
+        return of_tls(error, settings, endpoint.host, endpoint.port)
     except LoadtestError as error:
         return str(error)
     except OSError as error:
         return f"{error.strerror or error}: is the broker running, and the address right?"
 
 
-def of_tls(error: BaseException, settings: PulsarSettings) -> str | None:
+def of_tls(error: BaseException, settings: PulsarSettings, host: str, port: int) -> str | None:
     """Reason and remedy of a TLS connection that could not be made; None where TLS had no part in it.
 
-    :param error: what was raised, or what came of it.
+    :param error: what was raised, or what came of it. :param host: where the connection went.
     """
     found: BaseException | None = error
     while found is not None and not isinstance(found, ssl.SSLError):
         found = found.__cause__ or found.__context__
     if isinstance(found, ssl.SSLCertVerificationError):
-        return _of_server(found, settings)
+        return _of_server(found, settings, host, port)
     return None if found is None else _of_client(found.reason or str(found), settings)
 
 
-def _of_server(error: ssl.SSLCertVerificationError, settings: PulsarSettings) -> str:
-    if error.verify_code in _NOT_THIS_HOST:
-        said = error.verify_message.rstrip(".")
-        return f"{said}: connect by a name that it has, or write driver.tlsEnableHostnameVerification: false"
+def _of_server(error: ssl.SSLCertVerificationError, settings: PulsarSettings, host: str, port: int) -> str:
+    if error.verify_code in NOT_THIS_HOST:
+        return f"{error.verify_message.rstrip('.')}{_names(settings, host, port)}: {NAME_REMEDY}"
     where = settings.tls_trust_certs_file_path or "not given"
     remedy = f"driver.tlsTrustCertsFilePath ({where}) must hold the authority that signed it"
     return f"its certificate is not trusted ({error.verify_message}): {remedy}"
+
+
+def _names(settings: PulsarSettings, host: str, port: int) -> str:
+    """The names in a server's certificate, as part of a sentence; '' where it does not show them. Its chain is trusted."""
+    context = tls_context(settings)
+    context.check_hostname = False
+    try:
+        with (
+            socket.create_connection((host, port), PATIENCE) as plain,
+            context.wrap_socket(plain, server_hostname=host) as encrypted,
+        ):
+            certificate = encrypted.getpeercert() or {}
+    except OSError:
+        return ""
+    names = [str(name[1]) for name in certificate.get("subjectAltName", ())]
+    return f", its names are {', '.join(names)}" if names else ", it has no names at all (subjectAltName)"
 
 
 def _of_client(reason: str, settings: PulsarSettings) -> str:

@@ -107,6 +107,17 @@ def test_a_comparison_with_the_broker_that_was_lost_is_no_data(restarts: list[An
     assert document["bottleneck"]["missing"] == [said]
 
 
+def test_results_note_that_host_names_were_not_checked(tmp_path: Path) -> None:
+    """What a stranger's broker answered is no evidence about this one."""
+    tls = {"url": "pulsar+ssl://h:1", "adminUrl": None}
+    for driver, notes in (("{name: pulsar}", 0), ("{name: pulsar, tlsEnableHostnameVerification: false}", 1)):
+        profile = profiles.loads(LEAST.replace("{name: loopback}", driver), "p.yaml")
+        aggregated = samples(profile, tmp_path)
+        aggregated.run["facts"]["broker"] = {**aggregated.run["facts"]["broker"], **tls}
+        _, results = judge(aggregated)
+        assert sum("names in certificates were not checked" in note for note in results["notes"]) == notes
+
+
 BACKLOG = "consumerBacklogSizeGB: 0.001\nbacklogDrainTimeout: 10s\n"  # 10 737 messages of 100 B, of which 1 000 may be left
 
 
