@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet.machine import costs_file
-from pytest_loadtest.report.below import results_below
+from pytest_loadtest.report.find_results import results_below
 from pytest_loadtest.schedule.costs import SHIPPED, Cost
 from pytest_loadtest.schedule.scaling import AUTO_LOAD
 from pytest_loadtest.values.quantities import SECOND

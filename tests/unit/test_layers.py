@@ -37,7 +37,7 @@ THIRD_PARTY = {
     "jinja2": {"report.html.page"},
     "markupsafe": {"report.html.page"},
     "numpy": {
-        "brokers.batch", "brokers.exchange", "brokers.faults", "brokers.later", "brokers.seats", "drivers.*", "engine.*", "fleet.*", "message.*", "metrics.*",
+        "brokers.batch", "brokers.exchange", "brokers.faults", "brokers.delay_queue", "brokers.subscription_table", "drivers.*", "engine.*", "fleet.*", "message.*", "metrics.*",
         "observe.*", "pipeline.*", "report.hdr", "report.timeline", "schedule.*", "testing.*", "wire.*",
     },
     "paho": {"drivers.mqtt.*"},
