@@ -14,7 +14,7 @@ from made_progress import made_progress
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.fleet.aggregated import Aggregated
 from pytest_loadtest.fleet.judge import judge, read_results
-from pytest_loadtest.fleet.orders import Part
+from pytest_loadtest.fleet.messages import Part
 from pytest_loadtest.fleet.watches import BacklogWatch
 from pytest_loadtest.fleet.workload_run import WorkloadRun
 from pytest_loadtest.schedule.changes import CHANGE_IN
