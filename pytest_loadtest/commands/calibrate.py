@@ -7,7 +7,8 @@ plan gives the first worker nothing but the producer and the second nothing but 
 
 Where messages of a batch share costs (:attr:`~pytest_loadtest.schedule.costs.Cost.shared`), a batch holds one message, and its cost is the
 figure itself: to divide by the size of fuller batches would trust that size, which a late tick changes. The share is the shipped one: at
-these rates it cannot be seen.
+these rates it cannot be seen. Batches of one producer follow each other closely: a Pulsar that had just started took 1.7 times as much
+CPU time for as many from sixteen producers, measured on two cores, while client and consumer took the same.
 """
 
 from __future__ import annotations

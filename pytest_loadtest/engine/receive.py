@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     Columns = dict[str, NDArray[Any]]
 
+_REDELIVERED: Final = np.int8(Flag.REDELIVERED)
 _LATE: Final = np.int8(Flag.LATE)
 _CORRUPT: Final = np.int8(Flag.CORRUPT)
 _UNDUE: Final = np.int8(Flag.UNDUE)
@@ -47,6 +48,7 @@ class ReceiveCounts:
 
     beyond_bounds: list[int]
     received: int = 0
+    redelivered: int = 0
     foreign: int = 0
     corrupt: int = 0
     stragglers: int = 0
@@ -122,7 +124,7 @@ class Inbox:
         self._delays = delays
         self._first = phase.first
         self.repace(phase.pacer, start)
-        self.counts.received, self.counts.beyond_bounds = 0, [0] * len(self._bounds)
+        self.counts.received, self.counts.redelivered, self.counts.beyond_bounds = 0, 0, [0] * len(self._bounds)
         self.arrivals = Arrivals(start, phase.duration)
         self.prompt.begin(start)
         self._order.repeats = 0
@@ -163,6 +165,7 @@ class Inbox:
         self.counts.received += n
         if not n:
             return None
+        self.counts.redelivered += int(np.count_nonzero(columns["flags"] & _REDELIVERED))
         self._complete(columns, order)
         columns["consumer"] = self._consumers.take(columns["consumer"])
         return columns

@@ -166,6 +166,7 @@ class Engine:
             acked=counts.acked, failed=counts.failed, dropped=counts.dropped, received=self.inbox.counts.received,
             repeats=self.inbox.repeats, in_flight=counts.in_flight, send_delay_p99=sender.own_delay_p99(), blocked=sender.blocked,
             beyond_bounds=tuple(self.inbox.counts.beyond_bounds), prompt=self.inbox.prompt.told(elapsed),
+            redelivered=self.inbox.counts.redelivered, resent=counts.resent,
         )  # fmt: skip
 
     def _finish(self) -> None:

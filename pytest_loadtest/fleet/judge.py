@@ -11,10 +11,9 @@ from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited
 from pytest_loadtest.fixture.result import Load
 from pytest_loadtest.fixture.result import together as combine
-from pytest_loadtest.fleet import observing
+from pytest_loadtest.fleet import backlogs, observing
 from pytest_loadtest.fleet.comparing import beside
 from pytest_loadtest.fleet.messages import RunResult
-from pytest_loadtest.metrics.measurements import Backlog
 from pytest_loadtest.observe.conclusion import conclude
 from pytest_loadtest.observe.delayed import fullest
 from pytest_loadtest.observe.disagreement import disagreement
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.aggregated import Aggregated
     from pytest_loadtest.fleet.watches import BacklogWatch
     from pytest_loadtest.metrics.measurements import Measurements
+    from pytest_loadtest.observe.disagreement import Disagreement
     from pytest_loadtest.observe.telemetry import Telemetry
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.report.baseline import Baseline
@@ -62,8 +62,8 @@ def judge(
     if run["scale"] is not None:
         profile = profile.as_scaled()
     seen = {key: value for key, value in (before or {}).items() if key in ("peak", "backlog") and value is not None}
-    built = None if backlog is None else _backlog(backlog, dict(samples.stages))
-    drained = _read_backlog(seen["backlog"]) if "backlog" in seen else built
+    built = None if backlog is None else backlogs.settled(backlog, dict(samples.stages), samples.measurements)
+    drained = backlogs.read(seen["backlog"]) if "backlog" in seen else built
     telemetry, notes = observing.read(folder), samples.notes
     measurements = replace(samples.measurements, backlog=drained, checksum=profile.checksum, delayed_index=fullest(telemetry))
     objectives = _scaled(profile.objectives, run, written=profile.scaled.slo)
@@ -71,11 +71,11 @@ def judge(
     if samples.failure:
         own = tuple(finding for finding in verdict.findings if finding.objective.metric != "custom")
         verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=own, reasons=(samples.failure,))
-    wrong = None if telemetry is None else disagreement(telemetry, measurements.counts, measurements.subscriptions)
-    if wrong is not None and run["facts"]["broker"].get("mode") == "url":  # others may use it
-        notes += (wrong,)
+    wrong = None if telemetry is None else _disagreement(telemetry, measurements, run["facts"]["broker"])
+    if wrong is not None and not wrong.certain:
+        notes += (wrong.text,)
     elif wrong is not None:
-        verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=verdict.findings, reasons=(wrong,))
+        verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=verdict.findings, reasons=(wrong.text,))
     named = [(name, measured, _stage_verdict(name, measured, run, profile)) for name, measured in samples.stages]
     if (peak is not None and peak.rate is None) or ("peak" in seen and seen["peak"]["rate"] is None):  # whatever its last step came to
         verdict = replace(verdict, outcome=slo.worst((verdict.outcome, slo.Outcome.MISSED)))
@@ -110,6 +110,12 @@ def _scaled(objectives: Sequence[slo.Objective], run: dict[str, Any], written: C
     return slo.scale(objectives, run["pace"], run["share"], written)
 
 
+def _disagreement(telemetry: Telemetry, measured: Measurements, broker: dict[str, Any]) -> Disagreement | None:
+    """:param broker: its facts, as ``run.json`` has them."""
+    shared, restarted = broker.get("mode") == "url", bool(broker.get("restarts"))
+    return disagreement(telemetry, measured.counts, measured.subscriptions, shared=shared, restarted=restarted)
+
+
 def _verdict(run: dict[str, Any], objectives: Sequence[Objective], measurements: Measurements, profile: Profile) -> slo.Verdict:
     if run.get("aborted"):
         return evaluate_aborted(objectives, measurements, profile.generator, Aborted(**run["aborted"]))
@@ -129,26 +135,6 @@ def _stage_verdict(name: str, measured: Measurements, run: dict[str, Any], profi
     if run.get("aborted") and verdict.outcome is slo.Outcome.NO_DATA:  # cut short by the end of a run of which the rest tells enough
         return replace(verdict, outcome=slo.Outcome.MISSED)
     return verdict
-
-
-def _backlog(watch: BacklogWatch, windows: dict[str, Measurements]) -> Backlog | None:
-    """What was seen of a backlog; the publish latency is that of the messages due while it was drained."""
-    if watch.reached is None or watch.resumed is None or watch.emptied is None:
-        return None
-    drain, during = watch.emptied - watch.resumed, windows.get("drain")
-    return Backlog(
-        size_messages=watch.messages, size_bytes=round(watch.messages * watch.mean_size), build=watch.reached, drain=drain,
-        drained=watch.drained, left=watch.left, allowed=watch.allowed, drain_rate=watch.received / (drain / 1e9),
-        publish_during_drain=None if during is None else during.publish,
-    )  # fmt: skip
-
-
-def _read_backlog(said: Mapping[str, Any]) -> Backlog:
-    """What earlier results say of a backlog, as far as it is judged."""
-    return Backlog(
-        size_messages=said["messages"], size_bytes=said["bytes"], build=said["build"], drain=said["drain"], drained=said["drained"],
-        left=said["left"], allowed=said["allowed"], drain_rate=said["drainRate"], publish_during_drain=None,
-    )  # fmt: skip
 
 
 def _bottleneck(

@@ -6,6 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.observe.sampler import LONGEST, AskedSource
+from pytest_loadtest.observe.telemetry import COUNTERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,13 +22,15 @@ class BackgroundSource:
     def __init__(self, make: Callable[[], TelemetrySource]) -> None:
         self._make = make
         self._asked: AskedSource | None = None
+        self._given_up = False
         self._open: Future[Mapping[str, float]] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="loadtest-background")
 
     @property
     def missing(self) -> Sequence[str]:
-        """What the source says; that there was no answer, where there never was one."""
-        return ["broker's own counters: no answer"] if self._asked is None else self._asked.source.missing
+        """What the source says; that there was no answer, where there never was one, or no last one."""
+        silent = [f"{COUNTERS}: no answer"] if self._asked is None else self._asked.source.missing
+        return [*silent, f"{COUNTERS}: no last answer within {LONGEST:.0f} s"] if self._given_up else silent
 
     @property
     def used(self) -> float:
@@ -56,4 +59,5 @@ class BackgroundSource:
         """What the source said last, unless that takes too long."""
         closing = self._thread.submit(lambda: self._asked.source.close() if self._asked else {})
         self._thread.shutdown(wait=False)
-        return closing.result() if wait([closing], LONGEST).done else {}
+        self._given_up = not wait([closing], LONGEST).done
+        return {} if self._given_up else closing.result()

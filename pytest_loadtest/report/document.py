@@ -218,6 +218,8 @@ def _backlog(backlog: Backlog) -> Document:
         "build": backlog.build,
         "drain": backlog.drain,
         "drained": backlog.drained,
+        "drainedBetween": backlog.between and list(backlog.between),
+        "uncounted": backlog.uncounted,
         "left": backlog.left,
         "allowed": backlog.allowed,
         "drainRate": backlog.drain_rate,

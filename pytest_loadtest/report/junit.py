@@ -69,11 +69,10 @@ def _parts(document: Document) -> list[tuple[str, str]]:
         found.append((f"load.stage.{stage['name']}", ": ".join([stage["verdict"]["outcome"], *filter(None, ["; ".join(missed)])])))
     if backlog is not None:
         times = {"build": backlog["build"], "drain": backlog["drain"]}
-        found += [(f"load.backlog.{name}.s", f"{ns / 1e9:.3f}") for name, ns in times.items()]
-        found += [
-            ("load.backlog.drained", str(backlog["drained"]).lower()),
-            ("load.backlog.drain_rate.msg_per_s", f"{backlog['drainRate']:.1f}"),
-        ]
+        found += [(f"load.backlog.{name}.s", f"{ns / 1e9:.3f}") for name, ns in times.items() if ns is not None]
+        found += [("load.backlog.drained", str(backlog["drained"]).lower())] if backlog["drained"] is not None else []
+        rate = backlog["drainRate"]
+        found += [("load.backlog.drain_rate.msg_per_s", f"{rate:.1f}")] if rate is not None else []
     return found
 
 

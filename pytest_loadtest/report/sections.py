@@ -189,16 +189,25 @@ def backlog(document: Document) -> Iterable[str]:
     found = document["backlog"]
     if found is None:
         return
-    drained = f"drained in {format_duration(found['drain'])}"
-    if not found["drained"]:
-        left = f"{exact(found['left'])} still waiting, {exact(found['allowed'])} would do"
-        drained = f"NOT drained within {format_duration(found['drain'])} (backlogDrainTimeout; {left})"
+    rate = "at an unknown rate" if found["drainRate"] is None else f"at {format_rate(found['drainRate'])}"
     yield (
         f"  backlog    {exact(found['messages'])} deliveries, {format_size(found['bytes'])}, built in {format_duration(found['build'])},"
-        f" {drained} at {format_rate(found['drainRate'])}"
+        f" {_drained(found)} {rate}"
     )
     p50, p99, _ = percentiles(found["publishDuringDrain"], "p50", "p99")
     yield f"             publish latency meanwhile: {'not measured' if p50 == '-' else f'p50 {p50}, p99 {p99}'}"
+
+
+def _drained(found: Document) -> str:
+    if found["drain"] is None:
+        first, last = found["drainedBetween"]
+        until = "an unknown time" if last is None else format_duration(last)
+        return f"drained between {format_duration(first)} and {until} ({exact(found['uncounted'])} second or doubtful copies)"
+    if found["drained"]:
+        return f"drained in {format_duration(found['drain'])}"
+    left = f"more than {exact(found['allowed'])}" if found["left"] is None else exact(found["left"])
+    told = f"{left} still waiting, {exact(found['allowed'])} would do"
+    return f"NOT drained within {format_duration(found['drain'])} (backlogDrainTimeout; {told})"
 
 
 def limit(found: Document) -> str:

@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_loadtest.values.quantities import format_rate
+from pytest_loadtest.values.quantities import format_duration, format_rate
 from pytest_loadtest.values.wording import exact
 from pytest_loadtest.verdict import custom
 from pytest_loadtest.verdict.grammar import BROADCASTS, CONNECT_RATE, INDEX, LATENESS
@@ -69,7 +69,7 @@ def observe(objective: Objective, measurements: Measurements) -> Observation:
 
 def _of_run(objective: Objective, measurements: Measurements) -> Observation:
     if objective.metric == "backlogDrain":
-        return _drain(measurements.backlog)
+        return _drain(objective, measurements.backlog)
     if objective.metric == CONNECT_RATE:
         return _connect_rate(measurements.opening)
     if objective.metric == INDEX:
@@ -112,20 +112,42 @@ def bucket_of(measurements: Measurements, key: str) -> Breakdown | None:
     return next((part for part in measurements.buckets if part.name == key), None)
 
 
-def _drain(backlog: Backlog | None) -> Observation:
+def _drain(objective: Objective, backlog: Backlog | None) -> Observation:
     """A backlog that was given up would have taken longer than was waited for it, were it only by a nanosecond."""
     if backlog is None:
         return Observation(None, 0, "no backlog was built, or its drain was not seen")
     size = f"{exact(backlog.size_messages)} deliveries"
+    if backlog.drain is None:
+        return _open_drain(objective, backlog, size)
     if backlog.drained:
         return Observation(backlog.drain, backlog.size_messages, size)
-    basis = f"NOT drained: {exact(backlog.left)} of {size} still waiting, {exact(backlog.allowed)} would do"
+    left = f"more than {exact(backlog.allowed)}" if backlog.left is None else exact(backlog.left)
+    basis = f"NOT drained: {left} of {size} still waiting, {exact(backlog.allowed)} would do"
     return Observation(backlog.drain + 1, backlog.size_messages, basis)
+
+
+def _open_drain(objective: Objective, backlog: Backlog, size: str) -> Observation:
+    """The end of a drain that second copies leave open: a number only if both ends are on one side of each bound.
+
+    The number is the end that is nearer to the bound.
+    """
+    assert backlog.between is not None
+    (first, last), low, high = backlog.between, objective.minimum or 0, objective.maximum
+    until = "an unknown time" if last is None else format_duration(last)
+    basis = (
+        f"{size}, drained between {format_duration(first)} and {until}: {exact(backlog.uncounted)} copies were second ones,"
+        " or of messages without a good acknowledgement"
+    )
+    if high is not None and first > high:
+        return Observation(first, backlog.size_messages, basis)
+    if last is not None and (last < low or (first >= low and (high is None or last <= high))):
+        return Observation(last, backlog.size_messages, basis)
+    return Observation(None, 0, basis)
 
 
 def _index(index: DelayedIndex | None) -> Observation:
     if index is None:
-        return Observation(None, 0, "the broker was not asked, or had no delayed message when it was")
+        return Observation(None, 0, "the broker was not asked until the end, or had no delayed message when it was")
     return Observation(index.bytes_per_message, index.messages, f"{exact(index.bytes)} B for {exact(index.messages)} delayed messages")
 
 

@@ -65,6 +65,13 @@ def test_stuck(load):
     with pytest.raises(AssertionError, match="backlogDrain .*NOT drained: .* still waiting"):
         load.assert_slo()
 
+@pytest.mark.load("plain", consumerBacklogSizeGB=0.00002, testDuration="500ms", **{"driver.duplicateEvery": 10})
+def test_drained_with_duplicates(load):
+    assert load.duplicates > load.backlog.allowed
+    assert load.backlog.drain is None
+    first, certain = load.backlog.between
+    assert 0 < first < certain
+
 @pytest.mark.load("plain", messages=321)
 def test_messages(load):
     assert load.measurements.counts.offered == 321
@@ -119,7 +126,7 @@ stages:
   - {name: quiet, duration: 1s, rate: 50, consumerPerSubscription: 1}
 """
 ASSERTED = (
-    "test_stages", "test_changes", "test_consumers_leave", "test_backlog", "test_stuck", "test_messages", "test_bytes", "test_search",
+    "test_stages", "test_changes", "test_consumers_leave", "test_backlog", "test_stuck", "test_drained_with_duplicates", "test_messages", "test_bytes", "test_search",
     "test_live_search", "test_several", "test_ended_early", "test_no_objectives",
     "test_producers_only", "test_matrix[producerRate=100-messageSize=64]", "test_matrix[producerRate=200-messageSize=64]",
 )  # fmt: skip
@@ -153,7 +160,7 @@ def test_every_kind_of_workload(workloads: Project) -> None:
         ends = [(child.tag, child.get("message")) for child in run.case(name) if child.tag in ("failure", "error")]
         assert ends == [], name
     assert "load.finish()" in str([child.get("message") or child.text for child in run.case("test_forgotten")])
-    assert len(list((workloads.path / "omb").glob("plain-*.json"))) == 7
+    assert len(list((workloads.path / "omb").glob("plain-*.json"))) == 8
     told(run)
 
 
