@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     measure = "measure this machine's CPU cost of a message, for plans and --load-scale auto"
     calibrate = command("calibrate", _calibrate, measure, "\n --driver mqtt-qos1")
     calibrate.add_argument(
-        "--driver", action="append", choices=KEYS, help="only this driver and client; may be repeated; ten to thirty seconds each"
+        "--driver", action="append", choices=KEYS, help="only this driver and client; may be repeated; up to a minute each"
     )
     again = " .loadtest/SESSION\n RUN_DIR --conftest conftest.py\n RUN_DIR --spark-master spark://host:7077"
     aggregate = command("aggregate", _aggregate, "aggregate and judge runs again from their samples, without new load", again)

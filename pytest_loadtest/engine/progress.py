@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
+class TimelyReport:
     """Of the messages intended in each of the last seconds, how many copies took no longer than each bound.
 
     :param first: the first second told, from the phase's start. :param counts: ``[bound][second - first]``.
@@ -48,7 +48,7 @@ class Progress:
     send_delay_p99: int | None
     blocked: bool
     beyond_bounds: tuple[int, ...] = ()
-    prompt: Prompt | None = None
+    prompt: TimelyReport | None = None
     workload: str = ""
     redelivered: int = 0
     resent: int = 0

@@ -13,7 +13,7 @@ import numpy as np
 
 from pytest_loadtest.engine.due_order import DueOrder
 from pytest_loadtest.engine.order import OrderCheck
-from pytest_loadtest.engine.prompt import PromptCounts
+from pytest_loadtest.engine.timely_counts import TimelyCounts
 from pytest_loadtest.message.envelope import CORRUPT, OURS, decode_heads
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.values.quantities import SECOND
@@ -108,7 +108,7 @@ class Inbox:
         self._sizes = SizeCheck(pool)
         self.counts = ReceiveCounts(beyond_bounds=[0] * len(bounds))
         self._driver, self._nonce, self._ordered, self._bounds = driver, nonce, ordered, bounds
-        self.prompt = PromptCounts((), 0)
+        self.prompt = TimelyCounts((), 0)
         self._order, self._due_order = OrderCheck(), DueOrder()
         self._consumers = np.empty(0, np.int32)  # by place
 

@@ -13,7 +13,7 @@ from pytest_loadtest.fixture.result import Load, without_measurements
 from pytest_loadtest.fixture.result import together as combine
 from pytest_loadtest.fleet import backlogs, observing
 from pytest_loadtest.fleet.comparing import beside
-from pytest_loadtest.fleet.orders import RunResult
+from pytest_loadtest.fleet.messages import RunResult
 from pytest_loadtest.observe.conclusion import conclude
 from pytest_loadtest.observe.delayed import fullest
 from pytest_loadtest.observe.disagreement import disagreement

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_loadtest.brokers.base import Broker, BrokerFacts
+    from pytest_loadtest.fleet.messages import Request
     from pytest_loadtest.fleet.options import Options
-    from pytest_loadtest.fleet.orders import Request
     from pytest_loadtest.profile import Profile
 
 IDLE: Final = 1

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.conductor import Conductor
     from pytest_loadtest.fleet.link import Link
     from pytest_loadtest.fleet.local import LocalFleet
+    from pytest_loadtest.fleet.messages import Request, RunResult
     from pytest_loadtest.fleet.options import Options
-    from pytest_loadtest.fleet.orders import Request, RunResult
     from pytest_loadtest.fleet.xdist import GangController, GangWorker
     from pytest_loadtest.report.live_metrics import LiveMetrics
 
@@ -228,7 +228,7 @@ def request_of(config: pytest.Config, item: pytest.Item, attempt: int, changes: 
     :raises UsageError: something that cannot be.
     """
     from pytest_loadtest import profile as profiles
-    from pytest_loadtest.fleet.orders import Part, Request
+    from pytest_loadtest.fleet.messages import Part, Request
     from pytest_loadtest.plugin.selection import load_mark, load_profile
 
     mark, (profile, path) = load_mark(item), load_profile(config, item, changes)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.report.below import RESULTS, results_below
+from pytest_loadtest.report.find_results import RESULTS, results_below
 from pytest_loadtest.verdict import comparable
 
 if TYPE_CHECKING:

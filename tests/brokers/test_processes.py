@@ -21,8 +21,8 @@ from pytest_loadtest import profile as profiles
 from pytest_loadtest.brokers import Broker, BrokerRequest, java, maven, mosquitto
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.fleet.messages import Part, Request
 from pytest_loadtest.fleet.options import Options
-from pytest_loadtest.fleet.orders import Part, Request
 from pytest_loadtest.fleet.targets import Targets
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from pytest_loadtest.brokers import java, maven, passwords
 from pytest_loadtest.brokers.certificates import KeyPair
 from pytest_loadtest.brokers.secured import ROLE, TOKEN_KEY
 from pytest_loadtest.drivers.base import TargetAddress
+from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, explain
 from pytest_loadtest.drivers.pulsar.driver import PulsarDriver
 from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
-from pytest_loadtest.drivers.pulsar.refusals import NAME_REMEDY, why
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.profile.sections import SecuritySection
 from pytest_loadtest.profile.settings import Authentication, PulsarSettings
@@ -269,7 +269,7 @@ def test_oauth2(by_token: Broker, issuer: Issuer, tmp_path: Path) -> None:
     settings = settings_of(by_token, authentication=oauth2(issuer, tmp_path))
     carries(by_token, settings)
     assert issuer.given >= 2
-    assert why(by_token.facts.url, settings) is None
+    assert explain(by_token.facts.url, settings) is None
 
 
 def test_oauth2_with_a_wrong_secret(by_token: Broker, issuer: Issuer, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from pytest_loadtest.drivers.pulsar.auth import admin_headers, tls_context
-from pytest_loadtest.drivers.pulsar.refusals import of_credentials, of_tls
+from pytest_loadtest.drivers.pulsar.connect_errors import of_credentials, of_tls
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.values.quantities import SECOND
 

@@ -11,6 +11,7 @@ import pytest
 from engine_rig import drive
 from hypothesis import given
 from hypothesis import strategies as st
+from null_driver import NullDriver
 
 from pytest_loadtest.drivers.base import Joined, Received
 from pytest_loadtest.engine.receive import Arrivals, Inbox
@@ -20,7 +21,6 @@ from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.schedule.counts import StreamCounts
 from pytest_loadtest.schedule.pacing import Pacer
 from pytest_loadtest.schedule.phases import Phase
-from pytest_loadtest.testing import NullDriver
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 START = 7_000 * SECOND

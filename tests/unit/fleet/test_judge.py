@@ -18,7 +18,7 @@ from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet import observing
 from pytest_loadtest.fleet.aggregated import Aggregated
 from pytest_loadtest.fleet.judge import judge, read_results
-from pytest_loadtest.fleet.orders import Part
+from pytest_loadtest.fleet.messages import Part
 from pytest_loadtest.fleet.watches import BacklogWatch
 from pytest_loadtest.fleet.workload_run import WorkloadRun
 from pytest_loadtest.observe.telemetry import COUNTERS, Telemetry

@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from pytest_loadtest.drivers.pulsar.refusals import NAME_REMEDY, NOT_THIS_HOST
+from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, NOT_THIS_HOST
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api

@@ -1,7 +1,7 @@
-"""Why a Pulsar broker lets a client not in, and what to do about it.
+"""Explain why a Pulsar broker rejected a client, and what to do about it.
 
 pulsar-client says ``TimeOut`` of a password that the broker does not take, and ``ConnectError`` of a certificate that it does not trust.
-So where it could not connect, :func:`why` connects once by its own means, says who it is as the client does, and hears what is wrong.
+So where it could not connect, :func:`explain` connects once by its own means, says who it is as the client does, and hears what is wrong.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EO
 _TLS_ALERT: Final = b"\x15\x03"  # RFC 8446, 5.1
 
 
-def why(url: str, settings: PulsarSettings) -> str | None:
+def explain(url: str, settings: PulsarSettings) -> str | None:
     """Reason and remedy, found by one connection to the first host of ``url``; None where it can be made, or says nothing."""
     scheme = url.partition("://")[0]
     if scheme not in ("pulsar", "pulsar+ssl"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from threading import Event, Thread
 
-from pytest_loadtest.report.below import results_below
+from pytest_loadtest.report.find_results import results_below
 
 
 def test_every_results_document_in_order(tmp_path: Path) -> None:

@@ -7,20 +7,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from null_target import DueRows, Members, Windows, concatenate_columns
 
 from pytest_loadtest.drivers.base import Acks, DriverFacts, Joined, Received
 from pytest_loadtest.message import envelope
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.testing.clock import FakeClock
-from pytest_loadtest.testing.null_target import DueRows, Members, Windows, concatenate_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from null_target import Columns
     from numpy.typing import NDArray
 
     from pytest_loadtest.drivers.base import Burst, DriverContext
-    from pytest_loadtest.testing.null_target import Columns
 
 Latency = Callable[["NDArray[np.int64]"], "NDArray[np.int64]"]
 

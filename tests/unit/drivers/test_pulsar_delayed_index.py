@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from pytest_loadtest.message.due import Delays
-from pytest_loadtest.models.delayed import (
+from pytest_loadtest.drivers.pulsar.delayed_index import (
     CONTAINER,
     FLOOR,
     JAVA_OBJECTS,
@@ -19,10 +18,11 @@ from pytest_loadtest.models.delayed import (
     bits_of,
     heap,
     in_order,
+    planned_index,
     scattered,
     time_buckets,
 )
-from pytest_loadtest.models.delayed_plan import planned_index
+from pytest_loadtest.message.due import Delays
 from pytest_loadtest.values.quantities import SECOND
 
 MIB = 1 << 20

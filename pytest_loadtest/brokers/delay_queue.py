@@ -23,8 +23,8 @@ class _Waiting(NamedTuple):
     batch: Batch
 
 
-class Later:
-    """Messages that were acknowledged and wait."""
+class DelayQueue:
+    """Acknowledged messages that wait until they are due."""
 
     def __init__(self) -> None:
         self._waiting: list[_Waiting] = []

@@ -1,4 +1,4 @@
-"""What crosses between controller and workers of one run, besides progress."""
+"""The messages between the controller and the workers of one run, besides progress."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What one worker has to do for one workload.
+class WorkloadAssignment:
+    """One worker's assignment in one workload.
 
     :param workload: its name where there are several, otherwise empty. :param bounds: latencies that the controller wants to hear about
         while load runs, ns. :param opened: consumers of each subscription that are connected before load begins.
@@ -76,8 +76,8 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseOrder:
-    """The next phase of one workload.
+class StartPhase:
+    """The next phase of one workload, to be started.
 
     :param start: ns. :param folder: where its samples go; None where none are kept. :param wall: wall clock less the run's, ns.
     """
@@ -89,7 +89,7 @@ class PhaseOrder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseDone:
+class PhaseFinished:
     """What a worker says of one workload's phase when its samples are closed.
 
     :param ends: one past the last sequence of each of the worker's streams, in the order of its assignment.
@@ -103,8 +103,8 @@ class PhaseDone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """What a worker reports at the end of its part of a workload."""
+class Finished:
+    """A worker's report at the end of its part of a workload."""
 
     facts: DriverFacts | None
 

@@ -9,7 +9,7 @@ import pytest
 from waiting_for import wait_until
 
 from pytest_loadtest.errors import TargetError
-from pytest_loadtest.observe.aside import Aside
+from pytest_loadtest.observe.background_source import BackgroundSource
 
 
 class Slow:
@@ -31,7 +31,7 @@ class Slow:
 SECOND = 1_000_000_000
 
 
-def until(source: Aside, now: int, enough: Callable[[Mapping[str, float]], bool]) -> Mapping[str, float]:
+def until(source: BackgroundSource, now: int, enough: Callable[[Mapping[str, float]], bool]) -> Mapping[str, float]:
     """Asks until the answer is as it shall be."""
     found: Mapping[str, float] = {}
 
@@ -46,7 +46,7 @@ def until(source: Aside, now: int, enough: Callable[[Mapping[str, float]], bool]
 
 def test_what_comes_late_is_of_the_next_sample() -> None:
     slow = Slow()
-    source = Aside(lambda: slow)
+    source = BackgroundSource(lambda: slow)
     assert source.read(SECOND) == {}
     assert source.missing[0].startswith(("broker's own counters: no answer", "something"))
     assert source.read(100 * SECOND) == {}
@@ -64,7 +64,7 @@ def test_what_it_raises_is_raised() -> None:
     def refused() -> Slow:
         raise TargetError("refused")
 
-    source = Aside(refused)
+    source = BackgroundSource(refused)
     with pytest.raises(TargetError, match="refused"):
         until(source, SECOND, lambda _: False)
     assert source.close() == {}

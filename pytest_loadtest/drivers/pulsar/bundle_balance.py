@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.models.bundles import Bundle, Ring
-from pytest_loadtest.models.split import SplitLimits, TopicRate, by_count, flow_or_qps, middle
+from pytest_loadtest.drivers.pulsar.bundle_ring import Bundle, Ring
+from pytest_loadtest.drivers.pulsar.bundle_split import SplitLimits, TopicRate, by_count, flow_or_qps, middle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

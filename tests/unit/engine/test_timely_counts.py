@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.engine.prompt import PromptCounts
+from pytest_loadtest.engine.timely_counts import TimelyCounts
 from pytest_loadtest.values.quantities import SECOND
 
 START = 7_000 * SECOND
@@ -16,7 +16,7 @@ COPIES = st.lists(st.tuples(st.integers(0, 40 * SECOND), st.integers(-SECOND, 60
 @given(COPIES, st.lists(st.integers(0, 10 * SECOND), min_size=1, max_size=3), st.integers(1, 50), st.integers(1, 5))
 def test_it_counts_what_came_in_the_last_seconds(copies: list[tuple[int, int]], bounds: list[int], kept: int, looks: int) -> None:
     """As if each copy were looked at by itself, however many are looked at together; what is older is forgotten."""
-    counts = PromptCounts(bounds, kept)
+    counts = TimelyCounts(bounds, kept)
     counts.begin(START)
     for part in range(looks):
         intended = np.array([START + at for at, _ in copies[part::looks]], np.int64)
@@ -33,7 +33,7 @@ def test_it_counts_what_came_in_the_last_seconds(copies: list[tuple[int, int]], 
 
 def test_a_phase_begins_anew() -> None:
     """With its own seconds."""
-    counts = PromptCounts((SECOND,), 10)
+    counts = TimelyCounts((SECOND,), 10)
     times = np.array([START], np.int64)
     counts.begin(START)
     counts.add(times, times)
@@ -45,4 +45,4 @@ def test_a_phase_begins_anew() -> None:
 
 
 def test_where_nobody_asks_nothing_is_told() -> None:
-    assert PromptCounts((), 0).told(SECOND) is None
+    assert TimelyCounts((), 0).told(SECOND) is None

@@ -29,7 +29,7 @@ def holder_of(connection: int, place: NDArray[np.integer[Any]]) -> NDArray[np.in
     return (place.astype(np.int64) & _PLACE) | connection << 32
 
 
-class Seats:
+class SubscriptionTable:
     """All consumers of a relay.
 
     They stand in *rows*, which :meth:`route` and :meth:`rows` give and which hold until somebody comes or leaves. Of each row:

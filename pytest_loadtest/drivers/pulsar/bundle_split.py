@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_loadtest.models.bundles import Bundle
+    from pytest_loadtest.drivers.pulsar.bundle_ring import Bundle
 
 MB: Final = 1024 * 1024
 MARGIN: Final = 0.05

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.brokers.batch import Batch, pick
-from pytest_loadtest.brokers.seats import SEAT, Kept, Seats, holder_of
+from pytest_loadtest.brokers.subscription_table import SEAT, Kept, SubscriptionTable, holder_of
 
 TOPICS = st.sampled_from([0, 1, 2, 5, 1 << 32, (1 << 32) + 1, (3 << 32) + 0xFFFF_FFFF])  # close together and far apart
 SEATS = st.lists(st.tuples(TOPICS, st.sampled_from([0, 1, 7, 0xFFFF_FFFF]), st.integers(0, 5)), max_size=20)
@@ -36,7 +36,7 @@ def definition(seats: dict[int, tuple[int, int, int]], messages: list[tuple[int,
     return got
 
 
-def routed(seats: Seats, messages: list[tuple[int, int]], only: list[int] | None = None) -> dict[int, list[int]]:
+def routed(seats: SubscriptionTable, messages: list[tuple[int, int]], only: list[int] | None = None) -> dict[int, list[int]]:
     """The same of what is tested."""
     topic, stream = np.array(messages, np.int64).reshape(-1, 2).T
     message, row = seats.route(topic, stream, None if only is None else np.array(only, np.uint32))
@@ -49,7 +49,7 @@ def routed(seats: Seats, messages: list[tuple[int, int]], only: list[int] | None
 @given(SEATS, MESSAGES)
 def test_each_subscription_gets_each_message_at_one_consumer(seats, messages):
     """Whatever topics, subscriptions and consumers there are, in whatever order they came; each consumer in the order of the messages."""
-    present = Seats()
+    present = SubscriptionTable()
     present.add(seated(seats[:5]))
     made = seated(seats)[5:]
     present.add(made)
@@ -59,7 +59,7 @@ def test_each_subscription_gets_each_message_at_one_consumer(seats, messages):
 @given(SEATS, MESSAGES, st.sets(st.integers(0, 19)))
 def test_who_left_gets_nothing_and_the_others_share_it(seats, messages, leaving):
     """Leaving is the same as never having come."""
-    present = Seats()
+    present = SubscriptionTable()
     present.add(seated(seats))
     routed(present, messages)
     left = present.leave(holder_of(0, np.array(sorted(leaving), np.int32)))
@@ -71,7 +71,7 @@ def test_who_left_gets_nothing_and_the_others_share_it(seats, messages, leaving)
 @given(SEATS, MESSAGES, st.sampled_from([0, 1, 7, 0xFFFF_FFFF]))
 def test_messages_for_one_subscription_go_to_no_other(seats, messages, subscription):
     """What is handed on stays in its subscription."""
-    present = Seats()
+    present = SubscriptionTable()
     present.add(seated(seats))
     own = {place: seat for place, seat in enumerate(seats) if seat[1] == subscription}
     assert routed(present, messages, [subscription] * len(messages)) == definition(own, messages)
@@ -79,7 +79,7 @@ def test_messages_for_one_subscription_go_to_no_other(seats, messages, subscript
 
 def test_consumers_are_known_by_connection_and_place():
     """The same place of two connections is two consumers; pausing and finding mean one of them."""
-    present = Seats()
+    present = SubscriptionTable()
     for connection in (3, 2):
         present.add(seated([(0, 0, connection), (1, 0, connection)], connection))
     holders = holder_of(3, np.array([1, 0], np.int32))
@@ -95,7 +95,7 @@ def test_consumers_are_known_by_connection_and_place():
 def test_twenty_thousand_topics_are_found():
     """By table and by search: with one far topic more, the table would be too long."""
     for far in ([], [(1 << 40, 0, 0)]):
-        present = Seats()
+        present = SubscriptionTable()
         present.add(seated([*((topic, 0, 0) for topic in range(20_000)), *far]))
         topic = np.random.default_rng(1).permutation(20_000)
         message, row = present.route(topic, topic)

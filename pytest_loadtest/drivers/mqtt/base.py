@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=AnyMqttConnection[Any])
 
 
-class AnyMqttDriver(ABC, Generic[C]):
+class MqttDriverBase(ABC, Generic[C]):
     """What adapters to an MQTT broker have in common.
 
     :param client: name and version of what speaks to the broker. :param connect: makes a connection.

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.models.balance import ALGORITHMS, balance, imbalance, rates
-from pytest_loadtest.models.bundles import LAST, Ring
-from pytest_loadtest.models.split import MB, SplitLimits, TopicRate
+from pytest_loadtest.drivers.pulsar.bundle_balance import ALGORITHMS, balance, imbalance, rates
+from pytest_loadtest.drivers.pulsar.bundle_ring import LAST, Ring
+from pytest_loadtest.drivers.pulsar.bundle_split import MB, SplitLimits, TopicRate
 
 # PIP-169's first example at a tenth, in and out, and the broker's own topic that a namespace has
 TENTH = [

@@ -11,7 +11,7 @@ from pytest_loadtest.message.payloads import PayloadChooser, build_pool
 from pytest_loadtest.schedule.counts import StreamCounts
 from pytest_loadtest.schedule.pacing import NS, Pacer
 from pytest_loadtest.schedule.schedules import Drawing, EvenSchedule
-from pytest_loadtest.schedule.turns import MOST_TURNS, Dealt, InTurn, Turns
+from pytest_loadtest.schedule.stream_order import MOST_TURNS, RoundRobin, StreamOrder, Turns
 
 WEIGHTS = st.lists(st.integers(1, 30), min_size=1, max_size=6)
 CYCLES = st.builds(
@@ -77,7 +77,7 @@ def test_rows_of_all_workers_are_the_run(turns: Turns, workers: int, first: int,
     assert found == {at: (int(i), int(n)) for at, i, n in zip(place.tolist(), index, number, strict=True)}
 
 
-def _check(dealt: Dealt, streams: range, first: int, count: int) -> None:
+def _check(dealt: StreamOrder, streams: range, first: int, count: int) -> None:
     row = np.arange(first, first + count)
     index, number, place = dealt.rows(row)
     assert dealt.find(index, number).tolist() == row.tolist()
@@ -101,7 +101,7 @@ def test_a_row_is_found_again(turns: Turns, workers: int, first: int, count: int
 def test_so_is_one_of_streams_in_turn(total: int, workers: int, first: int, count: int) -> None:
     """The same promises without weights."""
     streams = range(total - 1 if workers > total else 0, total, workers)
-    _check(InTurn(total, streams), streams, first, count)
+    _check(RoundRobin(total, streams), streams, first, count)
 
 
 @given(total=st.integers(1, 20), first=st.integers(0, 10**5), count=st.integers(0, 60))
@@ -109,7 +109,7 @@ def test_equal_weights_are_turns_one_after_another(total: int, first: int, count
     """A skew that is none changes nothing."""
     rows = np.arange(first, first + count)
     assert [column.tolist() for column in Turns.weighted([7] * total).of(range(total)).rows(rows)] == [
-        column.tolist() for column in InTurn(total, range(total)).rows(rows)
+        column.tolist() for column in RoundRobin(total, range(total)).rows(rows)
     ]
 
 

@@ -1,4 +1,4 @@
-"""A source that may wait for somebody else: asked in a thread of its own, so that the others are sampled in time."""
+"""A telemetry source that may be slow: it has a thread of its own, so that the others are sampled in time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _PATIENCE: Final = 0.2  # s that a sample waits for it; what comes later is of the next sample
 
 
-class Aside:
+class BackgroundSource:
     """:param make: makes the source, in that thread. One question is open at a time."""
 
     def __init__(self, make: Callable[[], TelemetrySource]) -> None:
@@ -24,7 +24,7 @@ class Aside:
         self._asked: AskedSource | None = None
         self._given_up = False
         self._open: Future[Mapping[str, float]] | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="loadtest-aside")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="loadtest-background")
 
     @property
     def missing(self) -> Sequence[str]:

@@ -1,7 +1,7 @@
-"""Whose turn each message of the run is: which stream it belongs to, and what of a worker's rows follows from that.
+"""The order in which messages are dealt over streams: the stream of each message of the run, and the rows of a worker that follow.
 
 The run's messages are numbered 0, 1, 2 … in the order in which they are due, and dealt over the streams. Without a skew they are dealt in
-turn (:class:`InTurn`), which is arithmetic. With one, a cycle of turns says who is next (:class:`Turns`): a stream of weight ``w`` has
+turn (:class:`RoundRobin`), which is arithmetic. With one, a cycle of turns says who is next (:class:`Turns`): a stream of weight ``w`` has
 ``w`` turns in it, spread evenly. Message ``g`` has turn ``g mod L`` of round ``g div L``. So the train stays as even as it was, every
 stream has its exact share after each round, and nothing depends on how many workers there are.
 """
@@ -26,7 +26,7 @@ MOST_TURNS: Final = 1_000_000
 """Of a cycle."""
 
 
-class Dealt(Protocol):
+class StreamOrder(Protocol):
     """One worker's rows among the messages of the run; row 0 is the worker's first of the phase."""
 
     def before(self, total: int) -> int:
@@ -46,8 +46,8 @@ class Dealt(Protocol):
 
 
 @dataclass(frozen=True)
-class InTurn:
-    """Dealt over ``total`` streams one after another: of every ``total`` messages each of the worker's ``streams`` has one."""
+class RoundRobin:
+    """StreamOrder over ``total`` streams one after another: of every ``total`` messages each of the worker's ``streams`` has one."""
 
     total: int
     streams: range
@@ -113,12 +113,12 @@ class Turns:
         """``(P,)``, turns of each stream in a cycle."""
         return np.bincount(self.cycle, minlength=self.streams)
 
-    def of(self, streams: range) -> SomeTurns:
+    def of(self, streams: range) -> WeightedOrder:
         """One worker's."""
-        return SomeTurns(self, streams)
+        return WeightedOrder(self, streams)
 
 
-class SomeTurns:
+class WeightedOrder:
     """The turns of a worker's streams: of every round, those that are its own."""
 
     def __init__(self, turns: Turns, streams: range) -> None:
@@ -132,29 +132,29 @@ class SomeTurns:
         self._turns = np.argsort(self._index, kind="stable")  # of stream i its own, ascending, from _starts[i] on
 
     def before(self, total: int) -> int:
-        """See :class:`Dealt`."""
+        """See :class:`StreamOrder`."""
         rounds, rest = divmod(total, self._length)
         return rounds * len(self._places) + int(np.searchsorted(self._places, rest))
 
     def place(self, row: int) -> int:
-        """See :class:`Dealt`."""
+        """See :class:`StreamOrder`."""
         rounds, turn = divmod(row, len(self._places))
         return rounds * self._length + int(self._places[turn])
 
     def rows(self, row: Column) -> tuple[Column, Column, Column]:
-        """See :class:`Dealt`."""
+        """See :class:`StreamOrder`."""
         rounds, turn = np.divmod(row, max(len(self._places), 1))
         index = self._index[turn]
         return index, rounds * self._weights[index] + self._number[turn], rounds * self._length + self._places[turn]
 
     def find(self, index: Column, number: Column) -> Column:
-        """See :class:`Dealt`."""
+        """See :class:`StreamOrder`."""
         rounds, nth = np.divmod(number, self._weights[index])
         row: Column = rounds * len(self._places) + self._turns[self._starts[index] + nth]
         return row
 
     def numbers(self, row: int) -> Column:
-        """See :class:`Dealt`."""
+        """See :class:`StreamOrder`."""
         rounds, rest = divmod(row, max(len(self._places), 1))
         counts: Column = rounds * self._weights + np.bincount(self._index[:rest], minlength=len(self._weights))
         return counts

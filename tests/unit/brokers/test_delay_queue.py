@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.brokers.batch import Batch
-from pytest_loadtest.brokers.later import Later
+from pytest_loadtest.brokers.delay_queue import DelayQueue
 
 BATCHES = st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=8), max_size=8)
 
@@ -22,7 +22,7 @@ def batch(due: list[int], first: int) -> Batch:
 @given(BATCHES, st.lists(st.integers(0, 45), max_size=10))
 def test_messages_leave_when_they_are_due(batches: list[list[int]], looks: list[int]) -> None:
     """Each once, none early, in the order of due times, and of equal ones in the order in which they came; payloads with them."""
-    later, dues, first = Later(), list[int](), 0
+    later, dues, first = DelayQueue(), list[int](), 0
     for one in batches:
         later.add(batch(one, first), np.array(one))
         dues += one

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_loadtest.engine.progress import Prompt
+from pytest_loadtest.engine.progress import TimelyReport
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class PromptCounts:
+class TimelyCounts:
     """By bound and by second of the intended time, how many copies took no longer; of a copy that did, its second is not long ago.
 
     :param bounds: ns. :param kept: seconds that are told.
@@ -43,7 +43,7 @@ class PromptCounts:
                 found = np.bincount(prompt - least)
                 counts.update({least + int(at): int(found[at]) for at in np.flatnonzero(found)})
 
-    def told(self, elapsed: int) -> Prompt | None:
+    def told(self, elapsed: int) -> TimelyReport | None:
         """The last seconds before ``elapsed``, ns after the start; None where there is no bound. What is older is forgotten."""
         if not self._bounds:
             return None
@@ -52,4 +52,4 @@ class PromptCounts:
         for counts in self._counts:
             for second in [second for second in counts if second < first]:
                 del counts[second]
-        return Prompt(first=first, counts=tuple(tuple(counts[second] for second in range(first, last)) for counts in self._counts))
+        return TimelyReport(first=first, counts=tuple(tuple(counts[second] for second in range(first, last)) for counts in self._counts))
