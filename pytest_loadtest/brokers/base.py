@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_loadtest.errors import TargetError, UsageError
-from pytest_loadtest.profile.secrets import HIDDEN, may_hold_secret, shown_settings
 
 if TYPE_CHECKING:
     from pytest_loadtest.profile.sections import SecuritySection
@@ -68,6 +67,8 @@ class BrokerFacts:
     client: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        from pytest_loadtest.profile.secrets import shown_settings  # on use: sessions without load import no profile
+
         object.__setattr__(self, "settings", shown_settings(self.settings))
 
     @property
@@ -130,5 +131,7 @@ def refuse_managed(broker: str, settings: Mapping[str, str], managed: frozenset[
         raise UsageError(f"broker.settings: {', '.join(taken)} of {broker} is chosen per run; remove it from the profile")
     for key, value in settings.items():
         if not key.strip() or "\n" in key + value:
+            from pytest_loadtest.profile.secrets import HIDDEN, may_hold_secret
+
             shown = HIDDEN if may_hold_secret(key) else repr(value)
             raise UsageError(f"broker.settings: {key!r}: {shown} is not one line of {broker}'s configuration")

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.report.baseline import NONE
 from pytest_loadtest.values.addresses import check_address
 from pytest_loadtest.values.quantities import parse_duration
+
+NO_BASELINE = "none"
+"""``--load-baseline none``: the ini key does not apply in this session."""
 
 
 def scale(text: str | None) -> float | str | None:
@@ -87,7 +89,7 @@ def baseline(text: str | None, ini: str, *, force: bool) -> str | None:
     :raises pytest.UsageError: there is none, and ``--load-baseline-force`` is given.
     """
     wanted = ini or None if text is None else text
-    wanted = None if wanted == NONE else wanted
+    wanted = None if wanted == NO_BASELINE else wanted
     if wanted is None and force:
         raise pytest.UsageError("--load-baseline-force: there is nothing to force without --load-baseline")
     return wanted

@@ -15,7 +15,7 @@ from pytest_loadtest.verdict import comparable
 if TYPE_CHECKING:
     from pytest_loadtest.report.document import Document
 
-LAST_MET, NONE = "last-met", "none"
+LAST_MET = "last-met"
 KEPT = 10
 """Runs of ``last-met`` beside whose best each run is held too: beside the newest alone, six steps of 9 % pass a bound of 10 %."""
 Identity = tuple[str, str, str]
