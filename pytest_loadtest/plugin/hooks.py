@@ -184,7 +184,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
         report.user_properties = plain(report.user_properties)
         if call.excinfo is not None:
-            settle(report, call.excinfo.value)
+            settle(report, call.excinfo.value, item)
     return report
 
 
