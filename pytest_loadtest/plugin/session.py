@@ -255,6 +255,12 @@ def body_returned(item: pytest.Item) -> None:
         load.ensure_asserted()
 
 
+def forget(item: pytest.Item) -> None:
+    """Let the result of a load test go: pytest keeps its items until the session ends."""
+    if _LOADS in item.stash:
+        del item.stash[_LOADS]
+
+
 def settle(report: pytest.TestReport, error: BaseException, item: pytest.Item) -> None:
     """Make a broken run an error with a text for people; xdist and JUnit take it from the report.
 
