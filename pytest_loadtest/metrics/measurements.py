@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.opening import Opening
     from pytest_loadtest.metrics.over_time import OverTime
     from pytest_loadtest.metrics.signed import Lateness
+    from pytest_loadtest.metrics.silent import Silent
     from pytest_loadtest.metrics.stretches import Stretches
 
 CustomValue = Duration | Rate | float | None
@@ -185,6 +186,7 @@ class Measurements:
     :param opening: how connections came up that were paced, or are all that there is; None of others.
     :param lateness: received − due of every copy; None where messages are not delayed, or nothing was received.
     :param delayed_index: what the broker says of its index of delayed messages; None where nobody asked it.
+    :param silent: topics and streams of which nothing arrived; None where that is unknown or not applicable.
     :param lost: ranges, at most 10 000 of them; ``counts.lost`` is exact.
     :param checksum: payloads ended in one, so that damage anywhere shows; without it only heads and sizes tell.
     :param backlog: None where none was built and its drain seen.
@@ -220,6 +222,7 @@ class Measurements:
     opening: Opening | None = None
     lateness: Lateness | None = None
     delayed_index: DelayedIndex | None = None
+    silent: Silent | None = None
 
     @property
     def earliness(self) -> Histogram | None:

@@ -9,7 +9,7 @@ from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.profile.presence import Misfit
 from pytest_loadtest.profile.settings import MqttSettings, PulsarSettings
 from pytest_loadtest.values.quantities import format_duration
-from pytest_loadtest.verdict.grammar import BROADCASTS, CONNECT_RATE, CONNECTING
+from pytest_loadtest.verdict.grammar import BROADCASTS, CONNECT_RATE, CONNECTING, SILENT
 from pytest_loadtest.verdict.objectives import ObjectiveErrors, parse
 from pytest_loadtest.verdict.regression import REGRESSION
 from pytest_loadtest.verdict.windowed import DRIFTING, KEYS
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.profile.model import Profile
     from pytest_loadtest.profile.text import Path
 
-_SENDING = ("sent", "publishLatency", "sendDelay", "failed", "dropped", "connectLatency", CONNECT_RATE)
+_SENDING = ("sent", "publishLatency", "sendDelay", "failed", "dropped", SILENT, "connectLatency", CONNECT_RATE)
 
 
 def _objectives(profile: Profile) -> Iterator[Misfit]:
@@ -124,6 +124,9 @@ def _acknowledgements(profile: Profile) -> Iterator[Misfit]:
         why, remedy = ("at QoS 0", "use qos: 1") if qos else ("on non-persistent topics", "use topicType: persistent")
         message = f"{'.'.join(map(str, path))}: nothing is acknowledged {why}"
         yield Misfit(path, message, f"{remedy}, or bound endToEndLatency", at_key=True)
+    for path in _bounded(profile, SILENT) if profile.producer_only else ():
+        message = f"{'.'.join(map(str, path))}: without consumers and acknowledgements nothing tells what arrived"
+        yield Misfit(path, message, "add consumers, or remove it", at_key=True)
 
 
 def _broadcasts(profile: Profile) -> Iterator[Misfit]:

@@ -42,6 +42,7 @@ _MEANINGS = {
     "corrupt": "messages damaged under way; 0 unless given",
     "dropped": "messages never sent because they were later than maxSendDelay; 0 unless given",
     "foreign": "messages of another run",
+    "silent": "subscriptions that got nothing of a topic, and streams of which nothing arrived, though messages were due; 0 unless given",
     "lateness": "of delayed messages: received − due; below zero where one came early",
     "earliness": "of delayed messages: due − received, 0 where one did not come early; max: the broker's tick unless given",
     "delayedIndexBytesPerMessage": "bytes of the broker's index for each delayed message and subscription, when most were delayed",

@@ -19,7 +19,8 @@ LATENCIES = ("publishLatency", "endToEndLatency", "sendDelay", *BROADCASTS, *OPE
 CONNECT_RATE = "connectRate"
 CONNECTING = (*OPENING, CONNECT_RATE)
 FLOORS = ("throughput", "sent", CONNECT_RATE)
-COUNTS = ("loss", "duplicates", "outOfOrder", "failed", "corrupt", "dropped", "foreign")
+SILENT = "silent"
+COUNTS = ("loss", "duplicates", "outOfOrder", "failed", "corrupt", "dropped", "foreign", SILENT)
 DURATIONS = ("backlogDrain",)
 METRICS = (*FLOORS, *LATENCIES, *COUNTS, *DURATIONS, INDEX)
 _TIMES = (*LATENCIES, *DURATIONS)
@@ -150,7 +151,9 @@ def _number(metric: str, text: str) -> tuple[float, str]:
         return number, "B"
     if match is None or text.endswith("/s") or not number.is_integer():
         percent = f"{number * 100:g}%" if number < 1 else example(metric)
-        raise WrongBound(f"{text!r} is not a whole number of messages", f"as a share, write {percent}")
+        raise WrongBound(
+            f"{text!r} is not a whole number of {'topics and streams' if metric == SILENT else 'messages'}", f"as a share, write {percent}"
+        )
     return number, "messages"
 
 

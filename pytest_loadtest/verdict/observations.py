@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_loadtest.values.quantities import format_rate
 from pytest_loadtest.values.wording import exact
 from pytest_loadtest.verdict import custom
-from pytest_loadtest.verdict.grammar import BROADCASTS, CONNECT_RATE, INDEX, LATENESS
+from pytest_loadtest.verdict.grammar import BROADCASTS, CONNECT_RATE, INDEX, LATENESS, SILENT
 
 if TYPE_CHECKING:
     from pytest_loadtest.metrics.delayed_index import DelayedIndex
@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.measurements import Backlog, Breakdown, Measurements
     from pytest_loadtest.metrics.opening import Opening
     from pytest_loadtest.metrics.signed import Lateness
+    from pytest_loadtest.metrics.silent import Silent
     from pytest_loadtest.verdict.objectives import Objective
 
 TAIL = 10
 """Samples that must lie beyond a percentile before it is called a number."""
+NAMED = 3
+"""Silent subscriptions, and silent streams, that a finding names; the results have more."""
 KINDS = {
     "publishLatency": "publish", "endToEndLatency": "end_to_end", "sendDelay": "send_delay", "broadcastCompletion": "completion",
     "broadcastSpread": "spread", "connectLatency": "connect", "subscribeLatency": "subscribe", "lateness": "lateness",
@@ -74,6 +77,8 @@ def _of_run(objective: Objective, measurements: Measurements) -> Observation:
         return _connect_rate(measurements.opening)
     if objective.metric == INDEX:
         return _index(measurements.delayed_index)
+    if objective.metric == SILENT:
+        return _silent(objective, measurements.silent)
     of = _latency if objective.unit == "ns" else _throughput if objective.metric == "throughput" else _count
     return of(objective, measurements)
 
@@ -127,6 +132,30 @@ def _index(index: DelayedIndex | None) -> Observation:
     if index is None:
         return Observation(None, 0, "the broker was not asked, or had no delayed message when it was")
     return Observation(index.bytes_per_message, index.messages, f"{exact(index.bytes)} B for {exact(index.messages)} delayed messages")
+
+
+def _silent(objective: Objective, silent: Silent | None) -> Observation:
+    if silent is None:
+        return Observation(None, 0, "nothing subscribes, and acknowledgement is not applicable")
+    if not silent.due:
+        return Observation(None, 0, "nothing was offered")
+    share = objective.unit == "ratio"
+    return Observation(silent.count / silent.due if share else silent.count, silent.due, name_silent(silent))
+
+
+def name_silent(silent: Silent, most: int = NAMED) -> str:
+    """Counts, then the first ``most`` of each by name: ``1 of 200 streams: stream 17 of topic 17``."""
+    counts = [f"{exact(silent.pairs)} of {exact(silent.pairs_due)} subscriptions of topics"] if silent.pairs_due else []
+    counts.append(f"{exact(silent.streams)} of {exact(silent.streams_due)} streams")
+    named = (
+        _first([f"topic {topic} subscription {subscription}" for topic, subscription in silent.first_pairs[:most]], silent.pairs),
+        _first([f"stream {stream} of topic {topic}" for stream, topic in silent.first_streams[:most]], silent.streams),
+    )
+    return ": ".join(filter(None, [", ".join(counts), "; ".join(filter(None, named))]))
+
+
+def _first(names: list[str], count: int) -> str:
+    return ", ".join(names) + (", …" if count > len(names) else "")
 
 
 def _connect_rate(opening: Opening | None) -> Observation:

@@ -11,8 +11,8 @@ from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.values.wording import exact, format_value, pair
 from pytest_loadtest.verdict import drift, windows
 from pytest_loadtest.verdict.finding import Finding, Outcome, Verdict
-from pytest_loadtest.verdict.grammar import CONNECT_RATE
-from pytest_loadtest.verdict.objectives import Objective, ObjectiveErrors, explicit, parse, scale
+from pytest_loadtest.verdict.grammar import CONNECT_RATE, SILENT
+from pytest_loadtest.verdict.objectives import Objective, ObjectiveErrors, explicit, parse
 from pytest_loadtest.verdict.observations import (
     DELIVERIES,
     KINDS,
@@ -24,6 +24,7 @@ from pytest_loadtest.verdict.observations import (
     unfit,
 )
 from pytest_loadtest.verdict.own_delay import our_own
+from pytest_loadtest.verdict.scaled import scale
 from pytest_loadtest.verdict.shown import show
 
 if TYPE_CHECKING:
@@ -115,7 +116,11 @@ def evaluate(objectives: Iterable[Objective], measurements: Measurements, limits
 def _applies(objective: Objective, measurements: Measurements) -> bool:
     if not objective.implicit or objective.metric == CONNECT_RATE:
         return True
-    return not sends_nothing(measurements) and (measurements.subscriptions > 0 or objective.metric not in DELIVERIES)
+    if sends_nothing(measurements):
+        return False
+    if objective.metric == SILENT and not measurements.subscriptions:
+        return measurements.silent is not None  # without acknowledgements nothing tells what a producer reached
+    return measurements.subscriptions > 0 or objective.metric not in DELIVERIES
 
 
 def _nothing(measurements: Measurements) -> str | None:

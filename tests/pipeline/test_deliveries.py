@@ -17,7 +17,18 @@ HIGH = -(1 << 63)
 
 def words(*rows: dict[str, int]) -> tables.Table:
     """Words of deliveries; what is not given is 0."""
-    columns = ("subscription", "stream", "word", *bitmaps.WORD_SUMS, *bitmaps.WORD_MASKS, "copies_of_resent", "plane_0", "plane_1")
+    rows = tuple({"expected": row.get("acked", 0), **row} for row in rows)
+    columns = (
+        "subscription",
+        "stream",
+        "word",
+        *bitmaps.WORD_SUMS,
+        *bitmaps.WORD_MASKS,
+        "copies_of_resent",
+        "expected",
+        "plane_0",
+        "plane_1",
+    )
     return {name: np.array([row.get(name, 0) for row in rows], np.int64) for name in columns}
 
 
@@ -32,7 +43,7 @@ def test_deliveries_are_counted_by_their_bits() -> None:
     (found,) = plain(tables.delivery_totals(words(one, {**one, "word": 1})))
     assert found == {
         "subscription": 0, "stream": 0, "offered": 6, "copies": 6, "distinct": 6, "received": 4, "received_in_time": 2, "lost": 2, "late": 2,
-        "resent": 6, "duplicates_of_resent": 2,
+        "resent": 6, "duplicates_of_resent": 2, "acked": 4,
     }  # fmt: skip
 
 
