@@ -26,7 +26,7 @@ do what it was asked to do.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pytest_loadtest.verdict import custom, regression
@@ -62,6 +62,7 @@ class Objective:
     :param section: part of the section that it stands in: ``whole``, ``drift``; otherwise empty.
     :param window: ns: it holds in each stretch of that length, but in a share ``violations`` of them; None: in the whole run.
         The bounds of a drift are what the last tenth may be below (at most 0) and above the first, as shares of it.
+    :param tolerances: of a bound on ``max``: the profile's own bounds on what may never come (:mod:`pytest_loadtest.verdict.tolerance`).
     """
 
     metric: str
@@ -74,6 +75,7 @@ class Objective:
     section: str = ""
     window: int | None = None
     violations: float = 0.0
+    tolerances: tuple[Objective, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def name(self) -> str:

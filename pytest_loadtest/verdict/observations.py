@@ -10,8 +10,11 @@ from pytest_loadtest.values.quantities import format_rate
 from pytest_loadtest.values.wording import exact
 from pytest_loadtest.verdict import custom
 from pytest_loadtest.verdict.grammar import BROADCASTS, CONNECT_RATE, INDEX, LATENESS, SILENT
+from pytest_loadtest.verdict.tolerance import tolerated
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_loadtest.metrics.delayed_index import DelayedIndex
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.measurements import Backlog, Breakdown, Measurements
@@ -237,16 +240,24 @@ def _bucket_throughput(objective: Objective, part: Breakdown, measurements: Meas
 
 
 class Latencies(NamedTuple):
-    """What percentiles of a kind of latencies rank over: those measured, and how many that were due never came."""
+    """What percentiles of a kind of latencies rank over: those measured, and how many that were due never came.
+
+    :param tolerated: the profile's own bounds allow that many, so that the largest value is of what came.
+    """
 
     histogram: Histogram | Lateness | None
     never_came: int
+    tolerated: bool = False
 
     def statistic(self, objective: Objective) -> float | None:
-        """The objective's statistic, ns; inf where a percentile's rank lies among what never came; None where nothing came."""
+        """The objective's statistic, ns; None where nothing came.
+
+        Infinite for a percentile whose rank lies among what never came, and for a largest value where anything is not tolerated.
+        """
         histogram, p = self.histogram, objective.percentile
-        if histogram is None or not histogram.n:
-            return math.inf if p is not None and self.never_came else None
+        late = objective.statistic == "max" and self.never_came > 0 and not self.tolerated
+        if late or histogram is None or not histogram.n:
+            return math.inf if late or (p is not None and self.never_came) else None
         if p is not None:
             return histogram.percentile_of_due(p, self.never_came)
         return float({"max": histogram.maximum, "min": histogram.minimum, "mean": histogram.mean}[objective.statistic])
@@ -254,14 +265,18 @@ class Latencies(NamedTuple):
 
 def latencies(objective: Objective, measurements: Measurements) -> Latencies:
     """What a latency objective is about: the whole run or one bucket of it."""
-    return latencies_of(KINDS[objective.metric], measurements, bucket_of(measurements, objective.bucket) if objective.bucket else None)
+    part = bucket_of(measurements, objective.bucket) if objective.bucket else None
+    return latencies_of(KINDS[objective.metric], measurements, part, objective.tolerances)
 
 
-def latencies_of(kind: str, measurements: Measurements, part: Breakdown | None = None) -> Latencies:
+def latencies_of(
+    kind: str, measurements: Measurements, part: Breakdown | None = None, tolerances: Sequence[Objective] = ()
+) -> Latencies:  # fmt: skip
     """The latencies of a kind. :param kind: as measurements call it. :param part: of this bucket only."""
     histogram: Histogram | Lateness | None = getattr(measurements if part is None else part, kind)
     absent = kind == "publish" and histogram is None  # nothing says that acknowledgement is applicable
-    return Latencies(histogram, 0 if absent else measurements.never_came(kind, part))
+    never = 0 if absent else measurements.never_came(kind, part)
+    return Latencies(histogram, never, never > 0 and tolerated(tolerances, kind, measurements, part))
 
 
 def _latency(objective: Objective, measurements: Measurements) -> Observation:
@@ -273,7 +288,8 @@ def _latency(objective: Objective, measurements: Measurements) -> Observation:
     reason = unfit(found.histogram, objective.percentile, found.never_came)
     if reason:
         return Observation(None, samples, reason)
-    return Observation(value, samples, f"{exact(samples)} samples" + never_came(found.never_came))
+    base = f"mean of the {exact(samples)} that came" if objective.statistic == "mean" and found.never_came else f"{exact(samples)} samples"
+    return Observation(value, samples, base + never_came(found.never_came))
 
 
 def never_came(count: int) -> str:

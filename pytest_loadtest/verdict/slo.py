@@ -26,6 +26,7 @@ from pytest_loadtest.verdict.observations import (
 from pytest_loadtest.verdict.own_delay import our_own
 from pytest_loadtest.verdict.scaled import scale
 from pytest_loadtest.verdict.shown import show
+from pytest_loadtest.verdict.tolerance import with_tolerances
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -93,12 +94,20 @@ def overall(parts: Sequence[tuple[str, Verdict]]) -> Verdict:
     return Verdict(outcome=outcome, findings=findings, reasons=tuple(reasons))
 
 
-def evaluate(objectives: Iterable[Objective], measurements: Measurements, limits: EvidenceLimits, *, our_drops: bool = True) -> Verdict:
+def evaluate(
+    objectives: Iterable[Objective],
+    measurements: Measurements,
+    limits: EvidenceLimits,
+    *,
+    our_drops: bool = True,
+    tolerated: Sequence[Objective] = (),
+) -> Verdict:
     """Judge a run. Implicit objectives about what it leaves out on purpose (consumers, or producers) do not apply to it.
 
     :param our_drops: False where messages were seen to wait before full windows until they were dropped, which says nothing of us.
+    :param tolerated: bounds of the whole profile that allow messages never to come, for a stage that has no such bounds of its own.
     """
-    absent = _nothing(measurements)
+    absent, objectives = _nothing(measurements), with_tolerances(objectives, tolerated)
     findings = tuple(_judge(objective, measurements, absent) for objective in objectives if _applies(objective, measurements))
     missing = [absent] if absent else [finding.text for finding in findings if finding.outcome is Outcome.NO_DATA]
     if not absent:
