@@ -67,7 +67,7 @@ def judge(
     built = None if backlog is None else _backlog(backlog, dict(samples.stages))
     drained = _read_backlog(seen["backlog"]) if "backlog" in seen else built
     telemetry, notes = observing.read(folder), samples.notes
-    measurements = replace(samples.measurements, backlog=drained, checksum=profile.checksum, delayed_index=fullest(telemetry))
+    measurements = _completed(samples, profile, drained, telemetry)
     objectives = _scaled(profile.objectives, run, written=profile.scaled.slo)
     verdict, allowed = _verdict(run, objectives, measurements, profile), tolerances(objectives)
     if samples.failure:
@@ -104,6 +104,12 @@ def judge(
         files=samples.files, aborted=(run.get("aborted") or {}).get("reason"),
     )  # fmt: skip
     return RunResult(load=load, properties=tuple(junit.properties(results))), results
+
+
+def _completed(samples: Aggregated, profile: Profile, drained: Backlog | None, telemetry: Telemetry | None) -> Measurements:
+    """The measurements with what their samples do not hold."""
+    forgotten, index = samples.run["facts"]["driver"].get("forgotten"), fullest(telemetry)
+    return replace(samples.measurements, backlog=drained, checksum=profile.checksum, delayed_index=index, forgotten=forgotten)
 
 
 def _scaled(objectives: Sequence[slo.Objective], run: dict[str, Any], written: Collection[str] = ()) -> tuple[slo.Objective, ...]:

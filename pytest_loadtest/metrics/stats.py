@@ -93,7 +93,11 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         duration=run.duration,
         rate=run.rate,
         subscriptions=run.subscriptions,
-        counts=replace(_counts(sent, deliveries, run, foreign, corrupt), out_of_due_order=_out_of_due_order(copies, run)),
+        counts=replace(
+            _counts(sent, deliveries, run, foreign, corrupt),
+            out_of_due_order=_out_of_due_order(copies, run),
+            corrupt_heads=recorded.corrupt,
+        ),
         bytes_sent=int(sent["size"][sent["status"] != Status.DROPPED].sum()),
         publish=histogram(acked["acked"] - acked["intended"]) if run.publish_acks else None,
         end_to_end=latency,

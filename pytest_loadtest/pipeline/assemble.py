@@ -158,6 +158,7 @@ def _counts(run: Expected, recorded: Recorded, answers: Answers) -> Counts:
         out_of_order=_sum(deliveries["late"]) if run.ordered else None,
         foreign=None if recorded.foreign is None else recorded.foreign + fate[t.MISPLACED],
         corrupt=recorded.corrupt + fate[t.CORRUPT],
+        corrupt_heads=recorded.corrupt,
         resent=_sum(deliveries["resent"][deliveries["subscription"] == 0]),  # each subscription repeats the number: count it once
         duplicates_of_resent=_sum(deliveries["duplicates_of_resent"]),
         out_of_due_order=_sum(received["undue"][received["fate"] == t.COPY]) if run.delays else None,

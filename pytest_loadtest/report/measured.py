@@ -97,6 +97,7 @@ def _counts(counts: Counts) -> dict[str, Any]:
         "outOfOrder": counts.out_of_order,
         "foreign": counts.foreign,
         "corrupt": counts.corrupt,
+        "corruptHeads": counts.corrupt_heads,
         "resent": counts.resent,
         "duplicatesOfResent": counts.duplicates_of_resent,
         "outOfDueOrder": counts.out_of_due_order,

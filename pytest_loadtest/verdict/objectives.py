@@ -130,6 +130,12 @@ IMPLICIT = (
 NEVER = tuple(objective.metric for objective in IMPLICIT if objective.maximum == 0)
 """Metrics of what must not be."""
 
+NO_FOREIGN = Objective(metric="foreign", minimum=None, maximum=0, unit="messages", implicit=True)
+"""The implicit objective of a workload on topics of its own: only the run itself publishes into them."""
+
+EXACTLY_ONCE = Objective(metric="duplicates", minimum=None, maximum=0, unit="messages", implicit=True)
+"""The implicit objective where the protocol promises to deliver exactly once."""
+
 AT_RATE = Objective(metric=CONNECT_RATE, minimum=0.95, maximum=None, unit="ratio", implicit=True)
 """The implicit objective of a workload whose connections are opened at a rate."""
 

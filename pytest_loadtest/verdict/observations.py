@@ -10,6 +10,7 @@ from pytest_loadtest.values.quantities import format_rate
 from pytest_loadtest.values.wording import exact
 from pytest_loadtest.verdict import custom
 from pytest_loadtest.verdict.grammar import BROADCASTS, CONNECT_RATE, INDEX, LATENESS, SILENT
+from pytest_loadtest.verdict.remarks import excused, name_silent, remarks
 from pytest_loadtest.verdict.tolerance import tolerated
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 TAIL = 10
 """Samples that must lie beyond a percentile before it is called a number."""
-NAMED = 3
-"""Silent subscriptions, and silent streams, that a finding names; the results have more."""
 KINDS = {
     "publishLatency": "publish", "endToEndLatency": "end_to_end", "sendDelay": "send_delay", "broadcastCompletion": "completion",
     "broadcastSpread": "spread", "connectLatency": "connect", "subscribeLatency": "subscribe", "lateness": "lateness",
@@ -44,6 +43,7 @@ NO_ORDER = "order is not applicable to this subscription type"
 NOT_TOLD = "the client does not tell, or nothing was opened"
 NOT_COMPLETE = "no message reached every subscriber"
 NOT_DELAYED = "no message is delayed, or nothing was received"
+NOT_RESUMED = "and whether the broker still had the session is not known"
 NOT_DUE = "nothing was acknowledged, so no delivery was due"
 ABSENT = {
     "publish": NOT_ACKED, "end_to_end": NOT_RECEIVED, "send_delay": NOT_SENT, "completion": NOT_COMPLETE, "spread": NOT_COMPLETE,
@@ -146,21 +146,6 @@ def _silent(objective: Objective, silent: Silent | None) -> Observation:
     return Observation(silent.count / silent.due if share else silent.count, silent.due, name_silent(silent))
 
 
-def name_silent(silent: Silent, most: int = NAMED) -> str:
-    """Counts, then the first ``most`` of each by name: ``1 of 200 streams: stream 17 of topic 17``."""
-    counts = [f"{exact(silent.pairs)} of {exact(silent.pairs_due)} subscriptions of topics"] if silent.pairs_due else []
-    counts.append(f"{exact(silent.streams)} of {exact(silent.streams_due)} streams")
-    named = (
-        _first([f"topic {topic} subscription {subscription}" for topic, subscription in silent.first_pairs[:most]], silent.pairs),
-        _first([f"stream {stream} of topic {topic}" for stream, topic in silent.first_streams[:most]], silent.streams),
-    )
-    return ": ".join(filter(None, [", ".join(counts), "; ".join(filter(None, named))]))
-
-
-def _first(names: list[str], count: int) -> str:
-    return ", ".join(names) + (", …" if count > len(names) else "")
-
-
 def _connect_rate(opening: Opening | None) -> Observation:
     """Like throughput: what came up while the rate was asked for, moved by the median latency."""
     if opening is None or opening.in_time is None:
@@ -185,16 +170,17 @@ def _throughput(objective: Objective, measurements: Measurements) -> Observation
 
 def _count(objective: Objective, measurements: Measurements) -> Observation:
     count, base, noun = _tally(objective.metric, measurements)
+    if objective.metric == "duplicates" and objective.implicit and count is not None:
+        count -= excused(measurements)
+        if not count and measurements.forgotten is None and measurements.counts.duplicates:
+            return Observation(None, 0, f"{exact(measurements.counts.duplicates)} of messages sent again, {NOT_RESUMED}")
     if count is None:
         unknown = "whether foreign messages came in this stage is not known" if objective.metric == "foreign" else NO_ORDER
         return Observation(None, 0, unknown)
     if base == 0:
         return Observation(None, 0, "nothing was offered" if noun == "offered" else NOT_DUE)
     basis = f"{exact(count)} of {exact(base)} {noun}"
-    if objective.metric == "corrupt" and not measurements.checksum:
-        basis += ", by heads and sizes alone: no checksum"
-    if objective.metric == "failed" and measurements.counts.unknown:
-        basis += f", {exact(measurements.counts.unknown)} of them unanswered"
+    basis += "".join(f", {remark}" for remark in remarks(objective, measurements))
     return Observation(count / base if objective.unit == "ratio" else count, base, basis)
 
 

@@ -27,10 +27,11 @@ IN: Final = {
     "duplicates": "copies beyond the first of a delivery", "duplicatesOfResent": "… of messages that were resent",
     "outOfOrder": "after a later message of their stream", "outOfDueOrder": "after one that is due more than a tick later",
     "foreign": "not of this run", "corrupt": "damaged on the way",
+    "corruptHeads": "… with a damaged head, at any time of the run",
 }  # fmt: skip
 WORDS: Final = {
     "sentInTime": "sent in time", "unknown": "unanswered", "receivedInTime": "received in time", "outOfOrder": "out of order",
-    "duplicatesOfResent": "duplicates of resent messages", "outOfDueOrder": "out of due order",
+    "duplicatesOfResent": "duplicates of resent messages", "outOfDueOrder": "out of due order", "corruptHeads": "corrupt heads",
 }  # fmt: skip
 RANGES: Final = 200
 """Of lost messages that are listed; results.json has more."""
