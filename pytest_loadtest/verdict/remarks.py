@@ -53,4 +53,5 @@ def remarks(objective: Objective, measurements: Measurements) -> Iterator[str]:
     if metric == "failed" and counts.unknown:
         yield f"{exact(counts.unknown)} of them unanswered"
     if metric == "duplicates" and objective.implicit and (allowed := excused(measurements)):
-        yield f"besides {exact(allowed)} of messages sent again to a broker that had forgotten the session"
+        why = "" if measurements.forgotten is None else " to a broker that had forgotten the session"
+        yield f"besides {exact(allowed)} of messages sent again{why}"
