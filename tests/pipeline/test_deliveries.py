@@ -147,3 +147,15 @@ def test_what_nobody_sent_again_costs_nothing() -> None:
     table = found.compact([found.sent(sent), *halves])
     assert "resent" not in table and len(table["word"]) == 1
     assert "offered" not in found.compact(halves)
+
+
+def test_who_was_reached_in_several_slots_is_merged_by_bits() -> None:
+    """A subscription counts once, however many slots have a message for it."""
+    rows = [{"topic": 0, "group": 0, "mask": 0b011}, {"topic": 0, "group": 1, "mask": HIGH}, {"topic": 2, "group": 0, "mask": 1}]
+    again = [{"topic": 0, "group": 0, "mask": 0b110}, {"topic": 0, "group": 1, "mask": 1}]
+    parts = [{name: np.array([row[name] for row in part], np.int64) for name in ("topic", "group", "mask")} for part in (rows, again)]
+    assert plain(tables.merge("reached", parts)) == [
+        {"topic": 0, "group": 0, "mask": 0b111},
+        {"topic": 0, "group": 1, "mask": HIGH | 1},
+        {"topic": 2, "group": 0, "mask": 1},
+    ]
