@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
 from pytest_loadtest.report import broker_side
 from pytest_loadtest.report.bottleneck import in_words
-from pytest_loadtest.report.sections import answer, only_connects
+from pytest_loadtest.report.sections import answer, only_connects, scale_of
 from pytest_loadtest.values.wording import with_version
 
 if TYPE_CHECKING:
