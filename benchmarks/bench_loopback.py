@@ -25,8 +25,8 @@ import numpy as np
 
 from pytest_loadtest.drivers.base import Burst, DriverContext, TargetAddress
 from pytest_loadtest.drivers.loopback.driver import LoopbackDriver
+from pytest_loadtest.drivers.loopback.settings import LoopbackSettings
 from pytest_loadtest.message import payloads
-from pytest_loadtest.profile.settings import LoopbackSettings
 from pytest_loadtest.schedule.topology import Topology
 
 if TYPE_CHECKING:

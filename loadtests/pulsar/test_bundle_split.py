@@ -8,7 +8,7 @@ import time
 import pytest
 
 from pytest_loadtest import NoData, s
-from pytest_loadtest.fixture.bundles import half_of
+from pytest_loadtest.drivers.pulsar.live_bundles import half_of
 from pytest_loadtest.fixture.recovery import recovery_of
 from pytest_loadtest.models.balance import imbalance
 from pytest_loadtest.models.split import SplitLimits, flow_or_qps, undecided

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape
 
 from pytest_loadtest.brokers import java, maven
-from pytest_loadtest.brokers.base import NO_SECURITY, BrokerFacts, BrokerRequest, refuse_managed
+from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, refuse_managed
 from pytest_loadtest.brokers.ports import listens
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
@@ -108,7 +108,7 @@ def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
     :raises TargetError: it did not start; with the last lines of its log.
     """
     if request.security is not None:
-        raise UsageError(NO_SECURITY)
+        raise UsageError("target.security: Artemis is started without TLS and authentication: leave it out, or driver.broker: artemis")
     version = request.version or maven.ARTEMIS.version
     runtime = java.require("Artemis")
     jars = maven.ARTEMIS.resolve(version, progress)

@@ -11,17 +11,16 @@ from pytest_loadtest.errors import TargetError, UsageError
 
 if TYPE_CHECKING:
     from pytest_loadtest.profile.sections import SecuritySection
-    from pytest_loadtest.profile.tls import Tls
 
 MODES = ("auto", "url", "container", "process", "embedded")
-NO_SECURITY = "target.security: Artemis is started without TLS and authentication: leave it out, or driver.broker: artemis"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRequest:
     """What a run needs of a broker.
 
-    :param kind: ``pulsar``, ``mqtt`` or ``loopback``: the driver's name; or ``artemis``, where that is the MQTT broker to be started.
+    :param kind: the broker's name among the ``brokers`` of its :class:`~pytest_loadtest.kinds.DriverKind`; the driver's own name for its
+        default one.
     :param mode: one of :data:`MODES`.
     :param url: explicit address (option, marker or profile); wins under ``auto`` and is required under ``url``.
     :param subscriber_url: where consumers connect, beside ``url``; None: there too.
@@ -29,7 +28,8 @@ class BrokerRequest:
     :param image: to run as a container, in place of the broker's own.
     :param settings: verbatim lines for the broker's own configuration, from the profile's ``broker.settings``.
     :param security: TLS and authentication, from the profile's ``target.security``; only in mode ``process``.
-    :param tls: version and ciphers that an MQTT broker with TLS is to have, from the profile's ``driver.tls``.
+    :param tls: what the kind's settings say of the TLS of a broker with ``security``
+        (:attr:`~pytest_loadtest.profile.client.ClientSettings.broker_tls`).
     :param folder: where data and logs go; made by the broker.
     """
 
@@ -43,7 +43,7 @@ class BrokerRequest:
     image: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     security: SecuritySection | None = None
-    tls: Tls | None = None
+    tls: Any | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,8 @@ from pytest_loadtest.brokers.secured import Secured, described, secure
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
 from pytest_loadtest.brokers.watchdog import remove
 from pytest_loadtest.drivers.pulsar.auth import admin_headers, tls_context
+from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.profile.settings import PulsarSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.brokers import passwords
-from pytest_loadtest.profile.settings import Authentication
+from pytest_loadtest.drivers.pulsar.settings import Authentication
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,7 +4,7 @@ One process that sends and one that receives drive three short runs against a br
 ``--load-scale auto`` would choose by the shipped costs, and small and large ones at a lower rate. The first gives the cost of a message,
 the other two that of a byte; a loop's cost per tick is the same in both, so it cancels out.
 
-Where messages of a batch share costs (:attr:`~pytest_loadtest.schedule.costs.Cost.shared`), there are so many producers that each has less
+Where messages of a batch share costs (:attr:`~pytest_loadtest.kinds.costs.Cost.shared`), there are so many producers that each has less
 than a message while a batch waits. So every message is a batch of its own, and its cost is the figure itself: to divide by the size of
 fuller batches would trust that size, which a late tick changes. The share is the shipped one: at these rates it cannot be seen.
 """
@@ -26,8 +26,9 @@ from pytest_loadtest.brokers.base import BrokerRequest
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet.machine import costs_file, machine
 from pytest_loadtest.fleet.pair import Pair, Spent
+from pytest_loadtest.kinds.costs import Cost
+from pytest_loadtest.kinds.registry import kinds, shipped_costs
 from pytest_loadtest.profile import from_document
-from pytest_loadtest.schedule.costs import SHIPPED, Cost
 from pytest_loadtest.schedule.dealing import Assignment
 from pytest_loadtest.schedule.plan import Plan, make_plan, profile_pool
 from pytest_loadtest.schedule.scaling import AUTO_LOAD
@@ -35,21 +36,15 @@ from pytest_loadtest.schedule.scaling import AUTO_LOAD
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-DRIVERS: Mapping[str, Mapping[str, Any]] = {
-    "pulsar": {"name": "pulsar", "client": "library"},
-    "pulsar-native": {"name": "pulsar", "client": "native"},
-    "mqtt-qos0": {"name": "mqtt", "client": "library", "qos": 0},
-    "mqtt-qos1": {"name": "mqtt", "client": "library", "qos": 1},
-    "mqtt-qos2": {"name": "mqtt", "client": "library", "qos": 2},
-    "mqtt-native-qos0": {"name": "mqtt", "client": "native", "qos": 0},
-    "mqtt-native-qos1": {"name": "mqtt", "client": "native", "qos": 1},
-    "mqtt-native-qos2": {"name": "mqtt", "client": "native", "qos": 2},
-    "loopback": {"name": "loopback"},
-}
 SMALL, LARGE = 256, 16 * 1024  # bytes
 PRODUCERS = 16  # where a batch is shared: at the rates of the shipped costs each sends every few milliseconds
 PHASES = {"warmupDuration": "500ms", "testDuration": "1500ms", "drainTimeout": "5s"}
 VERSION = 1
+
+
+def rows() -> dict[str, dict[str, Any]]:
+    """What can be measured: row of the cost table → the ``driver`` section that has it."""
+    return {key: {"name": kind.name, **row.settings} for kind in kinds().values() for key, row in kind.costs.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +64,13 @@ class PerMessage:
 def calibrate(key: str, announce: Callable[[str], None]) -> Cost:
     """Measure one driver with one client; takes some ten seconds, and as many more where Pulsar is to be started.
 
-    :param key: of :data:`DRIVERS`.
+    :param key: of :func:`rows`.
     :raises TargetError: there is no broker of its kind here. :raises NoData: the load did not go through.
     """
-    rates = _rates(SHIPPED[key])
+    rates = _rates(shipped_costs()[key])
     with tempfile.TemporaryDirectory(prefix="pytest-loadtest-") as scratch:
         folder = Path(scratch)
-        broker = brokers.start(BrokerRequest(kind=str(DRIVERS[key]["name"]), mode="process", folder=folder / "broker"), announce)
+        broker = brokers.start(BrokerRequest(kind=rows()[key]["name"], mode="process", folder=folder / "broker"), announce)
         announce(f"target: {broker.facts.describe()}")
         try:
             pid = broker.facts.pid
@@ -87,7 +82,7 @@ def calibrate(key: str, announce: Callable[[str], None]) -> Cost:
                 slow, large, fast = (PerMessage.of(pair.run(_plan(key, size, rate))) for size, rate in rates)
         finally:
             broker.stop()
-    return cost_of(slow, large, fast, SHIPPED[key].shared)
+    return cost_of(slow, large, fast, shipped_costs()[key].shared)
 
 
 def _rates(shipped: Cost) -> tuple[tuple[int, float], ...]:
@@ -99,10 +94,10 @@ def _rates(shipped: Cost) -> tuple[tuple[int, float], ...]:
 
 def _plan(key: str, size: int, rate: float) -> Plan:
     """All producers are the first worker's, the one consumer is the second's."""
-    shipped = SHIPPED[key]
+    shipped = shipped_costs()[key]
     producers = PRODUCERS if shipped.shared else 1
     workload = {"messageSize": size, "producersPerTopic": producers, "producerRate": round(rate)}
-    profile = from_document({"name": "calibrate", **workload, "driver": dict(DRIVERS[key]), **PHASES})
+    profile = from_document({"name": "calibrate", **workload, "driver": rows()[key], **PHASES})
     plan = make_plan(profile, profile_pool(profile), workers=2, cost=shipped, machine=machine(), broker_here=True)
     nobody = range(0)
     apart = Assignment(streams=range(producers), consumers=nobody), Assignment(streams=nobody, consumers=range(1))
@@ -154,7 +149,7 @@ def keep(measured: Mapping[str, Cost]) -> Path:
 def _kept(path: Path) -> dict[str, Any]:
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))["costs"]
-        return {key: Cost.of(row, SHIPPED[key].shared).document() for key, row in rows.items() if key in SHIPPED}
+        return {key: Cost.of(row, shipped_costs()[key].shared).document() for key, row in rows.items() if key in shipped_costs()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
@@ -163,7 +158,7 @@ def table(measured: Mapping[str, Cost]) -> list[str]:
     """What was measured beside what is shipped, in µs of CPU time of a message that travels alone; a byte's cost per KiB."""
     rows = [f"{'µs of CPU time':<14}{'send':>18}{'receive':>18}{'broker':>18}{'each KiB':>18}"]
     for key, cost in measured.items():
-        shipped = SHIPPED[key]
+        shipped = shipped_costs()[key]
         pairs = [(getattr(cost, part), getattr(shipped, part)) for part in ("produce", "consume", "broker")]
         pairs.append((cost.per_byte * 1024, shipped.per_byte * 1024))
         rows.append(f"{key:<14}" + "".join(f"{f'{here / 1e3:.1f} ({there / 1e3:.1f})':>18}" for here, there in pairs))

@@ -22,7 +22,7 @@ from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java, mosquitto
 from pytest_loadtest.brokers.certificates import Authority, KeyPair
 from pytest_loadtest.brokers.secured import ROLE
-from pytest_loadtest.profile.delay import STRICT, TICK
+from pytest_loadtest.drivers.pulsar.settings import STRICT, TICK
 
 SESSION_SECONDS = 280
 INI = """\

@@ -14,9 +14,9 @@ from pytest_loadtest.brokers import java, maven
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.mqtt.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.samples import Status
-from pytest_loadtest.profile.settings import MqttSettings
 from pytest_loadtest.testing import Subject
 from pytest_loadtest.testing.rig import mixed_pool, rig
 

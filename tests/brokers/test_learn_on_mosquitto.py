@@ -14,8 +14,8 @@ from pytest_loadtest.brokers import mosquitto
 from pytest_loadtest.commands import cli
 from pytest_loadtest.commands.learn import learn
 from pytest_loadtest.drivers.mqtt import observer
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import TargetError
-from pytest_loadtest.profile.settings import MqttSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,10 +17,10 @@ import pytest
 from pytest_loadtest.brokers.faults import HOLD, relay_settings
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.loopback.driver import LoopbackDriver
+from pytest_loadtest.drivers.loopback.settings import LoopbackSettings, Stall
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.message import envelope
 from pytest_loadtest.message.samples import Flag, Status
-from pytest_loadtest.profile.settings import LoopbackSettings, Stall
 from pytest_loadtest.testing import DRIVER_CHECKS, Rig, Subject, check_driver, rig
 from pytest_loadtest.testing.rig import context_of, mixed_pool, plain_pool
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND

@@ -31,11 +31,11 @@ from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, TargetAddre
 from pytest_loadtest.drivers.mqtt.any_driver import AnyMqttDriver
 from pytest_loadtest.drivers.mqtt.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.drivers.mqtt.setup import topic_name
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message import envelope, payloads
 from pytest_loadtest.message.samples import Flag, Status
-from pytest_loadtest.profile.settings import MqttSettings
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.testing import DRIVER_CHECKS, Subject
 from pytest_loadtest.testing.changing import check_attach_and_detach, check_detach_while_paused, check_detached_still_delivers

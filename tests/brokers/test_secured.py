@@ -24,9 +24,9 @@ from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.pulsar.driver import PulsarDriver
 from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
 from pytest_loadtest.drivers.pulsar.refusals import why
+from pytest_loadtest.drivers.pulsar.settings import Authentication, PulsarSettings
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.profile.sections import SecuritySection
-from pytest_loadtest.profile.settings import Authentication, PulsarSettings
 from pytest_loadtest.testing.rig import Subject, context_of, plain_pool, rig
 from pytest_loadtest.values.quantities import SECOND
 

@@ -17,8 +17,9 @@ from pytest_loadtest.commands.calibrate import LARGE, SMALL, PerMessage
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet import machine
 from pytest_loadtest.fleet.pair import Spent
+from pytest_loadtest.kinds.costs import Cost
+from pytest_loadtest.kinds.registry import shipped_costs
 from pytest_loadtest.schedule.batches import expected_batch
-from pytest_loadtest.schedule.costs import SHIPPED, Cost
 from pytest_loadtest.schedule.pricing import profile_cost_key
 
 COST = Cost(produce=1, consume=2, broker=3, per_byte=4)
@@ -73,7 +74,7 @@ def test_cpu_time_of_nobody() -> None:
 def test_plans_use_what_was_kept() -> None:
     """The measured row is there in place of the shipped one; the others stay as shipped."""
     path = calibrate.keep({"pulsar": COST})
-    assert machine.costs() == {**SHIPPED, "pulsar": COST}
+    assert machine.costs() == {**shipped_costs(), "pulsar": COST}
     document = json.loads(path.read_text())
     assert set(document) == {"version", "measured", "python", "costs"}
 
@@ -83,7 +84,7 @@ def test_figures_kept_before_batches_were_shared() -> None:
     row = {name: figure for name, figure in COST.document().items() if name != "shared"}
     machine.costs_file().parent.mkdir(parents=True)
     machine.costs_file().write_text(json.dumps({"costs": {"pulsar-native": row, "pulsar": row, "gone": row}}))
-    expected = {**SHIPPED, "pulsar": COST, "pulsar-native": replace(COST, shared=SHIPPED["pulsar-native"].shared)}
+    expected = {**shipped_costs(), "pulsar": COST, "pulsar-native": replace(COST, shared=shipped_costs()["pulsar-native"].shared)}
     assert machine.costs() == expected
     calibrate.keep({"loopback": COST})
     assert machine.costs() == {**expected, "loopback": COST}
@@ -95,30 +96,30 @@ def test_an_earlier_calibration_stays() -> None:
     machine.costs_file().write_text("{")
     calibrate.keep({"pulsar": COST})
     calibrate.keep({"loopback": COST})
-    assert machine.costs() == {**SHIPPED, "pulsar": COST, "loopback": COST}
+    assert machine.costs() == {**shipped_costs(), "pulsar": COST, "loopback": COST}
 
 
 def test_the_table_shows_both() -> None:
     """Measured, and shipped in parentheses, in µs and µs per KiB."""
     lines = calibrate.table({"loopback": Cost(produce=1234, consume=2000, broker=3000, per_byte=1)})
-    shipped = SHIPPED["loopback"].produce / 1e3
+    shipped = shipped_costs()["loopback"].produce / 1e3
     assert f"1.2 ({shipped:.1f})" in lines[1]
     assert "1.0 (" in lines[1]
     assert lines[2:] == ["in parentheses: the shipped figures"]
-    shared = calibrate.table({"pulsar-native": SHIPPED["pulsar-native"]})[2]
+    shared = calibrate.table({"pulsar-native": shipped_costs()["pulsar-native"]})[2]
     assert shared == "pulsar-native: messages of one batch share 99% of send, receive and broker"
 
 
-@pytest.mark.parametrize("key", calibrate.DRIVERS)
+@pytest.mark.parametrize("key", calibrate.rows())
 def test_a_calibrated_cost_is_that_of_one_client(key: str) -> None:
     """Whichever of them plans would choose: the row measured is the row that such a plan reads."""
     assert profile_cost_key(calibrate._plan(key, SMALL, 100).profile) == key
 
 
-@pytest.mark.parametrize("key", calibrate.DRIVERS)
+@pytest.mark.parametrize("key", calibrate.rows())
 def test_load_is_what_a_machine_carries(key: str) -> None:
     """Less than a third of a core for each process by the shipped costs, and two phases; producers and the one consumer are apart."""
-    shipped = SHIPPED[key]
+    shipped = shipped_costs()[key]
     for size, rate in calibrate._rates(shipped):
         assert rate * max(shipped.produce, shipped.consume) <= 0.3e9 * 1.001
         plan = calibrate._plan(key, size, rate)
@@ -127,12 +128,12 @@ def test_load_is_what_a_machine_carries(key: str) -> None:
         assert [(len(a.streams), len(a.consumers)) for a in plan.assignments] == [(producers, 0), (0, 1)]
 
 
-@pytest.mark.parametrize("key", calibrate.DRIVERS)
+@pytest.mark.parametrize("key", calibrate.rows())
 def test_each_message_is_a_batch_of_its_own(key: str) -> None:
     """Where that matters, at every rate that is driven and with room for ticks that are late: so what is measured is the figure itself."""
-    for size, rate in calibrate._rates(SHIPPED[key]):
+    for size, rate in calibrate._rates(shipped_costs()[key]):
         plan = calibrate._plan(key, size, rate)
-        if SHIPPED[key].shared:
+        if shipped_costs()[key].shared:
             assert expected_batch(plan.profile, plan.topology, size, 3 * rate) == plan.needs.batch == 1.0
         else:
             assert (plan.topology.streams, plan.needs.batch) == (1, None)

@@ -26,13 +26,13 @@ from pytest_loadtest.drivers.mqtt.endpoints import find_endpoints
 from pytest_loadtest.drivers.mqtt.loop import Loop
 from pytest_loadtest.drivers.mqtt.packet_socket import PacketSocket
 from pytest_loadtest.drivers.mqtt.producers import CHUNK, UNSENT, MqttProducers
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.drivers.mqtt.setup import is_shared, topic_filter
 from pytest_loadtest.drivers.mqtt.tls import ALERT
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.message import envelope
 from pytest_loadtest.message.payloads import PayloadPool, build_pool
 from pytest_loadtest.message.samples import Flag, Status
-from pytest_loadtest.profile.settings import MqttSettings
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.testing import FakeClock
 from pytest_loadtest.values.quantities import SECOND
