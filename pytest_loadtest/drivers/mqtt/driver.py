@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.drivers.mqtt.any_driver import AnyMqttDriver
 from pytest_loadtest.drivers.mqtt.clients import FAREWELL
 from pytest_loadtest.drivers.mqtt.connection import MqttConnection
-from pytest_loadtest.drivers.mqtt.consumers import MqttArrivals, MqttConsumer
+from pytest_loadtest.drivers.mqtt.consumers import ArrivedMessages, MqttConsumer
 from pytest_loadtest.drivers.mqtt.producers import MqttProducers
 from pytest_loadtest.drivers.mqtt.setup import topic_name
 
@@ -32,7 +32,7 @@ class MqttDriver(AnyMqttDriver[MqttConnection]):
     def __init__(self, context: DriverContext) -> None:
         super().__init__(context, ("paho-mqtt", version("paho-mqtt")), MqttConnection)
         self._producers = MqttProducers(context)
-        self._arrivals = MqttArrivals(checksum=context.checksum)
+        self._arrivals = ArrivedMessages(checksum=context.checksum)
         self._receivers: dict[MqttConnection, MqttConsumer] = {}
 
     def _clear_retained(self) -> None:
