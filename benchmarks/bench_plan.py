@@ -62,7 +62,7 @@ def measure(lines: str) -> str:
 
 def document(plan, root: Path) -> tuple[float, int]:  # type: ignore[no-untyped-def]
     """Seconds that the end of a phase takes, and bytes that it leaves."""
-    from pytest_loadtest.fleet.orders import Part, PhaseDone
+    from pytest_loadtest.fleet.messages import Part, PhaseFinished
     from pytest_loadtest.fleet.workload_run import WorkloadRun
 
     workload = WorkloadRun(
@@ -73,7 +73,7 @@ def document(plan, root: Path) -> tuple[float, int]:  # type: ignore[no-untyped-
     for phase in plan.phases:
         workload.begin(phase, "measure" if phase.recorded else None, 0)
         assert workload.phase is not None
-        said = [PhaseDone(ends=workload.phase.ends.of(a.streams), marks=(), disconnected=None) for a in plan.assignments]
+        said = [PhaseFinished(ends=workload.phase.ends.of(a.streams), marks=(), disconnected=None) for a in plan.assignments]
         began = time.perf_counter()
         workload.done(said)
     return time.perf_counter() - began, sum(path.stat().st_size for path in (root / "measure").iterdir())

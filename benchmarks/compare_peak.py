@@ -16,15 +16,20 @@ from __future__ import annotations
 
 import random
 import statistics
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from pytest_loadtest.models.capacity import TokenBucket, messages
-from pytest_loadtest.models.omb_controller import LOWEST_RATE, PERIOD, OmbController
 from pytest_loadtest.values.quantities import MILLISECOND, MINUTE, SECOND
 from pytest_loadtest.verdict.peak import Ask, Spec, Step
 from pytest_loadtest.verdict.search import Search
 from pytest_loadtest.verdict.slo import Outcome
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))  # the broker and the rule that this compares are the tests' own
+
+from omb_controller import LOWEST_RATE, PERIOD, OmbController
+from token_bucket import TokenBucket, messages
 
 BOUND, PERCENTILE, DEPTH = 100 * MILLISECOND, 99.0, 100
 HOLD, CONFIRM, WARMUP = 30 * SECOND, MINUTE, 5 * SECOND

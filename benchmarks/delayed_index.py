@@ -15,7 +15,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from pytest_loadtest.models.delayed import HEAP_ENTRY, BucketIndex, approximation, bits_of, in_order, scattered, time_buckets
+from pytest_loadtest.drivers.pulsar.delayed_index import HEAP_ENTRY, BucketIndex, approximation, bits_of, in_order, scattered, time_buckets
 
 DATA = Path(__file__).parents[1] / "docs" / "howto" / "delayed-index.json"
 TICK = 1000

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from pytest_loadtest.metrics import resampled
 from pytest_loadtest.report.baseline import read
-from pytest_loadtest.report.below import RESULTS
 from pytest_loadtest.report.comparison import TELLING, compare
+from pytest_loadtest.report.find_results import RESULTS
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.changes import gates
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from sphinx.application import Sphinx
 
+    from pytest_loadtest.metrics.catalogue import Metric
+
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """A Markdown table."""
@@ -76,15 +78,31 @@ def default(key: dict[str, Any]) -> str:
 
 
 class SloKeys(Table):
-    """The metrics of an ``slo`` section."""
+    """The keys of an ``slo`` section: every metric of the catalogue with what it applies to, then the keys that are no metrics."""
 
     def lines(self) -> list[str]:
         from pytest_loadtest import profile
+        from pytest_loadtest.metrics.catalogue import OBJECTIVES
 
-        return table(
-            ("metric", "meaning"),
-            [(f"`{k}`", v["description"]) for k, v in profile.json_schema()["$defs"]["Slo"]["properties"].items()],
-        )
+        meanings = {key: value["description"] for key, value in profile.json_schema()["$defs"]["Slo"]["properties"].items()}
+        rows = [(f"`{name}`", metric.meaning, bound(metric), needed(metric), parts(metric)) for name, metric in OBJECTIVES.items()]
+        rows += [(f"`{key}`", meaning, "", "", "") for key, meaning in meanings.items() if key not in OBJECTIVES]
+        return table(("key", "meaning", "a bound alone is", "needs", "also for"), rows)
+
+
+def bound(metric: Metric) -> str:
+    """What a bound without ``min`` and ``max`` means."""
+    return f"{'at least' if metric.floor else 'at most'}{', by statistic' if metric.form == 'latency' else ''}"
+
+
+def needed(metric: Metric) -> str:
+    return ", ".join(need.value for need in metric.needs)
+
+
+def parts(metric: Metric) -> str:
+    """The parts of a run that have this metric of their own."""
+    found = {"stages": metric.per_stage, "buckets": metric.per_bucket, "windows": metric.per_window, "drift": metric.drifts}
+    return ", ".join(part for part, has in (found | {"regression": metric.compared}).items() if has)
 
 
 class ResultKeys(Table):

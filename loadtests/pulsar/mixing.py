@@ -5,10 +5,13 @@ It goes on until its standard input ends, and prints a line after the tenth of t
 
 import sys
 import threading
+from pathlib import Path
 
 import pulsar
 
-from pytest_loadtest.testing.pulsar_proxy import PulsarProxy
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "helpers"))  # a script: pytest's pythonpath does not apply
+
+from pulsar_proxy import PulsarProxy
 
 url, topic = sys.argv[1:]
 ended = threading.Event()

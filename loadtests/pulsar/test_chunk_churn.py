@@ -13,8 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-
-from pytest_loadtest.testing.pulsar_proxy import PulsarProxy
+from pulsar_proxy import PulsarProxy
 
 BEGUN = 8  # messages of a producer outside that are begun at a time
 CHUNKS = 3  # of each of them

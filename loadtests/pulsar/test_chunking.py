@@ -11,8 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-
-from pytest_loadtest.testing.pulsar_proxy import PulsarProxy
+from pulsar_proxy import PulsarProxy
 
 MAX = 5 * 1024**2  # the broker's maxMessageSize
 CHUNK = {"native": MAX - 1024, "library": MAX - 128}  # payload of a chunk; pulsar-client leaves what its metadata takes, some 100 bytes

@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 
 from pytest_loadtest import s
-from pytest_loadtest.models.delayed import time_buckets
+from pytest_loadtest.drivers.pulsar.delayed_index import time_buckets
 
 PATIENCE = 150  # s
 VERSION = os.environ.get("PULSAR_VERSION", "")

@@ -50,6 +50,7 @@ class BrokerRequest:
 class BrokerFacts:
     """What the report says of a target: ``Pulsar 4.2.4, process`` and the settings that decide results.
 
+    :param settings: what may be a secret in them is replaced.
     :param client: not for the report: fields of the driver's settings without which no client gets in, where the run made the keys.
     """
 
@@ -64,6 +65,11 @@ class BrokerFacts:
     evidence: bool = True  # False: a stand-in (pulsar-lite), never evidence about the real broker
     pid: int | None = None
     client: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        from pytest_loadtest.profile.secrets import shown_settings  # on use: sessions without load import no profile
+
+        object.__setattr__(self, "settings", shown_settings(self.settings))
 
     @property
     def started(self) -> bool:
@@ -125,4 +131,7 @@ def refuse_managed(broker: str, settings: Mapping[str, str], managed: frozenset[
         raise UsageError(f"broker.settings: {', '.join(taken)} of {broker} is chosen per run; remove it from the profile")
     for key, value in settings.items():
         if not key.strip() or "\n" in key + value:
-            raise UsageError(f"broker.settings: {key!r}: {value!r} is not one line of {broker}'s configuration")
+            from pytest_loadtest.profile.secrets import HIDDEN, may_hold_secret
+
+            shown = HIDDEN if may_hold_secret(key) else repr(value)
+            raise UsageError(f"broker.settings: {key!r}: {shown} is not one line of {broker}'s configuration")

@@ -3,6 +3,9 @@
 What goes into a container is computed by a pure function of its :class:`ContainerRecipe`. A broker has to advertise the port that
 clients see, so host and container use the same one. The configuration travels in a variable: a folder of ours may not exist where the
 engine is.
+
+The broker asks nobody for a password, so an engine of this machine publishes its ports on 127.0.0.1 alone. Those of a remote engine have to
+be reached from here: they are published on every address of its machine, which terminal and report say.
 """
 
 from __future__ import annotations
@@ -16,20 +19,26 @@ from pytest_loadtest.brokers.docker_engine import RunningContainer, require_engi
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.kinds.registry import kind_of_broker, load
+from pytest_loadtest.values.addresses import is_loopback
 
 START_SECONDS = 120.0
+HERE = "127.0.0.1"
 CONF = "LOADTEST_CONF"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPlan:
-    """One container: what runs in it, and how it is reached. ``ports`` are the same inside and outside."""
+    """One container: what runs in it, and how it is reached. ``ports`` are the same inside and outside.
+
+    ``address`` is where the engine publishes them; None: on every address of its machine.
+    """
 
     name: str
     image: str
     command: tuple[str, ...]
     ports: tuple[int, ...]
     url: str
+    address: str | None
     env: Mapping[str, str] = field(default_factory=dict)
     admin_url: str | None = None
 
@@ -48,6 +57,11 @@ class ContainerRecipe:
     plan: Callable[..., ContainerPlan]
     ready: Callable[[ContainerPlan], bool]
     describe: Callable[[ContainerPlan, RunningContainer, Mapping[str, str]], tuple[str, Mapping[str, str]]]
+
+
+def publishing_address(host: str) -> str | None:
+    """The address of the engine's machine on which ports are published; None: all. :param host: as this machine calls the engine's."""
+    return HERE if host == HERE else None
 
 
 def with_conf(path: str, command: str) -> tuple[str, ...]:
@@ -93,14 +107,18 @@ def _host() -> str:
 
     client = DockerClient()
     try:
-        return client.host().replace("localhost", "127.0.0.1")
+        return HERE if is_loopback(host := client.host()) else host
     finally:
         client.client.close()
 
 
 def _launch(recipe: ContainerRecipe, plan: ContainerPlan, request: BrokerRequest, progress: Progress) -> StartedBroker:
     progress(f"starting {plan.name} (image {plan.image}, pulled if it is not here)")
-    running = RunningContainer(plan.image, plan.command, env=plan.env, ports=plan.ports, folder=request.folder, tell=progress)
+    if plan.address is None:
+        progress(f"{plan.name} asks for no password and can be reached at {plan.url} from every network of that machine")
+    running = RunningContainer(
+        plan.image, plan.command, env=plan.env, ports=plan.ports, address=plan.address, folder=request.folder, tell=progress
+    )  # fmt: skip
     wait = partial(wait_ready, running, lambda: recipe.ready(plan), name=plan.name, seconds=START_SECONDS, progress=progress)
     progress(f"{plan.name} ready in {wait():.0f} s")
     return StartedBroker(_facts(recipe, plan, running, request.settings), running, wait)
@@ -114,6 +132,10 @@ def _facts(recipe: ContainerRecipe, plan: ContainerPlan, running: RunningContain
         mode="container",
         url=plan.url,
         admin_url=plan.admin_url,
-        settings={"image": plan.image, **told},
-        local="127.0.0.1" in plan.url,
+        settings={
+            "image": plan.image,
+            **({"published on": "every address, without authentication"} if plan.address is None else {}),
+            **told,
+        },
+        local=plan.address is not None,
     )

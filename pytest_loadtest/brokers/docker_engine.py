@@ -99,13 +99,15 @@ class RunningContainer:
     """One container, as :class:`~pytest_loadtest.brokers.starting.Running`. A guard of its own removes it, however the controller ends.
 
     :param image: pulled where the engine does not have it. :param ports: the same inside and outside.
+    :param address: of the engine's machine, on which the ports are published; None: on all that it has.
     :param folder: where its log goes when it failed. :param tell: told when it cannot be removed.
     :raises UnavailableError: the image is not to be had, or the engine cannot run it.
     """
 
     def __init__(
-        self, image: str, command: Sequence[str], *, env: Mapping[str, str], ports: Sequence[int], folder: Path, tell: Callable[[str], None]
-    ) -> None:
+        self, image: str, command: Sequence[str], *, env: Mapping[str, str], ports: Sequence[int], address: str | None, folder: Path,
+        tell: Callable[[str], None],
+    ) -> None:  # fmt: skip
         from testcontainers.core.docker_client import DockerClient
 
         self._client, self._folder, self._tell = DockerClient(), folder, tell
@@ -114,7 +116,8 @@ class RunningContainer:
         self._label = f"{LABEL}={secrets.token_hex(8)}"
         self._guard = _start_guard(self._label)
         try:
-            self._container = _create(self._client, image, self._label, ports, command=list(command), environment=dict(env))
+            published = {str(port): port if address is None else (address, port) for port in ports}
+            self._container = _create(self._client, image, self._label, published, command=list(command), environment=dict(env))
         except BaseException:
             self._remove()
             raise
@@ -205,12 +208,12 @@ def _end_guard(guard: subprocess.Popen[bytes]) -> str:
     return "" if guard.wait() == 0 else "the process that removes it was killed"
 
 
-def _create(client: DockerClient, image: str, label: str, ports: Sequence[int], **options: Any) -> Any:
-    """A container that was started."""
+def _create(client: DockerClient, image: str, label: str, ports: Mapping[str, int | tuple[str, int]], **options: Any) -> Any:
+    """A container that was started. :param ports: port inside → port, or address and port, of the engine's machine."""
     from docker.errors import DockerException, ImageNotFound
 
     try:
-        container = client.create(image, ports={str(port): port for port in ports}, labels=dict([label.split("=")]), **options)
+        container = client.create(image, ports=ports, labels=dict([label.split("=")]), **options)
         container.start()
     except ImageNotFound as error:
         raise UnavailableError(f"the engine has no image {image} and cannot pull it ({_reason(error)})", IMAGE_REMEDY) from error

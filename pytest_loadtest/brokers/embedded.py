@@ -16,6 +16,7 @@ from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_po
 
 START_SECONDS = 20.0
 REMEDY = "pip install 'pytest-loadtest[embedded]'"
+CONFIG = "[metrics]\nenabled = false\n"  # otherwise it serves them at 0.0.0.0:8080, to everybody, and one such broker at a time
 
 
 def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
@@ -55,7 +56,10 @@ def _launch(binary: str, port: int, request: BrokerRequest, progress: Progress) 
     version = metadata.version("pulsar-lite")
     name = f"pulsar-lite {version}"
     progress(f"starting {name}: a stand-in, its figures say nothing about Pulsar")
-    command = [binary, "--addr", f"127.0.0.1:{port}", "--db-path", str(folder / "data" / "db"), "--log-level", "warn"]
+    config = folder / "data" / "config.toml"
+    config.write_text(CONFIG, encoding="utf-8")
+    where = ["--addr", f"127.0.0.1:{port}", "--db-path", str(folder / "data" / "db")]
+    command = [binary, "--config", str(config), *where, "--log-level", "warn"]
     child = Child(command, folder=folder, ports=(port,))
     wait = partial(wait_ready, child, lambda: listens("127.0.0.1", port), name=name, seconds=START_SECONDS, progress=progress)
     wait()

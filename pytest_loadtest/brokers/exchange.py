@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pytest_loadtest.brokers.batch import Batch, bundle, pick, within
+from pytest_loadtest.brokers.delay_queue import DelayQueue
 from pytest_loadtest.brokers.faults import Faults, Gate, HalfPairs, damage, delivered
-from pytest_loadtest.brokers.later import Later
-from pytest_loadtest.brokers.seats import SEAT, Kept, Seats, holder_of
+from pytest_loadtest.brokers.subscription_table import SEAT, Kept, SubscriptionTable, holder_of
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire import frames
 from pytest_loadtest.wire.frames import Frame, FrameError, Kind
@@ -51,10 +51,10 @@ class Exchange:
         self._post = post
         self._runs: dict[int, int] = {}  # nonce → a number of the exchange's own
         self._gates: dict[int, Gate] = {}
-        self._seats = Seats()
+        self._seats = SubscriptionTable()
         self._kept = Kept()
         self._waiting: list[Parcel] = []
-        self._later = Later()
+        self._later = DelayQueue()
         self._numbers = itertools.count()
         self._halves = HalfPairs(faults.swap_every) if faults.swap_every else None
 

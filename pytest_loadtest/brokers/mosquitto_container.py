@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.brokers import mosquitto
-from pytest_loadtest.brokers.container import CONF, ContainerPlan, ContainerRecipe, with_conf
+from pytest_loadtest.brokers.container import CONF, ContainerPlan, ContainerRecipe, publishing_address, with_conf
 from pytest_loadtest.brokers.ports import listens
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def mosquitto_plan(*, image: str, ports: tuple[int, ...], settings: Mapping[str,
         env={CONF: mosquitto.config(port=port, settings=settings, user=None, data=DATA, address="0.0.0.0")},
         ports=ports,
         url=f"{mosquitto.scheme(settings)}://{host}:{port}",
+        address=publishing_address(host),
     )
 
 

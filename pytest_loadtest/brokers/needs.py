@@ -13,7 +13,7 @@ FIX: Final = "python -m pytest_loadtest doctor --fix"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class MachineNeed:
     """One thing that brokers of a kind need.
 
     :param found: what there is of it, as text; None: nothing. :param well: it is what is needed.
@@ -32,9 +32,9 @@ class Need:
     jars_of: str = ""
 
 
-def needed_jars(jars: Jars, cached: Sequence[str], cost: str, what: str) -> Need:
+def needed_jars(jars: Jars, cached: Sequence[str], cost: str, what: str) -> MachineNeed:
     """Jars that Maven fetches. :param cached: versions. :param what: runs from them."""
-    return Need(
+    return MachineNeed(
         name=f"{jars.name} jars", found=", ".join(cached) or None, well=jars.version in cached, cost=cost, remedy=FIX,
         fetch=lambda tell: jars.resolve(jars.version, tell), jars_of=what,
     )  # fmt: skip

@@ -41,6 +41,7 @@ MANAGED = frozenset(
         "webServicePort",
         "bindAddress",
         "advertisedAddress",
+        "listeningInterface",
         "metadataStoreUrl",
         "configurationMetadataStoreUrl",
         "clusterName",
@@ -131,6 +132,7 @@ def standalone_conf(
         **ports,
         "bindAddress": bind,
         "advertisedAddress": advertised,
+        "listeningInterface": "lo",  # of the bookie, whom only the broker beside it needs: it would take all interfaces, without a password
         "nettyMaxFrameSizeBytes": str(int(merged["maxMessageSize"]) + FRAME_OVERHEAD),
     }
     text = "".join(f"{key}={value}\n" for key, value in merged.items())

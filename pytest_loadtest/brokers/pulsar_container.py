@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.brokers import maven, pulsar, pulsar_admin
-from pytest_loadtest.brokers.container import CONF, ContainerPlan, ContainerRecipe, with_conf
+from pytest_loadtest.brokers.container import CONF, ContainerPlan, ContainerRecipe, publishing_address, with_conf
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +24,7 @@ def pulsar_plan(*, image: str, ports: tuple[int, ...], settings: Mapping[str, st
         env={CONF: conf, "PULSAR_STANDALONE_CONF": "/tmp/standalone.conf", "PULSAR_MEM": " ".join(pulsar.MEMORY)},
         ports=ports,
         url=f"pulsar://{host}:{port}",
+        address=publishing_address(host),
         admin_url=f"http://{host}:{web_port}",
     )
 

@@ -74,7 +74,7 @@ def _tls(folder: Path, *, clients: bool) -> tuple[dict[str, str], dict[str, Any]
         "brokerClientTlsEnabled": "true",
         "brokerClientTrustCertsFilePath": trusted,
     }
-    return lines, {"tls_trust_certs_file_path": trusted, "tls_enable_hostname_verification": True}
+    return lines, {"tls_trust_certs_file_path": trusted}
 
 
 def _token(folder: Path) -> tuple[dict[str, str], Authentication]:

@@ -1,12 +1,14 @@
 """Measures what a message costs on this machine, by driver and client: CPU time of its sender, its receiver, and the broker between them.
 
-One process that sends and one that receives drive three short runs against a broker started here: small messages at the rate that
+Three ordinary load tests on two workers drive short runs against a broker started for them: small messages at the rate that
 ``--load-scale auto`` would choose by the shipped costs, and small and large ones at a lower rate. The first gives the cost of a message,
-the other two that of a byte; a loop's cost per tick is the same in both, so it cancels out.
+the other two that of a byte; a loop's cost per tick is the same in both, so it cancels out. With one producer and one consumer, the
+plan gives the first worker nothing but the producer and the second nothing but the consumer, so the results tell them apart.
 
-Where messages of a batch share costs (:attr:`~pytest_loadtest.kinds.costs.Cost.shared`), there are so many producers that each has less
-than a message while a batch waits. So every message is a batch of its own, and its cost is the figure itself: to divide by the size of
-fuller batches would trust that size, which a late tick changes. The share is the shipped one: at these rates it cannot be seen.
+Where messages of a batch share costs (:attr:`~pytest_loadtest.kinds.costs.Cost.shared`), a batch holds one message, and its cost is the
+figure itself: to divide by the size of fuller batches would trust that size, which a late tick changes. The share is the shipped one: at
+these rates it cannot be seen. Batches of one producer follow each other closely: a Pulsar that had just started took 1.7 times as much
+CPU time for as many from sixteen producers, measured on two cores, while client and consumer took the same.
 """
 
 from __future__ import annotations
@@ -14,32 +16,39 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
+import sys
 import tempfile
-from contextlib import closing
-from dataclasses import dataclass, replace
+from collections import deque
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest import brokers
-from pytest_loadtest.brokers.base import BrokerRequest
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.fleet.machine import costs_file, machine
-from pytest_loadtest.fleet.pair import Pair, Spent
+from pytest_loadtest.fleet.machine import costs_file
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import kinds, shipped_costs
-from pytest_loadtest.profile import from_document
-from pytest_loadtest.schedule.dealing import Assignment
-from pytest_loadtest.schedule.plan import Plan, make_plan, profile_pool
+from pytest_loadtest.report.find_results import results_below
 from pytest_loadtest.schedule.scaling import AUTO_LOAD
+from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 SMALL, LARGE = 256, 16 * 1024  # bytes
-PRODUCERS = 16  # where a batch is shared: at the rates of the shipped costs each sends every few milliseconds
-PHASES = {"warmupDuration": "500ms", "testDuration": "1500ms", "drainTimeout": "5s"}
+PHASES = {"warmupDuration": "500ms", "testDuration": "3s", "drainTimeout": "5s"}
+RUNS = ("slow", "large", "fast")
 VERSION = 1
+SETTLED = SECOND  # ns: the first second's sample also covers the moment before the first message
+_TEST = """
+@pytest.mark.load("{0}")
+def test_{0}(load):
+    pass
+"""
+_SENDER, _RECEIVER = "gw0", "gw1"
+_ANNOUNCED = "load: "
+_TAIL = 15  # lines of pytest's output that an error shows
 
 
 def rows() -> dict[str, dict[str, Any]]:
@@ -56,52 +65,90 @@ class PerMessage:
     broker: float
 
     @classmethod
-    def of(cls, spent: Spent) -> PerMessage:
-        """What each message took."""
-        return cls(produce=spent.sender / spent.sent, consume=spent.receiver / spent.received, broker=spent.broker / spent.received)
+    def of(cls, run: Mapping[str, Any]) -> PerMessage:
+        """What each message took in a run of one producer and one consumer, each on a worker of its own.
+
+        :param run: its document, from ``results.json``. :raises NoData: it has no measurements, its CPU time is unknown, or less than half
+            of what was due arrived.
+        """
+        name, measured = run["profile"]["name"], run["measurements"]
+        if measured is None:
+            raise NoData(f"the run {name} was not measured: {'; '.join(run['verdict']['reasons'])}")
+        counts, section = measured["counts"], run["bottleneck"] or {}
+        duration: int = measured["duration"]
+        offered, sent, received = (counts[which] for which in ("offered", "sentInTime", "receivedInTime"))
+        if received < offered / 2:
+            raise NoData(f"{received} of {offered} messages arrived while the run {name} was measured")
+
+        def cpu(who: str) -> float:
+            return _cores(section, f"{who}.cpu", duration) * duration
+
+        return cls(produce=cpu(f"worker {_SENDER}") / sent, consume=cpu(f"worker {_RECEIVER}") / received, broker=cpu("broker") / received)
+
+
+def _cores(section: Mapping[str, Any], column: str, duration: int) -> float:
+    """Mean over the samples of the settled part of a run. :raises NoData: there are none."""
+    sampled = zip(section.get("time", ()), section.get("columns", {}).get(column, ()), strict=False)
+    known: list[float] = [value for at, value in sampled if value is not None and SETTLED + SECOND // 2 <= at <= duration + SECOND // 10]
+    if not known:
+        raise NoData(f"the CPU time of {column.removesuffix('.cpu')} is unknown: {'; '.join(section.get('missing', ())) or 'no samples'}")
+    return sum(known) / len(known)
 
 
 def calibrate(key: str, announce: Callable[[str], None]) -> Cost:
-    """Measure one driver with one client; takes some ten seconds, and as many more where Pulsar is to be started.
+    """Measure one driver with one client; takes half a minute, and some seconds more where Pulsar is to be started.
 
     :param key: of :func:`rows`.
-    :raises TargetError: there is no broker of its kind here. :raises NoData: the load did not go through.
+    :raises NoData: there is no broker of its kind here, or the load did not go through.
     """
-    rates = _rates(shipped_costs()[key])
     with tempfile.TemporaryDirectory(prefix="pytest-loadtest-") as scratch:
         folder = Path(scratch)
-        broker = brokers.start(BrokerRequest(kind=rows()[key]["name"], mode="process", folder=folder / "broker"), announce)
-        announce(f"target: {broker.facts.describe()}")
-        try:
-            pid = broker.facts.pid
-            if pid is None:
-                raise NoData(f"{broker.facts.describe()} has no process here whose CPU time could be read")
-            with closing(Pair(broker, folder, lambda: cpu_time(pid))) as pair:
-                announce(f"{key}: driving load")
-                pair.run(_plan(key, *rates[-1]))  # a warm-up; too short for a JVM, which is not warm in a load test either
-                slow, large, fast = (PerMessage.of(pair.run(_plan(key, size, rate))) for size, rate in rates)
-        finally:
-            broker.stop()
+        for name, (size, rate) in zip(RUNS, _rates(shipped_costs()[key]), strict=True):
+            (folder / "profiles").mkdir(exist_ok=True)
+            profile = json.dumps(profile_of(key, name, size, rate))  # JSON is YAML
+            (folder / "profiles" / f"{name}.yaml").write_text(profile, encoding="utf-8")
+        (folder / "test_calibrate.py").write_text("import pytest\n" + "".join(map(_TEST.format, RUNS)), encoding="utf-8")
+        (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+        said = _pytest(folder, key, announce)
+        found = [json.loads(path.read_text(encoding="utf-8")) for path in results_below(folder / ".loadtest")]
+    runs = {run["profile"]["name"]: run for run in found}
+    if lacking := [name for name in RUNS if name not in runs]:
+        raise NoData(f"the runs {', '.join(lacking)} left no results; pytest said:\n" + "\n".join(said))
+    slow, large, fast = (PerMessage.of(runs[name]) for name in RUNS)
     return cost_of(slow, large, fast, shipped_costs()[key].shared)
 
 
+def _pytest(folder: Path, key: str, announce: Callable[[str], None]) -> Sequence[str]:
+    """Run the tests in a folder on two workers. :returns: the last lines that pytest wrote."""
+    options = ["-n", "2", "--load-broker", "process", "--load-force", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    last: deque[str] = deque(maxlen=_TAIL)
+    with subprocess.Popen(
+        [sys.executable, "-m", "pytest", *options], cwd=folder, env=environment, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        starting = True  # the broker: what is said later is of tests that the user did not write
+        for line in process.stdout:
+            last.append(line.rstrip())
+            if starting and line.startswith(_ANNOUNCED) and "::" not in line:
+                announce(last[-1].removeprefix(_ANNOUNCED))
+                if last[-1].startswith(f"{_ANNOUNCED}target: "):
+                    starting = False
+                    announce(f"{key}: driving load")
+    return list(last)
+
+
 def _rates(shipped: Cost) -> tuple[tuple[int, float], ...]:
-    """Size and msg/s of each run. A guess that is wrong by far still gives CPU time per message."""
+    """Size and msg/s of each of :data:`RUNS`. A guess that is wrong by far still gives CPU time per message."""
     busiest = max(shipped.produce, shipped.consume)
     slow = AUTO_LOAD * 1e9 / (busiest + shipped.per_byte * LARGE / 3)  # a third of a byte's cost each: sender, receiver, broker
     return (SMALL, slow), (LARGE, slow), (SMALL, AUTO_LOAD * 1e9 / busiest)
 
 
-def _plan(key: str, size: int, rate: float) -> Plan:
-    """All producers are the first worker's, the one consumer is the second's."""
-    shipped = shipped_costs()[key]
-    producers = PRODUCERS if shipped.shared else 1
-    workload = {"messageSize": size, "producersPerTopic": producers, "producerRate": round(rate)}
-    profile = from_document({"name": "calibrate", **workload, "driver": rows()[key], **PHASES})
-    plan = make_plan(profile, profile_pool(profile), workers=2, cost=shipped, machine=machine(), broker_here=True)
-    nobody = range(0)
-    apart = Assignment(streams=range(producers), consumers=nobody), Assignment(streams=nobody, consumers=range(1))
-    return replace(plan, assignments=apart)
+def profile_of(key: str, name: str, size: int, rate: float) -> dict[str, Any]:
+    """Return the profile of one run, with one producer and one consumer."""
+    return {"name": name, "messageSize": size, "producerRate": round(rate), "driver": rows()[key], **PHASES}
 
 
 def cost_of(slow: PerMessage, large: PerMessage, fast: PerMessage, shared: float = 0.0) -> Cost:
@@ -118,19 +165,6 @@ def cost_of(slow: PerMessage, large: PerMessage, fast: PerMessage, shared: float
     produce, consume, broker = (split(*(getattr(run, part) for run in (slow, large, fast))) for part in ("produce", "consume", "broker"))
     per_byte = produce[1] + consume[1] + broker[1]
     return Cost(produce=produce[0], consume=consume[0], broker=broker[0], per_byte=per_byte, shared=shared)
-
-
-def cpu_time(pid: int) -> int:
-    """CPU time that a process and its threads have used, ns; in steps of the kernel's clock tick, mostly 10 ms. See proc(5), ``stat``.
-
-    :raises NoData: there is no such process.
-    """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except OSError as error:
-        raise NoData(f"the broker's CPU time cannot be read: {error}") from error
-    user, system = stat.rpartition(")")[2].split()[11:13]  # the name in parentheses may hold anything
-    return (int(user) + int(system)) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 def keep(measured: Mapping[str, Cost]) -> Path:

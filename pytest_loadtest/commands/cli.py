@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ROW",
         action="append",
         type=_row,
-        help="only this driver and client, such as pulsar-native or mqtt-qos1; may be repeated; ten to thirty seconds each",
+        help="only this driver and client, such as pulsar-native or mqtt-qos1; may be repeated; up to a minute each",
     )
     again = " .loadtest/SESSION\n RUN_DIR --conftest conftest.py\n RUN_DIR --spark-master spark://host:7077"
     aggregate = command("aggregate", _aggregate, "aggregate and judge runs again from their samples, without new load", again)

@@ -27,7 +27,7 @@ from pytest_loadtest.values.quantities import format_size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_loadtest.brokers.needs import Need
+    from pytest_loadtest.brokers.needs import MachineNeed
 
 PACKAGES = {"java": "openjdk-17-jre-headless", "maven": "maven"}
 MEMORY_WANTED = 4 * 1024**3  # Pulsar 2 GiB, Spark 1 GiB, the load workers
@@ -47,7 +47,7 @@ class Inventory:
     docker: str | None  # engine version
     docker_missing: str  # why there is none
     images: tuple[str, ...]  # of the brokers' own, those that the engine has
-    needs: tuple[Need, ...]  # of all kinds of broker
+    needs: tuple[MachineNeed, ...]  # of all kinds of broker
     archive: bool | None  # of Spark's classes; None: no Java to make it with
     files: int  # hard limit of open files
     ports: int

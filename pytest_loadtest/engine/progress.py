@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
+class TimelyReport:
     """Of the messages intended in each of the last seconds, how many copies took no longer than each bound.
 
     :param first: the first second told, from the phase's start. :param counts: ``[bound][second - first]``.
@@ -27,7 +27,9 @@ class Progress:
 
     :param elapsed: when it was told, ns after the phase's start; what arrived up to
         :data:`~pytest_loadtest.engine.run.COLLECT` before is counted.
-    :param repeats: how many of the received copies may be second ones.
+    :param repeats: how many of the received copies may be second ones, by the sequences that the same consumer got before.
+    :param redelivered: how many of them the target says it may have delivered before, to whichever consumer. :param resent: how many
+        answered messages the client had sent again after a lost connection.
     :param beyond_bounds: for each latency bound that the controller watches, how many copies took longer.
     :param prompt: where the profile has latencies that end a run.
     """
@@ -46,5 +48,12 @@ class Progress:
     send_delay_p99: int | None
     blocked: bool
     beyond_bounds: tuple[int, ...] = ()
-    prompt: Prompt | None = None
+    prompt: TimelyReport | None = None
     workload: str = ""
+    redelivered: int = 0
+    resent: int = 0
+
+    @property
+    def has_second_copies(self) -> bool:
+        """Whether some of the received copies may be second ones, of messages that this or another worker has."""
+        return bool(self.repeats or self.redelivered or self.resent)

@@ -13,7 +13,7 @@ import numpy as np
 
 from pytest_loadtest.engine.due_order import DueOrder
 from pytest_loadtest.engine.order import OrderCheck
-from pytest_loadtest.engine.prompt import PromptCounts
+from pytest_loadtest.engine.timely_counts import TimelyCounts
 from pytest_loadtest.message.envelope import CORRUPT, OURS, decode_heads
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.values.quantities import SECOND
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     Columns = dict[str, NDArray[Any]]
 
+_REDELIVERED: Final = np.int8(Flag.REDELIVERED)
 _LATE: Final = np.int8(Flag.LATE)
 _CORRUPT: Final = np.int8(Flag.CORRUPT)
 _UNDUE: Final = np.int8(Flag.UNDUE)
@@ -47,6 +48,7 @@ class ReceiveCounts:
 
     beyond_bounds: list[int]
     received: int = 0
+    redelivered: int = 0
     foreign: int = 0
     corrupt: int = 0
     stragglers: int = 0
@@ -106,7 +108,7 @@ class Inbox:
         self._sizes = SizeCheck(pool)
         self.counts = ReceiveCounts(beyond_bounds=[0] * len(bounds))
         self._driver, self._nonce, self._ordered, self._bounds = driver, nonce, ordered, bounds
-        self.prompt = PromptCounts((), 0)
+        self.prompt = TimelyCounts((), 0)
         self._order, self._due_order = OrderCheck(), DueOrder()
         self._consumers = np.empty(0, np.int32)  # by place
 
@@ -122,7 +124,7 @@ class Inbox:
         self._delays = delays
         self._first = phase.first
         self.repace(phase.pacer, start)
-        self.counts.received, self.counts.beyond_bounds = 0, [0] * len(self._bounds)
+        self.counts.received, self.counts.redelivered, self.counts.beyond_bounds = 0, 0, [0] * len(self._bounds)
         self.arrivals = Arrivals(start, phase.duration)
         self.prompt.begin(start)
         self._order.repeats = 0
@@ -163,6 +165,7 @@ class Inbox:
         self.counts.received += n
         if not n:
             return None
+        self.counts.redelivered += int(np.count_nonzero(columns["flags"] & _REDELIVERED))
         self._complete(columns, order)
         columns["consumer"] = self._consumers.take(columns["consumer"])
         return columns

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 from pytest_loadtest.engine.consumers import Consumers
 from pytest_loadtest.engine.generator import GeneratorWatch
 from pytest_loadtest.engine.progress import Progress
-from pytest_loadtest.engine.prompt import PromptCounts
 from pytest_loadtest.engine.receive import Inbox
 from pytest_loadtest.engine.send import Sender
+from pytest_loadtest.engine.timely_counts import TimelyCounts
 from pytest_loadtest.schedule.pacing import NEVER
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Engine:
         self._clock, self._pool, self.driver = setup.clock, setup.pool, setup.driver
         self.watch = GeneratorWatch(setup.clock)
         self.inbox = Inbox(setup.driver, setup.pool, nonce=setup.nonce, ordered=setup.ordered, bounds=setup.bounds)
-        self.inbox.prompt = PromptCounts(setup.prompt, setup.kept)
+        self.inbox.prompt = TimelyCounts(setup.prompt, setup.kept)
         self.consumers = Consumers(setup.driver, self.inbox, setup.opened, setup.later, max(setup.topology.consumers, 1))
         self.sender = Sender(setup, self._retire)
         self._delays = setup.delays
@@ -166,6 +166,7 @@ class Engine:
             acked=counts.acked, failed=counts.failed, dropped=counts.dropped, received=self.inbox.counts.received,
             repeats=self.inbox.repeats, in_flight=counts.in_flight, send_delay_p99=sender.own_delay_p99(), blocked=sender.blocked,
             beyond_bounds=tuple(self.inbox.counts.beyond_bounds), prompt=self.inbox.prompt.told(elapsed),
+            redelivered=self.inbox.counts.redelivered, resent=counts.resent,
         )  # fmt: skip
 
     def _finish(self) -> None:

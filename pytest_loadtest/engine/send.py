@@ -34,12 +34,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SendCounts:
-    """Messages of the current phase so far."""
+    """Messages of the current phase so far. :param resent: answered ones that the client had sent again after a lost connection."""
 
     sent: int = 0
     acked: int = 0
     failed: int = 0
     dropped: int = 0
+    resent: int = 0
 
     @property
     def in_flight(self) -> int:
@@ -257,6 +258,8 @@ class Sender:
             return
         if self._waiting.any:
             self._retries.answered(acks.row)
+        if acks.resends is not None:
+            self.counts.resent += int(np.count_nonzero(acks.resends))
         complete, statuses = self._ledger.answer(acks)
         for status in statuses:
             failed = int(np.count_nonzero(status))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.report import document
 from pytest_loadtest.report.comparison import TELLING, compare, missing
+from pytest_loadtest.report.figures import figures
+from pytest_loadtest.verdict.regression import THROUGHPUT
+from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,5 +34,31 @@ def beside(results: Document, gates: Sequence[Objective], baseline: Baseline | N
     found = baseline.find(results)
     comparison = missing(gates, found) if isinstance(found, str) else compare(found, results, gates, force=baseline.force)
     tells = results["verdict"]["outcome"] in TELLING  # a run that says nothing by itself says nothing beside another either
-    findings = comparison.findings if tells else ()
-    return document.beside(results, comparison.section, findings), findings
+    findings, best = _beside_best(comparison.findings, baseline.earlier(results), results) if tells else ((), [])
+    return document.beside(results, comparison.section | {"best": best}, findings), findings
+
+
+def _beside_best(findings: Sequence[Finding], earlier: Sequence[Document], results: Document) -> tuple[tuple[Finding, ...], list[str]]:
+    """The findings, each replaced where the run is certainly worse than its bound beside the best of the earlier runs; and their folders.
+
+    Only certainty counts there: the best of several runs is partly the luckiest, so that "cannot be told from noise" would be frequent.
+    """
+    kept, best = [], dict[str, None]()
+    for finding in findings:
+        gate = finding.objective
+        known = [(value, run) for run in earlier if (value := _figure(run, gate)) is not None]
+        if finding.outcome is Outcome.MISSED or not known:
+            kept.append(finding)
+            continue
+        _, run = (max if gate.statistic == THROUGHPUT else min)(known, key=lambda one: one[0])
+        (beside_it,) = compare(run, results, (gate,)).findings
+        missed = beside_it.outcome is Outcome.MISSED
+        where = f"; beside the best of the last {len(earlier) + 1} runs that were met, {run['results']}"
+        kept.append(replace(beside_it, text=beside_it.text + where) if missed else finding)
+        best |= {run["results"]: None}
+    return tuple(kept), list(best)
+
+
+def _figure(run: Document, gate: Objective) -> float | None:
+    found = figures(run, (gate.statistic,)).get(gate.statistic)
+    return None if found is None else found.value

@@ -12,7 +12,7 @@ from pytest_loadtest.engine.disk import is_full, unwritten
 from pytest_loadtest.errors import BrokenRun
 from pytest_loadtest.fleet.aggregation import Aggregation
 from pytest_loadtest.fleet.folders import run_folder, session_folder
-from pytest_loadtest.fleet.orders import PhaseOrder
+from pytest_loadtest.fleet.messages import StartPhase
 from pytest_loadtest.fleet.outputs import Outputs
 from pytest_loadtest.fleet.run_state import RunState
 from pytest_loadtest.values.quantities import SECOND
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.aggregated import Aggregated
     from pytest_loadtest.fleet.coordinator import Coordinator, Run
     from pytest_loadtest.fleet.custom import Custom
+    from pytest_loadtest.fleet.messages import Finished, Request, RunResult, WorkloadAssignment
     from pytest_loadtest.fleet.options import Options
-    from pytest_loadtest.fleet.orders import Done, Order, Request, RunResult
     from pytest_loadtest.fleet.scripts import Next, Script
     from pytest_loadtest.fleet.targets import Targets
     from pytest_loadtest.fleet.workload_run import WorkloadRun
@@ -84,7 +84,7 @@ class Conductor:
             return [self._judge(run)] + [None] * (len(payloads) - 1)
         return [None] * len(payloads)
 
-    def _order(self, run: Run, request: Request) -> Sequence[Sequence[Order]]:
+    def _order(self, run: Run, request: Request) -> Sequence[Sequence[WorkloadAssignment]]:
         from pytest_loadtest.fleet import planning
         from pytest_loadtest.fleet.scripts import aligned
         from pytest_loadtest.schedule.connecting import takes
@@ -130,7 +130,7 @@ class Conductor:
         samples = self.aggregation.aggregate(workload.folder)
         return samples, judge(samples)[0].load
 
-    def _next(self, run: Run, said: Sequence[Any]) -> Sequence[PhaseOrder | None] | None:
+    def _next(self, run: Run, said: Sequence[Any]) -> Sequence[StartPhase | None] | None:
         state: RunState = run.facts
         for i, workload in enumerate(state.workloads):
             done = [worker[i] for worker in said if worker is not None and worker[i] is not None]
@@ -146,7 +146,7 @@ class Conductor:
         start = time.monotonic_ns() + START_IN
         return [self._begin(run, workload, one, start) for workload, one in zip(state.workloads, following, strict=True)]
 
-    def _begin(self, run: Run, workload: WorkloadRun, following: Next | None, start: int) -> PhaseOrder | None:
+    def _begin(self, run: Run, workload: WorkloadRun, following: Next | None, start: int) -> StartPhase | None:
         if following is None:
             return None
         drain = workload.begin(following.phase, following.folder, start)
@@ -156,9 +156,9 @@ class Conductor:
         run.progress.pop(workload.name, None)
         run.drains[workload.name] = drain
         assert workload.phase is not None
-        return PhaseOrder(phase=workload.phase, start=start, folder=workload.folder, wall=workload.clock.offset)
+        return StartPhase(phase=workload.phase, start=start, folder=workload.folder, wall=workload.clock.offset)
 
-    def _closed(self, run: Run, done: Sequence[Sequence[Done]]) -> None:
+    def _closed(self, run: Run, done: Sequence[Sequence[Finished]]) -> None:
         state: RunState = run.facts
         for i, workload in enumerate(state.workloads):
             workload.check_broker()

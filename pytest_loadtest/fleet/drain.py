@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 # As many copies as were due have arrived; a moment more lets a late duplicate show itself. Several collects of a worker fit in it.
 GRACE = 250_000_000
-# Some of those copies may be second ones, and as many first ones still under way: wait until the target has been quiet for this long.
+# Some of those copies may be second ones, or of messages that were answered as failed, and as many others still under way: wait until the
+# target has been quiet for this long.
 QUIET = 5_000_000_000
 
 
@@ -35,7 +36,8 @@ class Drain:
             return False
         self._since = self._since or now
         received, due = sum(p.received for p in mine), self._deliveries * sum(p.acked for p in mine)
-        doubtful = received > due or any(p.repeats for p in mine)
+        # A message that was answered as failed may be delivered all the same: its copy is not due, and counts as if it were.
+        doubtful = received > due or any(p.failed or p.has_second_copies for p in mine)
         if sum(p.in_flight for p in mine) or received < due:
             self._complete = None
         elif self._complete is None or self._complete[1] != received:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited
-from pytest_loadtest.fixture.result import Load
+from pytest_loadtest.fixture.result import Load, without_measurements
 from pytest_loadtest.fixture.result import together as combine
-from pytest_loadtest.fleet import observing
+from pytest_loadtest.fleet import backlogs, observing
 from pytest_loadtest.fleet.comparing import beside
-from pytest_loadtest.fleet.orders import RunResult
-from pytest_loadtest.metrics.measurements import Backlog
+from pytest_loadtest.fleet.messages import RunResult
 from pytest_loadtest.observe.conclusion import conclude
 from pytest_loadtest.observe.delayed import fullest
 from pytest_loadtest.observe.disagreement import disagreement
@@ -22,6 +21,7 @@ from pytest_loadtest.report import bottleneck, document, hdr, junit
 from pytest_loadtest.report.baseline import same
 from pytest_loadtest.report.timeline import timeline
 from pytest_loadtest.schedule.changes import Aborted
+from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.verdict import slo
 from pytest_loadtest.verdict.abort import evaluate_aborted
 from pytest_loadtest.verdict.changes import judged
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.aggregated import Aggregated
     from pytest_loadtest.fleet.watches import BacklogWatch
     from pytest_loadtest.metrics.measurements import Measurements
+    from pytest_loadtest.observe.disagreement import Disagreement
     from pytest_loadtest.observe.telemetry import Telemetry
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.report.baseline import Baseline
@@ -62,29 +63,21 @@ def judge(
     if run["scale"] is not None:
         profile = profile.as_scaled()
     seen = {key: value for key, value in (before or {}).items() if key in ("peak", "backlog") and value is not None}
-    built = None if backlog is None else _backlog(backlog, dict(samples.stages))
-    drained = _read_backlog(seen["backlog"]) if "backlog" in seen else built
-    telemetry, notes = observing.read(folder), samples.notes
+    built = None if backlog is None else backlogs.settled(backlog, dict(samples.stages), samples.measurements)
+    drained = backlogs.read(seen["backlog"]) if "backlog" in seen else built
+    telemetry = observing.read(folder)
     measurements = replace(samples.measurements, backlog=drained, checksum=profile.checksum, delayed_index=fullest(telemetry))
-    objectives = _scaled(profile.objectives, run, written=profile.scaled.slo)
-    verdict = _verdict(run, objectives, measurements, profile)
-    if samples.failure:
-        own = tuple(finding for finding in verdict.findings if finding.objective.metric != "custom")
-        verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=own, reasons=(samples.failure,))
-    wrong = None if telemetry is None else disagreement(telemetry, measurements.counts, measurements.subscriptions)
-    if wrong is not None and run["facts"]["broker"].get("mode") == "url":  # others may use it
-        notes += (wrong,)
-    elif wrong is not None:
-        verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=verdict.findings, reasons=(wrong,))
+    verdict, notes = _whole_verdict(samples, measurements, profile, telemetry)
     named = [(name, measured, _stage_verdict(name, measured, run, profile)) for name, measured in samples.stages]
     if (peak is not None and peak.rate is None) or ("peak" in seen and seen["peak"]["rate"] is None):  # whatever its last step came to
         verdict = replace(verdict, outcome=slo.worst((verdict.outcome, slo.Outcome.MISSED)))
+    left_out = stages_not_begun(run, profile)
     shown = [] if backlog is not None or "backlog" in seen else named
     results = document.build(
         _facts(run, folder, notes),
         verdict,
         measurements,
-        stages=[(name, verdict, measured) for name, measured, verdict in shown],
+        stages=[*((name, verdict, measured) for name, measured, verdict in shown), *((*one, None) for one in left_out)],
         peak=peak,
         backlog=built,
         bottleneck=_bottleneck(telemetry, run, measurements, verdict),
@@ -96,6 +89,7 @@ def judge(
     (folder / "results.json").write_text(document.dumps(results), encoding="utf-8")
     hdr.write_log(folder / "latency.hlog", measurements, run["started"])
     parts = tuple(Load(profile_name=profile.name, measurements=m, verdict=v, scale=run["scale"], name=name) for name, m, v in shown)
+    parts += tuple(without_measurements(profile.name, name, verdict, run["scale"]) for name, verdict in left_out)
     load = Load(
         profile_name=profile.name, measurements=measurements, verdict=verdict, scale=run["scale"], name=run.get("workload") or "",
         stages=parts, peak=peak, backlog=built, files=samples.files, aborted=(run.get("aborted") or {}).get("reason"),
@@ -103,11 +97,34 @@ def judge(
     return RunResult(load=load, properties=tuple(junit.properties(results))), results
 
 
+def _whole_verdict(
+    samples: Aggregated, measurements: Measurements, profile: Profile, telemetry: Telemetry | None
+) -> tuple[slo.Verdict, tuple[str, ...]]:
+    """The verdict on the run by itself, without stages, search and baseline; and the notes of the report."""
+    run, notes = samples.run, (*samples.notes, *_unchecked_host(profile, samples.run["facts"]["broker"]))
+    verdict = _verdict(run, _scaled(profile.objectives, run, written=profile.scaled.slo), measurements, profile)
+    if samples.failure:
+        own = tuple(finding for finding in verdict.findings if finding.objective.metric != "custom")
+        verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=own, reasons=(samples.failure,))
+    wrong = None if telemetry is None else _disagreement(telemetry, measurements, run["facts"]["broker"])
+    if wrong is None:
+        return verdict, notes
+    if not wrong.certain:
+        return verdict, (*notes, wrong.text)
+    return slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=verdict.findings, reasons=(wrong.text,)), notes
+
+
 def _scaled(objectives: Sequence[slo.Objective], run: dict[str, Any], written: Collection[str] = ()) -> tuple[slo.Objective, ...]:
     """As they bound this run. :param written: keys of the ``slo`` section that were written for scaled runs."""
     if run["scale"] is None:
         return tuple(objectives)
     return slo.scale(objectives, run["pace"], run["share"], written)
+
+
+def _disagreement(telemetry: Telemetry, measured: Measurements, broker: dict[str, Any]) -> Disagreement | None:
+    """:param broker: its facts, as ``run.json`` has them."""
+    shared, restarted = broker.get("mode") == "url", bool(broker.get("restarts"))
+    return disagreement(telemetry, measured.counts, measured.subscriptions, shared=shared, restarted=restarted)
 
 
 def _verdict(run: dict[str, Any], objectives: Sequence[Objective], measurements: Measurements, profile: Profile) -> slo.Verdict:
@@ -131,24 +148,24 @@ def _stage_verdict(name: str, measured: Measurements, run: dict[str, Any], profi
     return verdict
 
 
-def _backlog(watch: BacklogWatch, windows: dict[str, Measurements]) -> Backlog | None:
-    """What was seen of a backlog; the publish latency is that of the messages due while it was drained."""
-    if watch.reached is None or watch.resumed is None or watch.emptied is None:
-        return None
-    drain, during = watch.emptied - watch.resumed, windows.get("drain")
-    return Backlog(
-        size_messages=watch.messages, size_bytes=round(watch.messages * watch.mean_size), build=watch.reached, drain=drain,
-        drained=watch.drained, left=watch.left, allowed=watch.allowed, drain_rate=watch.received / (drain / 1e9),
-        publish_during_drain=None if during is None else during.publish,
-    )  # fmt: skip
+def stages_not_begun(run: Mapping[str, Any], profile: Profile) -> list[tuple[str, slo.Verdict]]:
+    """Return the stages that never began, because the load was ended before, each with its verdict.
 
-
-def _read_backlog(said: Mapping[str, Any]) -> Backlog:
-    """What earlier results say of a backlog, as far as it is judged."""
-    return Backlog(
-        size_messages=said["messages"], size_bytes=said["bytes"], build=said["build"], drain=said["drain"], drained=said["drained"],
-        left=said["left"], allowed=said["allowed"], drain_rate=said["drainRate"], publish_during_drain=None,
-    )  # fmt: skip
+    Their objectives could not be judged: *no data*, unless the run was aborted, which is *missed* whatever later stages would have been.
+    """
+    begun = {stage["name"] for stage in run["stages"]}
+    if not begun or len(begun) == len(profile.stages):
+        return []
+    why = f"never began: the load was ended {format_duration(run['duration'])} into the phase"
+    outcome = slo.Outcome.MISSED if run.get("aborted") else slo.Outcome.NO_DATA
+    found = []
+    for stage in profile.stages:
+        if stage.name not in begun:
+            buckets = stage.message_size_distribution or profile.message_size_distribution or ()
+            findings = tuple(slo.not_judged(one, why) for one in slo.explicit(_scaled(objectives_of(stage.slo, buckets), dict(run))))
+            # a stage without objectives is named all the same; what was not asked of it cannot be missing
+            found.append((stage.name, slo.Verdict(outcome=outcome if findings else slo.Outcome.MET, findings=findings, reasons=(why,))))
+    return found
 
 
 def _bottleneck(
@@ -199,6 +216,11 @@ def read_results(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return results
+
+
+def _unchecked_host(profile: Profile, broker: Mapping[str, Any]) -> tuple[str, ...]:
+    note = profile.driver.unchecked_host(str(broker.get(key) or "") for key in ("url", "subscriberUrl", "adminUrl"))
+    return () if note is None else (note,)
 
 
 def _facts(run: dict[str, Any], folder: Path, notes: tuple[str, ...] = ()) -> document.RunFacts:

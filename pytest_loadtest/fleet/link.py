@@ -14,7 +14,7 @@ from pytest_loadtest.errors import BrokenRun, NoData, UsageError
 
 if TYPE_CHECKING:
     from pytest_loadtest.engine.progress import Progress
-    from pytest_loadtest.fleet.orders import Order
+    from pytest_loadtest.fleet.messages import WorkloadAssignment
     from pytest_loadtest.schedule.changes import Change
 
 Phase = tuple[str, str]  # workload and phase
@@ -39,7 +39,7 @@ class Link:
         self.answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.measured_since: int | None = None
         """When the first message of the measured phase is due, ns; None until that is known."""
-        self.orders: Sequence[Order] = ()
+        self.orders: Sequence[WorkloadAssignment] = ()
         """What this worker has to do, once it is told."""
         self.aborted = False
         """Whether a run of a workload was ended because it was lost."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_loadtest.fleet.conductor import Conductor
-    from pytest_loadtest.fleet.orders import Request, RunResult
+    from pytest_loadtest.fleet.messages import Request, RunResult
 
 WORKER = "main"
 

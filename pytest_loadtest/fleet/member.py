@@ -18,8 +18,8 @@ from pytest_loadtest.engine.run import Engine, drive
 from pytest_loadtest.engine.setup import Setup
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.fleet.link import Link, Released
+from pytest_loadtest.fleet.messages import Finished, PhaseFinished, Request, RunResult, StartPhase, WorkloadAssignment
 from pytest_loadtest.fleet.observing import whereabouts
-from pytest_loadtest.fleet.orders import Done, Order, PhaseDone, PhaseOrder, Request, RunResult
 from pytest_loadtest.message.samples import EVIDENCE
 from pytest_loadtest.metrics.hdr import document, histogram
 from pytest_loadtest.profile.choice import choose_client
@@ -51,7 +51,7 @@ def take_part(link: Link, request: Request, *, lead: bool) -> RunResult | None:
         link.orders = link.meet("order", request)
         with _shares(link.orders) as shares:
             _drive(link, shares, lead=lead)
-            link.meet("closed", tuple(Done(facts=share.facts()) for share in shares))
+            link.meet("closed", tuple(Finished(facts=share.facts()) for share in shares))
             if lead:
                 link.look()
                 for share in shares:
@@ -69,7 +69,7 @@ def take_part(link: Link, request: Request, *, lead: bool) -> RunResult | None:
 class WorkloadShare:
     """One worker's share of one workload."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: WorkloadAssignment) -> None:
         profile = order.profile
         self.order, self.pool = order, profile_pool(profile, order.payload_file)
         assert self.pool.bodies  # made before load runs, not by the first message
@@ -133,7 +133,7 @@ class WorkloadShare:
         if len(numbers):
             self._connected[who] = (start, ended, cpu, in_time)
 
-    def begin(self, order: PhaseOrder, link: Link) -> None:
+    def begin(self, order: StartPhase, link: Link) -> None:
         """A phase begins."""
         if order.folder is not None:
             mine = self.order
@@ -141,7 +141,7 @@ class WorkloadShare:
             link.measured_since = order.start
         self.engine.begin(order.phase, order.start, link.phase_control(self.order.workload, order.phase.name), self._recorder, order.wall)
 
-    def end(self) -> PhaseDone:
+    def end(self) -> PhaseFinished:
         """A phase is over: close its samples."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
@@ -158,7 +158,7 @@ class WorkloadShare:
                     "seconds": dict(zip(EVIDENCE, evidence.seconds.T.tolist(), strict=True)),
                 },
             })  # fmt: skip
-        return PhaseDone(ends=self.engine.sender.ends, marks=self.engine.sender.marks, disconnected=self.driver.disconnected())
+        return PhaseFinished(ends=self.engine.sender.ends, marks=self.engine.sender.marks, disconnected=self.driver.disconnected())
 
     def _opening(self) -> list[tuple[str, Histogram | None]]:
         return [(name, histogram(times)) for name, times in self.driver.opening_times().items() if name != "up"]
@@ -170,7 +170,7 @@ class WorkloadShare:
 
 
 @contextlib.contextmanager
-def _shares(orders: Sequence[Order]) -> Iterator[list[WorkloadShare]]:
+def _shares(orders: Sequence[WorkloadAssignment]) -> Iterator[list[WorkloadShare]]:
     shares: list[WorkloadShare] = []
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)

@@ -84,7 +84,8 @@ class Observing:
     def _counters(self, workload: WorkloadRun, without: set[int]) -> dict[str, Callable[[], TelemetrySource]]:
         from pytest_loadtest.drivers.base import Watched
         from pytest_loadtest.fleet.targets import target_of, with_keys
-        from pytest_loadtest.observe.aside import Aside
+        from pytest_loadtest.observe.background_source import BackgroundSource
+        from pytest_loadtest.observe.telemetry import COUNTERS
 
         assert workload.broker is not None
         facts = workload.broker.facts
@@ -96,7 +97,7 @@ class Observing:
             target=target_of(facts), broker=facts.settings, settings=driver, run=workload.run, topology=workload.plan.topology,
             fresh=workload.used is None, kept=self._kept.setdefault(workload.name, {}), ports=without,
         )  # fmt: skip
-        return {"broker's own counters": partial(Aside, partial(counters, watched))}
+        return {COUNTERS: partial(BackgroundSource, partial(counters, watched))}
 
     def end(self, workload: WorkloadRun) -> None:
         """The phase is over, or the run was given up in it."""

@@ -12,6 +12,9 @@ from pytest_loadtest.errors import UsageError
 from pytest_loadtest.values.addresses import check_address
 from pytest_loadtest.values.quantities import parse_duration
 
+NO_BASELINE = "none"
+"""``--load-baseline none``: the ini key does not apply in this session."""
+
 
 def scale(text: str | None) -> float | str | None:
     """``--load-scale``: a factor above 0, ``auto``, or None.
@@ -80,14 +83,16 @@ def address(text: str | None, option: str) -> str | None:
     return text
 
 
-def baseline(text: str | None, *, force: bool) -> str | None:
-    """``--load-baseline``: a file, a folder or ``last-met``.
+def baseline(text: str | None, ini: str, *, force: bool) -> str | None:
+    """``--load-baseline``, or else the ini key ``load_baseline``: a file, a folder or ``last-met``; None without either, and for ``none``.
 
-    :raises pytest.UsageError: none is named, though one is to be heeded.
+    :raises pytest.UsageError: there is none, and ``--load-baseline-force`` is given.
     """
-    if text is None and force:
+    wanted = ini or None if text is None else text
+    wanted = None if wanted == NO_BASELINE else wanted
+    if wanted is None and force:
         raise pytest.UsageError("--load-baseline-force: there is nothing to force without --load-baseline")
-    return text
+    return wanted
 
 
 def history(text: str, root: Path) -> Path | None:
@@ -139,6 +144,7 @@ class Options:
     spark_conf: dict[str, str]
     root: Path = Path()
     baseline: str | None = None
+    baseline_source: str = "--load-baseline"
     baseline_force: bool = False
     history: Path | None = None
     metrics: tuple[str, int] | None = None
@@ -154,7 +160,8 @@ class Options:
             target=address(option.load_target, "--load-target"), admin=address(option.load_admin_url, "--load-admin-url"),
             image=image(option.load_image, option.load_broker, option.load_target),
             spark_master=option.load_spark_master, spark_remote=option.load_spark_remote, spark_conf=spark_conf(option.load_spark_conf),
-            root=config.rootpath, baseline=baseline(option.load_baseline, force=option.load_baseline_force),
+            root=config.rootpath, baseline=baseline(option.load_baseline, config.getini("load_baseline"), force=option.load_baseline_force),
+            baseline_source="load_baseline (ini)" if option.load_baseline is None else "--load-baseline",
             baseline_force=option.load_baseline_force,
             history=history(option.load_history or config.getini("load_history"), config.rootpath),
             metrics=listening(option.load_metrics),

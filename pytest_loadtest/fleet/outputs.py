@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report.baseline import LAST_MET, Baseline, last_met, of_path
 
 if TYPE_CHECKING:
@@ -58,4 +59,7 @@ def _baseline(options: Options, session: Path) -> Baseline | None:
         return None
     if options.baseline == LAST_MET:
         return last_met(options.results, session, force=options.baseline_force)
-    return of_path(options.root / options.baseline, force=options.baseline_force)
+    try:
+        return of_path(options.root / options.baseline, force=options.baseline_force)
+    except UsageError as error:
+        raise UsageError(f"{options.baseline_source}: {error}") from None

@@ -17,8 +17,8 @@ from pytest_loadtest.values.quantities import format_size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_loadtest.fleet.messages import Part, Request
     from pytest_loadtest.fleet.options import Options
-    from pytest_loadtest.fleet.orders import Part, Request
     from pytest_loadtest.schedule.plan import Plan
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.fleet.observing import Observing
 
 if TYPE_CHECKING:
-    from pytest_loadtest.fleet.orders import Request
+    from pytest_loadtest.fleet.messages import Request
     from pytest_loadtest.fleet.scripts import Script
     from pytest_loadtest.fleet.watches import Watch
     from pytest_loadtest.fleet.workload_run import WorkloadRun

@@ -47,7 +47,8 @@ class PlannedScript:
 
     def __init__(self, workload: WorkloadRun) -> None:
         plan = workload.plan
-        self.backlog = None if plan.backlog is None else BacklogWatch(plan.backlog, plan.mean_size)
+        ordered = workload.part.profile.ordered
+        self.backlog = None if plan.backlog is None else BacklogWatch(plan.backlog, plan.mean_size, ordered=ordered)
         watch: Watch | None = self.backlog
         if (abort := abort_of(plan)) is not None:
             watch = AbortWatch(abort, plan.measure, plan.topology.subscriptions, workload.due)

@@ -10,19 +10,19 @@ from pytest_loadtest import brokers
 from pytest_loadtest.brokers.base import BrokerRequest
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.values.addresses import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from pytest_loadtest.brokers.base import Broker, BrokerFacts
+    from pytest_loadtest.fleet.messages import Request
     from pytest_loadtest.fleet.options import Options
-    from pytest_loadtest.fleet.orders import Request
     from pytest_loadtest.profile import Profile
 
 IDLE: Final = 1
 """Brokers of a kind that keep running while a test uses others of it."""
-_LOOPBACK_HOSTS = {"localhost", "127.0.0.1", "::1"}
 
 
 def address(request: Request, profile: Profile, options: Options) -> tuple[str | None, str | None, str | None]:
@@ -54,7 +54,7 @@ def mode(request: Request, options: Options) -> str:
 def here(request: Request, profile: Profile, options: Options) -> bool:
     """Whether the target takes its share of this machine's cores."""
     url, _, _ = address(request, profile, options)
-    return url is None or mode(request, options) not in ("auto", "url") or urlsplit(url).hostname in _LOOPBACK_HOSTS
+    return url is None or mode(request, options) not in ("auto", "url") or is_loopback(urlsplit(url).hostname or "")
 
 
 def check_security(request: Request, profile: Profile, options: Options) -> None:

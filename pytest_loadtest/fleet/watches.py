@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pytest_loadtest.engine.run import COLLECT
 from pytest_loadtest.schedule.changes import CHANGE_IN, Change
@@ -31,23 +31,36 @@ class Watch(Protocol):
         """The parts of the phase, known only after it has ended; empty where it has none."""
 
 
+class Look(NamedTuple):
+    """The deliveries that waited, by the copies received so far, and these copies. :param elapsed: ns after the phase's start."""
+
+    elapsed: int
+    waiting: int
+    received: int
+
+
 class BacklogWatch:
     """Lets consumers go on when the backlog is built, ends the phase when load has gone on long enough after it was drained.
 
     A change takes effect some time after the progress that called for it; both instants are kept, in ns after the phase's start.
+
+    Workers count copies. A second copy, or one of a message that was answered as failed, makes the backlog look smaller than it is, and no
+    worker knows of all of them: the first copy may be another worker's. So the phase goes on until the backlog is drained even if all
+    copies that may be second ones are, and :meth:`drained_between` tells the instants once the samples told how many there were.
+
+    :param ordered: each consumer gets the messages of a stream in order, so that only a second copy has a sequence that is not above the
+        highest before. Otherwise a first copy may have, and nothing is taken off.
     """
 
-    def __init__(self, plan: BacklogPlan, mean_size: float) -> None:
-        self._plan, self.mean_size = plan, mean_size
+    def __init__(self, plan: BacklogPlan, mean_size: float, *, ordered: bool = True) -> None:
+        self._plan, self.mean_size, self._ordered = plan, mean_size, ordered
         self.reached: int | None = None
         """When the size asked for was seen."""
         self.resumed: int | None = None
         self.emptied: int | None = None
         """When no more was left than the plan allows, or when the drain took too long and was given up."""
-        self.drained = False
-        self.left = 0
-        """Deliveries that waited when it was drained, or given up."""
-        self.messages = self.received = self._before = 0
+        self.messages = self._before = 0
+        self._looks: list[Look] = []
         self._drain_end = 0
         self._end: int | None = None
 
@@ -57,9 +70,10 @@ class BacklogWatch:
         if self.resumed is None or elapsed < self.resumed:  # it goes on growing until all consumers go on at once
             self.messages, self._before = waiting, received
             return self._build(waiting, elapsed)
+        if self._end is None or elapsed <= self._end:
+            self._looks.append(Look(elapsed, waiting, received - self._before))
         if self.emptied is None:
-            self.received = received - self._before
-            return self._drain(waiting, elapsed)
+            return self._drain(waiting + (sum(p.repeats for p in progress) if self._ordered else 0), elapsed)
         if self._end is None and elapsed >= self._drain_end:
             self._end = max(self._drain_end + self._plan.after, elapsed + CHANGE_IN)
             return Change(at=self._end, end=True)
@@ -72,13 +86,32 @@ class BacklogWatch:
         return Change(at=self.resumed, paused=False)
 
     def _drain(self, waiting: int, elapsed: int) -> Change | None:
+        """:param waiting: the most that may still wait, as far as the workers know."""
         assert self.resumed is not None
-        self.drained, self.left = waiting <= self.allowed, max(waiting, 0)
         took = elapsed - self.resumed
-        if not took or (not self.drained and took < self._plan.drain_timeout):
+        if not took or (waiting > self.allowed and took < self._plan.drain_timeout):
             return None
         self.emptied, self._drain_end = elapsed, elapsed + CHANGE_IN
         return Change(at=self._drain_end)
+
+    def drained_between(self, uncounted: int) -> tuple[Look | None, Look | None]:
+        """The first look at which the backlog may have been drained, and the first at which it was for certain; None where there is none.
+
+        At most ``uncounted`` more waited than each look shows, and never fewer. Both are one look if that number is 0. The first is of the
+        time until the drain was given up, the second also of the time after it in which load went on.
+
+        :param uncounted: copies that are no first copies of acknowledged messages, over the whole phase.
+        """
+        assert self.resumed is not None
+        assert self.emptied is not None
+        looks = [look for look in self._looks if look.elapsed > self.resumed]
+        first = next((look for look in looks if look.elapsed <= self.emptied and look.waiting <= self.allowed), None)
+        return first, next((look for look in looks if look.waiting + uncounted <= self.allowed), None)
+
+    @property
+    def last(self) -> Look:
+        """The look at which the drain was seen to be over, or given up."""
+        return next(look for look in self._looks if look.elapsed == self.emptied)
 
     @property
     def allowed(self) -> int:
@@ -125,7 +158,7 @@ class BrokenWatch:
         Percentiles rank over all that was due, so what is overdue counts whether it will come or not; ``max`` is of what came. Latencies
         count every copy: where there are second ones, nobody knows of how many a percentile will be.
         """
-        received, repeats = sum(p.received for p in progress), any(p.repeats for p in progress)
+        received, repeats = sum(p.received for p in progress), any(p.has_second_copies for p in progress)
         seen = min(p.elapsed for p in progress) - COLLECT
         exceeded = {}
         for i, objective in enumerate(self._objectives):

@@ -15,7 +15,7 @@ from pytest_loadtest.fleet.aborting import told
 from pytest_loadtest.fleet.boundaries import mark_at, until
 from pytest_loadtest.fleet.drain import Drain
 from pytest_loadtest.fleet.machine import describe, versions
-from pytest_loadtest.fleet.orders import Order
+from pytest_loadtest.fleet.messages import WorkloadAssignment
 from pytest_loadtest.fleet.targets import target_of, with_keys
 from pytest_loadtest.fleet.wall_clock import WallClock
 from pytest_loadtest.pipeline.run_file import RUN_VERSION, STREAMS_FILE, write_columns, write_document
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.brokers.base import Broker
     from pytest_loadtest.drivers.base import DriverFacts
-    from pytest_loadtest.fleet.orders import Part, PhaseDone
+    from pytest_loadtest.fleet.messages import Part, PhaseFinished
     from pytest_loadtest.schedule.changes import Aborted, Change
     from pytest_loadtest.schedule.phases import Phase, StageSpan
     from pytest_loadtest.schedule.plan import Plan
@@ -45,7 +45,7 @@ class WorkloadRun:
 
     :param name: where there are several, otherwise empty. :param root: its folder; phases that are recorded have theirs below.
     :param used: how many messages each stream has sent so far. :param ends: the same count at the end of the current phase.
-    :param marks: of each worker, what :class:`~pytest_loadtest.fleet.orders.PhaseDone` has of that name.
+    :param marks: of each worker, what :class:`~pytest_loadtest.fleet.messages.PhaseFinished` has of that name.
     :param changes: of the phase that runs, what was told. :param restarts: of its target meanwhile: down from, and when it was ready again,
         ns after the phase's start; None while it is not.
     """
@@ -85,12 +85,12 @@ class WorkloadRun:
         """That the phase that runs was lost; None where it was not."""
         return next((change.aborted for change in self.changes if change.aborted), None)
 
-    def order(self, worker: str, rank: int, bounds: tuple[int, ...] = ()) -> Order:
+    def order(self, worker: str, rank: int, bounds: tuple[int, ...] = ()) -> WorkloadAssignment:
         """What one worker has to do. :param bounds: more latencies to hear about while load runs, ns."""
         plan, broker, (prompt, kept) = self.plan, self.broker, told(self.plan)
         assert broker is not None
         profile = with_keys(self.part.profile, broker.facts)
-        return Order(
+        return WorkloadAssignment(
             workload=self.name, run=self.run, nonce=self.nonce, worker=worker, profile=profile, payload_file=self.part.payload_file,
             assignment=plan.assignments[rank], topology=plan.topology,
             target=target_of(broker.facts), ordered=profile.ordered,
@@ -115,7 +115,7 @@ class WorkloadRun:
         """All workers were told."""
         self.changes.append(change)
 
-    def done(self, said: Sequence[PhaseDone], spans: tuple[StageSpan, ...] = ()) -> None:
+    def done(self, said: Sequence[PhaseFinished], spans: tuple[StageSpan, ...] = ()) -> None:
         """The phase is over: what the workers sent must be what was planned. :param spans: the parts that it turned out to have.
 
         :raises NoData: it is not, or the clock that delays go by was set.

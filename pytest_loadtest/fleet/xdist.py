@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from pytest_loadtest.fleet.conductor import Conductor
-    from pytest_loadtest.fleet.orders import Request, RunResult
+    from pytest_loadtest.fleet.messages import Request, RunResult
 
 CHANNEL = "loadtest_channel"
 

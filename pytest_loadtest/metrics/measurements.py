@@ -137,21 +137,28 @@ class Backlog:
     :param size_messages: deliveries that were waiting when consumers resumed, summed over subscriptions. :param size_bytes: the same in
         payload bytes. :param build: ns from the pause until the size was reached.
     :param drain: ns from the resumption until the backlog was down to what ``backlogDrainRatio`` leaves, or until
-        ``backlogDrainTimeout``. :param drained: it came down that far in time. :param left: deliveries that still waited then.
+        ``backlogDrainTimeout``. :param drained: it came down that far in time. Both are None if second copies leave open when it did.
+    :param left: deliveries that still waited then; None if there were second copies.
     :param allowed: that may be left of a backlog that counts as drained.
-    :param drain_rate: deliveries per second during the drain. :param publish_during_drain: acked − intended of the messages due
-        meanwhile; None where acknowledgement is not applicable or nothing was acked.
+    :param drain_rate: deliveries per second during the drain; None if there were second copies.
+    :param publish_during_drain: acked − intended of the messages due meanwhile; None where acknowledgement is not applicable, nothing was
+        acked, or it is open when the drain ended.
+    :param between: where that is open: ns from the resumption until it may have ended first, and until it had ended for certain, None if
+        that was not seen while load went on. :param uncounted: copies that leave it open: second ones, damaged ones, those of another
+        topic, and those of messages without acknowledgement.
     """
 
     size_messages: int
     size_bytes: int
     build: int
-    drain: int
-    drained: bool
-    left: int
+    drain: int | None
+    drained: bool | None
+    left: int | None
     allowed: int
-    drain_rate: float
+    drain_rate: float | None
     publish_during_drain: Histogram | None
+    between: tuple[int, int | None] | None = None
+    uncounted: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,8 @@ class Saturation:
 class Bottleneck:
     """What limited a run.
 
-    :param conclusion: one of the rules' names, ``publisher window`` or :data:`NOTHING`; None: too little was sampled to tell.
+    :param conclusion: one of the rules' names, ``publisher window`` or :data:`NOTHING`; None: too little was sampled to tell, or a source
+        was lost.
     :param also: other sides that were saturated. :param missing: what was not sampled, in sentences.
     """
 
@@ -69,6 +70,9 @@ def conclude(telemetry: Telemetry, measurements: Measurements | None, *, generat
         return Bottleneck(conclusion=ranked[0].conclusion, evidence=ranked[0].evidence, also=tuple(ranked[1:]), missing=missing)
     if len(sampled.telemetry) < LEAST_SAMPLES:
         told = f"{len(sampled.telemetry)} samples of the measured phase are too few to tell"
+        return Bottleneck(conclusion=None, evidence=told, missing=missing)
+    if telemetry.lost:
+        told = f"{NOTHING} as far as it was sampled, which was not to the end: {'; '.join(dict.fromkeys(telemetry.lost.values()))}"
         return Bottleneck(conclusion=None, evidence=told, missing=missing)
     return Bottleneck(conclusion=NOTHING, evidence=_rests_on(sampled), missing=missing)
 

@@ -20,12 +20,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from pytest_loadtest.values.quantities import SECOND
+
+COUNTERS: Final = "broker's own counters"
+"""The name of the source of ``sys.…``."""
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,7 +42,8 @@ class Telemetry:
 
     :param time: ns after the phase's start, of each sample. :param columns: as long as ``time``, by name.
     :param missing: what could not be sampled, and why, in sentences. :param cost: cores that sampling used.
-    :param broker: what the target is called.
+    :param broker: what the target is called. :param lost: sources that ended while the phase ran, by name, with the sentence that is in
+        ``missing`` too: what depends on them is unknown. One that never told anything is not among them.
     """
 
     time: NDArray[np.int64]
@@ -47,6 +51,7 @@ class Telemetry:
     missing: tuple[str, ...] = ()
     cost: float = 0.0
     broker: str = "the broker"
+    lost: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.time)
@@ -77,7 +82,7 @@ class Telemetry:
         columns = {name: [_short(value) for value in column.tolist()] for name, column in self.columns.items()}
         return {
             "time": self.time.tolist(), "columns": columns, "missing": list(self.missing), "cost": round(self.cost, 5),
-            "broker": self.broker,
+            "broker": self.broker, "lost": dict(self.lost),
         }  # fmt: skip
 
     @classmethod
@@ -86,7 +91,7 @@ class Telemetry:
         columns = {name: np.array(column, np.float64) for name, column in said["columns"].items()}  # None becomes NaN
         return cls(
             time=np.array(said["time"], np.int64), columns=columns, missing=tuple(said["missing"]), cost=said["cost"],
-            broker=said["broker"],
+            broker=said["broker"], lost=said.get("lost", {}),  # earlier versions did not keep it
         )  # fmt: skip
 
 

@@ -132,7 +132,8 @@ class Words:
 
     def _delivery(self, rows: Rows) -> NDArray[np.int64]:
         """The number of the message for the subscription."""
-        number: NDArray[np.int64] = self._number(rows) + rows["subscription"] * (self._words << WORD_BITS)
+        # the column has 32 bits, and so would its product with a Python integer: 800 M messages of 4 subscriptions are beyond them
+        number: NDArray[np.int64] = self._number(rows) + rows["subscription"].astype(np.int64) * (self._words << WORD_BITS)
         return number
 
     def _number(self, rows: Rows) -> NDArray[np.int64]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 18  # rows at once
 CELLS = 1 << 20  # rows of tables that are kept before they are merged
+LARGEST = (1 << 31) - 1  # bytes of a column of texts or tables, whose offsets have 32 bits
 SHARD = 128  # pieces of the measured phase whose histograms are merged at once
 
 TABLE_SCHEMA = "part int, name string, content binary"
@@ -243,7 +244,12 @@ def _column(values: list[Any], kind: str) -> pa.Array:
     if kind in ("int", "bigint"):
         return _array(np.array(values, np.int32 if kind == "int" else np.int64))
     contents = [value.encode() if isinstance(value, str) else value for value in values]
-    ends = np.cumsum([0, *map(len, contents)], dtype=np.int32)
+    ends = np.cumsum([0, *map(len, contents)], dtype=np.int64)
+    if ends[-1] > LARGEST:
+        raise ValueError(
+            f"{ends[-1]:,} bytes of tables are more than an Arrow column of Spark's holds, {LARGEST:,}: fewer topics or windows"
+        )
+    ends = ends.astype(np.int32)
     type_ = pa.string() if kind == "string" else pa.binary()
     return pa.Array.from_buffers(type_, len(contents), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(contents))])
 

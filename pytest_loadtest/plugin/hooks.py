@@ -59,8 +59,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--load-html", metavar="PATH", help="write the session's report there (default: report.html in its folder of results)")
     group.addoption(
-        "--load-baseline", metavar="FOLDER|FILE|last-met",
-        help="hold each run against an earlier one of its test: of a results folder, of a results.json, or the newest comparable met one",
+        "--load-baseline", metavar="FOLDER|FILE|last-met|none",
+        help="hold each run against an earlier one of its test: of a results folder, of a results.json, or the newest comparable met one"
+        " and the best of those before it; wins over the ini key load_baseline",
     )  # fmt: skip
     group.addoption(
         "--load-baseline-force", action="store_true", help="judge slo: regression also beside a baseline that is not comparable"
@@ -78,6 +79,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--load-spark-conf", metavar="KEY=VALUE", action="append", default=[], help="Spark setting; may be repeated")
     parser.addini("load_profiles", "folder of the profiles, from the root", default="profiles")
     parser.addini("load_results", "folder of samples and results, from the root", default=".loadtest")
+    parser.addini(
+        "load_baseline",
+        "what --load-baseline is without the option; a test with slo: regression is no data without one",
+        default="",
+    )
     parser.addini("load_history", "file that gets a line for each run, from the root; none unless given", default="")
 
 

@@ -121,10 +121,12 @@ def load_set(texts: list[str]) -> dict[str, str]:
 
     :raises UsageError: one has no key or no value.
     """
+    from pytest_loadtest.profile.secrets import shown_key
+
     pairs = {text: text.partition("=") for text in texts}
     for text, (key, _, value) in pairs.items():
         if not key.strip() or not value.strip():
-            raise UsageError(f"--load-set {key or text}: write KEY=VALUE, with a key of the profile; null leaves the key out")
+            raise UsageError(f"--load-set {shown_key(key or text)}: write KEY=VALUE, with a key of the profile; null leaves the key out")
     return {key: value for key, _, value in pairs.values()}
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.conductor import Conductor
     from pytest_loadtest.fleet.link import Link
     from pytest_loadtest.fleet.local import LocalFleet
+    from pytest_loadtest.fleet.messages import Request, RunResult
     from pytest_loadtest.fleet.options import Options
-    from pytest_loadtest.fleet.orders import Request, RunResult
     from pytest_loadtest.fleet.xdist import GangController, GangWorker
     from pytest_loadtest.report.live_metrics import LiveMetrics
 
@@ -74,7 +74,7 @@ class LoadSession:
         try:
             self._conductor = Conductor(options, LiveLine(self._config), self._hook, self._serve(options))
         except UsageError as error:  # the baseline is not there
-            raise pytest.UsageError(f"--load-baseline: {error}") from None
+            raise pytest.UsageError(str(error)) from None
         return self._conductor
 
     def _serve(self, options: Options) -> LiveMetrics | None:
@@ -228,7 +228,7 @@ def request_of(config: pytest.Config, item: pytest.Item, attempt: int, changes: 
     :raises UsageError: something that cannot be.
     """
     from pytest_loadtest import profile as profiles
-    from pytest_loadtest.fleet.orders import Part, Request
+    from pytest_loadtest.fleet.messages import Part, Request
     from pytest_loadtest.plugin.selection import load_mark, load_profile
 
     mark, (profile, path) = load_mark(item), load_profile(config, item, changes)

@@ -9,11 +9,12 @@ from pytest_loadtest.kinds.registry import kind_of
 from pytest_loadtest.profile.fields import Section
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pytest_loadtest.kinds import DriverKind
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+ANY_NAME = "host names in certificates were not checked, so another host with a trusted certificate may have answered"
 
 
 class ClientSettings(Section):
@@ -102,6 +103,10 @@ class ClientSettings(Section):
     def earliest(self, broker: Mapping[str, str]) -> int:
         """How much earlier than due a delayed message may come, ns. :param broker: ``broker.settings``."""
         return 0
+
+    def unchecked_host(self, urls: Iterable[str]) -> str | None:
+        """A note that TLS connections to these addresses may have ended at another host; None if names are checked, or without TLS."""
+        return None
 
     # --- the broker that the run starts
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.kinds.registry import able
-from pytest_loadtest.profile.judging import sections
+from pytest_loadtest.profile.judging import CONNECTING, sections
 from pytest_loadtest.profile.presence import Misfit
 from pytest_loadtest.values.quantities import format_rate
-from pytest_loadtest.verdict.grammar import CONNECT_RATE, CONNECTING, OPENING
+from pytest_loadtest.verdict.grammar import CONNECT_RATE, LATENCIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from pytest_loadtest.profile.model import Profile
 
 _EXAMPLE: Final = "write slo: {connectLatency: {mean: 500ms}}"
+
+
+_OPENED: Final = tuple(name for name in CONNECTING if name in LATENCIES)
+"""Objectives on how long single connections take."""
 
 
 def _sent(profile: Profile) -> Iterator[Misfit]:
@@ -51,7 +55,12 @@ def _judged(profile: Profile) -> Iterator[Misfit]:
         for metric in slo:
             at, name = (*path, metric), ".".join(map(str, (*path, metric)))
             if metric not in CONNECTING:
-                yield Misfit(at, f"{name}: there are no messages (messages: 0)", f"bound {' or '.join(OPENING)}", at_key=True)
+                yield Misfit(
+                    at,
+                    f"{name}: there are no messages (messages: 0)",
+                    f"bound {' or '.join(_OPENED)}",
+                    at_key=True,
+                )
             elif metric == "subscribeLatency" and profile.producer_only:
                 yield Misfit(at, f"{name}: nothing subscribes without consumers", "bound connectLatency", at_key=True)
     if profile.slo.keys() <= {CONNECT_RATE}:

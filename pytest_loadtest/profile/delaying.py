@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.kinds.registry import able
+from pytest_loadtest.metrics.catalogue import Need, needing
 from pytest_loadtest.profile.delay import EXAMPLE
 from pytest_loadtest.profile.judging import bounding
 from pytest_loadtest.profile.presence import Misfit
-from pytest_loadtest.verdict.grammar import DELAYED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ def _apart(profile: Profile) -> Iterator[Misfit]:
 def _judged(profile: Profile) -> Iterator[Misfit]:
     """Objectives on delays want delays."""
     for path, slo in bounding(profile):
-        for metric in DELAYED:
+        for metric in needing(Need.DELAYS):
             if metric in slo and profile.delays is None:
                 yield Misfit((*path, metric), f"{'.'.join(map(str, (*path, metric)))}: no message is delayed", EXAMPLE, at_key=True)
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from pytest_loadtest.kinds.registry import kind_of, kinds
 from pytest_loadtest.profile.model import Profile
+from pytest_loadtest.profile.secrets import secret, shown_key, shown_path, shown_text
 from pytest_loadtest.profile.settings import model_of, models
 from pytest_loadtest.profile.stages import SHAPES, SHAPES_WRITTEN, shape_of
 
@@ -81,20 +82,21 @@ def explain(error: ErrorDetails, document: Document) -> Problem:
     path = locate(error, document)
     kind = error["type"]
     if kind == "extra_forbidden":
-        return document.problem(path, f"unknown key {str(path[-1])!r}", _nearest_key(path, document), at_key=True)
+        return document.problem(path, f"unknown key {_last(path)!r}", _nearest_key(path, document), at_key=True)
     if kind == "missing":
-        name = ".".join(map(str, (*path, error["loc"][-1])))
+        name = shown_path((*path, error["loc"][-1]))
         example = _EXAMPLES.get(name) or (_IN_STAGES.get(str(error["loc"][-1])) if name.startswith("stages.") else None)
         return document.problem(path, f"{name} is missing", f"write {example}" if example else "", at_key=True)
     if kind.startswith("union_tag"):
         return _driver_name(path, document) if path[-1] == "driver" else _shape(path, document)
-    message, suggestion = _describe(error, path, document.values[path].written)
+    describe = _describe_hidden if secret(path) else _describe
+    message, suggestion = describe(error, path, document.values[path].written)
     return document.problem(path, message, suggestion, at_key=error["loc"][-1] == "[key]")
 
 
 def _describe(error: ErrorDetails, path: Path, written: str) -> tuple[str, str]:
     """What is wrong with a value, and what to write."""
-    kind, given, name = error["type"], error["input"], ".".join(map(str, path))
+    kind, given, name = error["type"], error["input"], shown_path(path)
     context: Mapping[str, Any] = error.get("ctx", {})
     if kind in _LENGTHS:
         words, hint = _LENGTHS[kind]
@@ -104,14 +106,57 @@ def _describe(error: ErrorDetails, path: Path, written: str) -> tuple[str, str]:
         hint = "remove the bucket" if "messageSizeDistribution" in path else ""
         return f"{name}: {written or given} {words} {_plain(context[bound])}", hint
     if kind == "fault":
-        return f"{name}: {context['message']}", context["suggestion"]
+        return f"{name}: {_less_secrets(context['message'], given)}", _less_secrets(context["suggestion"], given)
     if kind == "literal_error":
-        choices = re.findall(r"'([^']*)'|(\d+)", context["expected"])
-        return f"{name}: {given!r} is none of its values", did_you_mean(written, [text or number for text, number in choices])
+        return f"{name}: {_quoted(given)} is none of its values", did_you_mean(written, _choices(context))
     if kind == "string_pattern_mismatch":
-        return f"{name}: {given!r} does not fit {context['pattern']}", ""
-    wanted = next((noun for start, noun in _KINDS.items() if kind.startswith(start + "_")), None)
+        return f"{name}: {_quoted(given)} does not fit {context['pattern']}", ""
+    wanted = _wanted(kind)
     return (f"{name}: {error['msg']}", "") if wanted is None else _mistyped(name, given, written, kind, wanted)
+
+
+def _describe_hidden(error: ErrorDetails, path: Path, written: str) -> tuple[str, str]:
+    """The same of a value that may be a secret: its type in its place."""
+    kind, given, name = error["type"], error["input"], shown_path(path)
+    if kind in _LENGTHS:
+        return _describe(error, path, written)
+    if kind == "literal_error":
+        near = did_you_mean(str(given), choices := _choices(error["ctx"]))
+        if near.startswith("did") and str(given).isalnum():
+            return f"{name}: {given!r} is none of its values", near
+        return f"{name}: the value is none of its values", f"known: {', '.join(choices)}"
+    wanted = _wanted(kind)
+    if wanted is None or kind == "fault":
+        return f"{name}: the value is not valid", ""
+    quote = kind == "string_type" and not isinstance(given, Mapping | list)
+    return f"{name}: {_type(given)} is not {wanted}", "put it in quotes" if quote else ""
+
+
+def _choices(context: Mapping[str, Any]) -> list[str]:
+    return [text or number for text, number in re.findall(r"'([^']*)'|(\d+)", context["expected"])]
+
+
+def _wanted(kind: str) -> str | None:
+    return next((noun for start, noun in _KINDS.items() if kind.startswith(start + "_")), None)
+
+
+def _type(given: object) -> str:
+    names = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list"}
+    return next((name for type_, name in names.items() if isinstance(given, type_)), "a mapping")
+
+
+def _quoted(given: object) -> str:
+    return repr(shown_text(given) if isinstance(given, str) else given)
+
+
+def _less_secrets(message: str, given: object) -> str:
+    """A field's own message, which has the value that it was given."""
+    return message.replace(given, shown_text(given)) if isinstance(given, str) and given else message
+
+
+def _last(path: Path) -> str:
+    """The last key of a path as it may be shown."""
+    return shown_key(str(path[-1]), below=secret(path[:-1]))
 
 
 def _plain(number: float) -> str:
@@ -151,7 +196,7 @@ def _driver_name(path: Path, document: Document) -> Problem:
 
 
 def _shape(path: Path, document: Document) -> Problem:
-    return document.problem(path, f"{'.'.join(map(str, path))}: no shape of a rate", SHAPES_WRITTEN)
+    return document.problem(path, f"{shown_path(path)}: no shape of a rate", SHAPES_WRITTEN)
 
 
 def shown(value: object) -> str:

@@ -79,6 +79,7 @@ class Section(BaseModel):
         validate_by_alias=True,
         allow_inf_nan=False,
         use_attribute_docstrings=True,
+        hide_input_in_errors=True,  # of a ValidationError in a traceback: it may be a secret
     )
 
 

@@ -6,9 +6,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.message.samples import WIDTH
+from pytest_loadtest.metrics.catalogue import OBJECTIVES, Need, needing
 from pytest_loadtest.profile.presence import Misfit
 from pytest_loadtest.values.quantities import format_duration
-from pytest_loadtest.verdict.grammar import BROADCASTS, CONNECT_RATE, CONNECTING
+from pytest_loadtest.verdict.grammar import CONNECT_RATE
 from pytest_loadtest.verdict.objectives import ObjectiveErrors, parse
 from pytest_loadtest.verdict.regression import REGRESSION
 from pytest_loadtest.verdict.windowed import DRIFTING, KEYS
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.profile.model import Profile
     from pytest_loadtest.profile.text import Path
 
-_SENDING = ("sent", "publishLatency", "sendDelay", "failed", "dropped", "connectLatency", CONNECT_RATE)
+_SENDING = tuple(name for name, metric in OBJECTIVES.items() if Need.CONSUMERS not in metric.needs)
+CONNECTING = needing(Need.CONNECTIONS)
 
 
 ORDER_KEYS: Final = "<order_keys>"
@@ -132,7 +134,7 @@ def _acknowledgements(profile: Profile) -> Iterator[Misfit]:
 def _broadcasts(profile: Profile) -> Iterator[Misfit]:
     if profile.broadcasts:
         return
-    for metric in BROADCASTS:
+    for metric in needing(Need.BROADCAST):
         for path in _bounded(profile, metric):
             message = f"{'.'.join(map(str, path))}: no message goes to {WIDTH} subscriptions or more of one consumer each"
             yield Misfit(path, message, "bound endToEndLatency", at_key=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.profile.merge import Unreachable, copied, dotted, merged, remove
+from pytest_loadtest.profile.secrets import HIDDEN, secret, shown_key, shown_path, shown_value
 
 if TYPE_CHECKING:
     from pytest_loadtest.profile.text import Document, Path
@@ -66,7 +67,7 @@ def combinations(document: Document, chosen: Mapping[str, object] | None = None)
 
 def _nothing(chosen: Mapping[str, object] | None) -> tuple[Combination, ...]:
     if chosen:
-        raise UsageError(f"matrix={chosen!r}: the profile has no matrix")
+        raise UsageError(f"matrix={shown_value((), chosen)!r}: the profile has no matrix")
     return ()
 
 
@@ -84,10 +85,17 @@ def _choices(document: Document, axis: str, values: Any, owners: dict[str, str])
     if isinstance(values, dict) and values:
         return [_named(document, axis, name, keys, owners) for name, keys in values.items()]
     if not isinstance(values, list) or not values:
-        document.refuse(("matrix", axis), "is no list of values", f"write {axis}: [{values}, …]" if values else f"write {axis}: [ … ]")
+        example = f"{shown_value((axis,), values)}, …" if values else " … "
+        document.refuse(("matrix", axis), "is no list of values", f"write {shown_key(axis)}: [{example}]")
         return []
     _own(document, ("matrix", axis), axis, axis, owners)
-    return [Choice(value, f"{axis}={value}", {axis: ("matrix", axis, i)}) for i, value in enumerate(values)]
+    return [Choice(value, f"{axis}={_label(axis, value, i)}", {axis: ("matrix", axis, i)}) for i, value in enumerate(values)]
+
+
+def _label(axis: str, value: Any, index: int) -> str:
+    """A value in a test's id, which has no secret: then its number, as two such values have to differ."""
+    shown = value if isinstance(value, str) and not secret((axis,)) else shown_value((axis,), value)
+    return str(value) if shown == value else f"#{index + 1}"
 
 
 def _named(document: Document, axis: str, name: str, keys: Any, owners: dict[str, str]) -> Choice:
@@ -114,8 +122,9 @@ def _narrowed(axes: dict[str, list[Choice]], chosen: Mapping[str, object]) -> di
         values = list(wanted) if isinstance(wanted, list | tuple) else [wanted]
         there = [one.said for one in axes[axis]]
         if not values or (missing := [value for value in values if value not in there]):
-            said = ", ".join(map(str, there))
-            raise UsageError(f"matrix={{{axis!r}: {missing[0] if values else wanted!r}}}: not in the profile's matrix: choose of {said}")
+            said = HIDDEN if secret((axis,)) else ", ".join(map(str, there))
+            asked = shown_value((axis,), missing[0] if values else wanted)
+            raise UsageError(f"matrix={{{axis!r}: {asked!r}}}: not in the profile's matrix: choose of {said}")
         axes[axis] = [one for one in axes[axis] if one.said in values]
     return axes
 
@@ -129,5 +138,5 @@ def applied(document: Document, combination: Combination) -> Document:
     except Unreachable as error:
         path = next(at for key, at in combination.places.items() if dotted(key) == error.path)
         at = path if isinstance(path[-1], str) else path[:-1]
-        base.problems.append(document.problem(at, f"{'.'.join(map(str, at))}: {error.message}", error.suggestion, at_key=True))
+        base.problems.append(document.problem(at, f"{shown_path(at)}: {error.message}", error.suggestion, at_key=True))
         return base

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_loadtest.kinds.registry import DEFAULT
+from pytest_loadtest.profile.secrets import secret, shown_path, shown_text
 from pytest_loadtest.profile.text import Document, Path, Place
 
 _INSTEAD = (
@@ -91,7 +92,7 @@ def put(document: Document, path: Path, other: Document, at: Path) -> None:
             holder[step] = {}
         holder = holder[step]
         if not isinstance(holder, dict | list):
-            raise Unreachable(path, f"{'.'.join(map(str, path[:depth]))} is no section", "replace it as a whole")
+            raise Unreachable(path, f"{shown_path(path[:depth])} is no section", "replace it as a whole")
     remove(document, path)
     holder[path[-1]] = _copy(value_at(other.value, at))
     document.keys[path] = key
@@ -164,7 +165,7 @@ def _reached(document: Document, path: Path) -> Path:
     names = [entry.get("name") if isinstance(entry, dict) else None for entry in entries]
     if path[0] != "workloads":
         if entries and all(isinstance(entry, dict) and path[0] in entry for entry in entries):
-            written = ".".join(map(str, path))
+            written = shown_path(path)
             raise Unreachable(path, f"every workload has its own {path[0]}", f"write workloads.{names[0]}.{written}")
         return path
     if len(path) == 2 or path[1] not in names:
@@ -219,5 +220,6 @@ def _said(value: object, path: Path, number: int, document: Document) -> Any:
         return [_said(item, (*path, i), number, document) for i, item in enumerate(value)]
     if not isinstance(value, str | bool | int | float) and (value is not None or len(path) > 1):
         raise TypeError
-    document.values[path] = Place(OVERRIDE, number, value if isinstance(value, str) else json.dumps(value))
+    written = "" if secret(path) else shown_text(value) if isinstance(value, str) else json.dumps(value)
+    document.values[path] = Place(OVERRIDE, number, written)
     return value

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from pytest_loadtest.errors import ProfileError
 from pytest_loadtest.kinds.registry import able, kinds, load
 from pytest_loadtest.profile.explain import did_you_mean, explain
+from pytest_loadtest.profile.secrets import shown_key
 from pytest_loadtest.profile.sections import TargetSection
 from pytest_loadtest.profile.settings import model_of
 from pytest_loadtest.profile.text import Document, Path, Place, read
@@ -129,7 +130,8 @@ class OmbFile:
             elif section in sections and keys is not None:
                 self.refuse((section,), f"{section} is no mapping")
             elif section not in (*_TOP, *sections):
-                self.refuse((section,), f"unknown key {section!r}", did_you_mean(section, [*_TOP, *sorted(sections)]), at_key=True)
+                near = did_you_mean(section, [*_TOP, *sorted(sections)])
+                self.refuse((section,), f"unknown key {shown_key(section)!r}", near, at_key=True)
         if "strictTuning" in self.document.value:
             self.set("driver", "strictTuning", self.document.value["strictTuning"], ("strictTuning",))
         self.keys["driver"] |= {key: value for key, value in theirs.defaults.items() if key not in self.keys["driver"]}
@@ -140,7 +142,7 @@ class OmbFile:
         sections = {"driver": ((), self.document.value)} if flat else {key: ((key,), keys) for key, keys in self.document.value.items()}
         for section, (at, keys) in sections.items():
             if section not in self.keys:
-                self.refuse(at, f"unknown key {section!r}", did_you_mean(section, self.keys), at_key=True)
+                self.refuse(at, f"unknown key {shown_key(section)!r}", did_you_mean(section, self.keys), at_key=True)
             elif not isinstance(keys, dict):
                 self.refuse(at, f"{section} is no mapping")
             else:
@@ -153,7 +155,7 @@ class OmbFile:
     def _key(self, theirs: OmbKeys, section: str, key: str, value: Any, known: list[str]) -> None:
         at: Path = (section, key)
         if key not in known:
-            self.refuse(at, f"unknown key {key!r}", did_you_mean(key, known), at_key=True)
+            self.refuse(at, f"unknown key {shown_key(key)!r}", did_you_mean(key, known), at_key=True)
         elif value is None or at in self.document.broken:
             return
         elif key in theirs.same.get(section, ()):

@@ -9,6 +9,7 @@ from pytest_loadtest.errors import ProfileError, UsageError
 from pytest_loadtest.profile.matrix import Variant, applied, combinations
 from pytest_loadtest.profile.merge import OVERRIDE, Unreachable, copied, dotted, merged, spoken, value_at
 from pytest_loadtest.profile.parse import Readers, in_order, interpret, resolve_driver
+from pytest_loadtest.profile.secrets import HIDDEN, names_secret, secret, shown_path, shown_value
 from pytest_loadtest.profile.text import read
 from pytest_loadtest.values.addresses import masked
 
@@ -125,7 +126,8 @@ def _lines(problems: list[Problem], source: str, written: Sequence[str]) -> list
 
 
 def _mark(key: str, value: object) -> str:
-    return f"@pytest.mark.load({key}={value!r})" if key.isidentifier() else f"@pytest.mark.load(**{{{key!r}: {value!r}}})"
+    shown = shown_value((key,), value)
+    return f"@pytest.mark.load({key}={shown!r})" if key.isidentifier() else f"@pytest.mark.load(**{{{key!r}: {shown!r}}})"
 
 
 def _option(key: str, text: str) -> str:
@@ -134,6 +136,5 @@ def _option(key: str, text: str) -> str:
 
 def setting(key: str, text: str) -> str:
     """``producerRate=500``, as it may be shown: a key that may hold a secret without its value."""
-    steps = key.split(".")
-    secret = steps[-1] in ("driver", "workloads") or {"password", "authentication"} & set(steps)
-    return f"{key}={'***' if secret else masked(text)}"
+    hidden = key.rpartition(".")[2] in ("driver", "workloads") or secret((key,)) or names_secret(text)
+    return f"{shown_path((key,))}={HIDDEN if hidden else masked(text)}"

@@ -6,46 +6,29 @@ from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
+from pytest_loadtest.metrics.catalogue import OBJECTIVES
 from pytest_loadtest.profile.explain import IN_RESULTS_ONLY
 from pytest_loadtest.profile.fields import DURATION_PATTERN, PERCENT_PATTERN, exact_duration, exact_percent
 from pytest_loadtest.profile.model import Profile
 from pytest_loadtest.profile.presence import DURATION, EXCLUSIVE, SIZE, UNSENT
-from pytest_loadtest.verdict.grammar import BUCKET_METRICS, COUNTS, DURATIONS, INDEX, LATENCIES, METRICS
+from pytest_loadtest.verdict.grammar import BUCKET_METRICS
 from pytest_loadtest.verdict.objectives import NEVER
 from pytest_loadtest.verdict.regression import LATENCY, REGRESSION, THROUGHPUT
 from pytest_loadtest.verdict.windowed import DRIFTING, WINDOWED
 
 _DURATION = {"type": "string", "pattern": DURATION_PATTERN}
 _PERCENT = {"type": "string", "pattern": PERCENT_PATTERN}
-_RATE = [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": r"^\s*\d[\d_]*(\.\d+)?\s*(msg)?/s\s*$"}]
+_RATE = {"type": "string", "pattern": r"^\s*\d[\d_]*(\.\d+)?([eE]\+?\d+)?\s*(msg)?/s\s*$"}
 _NUMBER = [{"type": "number"}, {"type": "string", "pattern": r"^\s*[-+]?\d+(\.\d+)?([eE][-+]?\d+)?\s*$"}]
 _MESSAGES = {"type": "integer", "minimum": 0}
 _FROM_FILE = {
     "messageSizeDistribution": "Or where to read it: a .csv, .json or .hlog file, or http://host/metrics#metric_name.",
     "driver": "Or a driver file of OMB's.",
 }
+_SHAPES = {"latency": "Latency", "rate": "Throughput", "share": "Share", "count": "Messages", "duration": "Moment", "bytes": "Bytes"}
+"""How each form of metric is written."""
 _MEANINGS = {
-    "throughput": "messages delivered per second: a share of the offered rate (99%), or a number (5000/s); a lower bound",
-    "sent": "messages handed over in time, of those offered; a lower bound, 99% unless given",
-    "publishLatency": "acknowledged − intended",
-    "endToEndLatency": "received − intended",
-    "sendDelay": "sent − intended",
-    "broadcastCompletion": "of a message to 64 subscriptions or more of one consumer each: the last copy received − intended",
-    "broadcastSpread": "of the same: the last copy received − the first",
-    "connectLatency": "of each connection of MQTT clients until the broker's welcome, TLS included, from when connectRate has it due",
-    "connectRate": "connections up in time at driver.connectRate, of all: a share; a lower bound, 95% unless given",
-    "subscribeLatency": "of each subscription of MQTT clients until it is confirmed; of the whole run",
-    "loss": "acknowledged and not received, of the deliveries expected; 0 unless given",
-    "duplicates": "copies beyond the first",
-    "outOfOrder": "first copies that came after a later message of their stream and partition (or key)",
-    "failed": "messages that the target refused; 1% unless given",
-    "corrupt": "messages damaged under way; 0 unless given",
-    "dropped": "messages never sent because they were later than maxSendDelay; 0 unless given",
-    "foreign": "messages of another run",
-    "lateness": "of delayed messages: received − due; below zero where one came early",
-    "earliness": "of delayed messages: due − received, 0 where one did not come early; max: the broker's tick unless given",
-    "delayedIndexBytesPerMessage": "bytes of the broker's index for each delayed message and subscription, when most were delayed",
-    "backlogDrain": "how long a backlog takes to drain; backlogDrainTimeout unless given",
+    **{name: metric.meaning for name, metric in OBJECTIVES.items()},
     "custom": 'what pytest_loadtest_aggregate returns, by name: {"gold.p99": 50ms, "rate": {min: 500/s}}; upper bounds unless they say min',
     "regression": "how much worse than a baseline (--load-baseline), by figure: {endToEndLatency.p99: 10%, throughput: 5%}",
     "window": "the latencies and the throughput of this section hold in each stretch of this length: 10s; counts are of the whole run",
@@ -160,19 +143,14 @@ def _readable_default(key: dict[str, Any]) -> dict[str, Any]:
 def _slo() -> dict[str, dict[str, Any]]:
     """Definitions of an ``slo`` section and of its parts."""
     shapes: dict[str, dict[str, Any]] = {
-        "Throughput": {"anyOf": [_PERCENT, *_RATE]},
+        "Throughput": {"anyOf": [_PERCENT, _RATE]},
         "Share": _PERCENT,
         "Messages": {"anyOf": [_MESSAGES, _PERCENT]},
         "Bytes": {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, _NUMBER[1]]},
-        "Custom": {"anyOf": [_DURATION, _RATE[1], _PERCENT, *_NUMBER]},
+        "Custom": {"anyOf": [_DURATION, _RATE, _PERCENT, *_NUMBER]},
     }
-    kinds = (
-        {"throughput": "Throughput", "sent": "Share", "connectRate": "Share"}
-        | dict.fromkeys(LATENCIES, "Latency")
-        | dict.fromkeys(COUNTS, "Messages")
-    )
-    kinds |= dict.fromkeys(NEVER, "None") | dict.fromkeys(DURATIONS, "Moment") | {INDEX: "Bytes"}
-    metrics: dict[str, dict[str, Any]] = {name: {"$ref": f"#/$defs/{kinds[name]}", "description": _MEANINGS[name]} for name in METRICS}
+    kinds = {name: "None" if name in NEVER else _SHAPES[metric.form] for name, metric in OBJECTIVES.items()}
+    metrics: dict[str, dict[str, Any]] = {name: {"$ref": f"#/$defs/{kind}", "description": _MEANINGS[name]} for name, kind in kinds.items()}
     by_bucket = {"$ref": "#/$defs/BucketSlo"}
     metrics["buckets"] = {"type": "object", "minProperties": 1, "additionalProperties": by_bucket, "description": _MEANINGS["buckets"]}
     own = {"$ref": "#/$defs/Custom"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, field_validator
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, field_serializer, field_validator
 from pydantic_core import core_schema
 
 from pytest_loadtest.kinds.registry import able
@@ -22,6 +22,7 @@ from pytest_loadtest.profile.fields import (
     fault,
     spelling,
 )  # fmt: skip
+from pytest_loadtest.profile.secrets import shown_settings
 from pytest_loadtest.values.addresses import INSTEAD, NO_USER, masked
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
@@ -94,8 +95,12 @@ class BrokerSection(Section):
 
     version: str | None = None
     """Of the broker, e.g. 4.0.0."""
-    settings: dict[str, Verbatim] = Field(default_factory=dict)
+    settings: dict[str, Verbatim] = Field(default_factory=dict, repr=False)
     """Lines for the broker's own configuration, as it spells them."""
+
+    @field_serializer("settings", when_used="json")
+    def _less_secrets(self, settings: dict[str, str]) -> dict[str, str]:
+        return shown_settings(settings)
 
 
 class GeneratorLimits(Section):

@@ -8,10 +8,10 @@ from typing import Annotated
 from pydantic import Field
 
 from pytest_loadtest.message.payloads import Bucket
-from pytest_loadtest.models.bundles import LAST
 from pytest_loadtest.profile.fields import Count, PositiveDuration, Section, Size
 from pytest_loadtest.values.quantities import SECOND
 
+_LAST_HASH = 0xFFFFFFFF  # the ring of hashes has 32 bits
 _ZIPF_TURNS = 10_000  # of a cycle, or a hundred a topic where that is more: shares are exact to as much
 
 
@@ -26,7 +26,9 @@ class SkewSection(Section):
     """Every so long the shares move on by one topic: what the first had, the second has, until they are where they were."""
     message_sizes: Annotated[tuple[Size, ...], Field(min_length=1)] | None = Field(default=None, strict=False)
     """In place of messageSize: of the messages of each topic, envelope included."""
-    hashes: Annotated[tuple[Annotated[int, Field(ge=0, le=LAST)], ...], Field(min_length=1)] | None = Field(default=None, strict=False)
+    hashes: Annotated[tuple[Annotated[int, Field(ge=0, le=_LAST_HASH)], ...], Field(min_length=1)] | None = Field(
+        default=None, strict=False
+    )
     """Pulsar: where each topic falls among the hashes that bundles are made of; topics get names for it."""
 
     def shares(self, topics: int) -> tuple[int, ...]:

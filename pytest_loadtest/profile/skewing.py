@@ -9,7 +9,7 @@ from pytest_loadtest.kinds.registry import labels
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import CHECKSUM
 from pytest_loadtest.profile.presence import Misfit
-from pytest_loadtest.schedule.turns import MOST_TURNS
+from pytest_loadtest.schedule.stream_order import MOST_TURNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

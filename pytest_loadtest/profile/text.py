@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from pytest_loadtest.errors import Problem
+from pytest_loadtest.profile.secrets import names_secret, secret, shown_key, shown_path, shown_scalar, shown_text
 
 Path = tuple[str | int, ...]
 
@@ -22,7 +23,7 @@ _TEXT_TAGS = ("str", "timestamp", "value", "merge")  # a date is only text in a 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a key or a value stands, 1-based, and a scalar as it is written."""
+    """Where a key or a value stands, 1-based, and a scalar as it is written, less secrets."""
 
     line: int
     column: int
@@ -59,7 +60,7 @@ class Document:
 
     def refuse(self, path: Path, message: str, suggestion: str) -> None:
         """Note a problem with the value at ``path``, which is of no more use."""
-        self.problems.append(self.problem(path, f"{'.'.join(map(str, path))}: {message}", suggestion))
+        self.problems.append(self.problem(path, f"{shown_path(path)}: {message}", suggestion))
         self.broken.add(path)
 
 
@@ -90,7 +91,7 @@ def read(text: str, *, empty: bool = False) -> Document:
 
 def _build(node: yaml.Node, path: Path, document: Document, seen: set[int]) -> Any:
     """The node's value; notes places and problems on the way. Each node is visited once, so that no alias can blow up."""
-    place = Place(node.start_mark.line + 1, node.start_mark.column + 1, node.value if isinstance(node, yaml.ScalarNode) else "")
+    place = Place(node.start_mark.line + 1, node.start_mark.column + 1, _written(node, path))
     document.values[path] = place
     if id(node) in seen:
         document.values[path] = document.keys.get(path, place)  # the node only knows where its anchor stands
@@ -103,8 +104,16 @@ def _build(node: yaml.Node, path: Path, document: Document, seen: set[int]) -> A
         return [_build(item, (*path, i), document, seen) for i, item in enumerate(node.value)]
     if isinstance(node, yaml.ScalarNode):
         return _scalar(node, path, document)
-    document.refuse(path, f"tag {node.tag.replace(_TAG, '!!')} is not allowed", "remove it")
-    return None
+    return _tagged(node, path, document)
+
+
+def _written(node: yaml.Node, path: Path) -> str:
+    return shown_text(node.value) if isinstance(node, yaml.ScalarNode) and not secret(path) else ""
+
+
+def _tagged(node: yaml.Node, path: Path, document: Document) -> None:
+    tag = "a tag" if secret(path) else f"tag {node.tag.replace(_TAG, '!!')}"
+    document.refuse(path, f"{tag} is not allowed", "remove it")
 
 
 def _mapping(node: yaml.MappingNode, path: Path, document: Document, seen: set[int]) -> dict[str, Any]:
@@ -117,9 +126,11 @@ def _mapping(node: yaml.MappingNode, path: Path, document: Document, seen: set[i
             document.problems.append(Problem(line, column, "merge keys (<<) are not read", "write the keys out"))
         elif key.value in value:
             first = document.keys[*path, key.value]
-            document.problems.append(Problem(line, column, f"duplicate key {key.value!r}, first given in line {first.line}", "remove one"))
+            document.problems.append(
+                Problem(line, column, f"duplicate key {_key_name(path, key)!r}, first given in line {first.line}", "remove one")
+            )
         else:
-            document.keys[*path, key.value] = Place(line, column, key.value)
+            document.keys[*path, key.value] = Place(line, column)
             value[key.value] = _build(item, (*path, key.value), document, seen)
     return value
 
@@ -133,16 +144,20 @@ def _scalar(node: yaml.ScalarNode, path: Path, document: Document) -> Any:
             document.refuse(path, "no value", "give it one, or remove the key")
         return None
     if tag not in ("bool", "int", "float"):
-        document.refuse(path, f"tag {node.tag.replace(_TAG, '!!')} is not allowed", "remove it")
-        return None
+        return _tagged(node, path, document)
     try:
         value = yaml.SafeLoader("").construct_object(node)
     except (ValueError, KeyError):
-        document.refuse(path, f"{text!r} is not what its tag says", "remove the tag")
+        document.refuse(path, f"{'the value' if secret(path) else repr(text)} is not what its tag says", "remove the tag")
         return None
-    if tag == "bool" and text.lower() not in ("true", "false"):
+    ambiguous = (
+        text.lower() not in ("true", "false") if tag == "bool" else ":" in text or (tag == "int" and not _PLAIN_INTEGER.fullmatch(text))
+    )
+    if ambiguous and secret(path):
+        document.refuse(path, f"YAML reads it as {'true or false' if tag == 'bool' else 'a number'}", "put it in quotes")
+    elif ambiguous and tag == "bool":
         document.refuse(path, f"YAML reads {text} as {str(value).lower()}", f'write {str(value).lower()}, or "{text}" for the text')
-    elif (tag == "int" and not _PLAIN_INTEGER.fullmatch(text)) or ":" in text:
+    elif ambiguous:
         document.refuse(path, f"YAML reads {text} as {value}", _number_hint(text, value))
     return value
 
@@ -160,12 +175,24 @@ def _syntax(error: yaml.MarkedYAMLError, text: str) -> Problem:
     lines = text.splitlines()
     line = lines[row] if row < len(lines) else ""
     what = ", ".join(part for part in (error.context, error.problem) if part)
-    return Problem(row + 1, column + 1, f"not valid YAML: {what}", _syntax_hint(line))
+    hidden = names_secret(_enclosing(lines, row))
+    if hidden:
+        what = re.sub(r"(alias|anchor|tag handle) (['\"]).*\2", r"\1", what, flags=re.DOTALL)
+    return Problem(row + 1, column + 1, f"not valid YAML: {what}", _syntax_hint(line, hidden=hidden))
 
 
-def _syntax_hint(line: str) -> str:
+def _enclosing(lines: list[str], row: int) -> str:
+    """A line with those before it that it may belong to: up to the last one that begins a key of the top level."""
+    first = max((at for at in range(min(row + 1, len(lines))) if re.match(r"[^\s#]", lines[at])), default=0)
+    return "\n".join(lines[first : row + 1])
+
+
+def _syntax_hint(line: str, *, hidden: bool) -> str:
+    """:param hidden: the line may have a secret."""
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return "indent with spaces, not with tabs"
+    if hidden:
+        return "put values with special characters in quotes"
     bound = re.search(r":\s*[<>]=?\s*(\S+)", line)
     if bound:
         return f"write the bound alone, {bound[1]}: each metric knows its direction"
@@ -177,7 +204,11 @@ def _character(character: int | str | bytes) -> str:
     return f"U+{character:04X}" if isinstance(character, int) else repr(character)
 
 
+def _key_name(path: Path, key: yaml.ScalarNode) -> str:
+    return shown_path((*path, key.value)).removeprefix(f"{shown_path(path)}.") if path else shown_key(key.value)
+
+
 def _kind(node: yaml.Node) -> str:
     if isinstance(node, yaml.ScalarNode):
-        return repr(node.value)
+        return shown_scalar(node.value)
     return "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.report.below import RESULTS, results_below
+from pytest_loadtest.report.find_results import RESULTS, results_below
 from pytest_loadtest.verdict import comparable
 
 if TYPE_CHECKING:
     from pytest_loadtest.report.document import Document
 
 LAST_MET = "last-met"
+KEPT = 10
+"""Runs of ``last-met`` beside whose best each run is held too: beside the newest alone, six steps of 9 % pass a bound of 10 %."""
 Identity = tuple[str, str, str]
 
 
@@ -24,10 +26,12 @@ class Baseline:
     """What ``--load-baseline`` names.
 
     :param find: the baseline of a run, or why there is none. :param force: ``--load-baseline-force``.
+    :param earlier: more runs, beside whose best a run must not be certainly worse than its bounds on regression.
     """
 
     find: Callable[[Document], Document | str]
     force: bool = False
+    earlier: Callable[[Document], Sequence[Document]] = lambda _: ()
 
 
 def identity(document: Document) -> Identity:
@@ -72,20 +76,27 @@ def of_path(path: Path, *, force: bool = False) -> Baseline:
 
 
 def last_met(results: Path, session: Path, *, force: bool = False) -> Baseline:
-    """The newest met run of the same test, profile and workload that can be compared, in any other session.
+    """The newest met run of the same test, profile and workload that can be compared, in any other session; and the ones before it.
 
     :param results: the folder of all sessions. :param session: the folder of this one.
     """
 
-    def find(document: Document) -> Document | str:
+    def met(document: Document) -> list[Document]:
+        """The runs that were met, the newest first."""
         of_test = Path(document["results"]).parents[2].name  # a test has one name in all sessions
         below = (path for path in sorted(results.glob(f"*/{of_test}/*/*/*/{RESULTS}")) if not path.is_relative_to(session))
         mine = [one for path in below if (one := _document(path)) is not None and identity(one) == identity(document)]
-        met = sorted((one for one in _answers(mine) if one["verdict"]["outcome"] == "met"), key=_started, reverse=True)
-        like = comparable.key(document)
-        return next((one for one in met if comparable.key(one) == like), None) or _none_met(document, met, results)
+        return sorted((one for one in _answers(mine) if one["verdict"]["outcome"] == "met"), key=_started, reverse=True)
 
-    return Baseline(find, force)
+    def like(document: Document, runs: Iterable[Document]) -> list[Document]:
+        key = comparable.key(document)
+        return [one for one in runs if comparable.key(one) == key][:KEPT]
+
+    def find(document: Document) -> Document | str:
+        runs = met(document)
+        return next(iter(like(document, runs)), None) or _none_met(document, runs, results)
+
+    return Baseline(find, force, lambda document: like(document, met(document))[1:])
 
 
 def same(earlier: Mapping[str, Any] | None) -> Baseline | None:
@@ -94,16 +105,18 @@ def same(earlier: Mapping[str, Any] | None) -> Baseline | None:
     if not comparison or comparison["baseline"] is None:
         return None
     path = Path(comparison["baseline"]["results"], RESULTS)
-    return Baseline(lambda _: _document(path) or f"the baseline {path} is gone", comparison["forced"])
+    best = [Path(folder, RESULTS) for folder in comparison.get("best", ())]  # older results have none
+    known = lambda _: [one for file in best if (one := _document(file)) is not None]  # noqa: E731
+    return Baseline(lambda _: _document(path) or f"the baseline {path} is gone", comparison["forced"], known)
 
 
 def _none_met(document: Document, met: list[Document], results: Path) -> str:
     if not met:
-        return f"no run of this test below {results} was met yet: the first one needs a run without --load-baseline"
+        return f"no run of this test below {results} was met yet: the first one needs a run with --load-baseline none"
     one = comparable.differences(met[0], document)[0]  # what decides comes first, and something does
     return (
         f"no comparable run below {results} was met: {met[0]['results']} is the newest that was, and differs in {one.name}"
-        f" ({one.baseline} → {one.now}); a run without --load-baseline makes a new one"
+        f" ({one.baseline} → {one.now}); a run with --load-baseline none makes a new one"
     )
 
 

@@ -49,6 +49,7 @@ def compare(baseline: Document, now: Document, gates: Sequence[Objective] = (), 
         "baseline": _about(baseline),
         "comparable": not why,
         "forced": bool(why) and force,
+        "best": [],
         "differences": [difference._asdict() for difference in differences],
         "blocks": blocks,
         "rows": rows,
@@ -60,7 +61,8 @@ def compare(baseline: Document, now: Document, gates: Sequence[Objective] = (), 
 def missing(gates: Sequence[Objective], why: str) -> Comparison:
     """A baseline was asked for, and there is none for this run."""
     findings = tuple(judge(gate, _nothing(why)) for gate in gates)
-    section = {"baseline": None, "comparable": False, "forced": False, "differences": [], "blocks": None, "rows": [], "notes": [why]}
+    section: dict[str, Any] = {"baseline": None, "comparable": False, "forced": False, "best": [], "differences": [], "blocks": None}
+    section |= {"rows": [], "notes": [why]}
     return Comparison(section, findings)
 
 

@@ -64,7 +64,7 @@ def build(
     verdict: Verdict,
     measurements: Measurements | None,
     *,
-    stages: Sequence[tuple[str, Verdict, Measurements]] = (),
+    stages: Sequence[tuple[str, Verdict, Measurements | None]] = (),
     peak: Peak | None = None,
     backlog: Backlog | None = None,
     bottleneck: Document | None = None,
@@ -72,7 +72,8 @@ def build(
 ) -> Document:
     """The document of a run; ``measurements`` is None where the run broke before anything could be measured.
 
-    :param stages: name, verdict and measurements of each; the outcome of the whole is the worst of ``verdict`` and theirs.
+    :param stages: name, verdict and measurements of each, None of one that never began; the outcome of the whole is the worst of
+        ``verdict`` and theirs.
     :param bottleneck: its section, see :func:`pytest_loadtest.report.bottleneck.section`; None where nothing was sampled.
     :param timeline: its section, see :func:`pytest_loadtest.report.timeline.timeline`.
     """
@@ -94,7 +95,10 @@ def build(
         "notes": list(facts.notes),
         "verdict": _verdict(verdict) | {"outcome": whole.outcome.value, "reasons": list(whole.reasons)},
         "measurements": None if measurements is None else measured(measurements),
-        "stages": [{"name": name, "verdict": _verdict(judged), "measurements": measured(m, over_time=False)} for name, judged, m in stages],
+        "stages": [
+            {"name": name, "verdict": _verdict(judged), "measurements": None if m is None else measured(m, over_time=False)}
+            for name, judged, m in stages
+        ],
         "peak": None if peak is None else _peak(peak, facts.profile, verdict),
         "backlog": None if backlog is None else _backlog(backlog),
         "bottleneck": bottleneck,
@@ -218,6 +222,8 @@ def _backlog(backlog: Backlog) -> Document:
         "build": backlog.build,
         "drain": backlog.drain,
         "drained": backlog.drained,
+        "drainedBetween": backlog.between and list(backlog.between),
+        "uncounted": backlog.uncounted,
         "left": backlog.left,
         "allowed": backlog.allowed,
         "drainRate": backlog.drain_rate,

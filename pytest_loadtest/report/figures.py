@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pytest_loadtest.metrics.catalogue import OBJECTIVES
 from pytest_loadtest.report.distribution import decoded, of_latency
 from pytest_loadtest.report.measured import finite
 from pytest_loadtest.values.quantities import SECOND
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.report.document import Document
 
-KINDS = {LATENCY: "endToEnd", "publishLatency": "publish"}
 _STATISTICS = {LATENCY: ("p50", "p90", "p99", "p99.9", "maximum", "mean"), "publishLatency": ("p50", "p99")}
 _WORDS = {"maximum": "max"}
 
@@ -113,12 +113,12 @@ def _objectives(document: Document) -> Iterator[tuple[str, Figure]]:
 
 
 def _latencies(measured: Document, wanted: Sequence[str]) -> Iterator[tuple[str, Figure]]:
-    for metric, kind in KINDS.items():
-        found = measured["latencies"].get(kind)
+    for metric, statistics in _STATISTICS.items():
+        found = measured["latencies"].get(OBJECTIVES[metric].key)
         if found is None:
             continue
         asked = [name.partition(".")[2] for name in percentiles(wanted)] if metric == LATENCY else []
-        for statistic in dict.fromkeys((*asked, *_STATISTICS[metric])):
+        for statistic in dict.fromkeys((*asked, *statistics)):
             yield f"{metric}.{_WORDS.get(statistic, statistic)}", Figure(_statistic(found, statistic), "ns")
 
 

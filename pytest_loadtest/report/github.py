@@ -22,7 +22,7 @@ from pytest_loadtest.report.sections import (
     scale_of,
     worst_first,
 )
-from pytest_loadtest.report.terminal import COLUMNS, KINDS
+from pytest_loadtest.report.terminal import ALWAYS, COLUMNS, ROWS
 from pytest_loadtest.values.quantities import format_rate
 from pytest_loadtest.values.wording import exact
 
@@ -124,7 +124,7 @@ def _objectives(document: Document) -> Iterator[str]:
 
 
 def _latencies(measured: Document) -> Iterator[str]:
-    found = [(title.strip(), measured["latencies"].get(kind)) for kind, title in KINDS.items()]
+    found = [(ROWS[key].strip(), measured["latencies"].get(key)) for key in ALWAYS]
     yield f"\n| latency | {' | '.join(COLUMNS)} | max |\n|---|{'--:|' * (len(COLUMNS) + 1)}"
     for title, latency in found:
         cells = ("-",) * (len(COLUMNS) + 1) if latency is None else percentiles(latency, *COLUMNS)

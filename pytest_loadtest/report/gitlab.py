@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.openmetrics.exposition import generate_latest
 
+from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
 from pytest_loadtest.report.sections import all_findings
 
 if TYPE_CHECKING:
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.report.document import Document
 
-LATENCIES: Final = {"publish": "publish", "endToEnd": "end-to-end", "sendDelay": "send delay"}
 QUANTILES: Final = ("p50", "p99", "p99.9")
-COUNTS: Final = ("offered", "sent", "acked", "received", "lost", "duplicates", "outOfOrder", "failed", "dropped", "corrupt")
 _WHO: Final = ("test", "profile", "workload", "scale")
 
 
@@ -64,14 +63,14 @@ def _add(gauges: dict[str, Gauge], document: Document) -> None:
     gauges["rate_per_second"].labels(*who).set(_rounded(measured["rate"]))
     if measured["throughput"] is not None:
         gauges["throughput_per_second"].labels(*who).set(_rounded(measured["throughput"]))
-    for kind, word in LATENCIES.items():
-        percentiles = (measured["latencies"].get(kind) or {}).get("percentiles", {})
+    for metric in LATENCIES.values():
+        percentiles = (measured["latencies"].get(metric.key) or {}).get("percentiles", {}) if metric.name else {}
         for quantile in QUANTILES:
             if percentiles.get(quantile) is not None:
-                gauges["latency_seconds"].labels(*who, word, quantile).set(_rounded(percentiles[quantile] / 1e9))
-    for name in COUNTS:
-        if measured["counts"].get(name) is not None:
-            gauges["messages"].labels(*who, name).set(measured["counts"][name])
+                gauges["latency_seconds"].labels(*who, metric.label, quantile).set(_rounded(percentiles[quantile] / 1e9))
+    for row in COUNTS:
+        if row.exported and measured["counts"].get(row.key) is not None:
+            gauges["messages"].labels(*who, row.key).set(measured["counts"][row.key])
 
 
 def _rounded(value: float) -> float:

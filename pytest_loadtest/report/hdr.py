@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from hdrh.histogram import HdrHistogram
 
-from pytest_loadtest.metrics.histogram import SUB_BITS, bucket_bounds
+from pytest_loadtest.metrics.catalogue import LATENCIES
+from pytest_loadtest.metrics.histogram import SUB_BITS, Histogram, bucket_bounds
 from pytest_loadtest.metrics.series import SERIES_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.measurements import Measurements
 
 DIGITS, COARSE_DIGITS = 3, 2
@@ -27,8 +27,7 @@ MILLISECOND = 1e6
 
 
 def write_log(path: Path, measurements: Measurements, started: float) -> None:
-    """One interval per kind of latency, tagged ``publish``, ``end-to-end``, ``send-delay``, ``own-send-delay``, as long as the measured
-    phase.
+    """One interval for each latency that was measured, tagged by its label (``end-to-end``, ``send-delay``), as long as the measured phase.
 
     :param started: wall clock at the start of the measured phase, seconds since the epoch.
     """
@@ -36,19 +35,14 @@ def write_log(path: Path, measurements: Measurements, started: float) -> None:
 
 
 def log_lines(measurements: Measurements, started: float) -> Iterator[str]:
-    """The lines of the log; a kind that was not measured has none."""
+    """The lines of the log. A latency that can be below zero has none: HdrHistogram cannot hold it."""
     date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started))
     yield "#[Histogram log format version 1.3]"
     yield f"#[StartTime: {started:.3f} (seconds since epoch), {date}]"
     yield '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"'
-    kinds = {
-        "publish": measurements.publish,
-        "end-to-end": measurements.end_to_end,
-        "send-delay": measurements.send_delay,
-        "own-send-delay": measurements.own_send_delay,
-    }
-    for tag, histogram in kinds.items():
-        if histogram is not None and histogram.n:
+    for attribute, metric in LATENCIES.items():
+        histogram, tag = getattr(measurements, attribute), metric.label.replace(" ", "-")
+        if isinstance(histogram, Histogram) and histogram.n:
             length, highest = measurements.duration / 1e9, histogram.maximum / MILLISECOND
             yield f"Tag={tag},0.000,{length:.3f},{highest:.3f},{encode(histogram)}"
 

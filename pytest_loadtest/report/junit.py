@@ -4,26 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
 from pytest_loadtest.report import broker_side
 from pytest_loadtest.report.bottleneck import in_words
 from pytest_loadtest.report.sections import answer, only_connects
 
 if TYPE_CHECKING:
     from pytest_loadtest.report.document import Document
-
-LATENCIES = {
-    "publish": "publish",
-    "endToEnd": "end_to_end",
-    "sendDelay": "send_delay",
-    "completion": "completion",
-    "spread": "spread",
-    "connect": "connect",
-    "subscribe": "subscribe",
-    "lateness": "lateness",
-    "earliness": "earliness",
-}
-COUNTS = ("offered", "sent", "acked", "received", "lost", "duplicates", "outOfOrder", "failed", "dropped", "corrupt", "foreign")
-RESENT = ("resent", "duplicatesOfResent")
 
 
 def properties(document: Document) -> list[tuple[str, str]]:
@@ -40,9 +27,11 @@ def properties(document: Document) -> list[tuple[str, str]]:
     if broker:
         found.append(("load.broker", f"{broker.get('name')} {broker.get('version')} ({broker.get('mode')})"))
     found += [("load.reason", reason) for reason in document["verdict"]["reasons"]]
-    found += [
-        (f"load.objective.{finding['name']}", f"{finding['outcome']}: {finding['text']}") for finding in document["verdict"]["findings"]
-    ]
+    findings = document["verdict"]["findings"]
+    explicit = {finding["name"] for finding in findings if not finding["implicit"]}
+    for finding in findings:  # an implicit share of throughput may stand beside an explicit rate
+        name = f"{finding['name']}.implicit" if finding["implicit"] and finding["name"] in explicit else finding["name"]
+        found.append((f"load.objective.{name}", f"{finding['outcome']}: {finding['text']}"))
     if document["bottleneck"] is not None:
         found.append(("load.bottleneck", in_words(document["bottleneck"])))
     found += broker_side.properties(document["bottleneck"])
@@ -69,11 +58,10 @@ def _parts(document: Document) -> list[tuple[str, str]]:
         found.append((f"load.stage.{stage['name']}", ": ".join([stage["verdict"]["outcome"], *filter(None, ["; ".join(missed)])])))
     if backlog is not None:
         times = {"build": backlog["build"], "drain": backlog["drain"]}
-        found += [(f"load.backlog.{name}.s", f"{ns / 1e9:.3f}") for name, ns in times.items()]
-        found += [
-            ("load.backlog.drained", str(backlog["drained"]).lower()),
-            ("load.backlog.drain_rate.msg_per_s", f"{backlog['drainRate']:.1f}"),
-        ]
+        found += [(f"load.backlog.{name}.s", f"{ns / 1e9:.3f}") for name, ns in times.items() if ns is not None]
+        found += [("load.backlog.drained", str(backlog["drained"]).lower())] if backlog["drained"] is not None else []
+        rate = backlog["drainRate"]
+        found += [("load.backlog.drain_rate.msg_per_s", f"{rate:.1f}")] if rate is not None else []
     return found
 
 
@@ -86,8 +74,8 @@ def _numbers(measured: Document) -> list[tuple[str, str]]:
         found += [(f"load.connections.{name}.per_s", f"{rate:.1f}") for name, rate in rates.items() if rate is not None]
     if measured["throughput"] is not None:
         found.append(("load.throughput.msg_per_s", f"{measured['throughput']:.1f}"))
-    for key, name in LATENCIES.items():
-        latency = measured["latencies"].get(key)
+    for name, metric in LATENCIES.items():
+        latency = measured["latencies"].get(metric.key) if metric.name else None
         if latency is not None:
             values = {**latency["percentiles"], "max": latency["maximum"], "mean": latency["mean"]}
             found += [(f"load.{name}.{statistic}.ms", f"{ns / 1e6:.3f}") for statistic, ns in values.items() if ns is not None]
@@ -99,5 +87,5 @@ def _numbers(measured: Document) -> list[tuple[str, str]]:
     if (index := measured.get("delayedIndex")) is not None:
         found.append(("load.delayed_index.bytes_per_message", f"{index['bytesPerMessage']:.3f}"))
     counts = measured["counts"]
-    shown = COUNTS + (RESENT if counts["resent"] else ()) + ("outOfDueOrder",)
+    shown = [row.key for row in COUNTS if row.exported] + (["resent", "duplicatesOfResent"] if counts["resent"] else []) + ["outOfDueOrder"]
     return found + [(f"load.{name}", str(counts[name])) for name in shown if counts.get(name) is not None]

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.metrics import catalogue
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 BUCKETS: Final = tuple(int(ms * MILLISECOND) for ms in (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000))
 """Upper edges of the live histogram, ns; workers tell of each how many copies took longer."""
-COUNTS: Final = ("offered", "sent", "acked", "received", "failed", "dropped")
+COUNTS: Final = {row.key: row.attribute for row in catalogue.COUNTS if row.live}
 _RUN: Final = ("test", "profile", "workload")
 
 
@@ -84,8 +85,8 @@ def _messages(phases: Phases) -> Iterator[Metric]:
         "loadtest_end_to_end_latency_seconds", "Received less intended, of all copies of a phase so far", labels=[*_RUN, "phase"]
     )
     for (run, name), (phase, progress) in phases.items():
-        for count in COUNTS:
-            counts.add_metric([*run.labels, name, count], sum(getattr(p, count) for p in progress))
+        for key, attribute in COUNTS.items():
+            counts.add_metric([*run.labels, name, key], sum(getattr(p, attribute) for p in progress))
         if not phase.idle:  # of other people's messages nobody knows when they were intended
             latency.add_metric([*run.labels, name], _histogram(progress), None)
     yield counts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES, Need
 from pytest_loadtest.metrics.measurements import Interval
 from pytest_loadtest.metrics.signed import Lateness
 from pytest_loadtest.report.hdr import encode, encode_coarse
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from pytest_loadtest.metrics.catalogue import Metric
     from pytest_loadtest.metrics.delayed_index import DelayedIndex
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.measurements import Breakdown, Counts, CustomValue, Measurements, Series
@@ -42,15 +44,7 @@ def measured(measurements: Measurements, *, over_time: bool = True) -> dict[str,
         "blocked": m.blocked,
         "blockedShare": blocked_share(m),
         "counts": _counts(m.counts),
-        "latencies": {
-            "publish": latency(m.publish, m.never_came("publish")),
-            "endToEnd": latency(m.end_to_end, m.never_came("end_to_end")),
-            "sendDelay": latency(m.send_delay, m.never_came("send_delay")),
-            "ownSendDelay": latency(m.own_send_delay),
-            **{name: latency(found) for name in ("connect", "subscribe") if (found := getattr(m, name)) is not None},
-            **({name: latency(getattr(m, name), m.never_came(name)) for name in ("completion", "spread")} if m.broadcasts else {}),
-            **(_lateness(m) if m.counts.out_of_due_order is not None else {}),
-        },
+        "latencies": _latencies(m),
         "delayedIndex": None if m.delayed_index is None else _index(m.delayed_index),
         "opening": None if m.opening is None else _opening(m.opening),
         "series": _series(m.series),
@@ -80,30 +74,25 @@ def _custom(value: CustomValue) -> dict[str, Any]:
 
 
 def _counts(counts: Counts) -> dict[str, Any]:
-    return {
-        "offered": counts.offered,
-        "sent": counts.sent,
-        "sentInTime": counts.sent_in_time,
-        "acked": counts.acked,
-        "failed": counts.failed,
-        "dropped": counts.dropped,
-        "unknown": counts.unknown,
-        "received": counts.received,
-        "receivedInTime": counts.received_in_time,
-        "lost": counts.lost,
-        "duplicates": counts.duplicates,
-        "outOfOrder": counts.out_of_order,
-        "foreign": counts.foreign,
-        "corrupt": counts.corrupt,
-        "resent": counts.resent,
-        "duplicatesOfResent": counts.duplicates_of_resent,
-        "outOfDueOrder": counts.out_of_due_order,
-    }
+    return {row.key: getattr(counts, row.attribute) for row in COUNTS}
 
 
-def _lateness(m: Measurements) -> dict[str, Any]:
-    """Both sides of due. The histogram of lateness is that of what did not come early; how early the rest came is earliness."""
-    return {"lateness": latency(m.lateness, m.never_came("lateness")), "earliness": latency(m.earliness)}
+def _latencies(m: Measurements) -> dict[str, Any]:
+    """Every latency that the run could have; null where nothing was measured of it.
+
+    The histogram of lateness is that of what did not come early; how early the rest came is earliness.
+    """
+    found = {}
+    for attribute, metric in LATENCIES.items():
+        histogram = getattr(m, attribute)
+        if metric.always or histogram is not None or _applies(metric, m):
+            found[metric.key] = latency(histogram, m.never_came(attribute) if metric.never_came else 0)
+    return found
+
+
+def _applies(metric: Metric, m: Measurements) -> bool:
+    """Whether a latency that only some runs have is one of this run's, measured or not."""
+    return (Need.BROADCAST in metric.needs and m.broadcasts) or (Need.DELAYS in metric.needs and m.counts.out_of_due_order is not None)
 
 
 def _index(index: DelayedIndex) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import NoData
+from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.histogram import bucket_bounds
 from pytest_loadtest.report.hdr import decode
 
@@ -30,11 +31,8 @@ PERCENTILES = {"50pct": "p50", "75pct": "p75", "95pct": "p95", "99pct": "p99", "
 TICKS = 100
 """Points of a quantile curve for every halving of what lies above it."""
 MILLISECONDS, MICROSECONDS = 1e6, 1e3
-KINDS = (
-    ("publishLatency", "publish", MILLISECONDS),
-    ("publishDelayLatency", "sendDelay", MICROSECONDS),
-    ("endToEndLatency", "endToEnd", MILLISECONDS),
-)
+UNITS = {"publishDelayLatency": MICROSECONDS}
+"""Of the latencies that OMB does not have in milliseconds."""
 
 
 def test_result(document: Document) -> dict[str, Any]:
@@ -117,7 +115,10 @@ def _samples(measured: Document) -> Iterator[tuple[int, int]]:
 
 def _latencies(measured: Document) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name, kind, unit in KINDS:
+    for metric in LATENCIES.values():
+        name, kind, unit = metric.omb, metric.key, UNITS.get(metric.omb, MILLISECONDS)
+        if not name:
+            continue
         latency = measured["latencies"][kind]
         if latency is not None and latency["negative"]:
             latency = None  # the clocks of sender and receiver disagree

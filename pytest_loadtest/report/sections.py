@@ -75,6 +75,9 @@ def stages(document: Document, unicode: bool) -> Iterable[str]:
     rows = [("", "stage", "for", "offered", "delivered", "end-to-end p50", "p99", "max", "lost")]
     for stage in found:
         m = stage["measurements"]
+        if m is None:
+            rows.append((mark(stage["verdict"]["outcome"], unicode), stage["name"], *("-",) * 7))
+            continue
         rows.append(
             (
                 mark(stage["verdict"]["outcome"], unicode), stage["name"], format_duration(m["duration"]), format_rate(m["rate"]),
@@ -83,6 +86,9 @@ def stages(document: Document, unicode: bool) -> Iterable[str]:
         )  # fmt: skip
     yield from (f"  {row}" for row in aligned(rows, "<<>>>>>>>"))
     for stage in found:
+        if stage["measurements"] is None:
+            yield f"  {mark(stage['verdict']['outcome'], unicode)} stage {stage['name']} {stage['verdict']['reasons'][0]}"
+            continue
         missed = (finding for finding in stage["verdict"]["findings"] if finding["outcome"] == "missed")
         yield from (f"  {mark('missed', unicode)} stage {stage['name']}: {finding['text']}" for finding in missed)
 
@@ -189,16 +195,25 @@ def backlog(document: Document) -> Iterable[str]:
     found = document["backlog"]
     if found is None:
         return
-    drained = f"drained in {format_duration(found['drain'])}"
-    if not found["drained"]:
-        left = f"{exact(found['left'])} still waiting, {exact(found['allowed'])} would do"
-        drained = f"NOT drained within {format_duration(found['drain'])} (backlogDrainTimeout; {left})"
+    rate = "at an unknown rate" if found["drainRate"] is None else f"at {format_rate(found['drainRate'])}"
     yield (
         f"  backlog    {exact(found['messages'])} deliveries, {format_size(found['bytes'])}, built in {format_duration(found['build'])},"
-        f" {drained} at {format_rate(found['drainRate'])}"
+        f" {_drained(found)} {rate}"
     )
     p50, p99, _ = percentiles(found["publishDuringDrain"], "p50", "p99")
     yield f"             publish latency meanwhile: {'not measured' if p50 == '-' else f'p50 {p50}, p99 {p99}'}"
+
+
+def _drained(found: Document) -> str:
+    if found["drain"] is None:
+        first, last = found["drainedBetween"]
+        until = "an unknown time" if last is None else format_duration(last)
+        return f"drained between {format_duration(first)} and {until} ({exact(found['uncounted'])} second or doubtful copies)"
+    if found["drained"]:
+        return f"drained in {format_duration(found['drain'])}"
+    left = f"more than {exact(found['allowed'])}" if found["left"] is None else exact(found["left"])
+    told = f"{left} still waiting, {exact(found['allowed'])} would do"
+    return f"NOT drained within {format_duration(found['drain'])} (backlogDrainTimeout; {told})"
 
 
 def limit(found: Document) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
+from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
 from pytest_loadtest.report import bottleneck, broker_side, compared, sections
 from pytest_loadtest.report.sections import aligned, mark
 from pytest_loadtest.values.quantities import format_bits, format_count, format_duration, format_rate, format_size
@@ -12,16 +13,16 @@ from pytest_loadtest.values.wording import exact, format_value
 from pytest_loadtest.verdict.observations import never_came
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_loadtest.report.document import Document
 
 COLUMNS = ("p50", "p90", "p99", "p99.9")
-KINDS = {"publish": "publish", "endToEnd": "end-to-end", "sendDelay": "send delay", "ownSendDelay": "  of it our own"}
-SOMETIMES = {
-    "completion": "until all have it", "spread": "first to last", "connect": "connect", "subscribe": "subscribe",
-    "lateness": "after due", "earliness": "before due",
-}  # fmt: skip
+ROWS = {metric.key: metric.row or metric.label for metric in LATENCIES.values()}
+"""The latencies of a table by their key in results: what stands at the head of the row."""
+ALWAYS = tuple(metric.key for metric in LATENCIES.values() if metric.always)
+"""Those that every run has a row for, also where they were not measured."""
+_LABELS = {row.key: row.label for row in COUNTS}
 BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS = "_.-=+*#@"
 MOST_RANGES = 5
@@ -35,7 +36,7 @@ def lines(document: Document, *, unicode: bool = True) -> list[str]:
     found += sections.stages(document, unicode)
     measured = document["measurements"]
     if measured is not None and sections.only_connects(measured):
-        found += [*sections.connections(document), *_latencies(measured["latencies"], {}), *_generator(measured)]
+        found += [*sections.connections(document), *_latencies(measured["latencies"], ()), *_generator(measured)]
     elif measured is not None:
         found += [
             *_rates(measured),
@@ -167,30 +168,35 @@ def _fanned_out(measured: Document) -> str:
     return f"; out of the target {format_rate(measured['counts']['receivedInTime'] / seconds)}, {format_bits(came / seconds)}"
 
 
-def _latencies(latencies: Document, kinds: Mapping[str, str] = KINDS) -> Iterable[str]:
+def shown_latencies(latencies: Document, always: Sequence[str] = ALWAYS) -> list[str]:
+    """The keys of the rows of a table of latencies: those of every run, then the others that this one has."""
+    return [key for key in ROWS if key in always or (key in latencies and key not in ALWAYS)]
+
+
+def _latencies(latencies: Document, always: Sequence[str] = ALWAYS) -> Iterable[str]:
     rows: list[tuple[str, ...]] = [("latency", *COLUMNS, "max", "mean", "samples")]
-    for kind, title in {**kinds, **{kind: title for kind, title in SOMETIMES.items() if kind in latencies}}.items():
-        latency = latencies[kind]
+    for key in shown_latencies(latencies, always):
+        latency = latencies[key]
         if latency is None:
-            rows.append((title, *("-",) * 6, "not measured"))
+            rows.append((ROWS[key], *("-",) * 6, "not measured"))
             continue
         shown = sections.percentiles(latency, *COLUMNS)
         samples = exact(latency["samples"]) + never_came(latency["neverCame"])
-        rows.append((title, *shown, format_duration(latency["mean"]), samples))
+        rows.append((ROWS[key], *shown, format_duration(latency["mean"]), samples))
     return (f"  {row}" for row in aligned(rows, "<>>>>>>>"))
 
 
 def _messages(measured: Document, looked_at: str) -> Iterable[str]:
     counts = measured["counts"]
     due = counts["acked"] * measured["subscriptions"]
-    yield "  out        " + _listed(counts, ("offered", "sent", "acked", "failed", "dropped", "unknown"), {"unknown": "unanswered"})
+    yield "  out        " + _listed(counts, ("offered", "sent", "acked", "failed", "dropped", "unknown"))
     if not measured["subscriptions"]:
         yield "  in         not applicable: nothing subscribes in this run"
         return
-    came = _listed(counts, ("received", "lost", "duplicates"), {})
+    came = _listed(counts, ("received", "lost", "duplicates"))
     if counts["resent"]:
         came += f" ({exact(counts['duplicatesOfResent'])} of resent messages)"
-    wrong = _listed(counts, ("outOfOrder", "foreign", "corrupt"), {"outOfOrder": "out of order"})
+    wrong = _listed(counts, ("outOfOrder", "foreign", "corrupt"))
     yield f"  in         {exact(due)} due, {came}, {wrong}{looked_at}"
     ranges = measured["lost"]
     for label, lost in zip(itertools.chain(("lost",), itertools.repeat("")), ranges[:MOST_RANGES], strict=False):
@@ -200,8 +206,8 @@ def _messages(measured: Document, looked_at: str) -> Iterable[str]:
         yield f"             … and {exact(len(ranges) - MOST_RANGES)} more ranges in results.json"
 
 
-def _listed(counts: Document, keys: Sequence[str], words: dict[str, str]) -> str:
-    return ", ".join(f"{words.get(key, key)} {'not applicable' if counts[key] is None else exact(counts[key])}" for key in keys)
+def _listed(counts: Document, keys: Sequence[str]) -> str:
+    return ", ".join(f"{_LABELS[key]} {'not applicable' if counts[key] is None else exact(counts[key])}" for key in keys)
 
 
 def _generator(measured: Document) -> Iterable[str]:

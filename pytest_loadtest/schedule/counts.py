@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pytest_loadtest.schedule.turns import Turns
+    from pytest_loadtest.schedule.stream_order import Turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.message.payloads import PayloadPool
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.profile.stages import Steps
-    from pytest_loadtest.schedule.turns import Turns
+    from pytest_loadtest.schedule.stream_order import Turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.kinds.costs import Cost
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.schedule.dealing import Assignment
-    from pytest_loadtest.schedule.turns import Turns
+    from pytest_loadtest.schedule.stream_order import Turns
 
 SAMPLE_BYTES = 7  # on disk, per row: measured 5.8 for even schedules, 7.7 for jittered ones
 # Broadcasts, all in all: measured 2.9 to 3.2 a copy of mosquitto with 100, 1 000 and 10 000 subscriptions, 4.4 of a cold Artemis, whose

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from pytest_loadtest.schedule.turns import InTurn
+from pytest_loadtest.schedule.stream_order import RoundRobin
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.message.by_topic import Chooser
     from pytest_loadtest.message.draws import WeightedChoice
     from pytest_loadtest.schedule.pacing import Pacer
-    from pytest_loadtest.schedule.turns import Dealt, Turns
+    from pytest_loadtest.schedule.stream_order import StreamOrder, Turns
 
     Column = NDArray[np.int64]
 
@@ -100,7 +100,7 @@ class EvenSchedule:
 
     def __init__(self, pacer: Pacer, drawing: Drawing, table: WeightedChoice, turns: Turns | None = None) -> None:
         self.pacer, self._drawing = pacer, drawing
-        self._dealt: Dealt = InTurn(pacer.streams, drawing.streams) if turns is None else turns.of(drawing.streams)
+        self._dealt: StreamOrder = RoundRobin(pacer.streams, drawing.streams) if turns is None else turns.of(drawing.streams)
         self._tables = [(0, table)]  # from which message of the run on payloads are drawn by which table
         self._changes: list[tuple[int, int]] = []  # instant, the run's first message from it on
 

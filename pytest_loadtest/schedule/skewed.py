@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.schedule.turns import Turns
+from pytest_loadtest.schedule.stream_order import Turns
 
 if TYPE_CHECKING:
     from pytest_loadtest.message.payloads import PayloadPool

@@ -1,4 +1,4 @@
-"""For tests of drivers and of the engine: a clock that stands still, a driver without a target, and the promises of a driver.
+"""The conformance kit for drivers: the promises of a driver, one check each, and a clock that stands still.
 
 A driver's own tests run the kit against a running target::
 
@@ -11,7 +11,6 @@ Each check opens a run of its own, so that checks can be run in any order and si
 
 from pytest_loadtest.testing.clock import FakeClock
 from pytest_loadtest.testing.conformance import DRIVER_CHECKS, check_driver
-from pytest_loadtest.testing.null_driver import NullDriver
 from pytest_loadtest.testing.rig import Rig, Subject, rig
 
-__all__ = ["DRIVER_CHECKS", "FakeClock", "NullDriver", "Rig", "Subject", "check_driver", "rig"]
+__all__ = ["DRIVER_CHECKS", "FakeClock", "Rig", "Subject", "check_driver", "rig"]

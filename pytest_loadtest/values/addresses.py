@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import re
 
 from pytest_loadtest.errors import UsageError
@@ -22,3 +24,10 @@ def check_address(address: str | None, what: str) -> None:
     """
     if address is not None and "@" in address:
         raise UsageError(f"{what} {masked(address)}: {NO_USER}: {INSTEAD}")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address is this machine's loopback, whatever its name service says."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"

@@ -9,21 +9,17 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Final, NamedTuple
 
+from pytest_loadtest.metrics.catalogue import OBJECTIVES, named
 from pytest_loadtest.values.quantities import parse_duration
 
-BROADCASTS = ("broadcastCompletion", "broadcastSpread")
-OPENING = ("connectLatency", "subscribeLatency")
-LATENESS, INDEX = ("lateness", "earliness"), "delayedIndexBytesPerMessage"
-DELAYED = (*LATENESS, INDEX)
-LATENCIES = ("publishLatency", "endToEndLatency", "sendDelay", *BROADCASTS, *OPENING, *LATENESS)
-CONNECT_RATE = "connectRate"
-CONNECTING = (*OPENING, CONNECT_RATE)
-FLOORS = ("throughput", "sent", CONNECT_RATE)
-COUNTS = ("loss", "duplicates", "outOfOrder", "failed", "corrupt", "dropped", "foreign")
-DURATIONS = ("backlogDrain",)
-METRICS = (*FLOORS, *LATENCIES, *COUNTS, *DURATIONS, INDEX)
-_TIMES = (*LATENCIES, *DURATIONS)
-BUCKET_METRICS = ("throughput", "publishLatency", "endToEndLatency", "loss")
+CONNECT_RATE: Final = "connectRate"
+INDEX: Final = "delayedIndexBytesPerMessage"
+METRICS: Final = tuple(OBJECTIVES)
+LATENCIES: Final = named(form="latency")
+SHARES: Final = named(form="share")
+FLOORS: Final = named(floor=True)
+BUCKET_METRICS: Final = named(per_bucket=True)
+_TIMES = (*LATENCIES, *named(form="duration"))
 
 FINEST = Decimal("1e-6")
 """Percent: no run has messages enough for a percentile nearer to 100."""
@@ -137,12 +133,16 @@ def _number(metric: str, text: str) -> tuple[float, str]:
     """Messages per second for throughput, bytes of an index, a whole number of messages otherwise."""
     match = _RATE.fullmatch(text)
     number = float(match[1]) if match else math.nan
-    if metric in ("sent", CONNECT_RATE):
+    if metric in SHARES:
         of = "messages offered" if metric == "sent" else "connections"
         raise WrongBound(f"{text!r} is not a share of the {of}", f"write {example(metric)}")
     if metric == "throughput":
         if match is None:
             raise WrongBound(f"{text!r} is not a rate", f"write {example(metric)}")
+        if not text.endswith("/s"):  # 0.99 and 99 are meant as shares more often than as messages per second
+            share = number * 100 if number <= 1 else number
+            spelled = f"{share:g}% of the rate offered, or " if share <= 100 else ""
+            raise WrongBound(f"{text!r} has no unit", f"write {spelled}{text}/s")
         return number, "msg/s"
     if metric == INDEX:
         if match is None or text.endswith("/s"):

@@ -3,7 +3,7 @@
 ::
 
     slo:
-      throughput: 99%                 # of the offered rate; or 5000/s. A lower bound, as is `sent`; all others are upper bounds
+      throughput: 99%                 # of the rate offered; or 5000/s. A lower bound, as is `sent`; all others are upper bounds
       sent: 99%                       # of the messages offered, handed over before the measured phase ended
       endToEndLatency: {p50: 20ms, p99: 100ms, max: 2s}
       publishLatency: {p99: {min: 1ms, max: 50ms}}
@@ -19,7 +19,7 @@
       window: 10s                     # the latencies and the throughput hold in each of these; see pytest_loadtest.verdict.windowed
 
 What is in :data:`IMPLICIT` holds where the section does not bound the same side of the same metric, so that no run passes that did not
-do what it was asked to do.
+do what it was asked to do. An absolute throughput leaves the implicit share in force.
 """
 
 from __future__ import annotations
@@ -199,11 +199,14 @@ def _beside(found: Iterable[Objective], implicit: Objective) -> Objective:
 
 
 def _overrides(given: Objective, implicit: Objective) -> bool:
-    """Whether the section bounds what the implicit objective bounds: an upper bound on throughput says nothing of the lower one.
+    """Return whether the section bounds what the implicit objective bounds.
 
-    Nor does one that some windows may miss: those could be much worse.
+    An upper bound on throughput leaves the lower one, and an absolute rate leaves the share: ``throughput: 1/s`` must not pass where half
+    of the messages are missing. A bound that some windows may miss overrides nothing: those could be much worse.
     """
     same = given.metric == implicit.metric and given.statistic == implicit.statistic and not given.bucket
+    if given.unit == "msg/s" and implicit.unit == "ratio":
+        return False
     if not same or given.section == "drift" or given.violations:
         return False
     return given.minimum is not None if implicit.minimum is not None else given.maximum is not None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pytest_loadtest.values.quantities import format_rate
+from pytest_loadtest.metrics.catalogue import LATENCIES, NOT_RECEIVED, OBJECTIVES, Need, needing
+from pytest_loadtest.values.quantities import format_duration, format_rate
 from pytest_loadtest.values.wording import exact
 from pytest_loadtest.verdict import custom
-from pytest_loadtest.verdict.grammar import BROADCASTS, CONNECT_RATE, INDEX, LATENESS
+from pytest_loadtest.verdict.grammar import CONNECT_RATE, INDEX
 
 if TYPE_CHECKING:
     from pytest_loadtest.metrics.delayed_index import DelayedIndex
@@ -21,29 +22,13 @@ if TYPE_CHECKING:
 
 TAIL = 10
 """Samples that must lie beyond a percentile before it is called a number."""
-KINDS = {
-    "publishLatency": "publish", "endToEndLatency": "end_to_end", "sendDelay": "send_delay", "broadcastCompletion": "completion",
-    "broadcastSpread": "spread", "connectLatency": "connect", "subscribeLatency": "subscribe", "lateness": "lateness",
-    "earliness": "earliness",
-}  # fmt: skip
+KINDS: Final = {metric.name: attribute for attribute, metric in LATENCIES.items() if metric.name}
 """What measurements call the latencies of each metric."""
-DELIVERIES = ("throughput", "endToEndLatency", *BROADCASTS, *LATENESS, "loss", "duplicates", "outOfOrder", "corrupt", "foreign")
+DELIVERIES: Final = needing(Need.CONSUMERS)
 """Metrics that need a consumer."""
 
 NO_CONSUMERS = "not applicable: nothing subscribes in this run"
-NOT_RECEIVED = "nothing was received"
-NOT_ACKED = "nothing was acknowledged, or acknowledgement is not applicable"
-NOT_SENT = "nothing was sent"
-NO_ORDER = "order is not applicable to this subscription type"
-NOT_TOLD = "the client does not tell, or nothing was opened"
-NOT_COMPLETE = "no message reached every subscriber"
-NOT_DELAYED = "no message is delayed, or nothing was received"
 NOT_DUE = "nothing was acknowledged, so no delivery was due"
-ABSENT = {
-    "publish": NOT_ACKED, "end_to_end": NOT_RECEIVED, "send_delay": NOT_SENT, "completion": NOT_COMPLETE, "spread": NOT_COMPLETE,
-    "connect": NOT_TOLD, "subscribe": NOT_TOLD, "lateness": NOT_DELAYED, "earliness": NOT_DELAYED,
-}  # fmt: skip
-"""Why there are no latencies of a kind, where there are none."""
 
 
 class Observation(NamedTuple):
@@ -69,7 +54,7 @@ def observe(objective: Objective, measurements: Measurements) -> Observation:
 
 def _of_run(objective: Objective, measurements: Measurements) -> Observation:
     if objective.metric == "backlogDrain":
-        return _drain(measurements.backlog)
+        return _drain(objective, measurements.backlog)
     if objective.metric == CONNECT_RATE:
         return _connect_rate(measurements.opening)
     if objective.metric == INDEX:
@@ -112,20 +97,42 @@ def bucket_of(measurements: Measurements, key: str) -> Breakdown | None:
     return next((part for part in measurements.buckets if part.name == key), None)
 
 
-def _drain(backlog: Backlog | None) -> Observation:
+def _drain(objective: Objective, backlog: Backlog | None) -> Observation:
     """A backlog that was given up would have taken longer than was waited for it, were it only by a nanosecond."""
     if backlog is None:
         return Observation(None, 0, "no backlog was built, or its drain was not seen")
     size = f"{exact(backlog.size_messages)} deliveries"
+    if backlog.drain is None:
+        return _open_drain(objective, backlog, size)
     if backlog.drained:
         return Observation(backlog.drain, backlog.size_messages, size)
-    basis = f"NOT drained: {exact(backlog.left)} of {size} still waiting, {exact(backlog.allowed)} would do"
+    left = f"more than {exact(backlog.allowed)}" if backlog.left is None else exact(backlog.left)
+    basis = f"NOT drained: {left} of {size} still waiting, {exact(backlog.allowed)} would do"
     return Observation(backlog.drain + 1, backlog.size_messages, basis)
+
+
+def _open_drain(objective: Objective, backlog: Backlog, size: str) -> Observation:
+    """The end of a drain that second copies leave open: a number only if both ends are on one side of each bound.
+
+    The number is the end that is nearer to the bound.
+    """
+    assert backlog.between is not None
+    (first, last), low, high = backlog.between, objective.minimum or 0, objective.maximum
+    until = "an unknown time" if last is None else format_duration(last)
+    basis = (
+        f"{size}, drained between {format_duration(first)} and {until}: {exact(backlog.uncounted)} copies were second ones,"
+        " or of messages without a good acknowledgement"
+    )
+    if high is not None and first > high:
+        return Observation(first, backlog.size_messages, basis)
+    if last is not None and (last < low or (first >= low and (high is None or last <= high))):
+        return Observation(last, backlog.size_messages, basis)
+    return Observation(None, 0, basis)
 
 
 def _index(index: DelayedIndex | None) -> Observation:
     if index is None:
-        return Observation(None, 0, "the broker was not asked, or had no delayed message when it was")
+        return Observation(None, 0, "the broker was not asked until the end, or had no delayed message when it was")
     return Observation(index.bytes_per_message, index.messages, f"{exact(index.bytes)} B for {exact(index.messages)} delayed messages")
 
 
@@ -154,8 +161,7 @@ def _throughput(objective: Objective, measurements: Measurements) -> Observation
 def _count(objective: Objective, measurements: Measurements) -> Observation:
     count, base, noun = _tally(objective.metric, measurements)
     if count is None:
-        unknown = "whether foreign messages came in this stage is not known" if objective.metric == "foreign" else NO_ORDER
-        return Observation(None, 0, unknown)
+        return Observation(None, 0, OBJECTIVES[objective.metric].absent)
     if base == 0:
         return Observation(None, 0, "nothing was offered" if noun == "offered" else NOT_DUE)
     basis = f"{exact(count)} of {exact(base)} {noun}"
@@ -240,7 +246,7 @@ def _latency(objective: Objective, measurements: Measurements) -> Observation:
     samples = 0 if found.histogram is None else found.histogram.n
     value = found.statistic(objective)
     if value is None:
-        return Observation(None, 0, ABSENT[KINDS[objective.metric]])
+        return Observation(None, 0, OBJECTIVES[objective.metric].absent)
     reason = unfit(found.histogram, objective.percentile, found.never_came)
     if reason:
         return Observation(None, samples, reason)

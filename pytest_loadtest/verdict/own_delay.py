@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_loadtest.metrics.catalogue import OBJECTIVES, Need
 from pytest_loadtest.metrics.signed import Lateness
 from pytest_loadtest.values.wording import exact, format_value
-from pytest_loadtest.verdict.grammar import LATENESS
 from pytest_loadtest.verdict.observations import Latencies, bucket_of, latencies
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def pauses(objective: Objective, found: Latencies, own: Histogram | None, subscr
 
     :param own: own send delay of the same messages. :param bound: ns, that was missed.
     """
-    if objective.metric in LATENESS:  # a delay outlasts our pauses, and nothing comes early by them
+    if Need.DELAYS in OBJECTIVES[objective.metric].needs:  # a delay outlasts our pauses, and nothing comes early by them
         return None
     if bound is None or own is None or found.histogram is None or isinstance(found.histogram, Lateness):
         return None

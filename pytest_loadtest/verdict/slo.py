@@ -112,6 +112,11 @@ def evaluate(objectives: Iterable[Objective], measurements: Measurements, limits
     return Verdict(outcome=Outcome.MISSED if missed else Outcome.MET, findings=findings)
 
 
+def not_judged(objective: Objective, why: str) -> Finding:
+    """The finding of an objective about a part of the run that did not happen. :param why: follows the objective's name."""
+    return Finding(objective=objective, outcome=Outcome.NO_DATA, observed=None, samples=0, text=f"{objective.name}: {why}")
+
+
 def _applies(objective: Objective, measurements: Measurements) -> bool:
     if not objective.implicit or objective.metric == CONNECT_RATE:
         return True

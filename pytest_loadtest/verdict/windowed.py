@@ -16,11 +16,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from pytest_loadtest.metrics.catalogue import named
 from pytest_loadtest.values.quantities import SECOND, format_duration, parse_duration
 from pytest_loadtest.verdict.grammar import (
-    BROADCASTS,
-    LATENCIES,
-    OPENING,
     PERCENT,
     Problems,
     Sides,
@@ -31,9 +29,9 @@ from pytest_loadtest.verdict.grammar import (
 )
 
 KEYS: Final = ("window", "violations", "whole", "drift")
-WINDOWED: Final = ("throughput", *(metric for metric in LATENCIES if metric not in OPENING))
+WINDOWED: Final = named(per_window=True)
 """Metrics that a window can have: of messages, which have the time at which they were intended."""
-DRIFTING: Final = ("throughput", "publishLatency", "endToEndLatency", "sendDelay", *BROADCASTS)
+DRIFTING: Final = named(drifts=True)
 """Metrics of which a tenth can be a share of another: those that are above 0."""
 MOST_WINDOWS: Final = 100_000
 

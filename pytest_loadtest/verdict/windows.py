@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pytest_loadtest.metrics.catalogue import NOT_RECEIVED, OBJECTIVES, Need
 from pytest_loadtest.metrics.signed import Lateness
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.values.wording import ROUNDING, exact, format_value, pair
 from pytest_loadtest.verdict.finding import Finding, Outcome, Window
-from pytest_loadtest.verdict.observations import ABSENT, KINDS, NO_CONSUMERS, NOT_RECEIVED, Latencies, unfit
+from pytest_loadtest.verdict.observations import KINDS, NO_CONSUMERS, Latencies, unfit
 from pytest_loadtest.verdict.own_delay import pauses
 from pytest_loadtest.verdict.shown import Shown, bounds, show
 
@@ -51,12 +52,12 @@ def judge(objective: Objective, measurements: Measurements) -> Finding:
 
 def not_there(objective: Objective, measurements: Measurements) -> str:
     """Why the run has nothing of the metric at all; empty where it has."""
-    if objective.metric not in ("publishLatency", "sendDelay") and not measurements.subscriptions:
+    if Need.CONSUMERS in OBJECTIVES[objective.metric].needs and not measurements.subscriptions:
         return NO_CONSUMERS
     if objective.metric == "throughput":
         return "" if measurements.counts.received else NOT_RECEIVED
     kind = KINDS[objective.metric]
-    return "" if getattr(measurements, kind) is not None else ABSENT[kind]
+    return "" if getattr(measurements, kind) is not None else OBJECTIVES[objective.metric].absent
 
 
 def see(objective: Objective, stretches: Stretches, at: int, unit: str) -> SeenInStretch:
@@ -72,7 +73,9 @@ def see(objective: Objective, stretches: Stretches, at: int, unit: str) -> SeenI
     kind = KINDS[objective.metric]
     found = Latencies(stretches.of(kind, at), stretches.never_came(kind, at))
     samples, value = 0 if found.histogram is None else found.histogram.n, found.statistic(objective)
-    why = unfit(found.histogram, objective.percentile, found.never_came) or ("" if value is not None else ABSENT[kind])
+    why = unfit(found.histogram, objective.percentile, found.never_came) or (
+        "" if value is not None else OBJECTIVES[objective.metric].absent
+    )
     return SeenInStretch(None if why else value, samples, why, found)
 
 

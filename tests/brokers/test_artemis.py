@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from listening import listening
 from running import running
 from waiting_for import gone
 
@@ -68,6 +69,12 @@ def test_facts(broker: brokers.Broker) -> None:
     assert SETTINGS.items() <= facts.settings.items()
     assert (facts.settings["persistence-enabled"], facts.settings["journal-datasync"]) == ("false", "true")
     assert broker.failure() is None
+
+
+def test_only_this_machine_reaches_it(broker: brokers.Broker) -> None:
+    """Its acceptor is on loopback, and it opens no console."""
+    assert broker.facts.pid is not None
+    assert listening(broker.facts.pid) == {"127.0.0.1"}
 
 
 def test_a_setting_that_artemis_does_not_know(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from waiting_for import wait_until
 from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java, maven, mosquitto
 from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, TargetAddress
-from pytest_loadtest.drivers.mqtt.any_driver import AnyMqttDriver
+from pytest_loadtest.drivers.mqtt.base import MqttDriverBase
 from pytest_loadtest.drivers.mqtt.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
@@ -53,7 +53,7 @@ VERSIONS = ("5", "3.1.1")
 LEAVING = (check_attach_and_detach, check_detached_still_delivers, check_detach_while_paused)
 DEADLINE = 30 * SECOND
 DRIVERS = {"library": MqttDriver, "native": NativeMqttDriver}
-Driver = AnyMqttDriver[Any]
+Driver = MqttDriverBase[Any]
 
 
 @pytest.fixture(autouse=True, params=DRIVERS)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import paho.mqtt.client as paho
 import pytest
+from mqtt_codec import decode
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from pytest_loadtest import brokers
@@ -21,7 +22,6 @@ from pytest_loadtest.errors import TargetError
 from pytest_loadtest.testing import Subject
 from pytest_loadtest.testing.rig import rig
 from pytest_loadtest.wire.mqtt import packets
-from pytest_loadtest.wire.mqtt.codec import decode
 from pytest_loadtest.wire.mqtt.fields import FieldReader
 
 if TYPE_CHECKING:

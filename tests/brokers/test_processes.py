@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
+from listening import listening
 from waiting_for import gone, wait_until
 
 from pytest_loadtest import brokers
@@ -20,8 +21,8 @@ from pytest_loadtest import profile as profiles
 from pytest_loadtest.brokers import Broker, BrokerRequest, java, maven, mosquitto
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.fleet.messages import Part, Request
 from pytest_loadtest.fleet.options import Options
-from pytest_loadtest.fleet.orders import Part, Request
 from pytest_loadtest.fleet.targets import Targets
 
 if TYPE_CHECKING:
@@ -70,6 +71,12 @@ def test_starts_and_stops(small: Broker, tmp_path: Path) -> None:
     assert not accepts(small.facts.url)
     assert small.failure() is None
     assert not (tmp_path / "broker").exists()
+
+
+def test_only_this_machine_reaches_it(small: Broker) -> None:
+    """Every port of it is on loopback."""
+    assert small.facts.pid is not None
+    assert listening(small.facts.pid) == {"127.0.0.1"}
 
 
 def test_death_is_reported_and_the_log_is_kept(small: Broker, tmp_path: Path) -> None:
@@ -289,6 +296,14 @@ def test_pulsar_is_the_real_one(real_pulsar: Broker) -> None:
     assert facts.settings["managedLedgerDefaultEnsembleSize"] == "1"
     assert accepts(facts.url)
     assert real_pulsar.failure() is None
+
+
+@pytest.mark.pulsar
+@pytest.mark.slow
+def test_only_this_machine_reaches_pulsar(real_pulsar: Broker) -> None:
+    """Broker, admin REST and the bookie behind them are on loopback."""
+    assert real_pulsar.facts.pid is not None
+    assert {address.removeprefix("::ffff:") for address in listening(real_pulsar.facts.pid)} == {"127.0.0.1"}
 
 
 @pytest.mark.pulsar

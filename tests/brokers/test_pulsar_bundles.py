@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_loadtest.drivers.pulsar.bundle_admin import Bundles
+from pytest_loadtest.drivers.pulsar.bundle_ring import LAST, Bundle, Ring, suffix
+from pytest_loadtest.drivers.pulsar.bundle_split import by_count, middle
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import TargetError
-from pytest_loadtest.models.bundles import LAST, Bundle, Ring, suffix
-from pytest_loadtest.models.split import by_count, middle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pulsar
 import pytest
+from pulsar_proxy import PulsarProxy
 
 from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.base import TargetAddress
@@ -21,7 +22,6 @@ from pytest_loadtest.message.payloads import PayloadPool, build_pool
 from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.profile.stages import buckets
 from pytest_loadtest.testing import Rig, Subject, rig
-from pytest_loadtest.testing.pulsar_proxy import PulsarProxy
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,10 @@ from slow_disk import need_slow_disk, slow_disk
 
 from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java
+from pytest_loadtest.brokers.url import RemoteBroker, parse
+from pytest_loadtest.drivers.pulsar import scrape
 from pytest_loadtest.drivers.pulsar.admin import Admin
+from pytest_loadtest.drivers.pulsar.metrics import grown_by
 from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
 from pytest_loadtest.values.quantities import SECOND
 
@@ -55,6 +59,18 @@ def test_the_broker_counts_what_we_count(run: Callable[..., dict[str, Any]]) -> 
     assert counts["acked"] == 6000
     assert known(document, "sys.totalIn") == [counts["acked"]]
     assert known(document, "sys.totalOut") == [counts["received"] + counts["duplicates"]]
+    assert set(known(document, "sys.continuous")) == {1.0}  # two partitions, whose load times it tells
+
+
+@pytest.mark.parametrize(("missing", "outcome"), [(0, "met"), (1, "no data")])
+def test_a_broker_at_a_url_whose_count_is_too_low(
+    missing: int, outcome: str, pulsar_process: brokers.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same broker as if somebody else ran it: one message less than it confirmed is no data, its own number is not."""
+    at_url = RemoteBroker(replace(pulsar_process.facts, mode="url", pid=None), parse("pulsar", pulsar_process.facts.url))
+    monkeypatch.setattr(scrape, "grown_by", lambda *args: None if (found := grown_by(*args)) is None else max(found - missing, 0))
+    document = drive(at_url, "producerRate: 2000\nmessageSize: 200\ndriver: {name: pulsar}\n", tmp_path, monkeypatch)
+    assert document["verdict"]["outcome"] == outcome
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from pulsar_proxy import PulsarProxy
 
 from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java
@@ -19,7 +20,6 @@ from pytest_loadtest.drivers.pulsar.settings import Persistence, PulsarSettings
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.testing import Rig, Subject, rig
-from pytest_loadtest.testing.pulsar_proxy import PulsarProxy
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from pytest_loadtest.brokers import java, maven, passwords
 from pytest_loadtest.brokers.certificates import KeyPair
 from pytest_loadtest.brokers.secured import ROLE, TOKEN_KEY
 from pytest_loadtest.drivers.base import TargetAddress
+from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, explain
 from pytest_loadtest.drivers.pulsar.driver import PulsarDriver
 from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
-from pytest_loadtest.drivers.pulsar.refusals import why
 from pytest_loadtest.drivers.pulsar.settings import Authentication, PulsarSettings
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.profile.sections import SecuritySection
@@ -178,7 +178,7 @@ def test_wrong_authority(by_token: Broker, stranger: Path) -> None:
 def test_wrong_host_name(by_token: Broker) -> None:
     """A name that the certificate has not is refused, and taken where the profile does not ask for names to be checked."""
     for said in refusals(by_token, settings_of(by_token), host=NEITHER):
-        assert f"'{NEITHER}': connect by a name that it has, or write driver.tlsEnableHostnameVerification: false" in said
+        assert f"certificate is not valid for '{NEITHER}', its names are localhost, 127.0.0.1: {NAME_REMEDY}" in said
     lax, target = settings_of(by_token, tls_enable_hostname_verification=False, operation_timeout=30 * SECOND), by_token.facts.url
     with rig(Subject(driver=DRIVERS[-1], target=TargetAddress(url=target.replace("127.0.0.1", NEITHER)), settings=lax)):
         pass
@@ -269,7 +269,7 @@ def test_oauth2(by_token: Broker, issuer: Issuer, tmp_path: Path) -> None:
     settings = settings_of(by_token, authentication=oauth2(issuer, tmp_path))
     carries(by_token, settings)
     assert issuer.given >= 2
-    assert why(by_token.facts.url, settings) is None
+    assert explain(by_token.facts.url, settings) is None
 
 
 def test_oauth2_with_a_wrong_secret(by_token: Broker, issuer: Issuer, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from pytest_loadtest import brokers
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.fleet.conductor import Conductor
 from pytest_loadtest.fleet.local import LocalFleet
+from pytest_loadtest.fleet.messages import Part, Request
 from pytest_loadtest.fleet.options import Options
-from pytest_loadtest.fleet.orders import Part, Request
 from pytest_loadtest.report import terminal
 
 if TYPE_CHECKING:

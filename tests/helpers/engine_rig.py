@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.parquet as pq
+from null_driver import NullDriver
 from numpy.typing import NDArray
 
 from pytest_loadtest.drivers.base import DriverContext, Joined, TargetAddress
@@ -22,7 +23,7 @@ from pytest_loadtest.schedule.counts import StreamCounts
 from pytest_loadtest.schedule.pacing import Pacer
 from pytest_loadtest.schedule.phases import Phase
 from pytest_loadtest.schedule.topology import Topology
-from pytest_loadtest.testing import FakeClock, NullDriver
+from pytest_loadtest.testing import FakeClock
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:

@@ -72,6 +72,23 @@ def generate(run: Expected, seed: int) -> tuple[Rows, Rows]:
     return _with_others(sent, rng), _with_others(received, rng)
 
 
+def far_rows(run: Expected, last: int) -> tuple[Rows, Rows]:
+    """The last messages of the first stream, each acked, and received once by each subscription after a millisecond."""
+    seq = np.arange(run.end[0] - last, run.end[0])
+    intended = run.start + np.arange(last) * (run.duration // last)
+    none = np.zeros(last, np.int64)
+    sent = {
+        "stream": none, "topic": none, "bucket": none, "size": none + 100, "status": none + int(Status.ACKED), "seq": seq,
+        "intended": intended, "sent": intended, "acked": intended + MILLISECOND, "blocked": none, "resends": none,
+    }  # fmt: skip
+    copy = {name: np.tile(sent[name], run.subscriptions) for name in ("stream", "topic", "bucket", "size", "seq", "intended")}
+    subscription = np.repeat(np.arange(run.subscriptions), last)
+    received = copy | {
+        "subscription": subscription, "consumer": subscription, "flags": subscription * 0, "received": copy["intended"] + MILLISECOND,
+    }  # fmt: skip
+    return sent, received
+
+
 def _resends(n: int, seed: int) -> NDArray[np.int64]:
     """Of single messages, and of all in a row that were under way when a connection was lost; none in every fourth run."""
     rng = np.random.default_rng([seed, n])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from runs import START, differences, empty, generate, make_recorded, make_run, make_stages, write_run
+from runs import START, differences, empty, far_rows, generate, make_recorded, make_run, make_stages, write_run
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.due import Delays
@@ -16,7 +16,8 @@ from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.metrics.expected import Expected, Recorded
 from pytest_loadtest.metrics.measurements import Lost
 from pytest_loadtest.metrics.stats import measure
-from pytest_loadtest.pipeline import read
+from pytest_loadtest.pipeline import aggregate as aggregation
+from pytest_loadtest.pipeline import read, transforms
 from pytest_loadtest.pipeline.aggregate import aggregate, aggregate_with_stages
 from pytest_loadtest.values.quantities import SECOND
 
@@ -239,3 +240,24 @@ def test_any_folder_name_will_do(spark: SparkSession, tmp_path: Path) -> None:
     assert_spark_agrees(spark, folder, run, sent, received, workers=1)
     (folder / "sent" / ".gw0-000009.parquet.tmp").write_bytes(b"half")
     assert aggregate(spark, folder).counts.offered == 100
+
+
+@pytest.mark.parametrize("messages", [(1 << 31) - 1, 1 << 31, (1 << 31) + 1, 1 << 33])
+def test_spark_counts_a_run_of_more_messages_than_32_bits_number(spark: SparkSession, tmp_path: Path, messages: int) -> None:
+    """The rows are its last hundred messages, which each of four subscriptions got: none of them is lost."""
+    end = np.array([messages], np.int64)
+    run = dataclasses.replace(make_run(streams=1, topics=1, subscriptions=4), first=end * 0, end=end)
+    sent, received = far_rows(run, last=100)
+    folder = read.load(write_run(tmp_path / "run", run, sent, received))
+    with transforms.for_workers():
+        (answers,) = aggregation._ask(spark, folder, [folder.run])
+    deliveries = answers.deliveries
+    assert sorted(deliveries["subscription"].tolist()) == [0, 1, 2, 3]
+    assert (deliveries["received"].tolist(), deliveries["lost"].tolist()) == ([100] * 4, [0] * 4)
+
+
+@pytest.mark.parametrize("first", [(1 << 31) - 50, (1 << 33) - 50])
+def test_sequences_beyond_32_bits_are_measured_as_any_others(spark: SparkSession, tmp_path: Path, first: int) -> None:
+    """A soak's later stages begin there."""
+    run = make_run(streams=3, subscriptions=3, messages=100, first=first)
+    assert_spark_agrees(spark, tmp_path / "run", run, *generate(run, seed=5))

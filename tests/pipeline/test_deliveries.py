@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runs import generate, make_run
+from runs import Rows, far_rows, generate, make_run
 
-from pytest_loadtest.pipeline import bitmaps, tables
+from pytest_loadtest.message.samples import KINDS
+from pytest_loadtest.pipeline import bitmaps, executor, tables
 
 HIGH = -(1 << 63)
 
@@ -136,3 +138,34 @@ def test_what_nobody_sent_again_costs_nothing() -> None:
     table = found.compact([found.sent(sent), *halves])
     assert "resent" not in table and len(table["word"]) == 1
     assert "offered" not in found.compact(halves)
+
+
+FAR = [800_000_000, (1 << 31) - 1, 1 << 31, (1 << 31) + 1, 1 << 33]
+"""Numbers of messages around what 32 bits hold, and far beyond; 800 M times three of four subscriptions are beyond too."""
+
+
+def columns_of_files(rows: Rows, kind: str) -> Rows:
+    """The rows with the types that sample files have, as Spark's workers read them."""
+    return {column.name: rows[column.name].astype(column.type) for column in KINDS[kind]}
+
+
+@pytest.mark.parametrize("planned", FAR)
+def test_words_number_messages_beyond_32_bits(planned: int) -> None:
+    """Each subscription got the last messages of a long run, and lost none of them."""
+    end = np.array([planned], np.int64)
+    run = dataclasses.replace(make_run(streams=1, topics=1, subscriptions=4, messages=planned), first=end * 0, end=end)
+    sent, received = far_rows(run, last=100)
+    words = bitmaps.Words(run)
+    merged = words.merge([words.sent(columns_of_files(sent, "sent")), words.copies(columns_of_files(received, "received"), 0, 1 << 62)])
+    found = [plain(tables.delivery_totals(words.named(slot))) for _, slot in words.slots(merged)]
+    told = [(row["subscription"], row["received"], row["lost"]) for slot in found for row in slot]
+    assert [(s, sum(r for at, r, _ in told if at == s), sum(n for at, _, n in told if at == s)) for s in range(4)] == [
+        (s, 100, 0) for s in range(4)
+    ]
+
+
+def test_more_bytes_than_a_column_of_spark_holds_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offsets of 32 bits would wrap around and give one table the bytes of another."""
+    monkeypatch.setattr(executor, "LARGEST", 10)
+    with pytest.raises(ValueError, match="12 bytes of tables are more than an Arrow column holds, 10"):
+        executor._column([b"123456", b"123456"], "binary")

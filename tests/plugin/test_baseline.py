@@ -66,3 +66,16 @@ def test_wrong_uses_are_told_before_any_load(project: Project) -> None:
         assert done.ret == 4
         assert said in done.out
         assert done.documents == {}
+
+
+def test_a_missing_baseline_of_the_ini_file_is_no_data(project: Project) -> None:
+    """A gate that nobody opened by an option is not open; ``none`` leaves it out for one session, a file that is gone stops at the start."""
+    project.profile("orders", slo=SLO)
+    project.write("test_orders.py", TEST)
+    found = project.run("-o", "load_baseline=last-met")
+    (document,) = found.documents.values()
+    assert found.outcomes == {"error": 1}
+    assert "was met yet: the first one needs a run with --load-baseline none" in document["verdict"]["reasons"][0]
+    assert project.run("-o", "load_baseline=last-met", "--load-baseline", "none").outcomes == {"passed": 1}
+    gone = project.run("-o", "load_baseline=gone/results.json")
+    assert (gone.ret, "load_baseline (ini): " in gone.out) == (4, True)

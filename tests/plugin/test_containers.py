@@ -6,13 +6,16 @@ import re
 import signal
 from functools import partial
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
+from listening import other_addresses
 from podman import IMAGE, NoEngineError, Podman
 from waiting_for import wait_until
 
 from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java, maven, mosquitto
+from pytest_loadtest.brokers.ports import listens
 from pytest_loadtest.errors import TargetError
 
 if TYPE_CHECKING:
@@ -145,6 +148,39 @@ def test_broker_in_a_container_restarts_and_its_death_is_reported(engine: Podman
     finally:
         broker.stop()
     assert "mosquitto version" in (asked.folder / "broker.log").read_text()
+
+
+def test_only_this_machine_reaches_a_container(engine: Podman, tmp_path: Path) -> None:
+    """Its port is published on 127.0.0.1, and on none of this machine's other addresses: containers' bridges and networks."""
+    broker = brokers.start(request(folder=tmp_path), lambda _: None)
+    try:
+        assert len(engine.containers()) == 1
+        port = urlsplit(broker.facts.url).port
+        assert port is not None
+        others = other_addresses()
+        assert others, "the container's own bridge has an address"
+        assert listens("127.0.0.1", port)
+        assert not [address for address in others if listens(address, port)]
+    finally:
+        broker.stop()
+
+
+def test_a_container_of_an_engine_elsewhere_is_reached_by_its_address_and_says_by_whom_else(
+    engine: Podman, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine is told to be at another address of this machine than loopback."""
+    from testcontainers.core.config import testcontainers_config
+
+    host, said = other_addresses()[0], list[str]()
+    monkeypatch.setattr(testcontainers_config, "tc_host_override", host)
+    broker = brokers.start(request(folder=tmp_path), said.append)
+    try:
+        port = urlsplit(broker.facts.url).port
+        assert (broker.facts.url, broker.facts.local) == (f"mqtt://{host}:{port}", False)
+        assert f"mosquitto asks for no password and can be reached at {broker.facts.url} from every network of that machine" in said
+        assert broker.facts.settings["published on"] == "every address, without authentication"
+    finally:
+        broker.stop()
 
 
 def test_containers_of_a_dead_engine_are_named_and_removed_when_it_is_back(engine: Podman, tmp_path: Path) -> None:

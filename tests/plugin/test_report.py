@@ -40,7 +40,7 @@ def told(out: str) -> str:
 def test_a_session_writes_its_report(project: Project, workers: str) -> None:
     """Into its folder, with every run; the terminal and JUnit name it."""
     project.profile("mix")
-    project.profile("missed", slo="{throughput: 200000}")
+    project.profile("missed", slo="{throughput: 200000/s}")
     project.write("test_it.py", TESTS)
     run = project.run(workers, "-p", "no:cacheprovider")
     assert (run.outcomes["passed"], run.outcomes["failed"]) == (1, 1)

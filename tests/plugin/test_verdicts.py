@@ -159,6 +159,6 @@ def test_what_the_body_does_not_ask(project: Project, workers: str, chosen: tupl
 
 STAGES = """\
 stages:
-  - {name: first, duration: 500ms, rate: 400, slo: {throughput: 1000000}}
+  - {name: first, duration: 500ms, rate: 400, slo: {throughput: 1000000/s}}
   - {name: second, duration: 500ms, rate: 400, slo: {throughput: 1000000, sent: 1%}}
 """

@@ -47,6 +47,13 @@ def test_consumers_leave(load):
     assert 0 < result.lost < result.measurements.counts.offered / 2  # the relay keeps nothing for nobody
     assert result.duplicates == 0
 
+@pytest.mark.load("plain", live=True, stages=[
+    {"name": "calm", "duration": "20s", "rate": 200}, {"name": "spike", "duration": "5s", "rate": 400, "slo": {"loss": 0}},
+])
+def test_a_stage_that_never_began(load):
+    load.begin()
+    load.stop()
+
 @pytest.mark.load("plain", live=True, testDuration="20s")
 def test_forgotten(load):
     load.begin()
@@ -64,6 +71,13 @@ def test_stuck(load):
     assert not load.backlog.drained
     with pytest.raises(AssertionError, match="backlogDrain .*NOT drained: .* still waiting"):
         load.assert_slo()
+
+@pytest.mark.load("plain", consumerBacklogSizeGB=0.00002, testDuration="500ms", **{"driver.duplicateEvery": 10})
+def test_drained_with_duplicates(load):
+    assert load.duplicates > load.backlog.allowed
+    assert load.backlog.drain is None
+    first, certain = load.backlog.between
+    assert 0 < first < certain
 
 @pytest.mark.load("plain", messages=321)
 def test_messages(load):
@@ -119,7 +133,7 @@ stages:
   - {name: quiet, duration: 1s, rate: 50, consumerPerSubscription: 1}
 """
 ASSERTED = (
-    "test_stages", "test_changes", "test_consumers_leave", "test_backlog", "test_stuck", "test_messages", "test_bytes", "test_search",
+    "test_stages", "test_changes", "test_consumers_leave", "test_backlog", "test_stuck", "test_drained_with_duplicates", "test_messages", "test_bytes", "test_search",
     "test_live_search", "test_several", "test_ended_early", "test_no_objectives",
     "test_producers_only", "test_matrix[producerRate=100-messageSize=64]", "test_matrix[producerRate=200-messageSize=64]",
 )  # fmt: skip
@@ -153,7 +167,7 @@ def test_every_kind_of_workload(workloads: Project) -> None:
         ends = [(child.tag, child.get("message")) for child in run.case(name) if child.tag in ("failure", "error")]
         assert ends == [], name
     assert "load.finish()" in str([child.get("message") or child.text for child in run.case("test_forgotten")])
-    assert len(list((workloads.path / "omb").glob("plain-*.json"))) == 7
+    assert len(list((workloads.path / "omb").glob("plain-*.json"))) == 9
     told(run)
 
 
@@ -162,6 +176,7 @@ def told(run: Finished) -> None:
     assert "search step 1 (bracket): 200 msg/s" in run.out
     assert "backlog" in run.out
     assert run.documents["test_stages"]["stages"][1]["name"] == "large"
+    assert "stage spike: never began" in str([child.get("message") for child in run.case("test_a_stage_that_never_began")])
     assert run.properties("test_search")["load.peak.at_least"] == "false"
     assert "load.peak.msg_per_s" in run.properties("test_live_search")
     assert "the profile has no objectives, so the implicit ones had to hold: loss <= 0" in run.out

@@ -22,8 +22,8 @@ from pytest_loadtest.fixture.result import Load
 from pytest_loadtest.fleet.aggregated import read_run
 from pytest_loadtest.fleet.conductor import Conductor
 from pytest_loadtest.fleet.local import LocalFleet
+from pytest_loadtest.fleet.messages import Part, Request, RunResult
 from pytest_loadtest.fleet.options import Options
-from pytest_loadtest.fleet.orders import Part, Request, RunResult
 from pytest_loadtest.verdict import slo
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+HELPERS = {path.stem for path in (ROOT / "tests" / "helpers").glob("*.py")}
 FILES = sorted(path for folder in ("benchmarks", "loadtests") for path in (ROOT / folder).rglob("*.py"))
 
 
@@ -16,7 +17,7 @@ FILES = sorted(path for folder in ("benchmarks", "loadtests") for path in (ROOT 
 def test_names_are_there(path: Path) -> None:
     """Nobody would hear of one that is gone until the file is run again."""
     tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    statements = [node for node in tree if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "pytest_loadtest"]
+    statements = [node for node in tree if isinstance(node, ast.ImportFrom) and _is_ours(node.module or "")]
     gone = []
     for statement in statements:
         assert statement.module is not None
@@ -28,3 +29,7 @@ def test_names_are_there(path: Path) -> None:
                 found = False
             gone += [] if found else [f"{statement.module}.{one.name}"]
     assert gone == []
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] == "pytest_loadtest" or module in HELPERS

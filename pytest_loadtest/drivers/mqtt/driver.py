@@ -1,7 +1,7 @@
 """The MQTT driver on paho-mqtt, without its threads.
 
 *received*: paho delivers the message, at QoS 2 after PUBREL. For topics, sessions and the other instants see
-:mod:`~pytest_loadtest.drivers.mqtt.any_driver`.
+:mod:`~pytest_loadtest.drivers.mqtt.base`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.drivers.mqtt.any_driver import AnyMqttDriver
+from pytest_loadtest.drivers.columns import ArrivedMessages
+from pytest_loadtest.drivers.mqtt.base import MqttDriverBase
 from pytest_loadtest.drivers.mqtt.clients import FAREWELL
 from pytest_loadtest.drivers.mqtt.connection import MqttConnection
-from pytest_loadtest.drivers.mqtt.consumers import ArrivedMessages, MqttConsumer
+from pytest_loadtest.drivers.mqtt.consumers import MqttConsumer
 from pytest_loadtest.drivers.mqtt.producers import MqttProducers
 from pytest_loadtest.drivers.mqtt.setup import topic_name
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, Received
 
 
-class MqttDriver(AnyMqttDriver[MqttConnection]):
+class MqttDriver(MqttDriverBase[MqttConnection]):
     """Adapter to an MQTT broker by paho-mqtt.
 
     :raises UsageError: settings that contradict each other, or under ``strictTuning`` one that cannot be applied.

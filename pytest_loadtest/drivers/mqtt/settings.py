@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from pytest_loadtest.drivers.mqtt.tls_settings import Tls  # noqa: TC001  # pydantic reads it
-from pytest_loadtest.profile.client import ClientSettings
+from pytest_loadtest.profile.client import ANY_NAME, ClientSettings
 from pytest_loadtest.profile.fields import WholeSeconds  # noqa: TC001  # pydantic reads it
 from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 def _protocol_version(value: object) -> object:
@@ -107,6 +107,10 @@ class MqttSettings(ClientSettings):
     @property
     def connection_rate(self) -> float | None:
         return self.connect_rate
+
+    def unchecked_host(self, urls: Iterable[str]) -> str | None:
+        insecure = self.tls is not None and self.tls.insecure and any(url.startswith("mqtts:") for url in urls)
+        return f"driver.tls.insecure is true: {ANY_NAME}" if insecure else None
 
     def unordered(self, *, consumers: int, keyed: bool) -> tuple[str, str] | None:
         """Consumers of a shared subscription overtake each other."""

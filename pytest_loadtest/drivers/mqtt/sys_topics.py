@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.drivers.mqtt.observer import MqttObserver
-from pytest_loadtest.errors import LoadtestError
 
 if TYPE_CHECKING:
     from paho.mqtt import client as paho
@@ -42,7 +41,7 @@ class SysTopics:
         self._values: dict[str, float] = {}
         limit = int(watched.broker.get("memory_limit", 0))
         self._limit = {"sys.heapLimit": float(limit)} if limit else {}
-        self._failure: LoadtestError | None = None
+        self._failure: Exception | None = None
         self.used = 0.0
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="loadtest-sys", daemon=True)
@@ -56,7 +55,7 @@ class SysTopics:
                 observer.read(_TURN)
                 self.used = time.thread_time()
             observer.close()
-        except LoadtestError as error:
+        except Exception as error:  # whatever it is: the last numbers must not be taken for news
             self._failure = error
 
     def _take(self, message: paho.MQTTMessage) -> None:
@@ -72,7 +71,7 @@ class SysTopics:
     def read(self, now: int) -> dict[str, float]:
         """What was published last.
 
-        :raises LoadtestError: not reached, refused, or the connection is lost.
+        :raises LoadtestError: not reached, refused, or the connection is lost. Anything else that ended its thread is raised as well.
         """
         if self._failure is not None:
             raise self._failure

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from pytest_loadtest.drivers.pulsar.auth import admin_headers, tls_context
-from pytest_loadtest.drivers.pulsar.refusals import of_credentials, of_tls
+from pytest_loadtest.drivers.pulsar.connect_errors import of_credentials, of_tls
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.values.quantities import SECOND
 
@@ -199,7 +199,8 @@ class Admin:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             speaks_tls = isinstance(error, httpx.RemoteProtocolError) and url.startswith("http:")
             remedy = "does the port speak TLS (https://)?" if speaks_tls else "is the URL right and the server up?"
-            reason = of_tls(error, self._settings) or f"{error}; {remedy}"
+            at = error.request.url if isinstance(error, httpx.RequestError) else httpx.URL()  # a redirect may lead to another host
+            reason = of_tls(error, self._settings, at.host, at.port or 443) or f"{error}; {remedy}"
             raise TargetError(f"{what}: {reason}") from error
         if not answer.is_success:
             raise RefusedError(f"{what}: {answer.status_code} {self._reason(answer)}", answer.status_code)

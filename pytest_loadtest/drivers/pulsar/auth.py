@@ -56,8 +56,8 @@ def admin_headers(settings: PulsarSettings) -> dict[str, str]:
 
 
 def tls_context(settings: PulsarSettings) -> ssl.SSLContext:
-    """TLS of a client, for ``pulsar+ssl://`` and ``https://`` alike: 1.2 or later, the host's name checked where the profile says so, with
-    the client's certificate under the plugin ``tls``.
+    """TLS of a client, for ``pulsar+ssl://`` and ``https://`` alike: 1.2 or later, chain and host's name checked unless the profile says
+    otherwise, with the client's certificate under the plugin ``tls``.
 
     :raises UsageError: a file that the profile names cannot be read.
     """

@@ -13,7 +13,7 @@ import pulsar
 from pytest_loadtest.drivers.pulsar import settings_facts
 from pytest_loadtest.drivers.pulsar.auth import needed, optional, password_of, tls_context, token_of
 from pytest_loadtest.drivers.pulsar.chunk_settings import LIBRARY_EXPIRY
-from pytest_loadtest.drivers.pulsar.refusals import why
+from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, explain
 from pytest_loadtest.drivers.pulsar.settings_facts import batching, batching_type, window
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.profile.fields import exact_duration
@@ -74,7 +74,11 @@ def client_authentication(auth: Authentication) -> Any:
 def not_connected(what: str, url: str, settings: PulsarSettings, error: pulsar.PulsarException) -> TargetError:
     """What to say where the client could not connect: its own words, and why, where that can be found out."""
     blind = isinstance(error, pulsar.Timeout | pulsar.ConnectError | pulsar.AuthenticationError)
-    reason = why(url, settings) if blind else None
+    reason = explain(url, settings) if blind else None
+    if reason is None and isinstance(error, pulsar.ConnectError) and url.startswith("pulsar+ssl:"):
+        reason = (
+            f"this address lets us in: do the brokers that it names have certificates with the names that it gives? If not: {NAME_REMEDY}"
+        )
     if isinstance(error, pulsar.AuthorizationError):
         reason = "the broker knows the client and does not let it: grant its role produce and consume there"
     return TargetError(f"{what} cannot connect to {url}: {error}" + (f": {reason}" if reason else ""))

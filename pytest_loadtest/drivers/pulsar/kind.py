@@ -34,7 +34,8 @@ KIND: Final = DriverKind(
         "pulsar": CostRow(cost=Cost(produce=75_000, consume=20_000, broker=75_000, per_byte=8.0), settings={"client": "library"}),
         # of an entry, as measured cold with one message in each; a further message of a batch costs below a microsecond
         "pulsar-native": CostRow(
-            cost=Cost(produce=60_000, consume=30_000, broker=75_000, per_byte=4.0, shared=0.99), settings={"client": "native"}
+            cost=Cost(produce=60_000, consume=30_000, broker=75_000, per_byte=4.0, shared=0.99),
+            settings={"client": "native", "batchingMaxMessages": 1},
         ),
     },
     schemes={

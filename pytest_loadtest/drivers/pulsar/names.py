@@ -14,8 +14,8 @@ import zlib
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.drivers.pulsar.admin import Admin
+from pytest_loadtest.drivers.pulsar.bundle_ring import suffix
 from pytest_loadtest.errors import TargetError, UsageError
-from pytest_loadtest.models.bundles import suffix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

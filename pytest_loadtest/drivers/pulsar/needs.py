@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.brokers import embedded, maven
-from pytest_loadtest.brokers.needs import Need, needed_jars
+from pytest_loadtest.brokers.needs import MachineNeed, needed_jars
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def needs() -> tuple[Need, ...]:
+def needs() -> tuple[MachineNeed, ...]:
     """Look at this machine."""
     return judged(maven.PULSAR.cached_versions(), lite=embedded.find() is not None)
 
 
-def judged(cached: Sequence[str], *, lite: bool) -> tuple[Need, ...]:
+def judged(cached: Sequence[str], *, lite: bool) -> tuple[MachineNeed, ...]:
     """:param cached: versions whose jars are here. :param lite: the stand-in is installed."""
     without = "no stand-in for smoke runs without Java"
     return (
         needed_jars(maven.PULSAR, cached, "the first run on Pulsar fetches 240 MB, about a minute", "real Pulsar"),
-        Need(name="pulsar-lite", found="installed" if lite else None, well=lite, cost=without, remedy=embedded.REMEDY),
+        MachineNeed(name="pulsar-lite", found="installed" if lite else None, well=lite, cost=without, remedy=embedded.REMEDY),
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.profile.explain import shown
 from pytest_loadtest.profile.omb_driver import OmbKeys
+from pytest_loadtest.profile.secrets import shown_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,7 +53,9 @@ def _authentication(out: OmbFile, value: Any, at: Path) -> None:
         return
     plugin = _PLUGINS.get(str(value["plugin"]).rpartition(".")[2])
     if plugin is None:
-        out.refuse((*at, "plugin"), f"authentication.plugin: {value['plugin']} is not known", f"known: {', '.join(_PLUGINS)}")
+        said = str(value["plugin"])
+        named = said if re.fullmatch(r"([a-z]+\.)+[A-Z][A-Za-z]*|\w*Authentication\w*", said) else "the value"  # the token itself, perhaps
+        out.refuse((*at, "plugin"), f"authentication.plugin: {named} is not known", f"known: {', '.join(_PLUGINS)}")
         return
     try:
         keys = _credentials(plugin, str(value.get("data") or ""))
@@ -81,8 +85,9 @@ def _credentials(plugin: str, data: str) -> Mapping[str, str]:
     names = _DATA[plugin]
     found = {names.get(key, key): value.removeprefix("file://") for key, value in pairs.items()}
     known = list(dict.fromkeys(names.values()))
-    if not found or (unknown := found.keys() - set(known) - {"type"}):
-        raise ValueError(f"wants {', '.join(known)}" + (f"; {', '.join(sorted(unknown))} is not known" if found else ""))
+    unknown = [shown_key(key, below=True) for key in sorted(found.keys() - set(known) - {"type"})]  # any may be the password
+    if unknown or not found:
+        raise ValueError(f"wants {', '.join(known)}" + (f"; {', '.join(unknown)} is not known" if unknown else ""))
     return {key: value for key, value in found.items() if key in known}
 
 
@@ -98,6 +103,7 @@ KEYS: Final = OmbKeys(
     defaults={
         "ioThreads": 8, "connectionsPerBroker": 8, "maxConcurrentLookupRequests": 1000, "batchingMaxBytes": 1024**2,
         "batchingMaxMessages": 0, "maxPendingMessages": 0, "clientMemoryLimitMB": 256, "receiverQueueSize": 10_000,
+        "tlsEnableHostnameVerification": False,
     },
     rules={
         "client.serviceUrl": _service_url,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.brokers.pulsar import GIVEN
+from pytest_loadtest.drivers.pulsar.delayed_index import planned_index
 from pytest_loadtest.drivers.pulsar.settings import DEFAULT_TICK, TICK
-from pytest_loadtest.models.delayed_plan import planned_index
 
 if TYPE_CHECKING:
     from pytest_loadtest.profile import Profile

@@ -54,6 +54,8 @@ class Scrape:
         self._reader: MetricsReader | None = None
         self._first, self._at, self._loaded_at = watched.kept.pop("counted", (None, 0, ()))
         self._last: Scraped | None = self._first
+        # whether the broker said, when it was asked last, at what time it had loaded each topic; and the same when the counts began
+        self._times_known = self._times_known_first = _all_known(self._loaded_at)
         # what is confirmed of a topic that is not kept need not have been taken
         self._countable = self._namespace is not None and settings.topic_type == "persistent"
         self._counts = self._countable and (watched.fresh or self._first is not None)
@@ -89,8 +91,11 @@ class Scrape:
         if scraped is None:
             return {}
         at, self._at = self._at, time.monotonic_ns()
+        self._times_known = False
         found = columns(self._last, scraped, (self._at - at) / SECOND) | (self._answer(lambda: self._ask_more(scraped.loaded)) or {})
         self._follow(scraped)
+        if self._counts and scraped.loaded:
+            found["sys.continuous"] = float(self._times_known_first and self._times_known)
         self._not_before = now + round(self._cost / SHARE) - SECOND // 2
         return found
 
@@ -98,8 +103,9 @@ class Scrape:
         self._asked += 1
         try:
             return ask()
-        except TargetError as error:
-            self._unanswered, self._reason = self._unanswered + 1, str(error)
+        except (TargetError, AttributeError, LookupError, TypeError, ValueError) as error:  # the others: JSON of another form
+            reason = str(error) if isinstance(error, TargetError) else f"not an answer of Pulsar ({type(error).__name__}: {error})"
+            self._unanswered, self._reason = self._unanswered + 1, reason
             self._connection.close()
             self._connect()  # with a token of its own, where it needs one
             return None
@@ -132,7 +138,7 @@ class Scrape:
             found |= topic_stats.columns(stats)
             loaded_at = topic_stats.loaded_at(stats)
             self._counts &= self._loaded_at in ((), loaded_at)
-            self._loaded_at = loaded_at
+            self._loaded_at, self._times_known = loaded_at, _all_known(loaded_at)
         return found
 
     def _question(self, path: str) -> Any:
@@ -143,6 +149,8 @@ class Scrape:
         """Whether counts of the phase can still be told: none began anew."""
         if self._last is None:
             self._counts &= not self._unanswered  # it may have been restarted
+            # a topic that has counted already may have been loaded again since the phase began
+            self._times_known_first = self._times_known and not any(any(scraped.topics.get(one, {}).values()) for one in TOTALS.values())
         else:
             same = self._last.broker.get(STARTED) == scraped.broker.get(STARTED)
             self._counts &= same and all(grown_by(self._last, scraped, metric) is not None for metric in TOTALS.values())
@@ -165,3 +173,7 @@ class Scrape:
             self._watched.kept["counted"] = (self._last, self._at, self._loaded_at)
         grown = {column: grown_by(self._first, self._last, metric) for column, metric in TOTALS.items()} if self._counts else {}
         return found | {column: value for column, value in grown.items() if value is not None}
+
+
+def _all_known(loaded_at: tuple[Any, ...]) -> bool:
+    return bool(loaded_at) and None not in loaded_at

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 from pydantic import Field
 
 from pytest_loadtest.drivers.pulsar.chunk_settings import ChunkingSettings
+from pytest_loadtest.profile.client import ANY_NAME
 from pytest_loadtest.profile.fields import Count, Duration, Section, Size
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 TICK: Final = "delayedDeliveryTickTimeMillis"
 STRICT: Final = "isDelayedDeliveryDeliverAtTimeStrict"
@@ -62,6 +63,7 @@ class Authentication(Section):
 
 
 OMB_MEMORY_MB = 256
+ANY_CERTIFICATE = "certificates were not checked, so another host may have answered"
 
 
 def _pending(omb: int | None) -> int:
@@ -129,8 +131,8 @@ class PulsarSettings(ChunkingSettings):
     """Certificates to trust, for pulsar+ssl:// targets."""
     tls_allow_insecure_connection: bool = False
     """Accept any certificate."""
-    tls_enable_hostname_verification: bool = False
-    """The certificate must name the host."""
+    tls_enable_hostname_verification: bool = True
+    """The certificate must name the host, of the admin REST too. Pulsar's own clients and OMB do not check it unless told to."""
 
     def window(self, partitions: int) -> int:
         """Messages of one producer in flight at most; 0: memory alone bounds them."""
@@ -151,6 +153,15 @@ class PulsarSettings(ChunkingSettings):
     def connections(self, producers: int, consumers: int, workers: int) -> int:
         """Connections to a target of one broker: each worker's clients share theirs among all producers and consumers."""
         return min(producers + consumers, workers) * self.connections_per_broker
+
+    def unchecked_host(self, urls: Iterable[str]) -> str | None:
+        if not any(url.startswith(("pulsar+ssl:", "https:")) for url in urls):
+            return None
+        if self.tls_allow_insecure_connection:
+            return f"driver.tlsAllowInsecureConnection is true: {ANY_CERTIFICATE}"
+        if self.tls_enable_hostname_verification:
+            return None
+        return f"driver.tlsEnableHostnameVerification is false, as in a driver file of OMB that does not name it: {ANY_NAME}"
 
     def unordered(self, *, consumers: int, keyed: bool) -> tuple[str, str] | None:
         """Order is judged on Exclusive and Failover, and per key on Key_Shared."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.report.distribution import of_latency
 from pytest_loadtest.report.html import curves
-from pytest_loadtest.report.html.blocks import Cell, ChartFigure, Fold, Table, known
+from pytest_loadtest.report.html.blocks import Cell, ChartFigure, Fold, Paragraph, Table, known
 from pytest_loadtest.report.sections import percentiles
 from pytest_loadtest.values.quantities import format_duration, format_rate
 from pytest_loadtest.values.wording import exact
@@ -53,7 +53,9 @@ def stages(run: str, document: Document) -> Iterator[Block]:
         return
     head = ("stage", "outcome", "for", "offered", "delivered", "end-to-end p50", "p99", "max", "lost")
     yield Table(caption="Stages", head=head, rows=[_stage(one) for one in found], numbers=frozenset(range(2, len(head))))
-    named = {stage["name"]: of_latency(stage["measurements"]["latencies"]["endToEnd"]) for stage in found}
+    yield from (Paragraph(f"stage {one['name']} {one['verdict']['reasons'][0]}") for one in found if one["measurements"] is None)
+    begun = [stage for stage in found if stage["measurements"] is not None]
+    named = {stage["name"]: of_latency(stage["measurements"]["latencies"]["endToEnd"]) for stage in begun}
     chart = curves.curve("End-to-end latency by percentile and stage", run, named)
     if chart is not None:
         yield ChartFigure(f"{run}-stages", chart)
@@ -61,6 +63,8 @@ def stages(run: str, document: Document) -> Iterator[Block]:
 
 def _stage(stage: Document) -> tuple[str | Cell, ...]:
     m, outcome = stage["measurements"], stage["verdict"]["outcome"]
+    if m is None:
+        return (stage["name"], Cell(outcome, outcome), *("never began",) * 7)
     delivered = "nothing" if m["throughput"] is None else format_rate(m["throughput"])
     shown = known(percentiles(m["latencies"]["endToEnd"], "p50", "p99"))
     return (

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.report.distribution import inverse, of_latency, place
 from pytest_loadtest.report.html.charts import Axis, Line, bound, chart
-from pytest_loadtest.report.terminal import KINDS, SOMETIMES
+from pytest_loadtest.report.terminal import ROWS
 from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.values.wording import format_value
 
@@ -18,12 +19,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.document import Document
     from pytest_loadtest.report.html.charts import Chart
 
-TITLES: Final = {kind: title.strip() for kind, title in (KINDS | SOMETIMES).items()} | {"ownSendDelay": "own send delay"}
-METRICS: Final = {
-    "publish": "publishLatency", "endToEnd": "endToEndLatency", "sendDelay": "sendDelay", "completion": "broadcastCompletion",
-    "spread": "broadcastSpread", "connect": "connectLatency", "subscribe": "subscribeLatency",
-    "lateness": "lateness", "earliness": "earliness",
-}  # fmt: skip
+TITLES: Final = ROWS | {metric.key: metric.label for metric in LATENCIES.values() if metric.row.startswith(" ")}
+"""What a line is called: as in a table, but those that a table indents below another row by their whole label."""
+METRICS: Final = {metric.key: metric.name for metric in LATENCIES.values() if metric.name}
 GRID: Final = sorted({round(10 ** (step / 40), 6) for step in range(201)} | {2.0, 4.0, 20.0})
 """1/(1 − q) from 0 to five nines; the percentiles of the results among them."""
 ROLES: Final = "abcdefgh"

@@ -8,7 +8,7 @@ from pytest_loadtest.report import sections
 from pytest_loadtest.report.html import curves
 from pytest_loadtest.report.html.blocks import NOT_MEASURED, ChartFigure, Paragraph, Table, absent, told
 from pytest_loadtest.report.html.curves import TITLES
-from pytest_loadtest.report.terminal import COLUMNS, KINDS, SOMETIMES
+from pytest_loadtest.report.terminal import ALWAYS, COLUMNS, shown_latencies
 from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.values.wording import exact
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.html.blocks import Block
 
 CURVES: Final = {
-    "curve": ("Latency by percentile", tuple(KINDS)),
+    "curve": ("Latency by percentile", ALWAYS),
     "broadcast": ("Broadcast: until all subscribers have a message, and from the first of them to the last", ("completion", "spread")),
     "opening": ("Opening connections", ("connect", "subscribe")),
     "lateness": ("Delayed messages: after due and before due", ("lateness", "earliness")),
@@ -46,9 +46,9 @@ def chapter(run: str, document: Document) -> Iterator[Block]:
 def _table(measured: Document) -> Table:
     """As in the terminal, with the smallest value too."""
     latencies, silent = measured["latencies"], sections.only_connects(measured)
-    kinds = ([] if silent else [*KINDS]) + [kind for kind in SOMETIMES if kind in latencies]
+    keys = shown_latencies(latencies, () if silent else ALWAYS)
     head = ("latency", "min", *COLUMNS, "max", "mean", "samples", "never came")
-    rows = [_row(TITLES[kind], latencies[kind]) for kind in kinds]
+    rows = [_row(TITLES[key], latencies[key]) for key in keys]
     return Table(caption="Latencies, from the intended time on", head=head, rows=rows, numbers=frozenset(range(1, len(head))))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pytest_loadtest.metrics.catalogue import COUNTS
 from pytest_loadtest.report.html.blocks import Fold, Paragraph, Table, absent
 from pytest_loadtest.report.sections import only_connects
 from pytest_loadtest.report.terminal import MOST_RANGES
@@ -16,22 +17,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.document import Document
     from pytest_loadtest.report.html.blocks import Block
 
-OUT: Final = {
-    "offered": "due in the measured phase", "sent": "handed to the client", "sentInTime": "… before the measured phase ended",
-    "acked": "confirmed by the target", "failed": "answered with an error", "dropped": "never sent: later than maxSendDelay",
-    "unknown": "no answer until the drain ended", "resent": "sent again by the client after a lost connection",
-}  # fmt: skip
-IN: Final = {
-    "received": "deliveries that came", "receivedInTime": "… in time",
-    "lost": "acked, and not received by a subscription that should have it",
-    "duplicates": "copies beyond the first of a delivery", "duplicatesOfResent": "… of messages that were resent",
-    "outOfOrder": "after a later message of their stream", "outOfDueOrder": "after one that is due more than a tick later",
-    "foreign": "not of this run", "corrupt": "damaged on the way",
-}  # fmt: skip
-WORDS: Final = {
-    "sentInTime": "sent in time", "unknown": "unanswered", "receivedInTime": "received in time", "outOfOrder": "out of order",
-    "duplicatesOfResent": "duplicates of resent messages", "outOfDueOrder": "out of due order",
-}  # fmt: skip
 RANGES: Final = 200
 """Of lost messages that are listed; results.json has more."""
 
@@ -62,16 +47,16 @@ def _rates(measured: Document) -> Table:
 def _counts(measured: Document, checksum: bool) -> Table:
     counts, subscriptions = measured["counts"], measured["subscriptions"]
     due = ("due", exact(counts["acked"] * subscriptions) if subscriptions else "not applicable", "deliveries: acked × subscriptions")
-    rows = [*_rows(counts, OUT), due, *_rows(counts, IN, applicable=bool(subscriptions))]
+    rows = [*_rows(counts, inbound=False), due, *_rows(counts, inbound=True, applicable=bool(subscriptions))]
     looked = "" if checksum else "; corrupt: heads and sizes alone were looked at"
     caption = f"Messages of the measured phase{looked}" + ("" if subscriptions else "; nothing subscribes in this run")
     return Table(caption=caption, head=("what", "count", ""), rows=rows, numbers=frozenset((1,)))
 
 
-def _rows(counts: Document, meanings: dict[str, str], *, applicable: bool = True) -> list[tuple[str, str, str]]:
-    known = {key: counts[key] for key in meanings if key in counts}  # older results lack some
-    said = {key: exact(count) if applicable and count is not None else "not applicable" for key, count in known.items()}
-    return [(WORDS.get(key, key), text, meanings[key]) for key, text in said.items()]
+def _rows(counts: Document, *, inbound: bool, applicable: bool = True) -> list[tuple[str, str, str]]:
+    known = [row for row in COUNTS if row.inbound is inbound and row.key in counts]  # older results lack some
+    texts = [exact(counts[row.key]) if applicable and counts[row.key] is not None else "not applicable" for row in known]
+    return [(row.label, text, f"… {row.meaning}" if row.part else row.meaning) for row, text in zip(known, texts, strict=True)]
 
 
 def _lost(ranges: Sequence[Document]) -> Iterator[Block]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.report.below import RESULTS, results_below
 from pytest_loadtest.report.document import VERSION
+from pytest_loadtest.report.find_results import RESULTS, results_below
 from pytest_loadtest.report.sections import OUTCOMES
 
 if TYPE_CHECKING:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.report import sections, terminal
 from pytest_loadtest.report.html import (
     bands,
-    beside,
     breakdowns,
+    comparison,
+    environment,
     heat,
     latency,
     messages,
     objectives,
     overview,
-    ran,
     search,
-    sides,
+    telemetry,
     time_line,
     windows,
 )
@@ -45,11 +45,11 @@ def page(name: str, run: ReadRun) -> RunPage:
         "by-size": ("Size buckets", breakdowns.buckets(name, document)),
         "by-topic": ("Topics", breakdowns.topics(name, document)),
         "backlog": ("Backlog", (Paragraph(text) for text in told(sections.backlog(document)))),
-        "beside": ("Beside the baseline", beside.chapter(name, document)),
+        "beside": ("Beside the baseline", comparison.chapter(name, document)),
         "custom": ("Measured by your own code", _custom(document)),
-        "broker": ("Broker and bottleneck", sides.broker(name, document)),
-        "generator": ("Generator", sides.generator(document)),
-        "ran": ("What ran", ran.chapter(document)),
+        "broker": ("Broker and bottleneck", telemetry.broker(name, document)),
+        "generator": ("Generator", telemetry.generator(document)),
+        "ran": ("What ran", environment.chapter(document)),
         "summary": ("Summary", [Fold("As the terminal shows it", [Verbatim("summary", terminal.lines(document))])]),
     }
     chapters = [Chapter(f"{name}-chapter-{key}", title, blocks) for key, (title, made) in written.items() if (blocks := [*made])]

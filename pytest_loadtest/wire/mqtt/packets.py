@@ -1,4 +1,4 @@
-"""Every MQTT control packet (2.1.2), as :mod:`~pytest_loadtest.wire.mqtt.codec` writes and reads it."""
+"""The MQTT control packets (2.1.2) that :mod:`~pytest_loadtest.wire.mqtt.codec` writes and reads."""
 
 from __future__ import annotations
 
@@ -18,16 +18,6 @@ FAILURE: Final = 0x80
 _NONE: Final[Properties] = {}
 
 
-class Will(NamedTuple):
-    """A message that the broker publishes when the connection is lost (3.1.2.5)."""
-
-    topic: str
-    payload: bytes
-    qos: int = 0
-    retain: bool = False
-    properties: Properties = _NONE
-
-
 class Connect(NamedTuple):
     """3.1. :param version: V311 or V5. :param keep_alive: s."""
 
@@ -37,7 +27,6 @@ class Connect(NamedTuple):
     keep_alive: int = 60
     username: str | None = None
     password: bytes | None = None
-    will: Will | None = None
     properties: Properties = _NONE
 
 
@@ -58,15 +47,6 @@ class Publish(NamedTuple):
     retain: bool = False
     dup: bool = False
     packet_id: int = 0
-    properties: Properties = _NONE
-
-
-class PublishAnswer(NamedTuple):
-    """3.4 to 3.7. :param kind: PUBACK, PUBREC, PUBREL or PUBCOMP."""
-
-    kind: int
-    packet_id: int
-    reason: int = 0
     properties: Properties = _NONE
 
 
@@ -119,4 +99,10 @@ class Ending(NamedTuple):
     properties: Properties = _NONE
 
 
-Packet = Connect | Connack | Publish | PublishAnswer | Subscribe | Unsubscribe | SubscriptionAnswer | Ping | Ending
+class ClientPacket(NamedTuple):
+    """A packet that only clients send, where a broker sent it. :param name: CONNECT, SUBSCRIBE or UNSUBSCRIBE."""
+
+    name: str
+
+
+Packet = Connect | Connack | Publish | Subscribe | Unsubscribe | SubscriptionAnswer | Ping | Ending | ClientPacket

@@ -42,6 +42,13 @@ def test_mosquitto_plan() -> None:
     assert not any(line.startswith("user ") for line in conf)
 
 
+@pytest.mark.parametrize(("host", "address"), [("127.0.0.1", "127.0.0.1"), ("docker.example", None), ("192.0.2.7", None)])
+def test_only_a_remote_engine_publishes_ports_on_every_address(host: str, address: str | None) -> None:
+    """The broker has no password: what this machine alone uses, this machine alone reaches."""
+    assert mosquitto_container.mosquitto_plan(image="mosquitto:2", ports=(7001,), settings={}, host=host).address == address
+    assert pulsar_container.pulsar_plan(image="pulsar:4", ports=(7001, 7002), settings={}, host=host).address == address
+
+
 def test_the_command_writes_the_configuration_as_it_is(tmp_path: Path) -> None:
     """A shell writes every byte of it, quotes, percent signs and dollars too, before the broker starts."""
     conf = "a 'b' \"c\"\n%s $HOME `x` \\n\n"

@@ -23,6 +23,7 @@ def test_base() -> None:
     """Own ports on loopback, quorums of one, and the frame follows the largest message."""
     told = conf()
     assert (told["brokerServicePort"], told["webServicePort"], told["bindAddress"]) == ("1", "2", "127.0.0.1")
+    assert told["listeningInterface"] == "lo"
     assert {told[f"managedLedgerDefault{what}"] for what in ("EnsembleSize", "WriteQuorum", "AckQuorum")} == {"1"}
     assert int(told["nettyMaxFrameSizeBytes"]) == int(told["maxMessageSize"]) + pulsar.FRAME_OVERHEAD
 
@@ -33,7 +34,9 @@ def test_the_profile_wins_over_the_base() -> None:
     assert (told["journalSyncData"], told["anything"], told["nettyMaxFrameSizeBytes"]) == ("true", "x=y", "11240")
 
 
-@pytest.mark.parametrize("settings", [{"webServicePort": "8080"}, {"maxMessageSize": "5MB"}, {"a": "1\nb=2"}])
+@pytest.mark.parametrize(
+    "settings", [{"webServicePort": "8080"}, {"listeningInterface": "eth0"}, {"maxMessageSize": "5MB"}, {"a": "1\nb=2"}]
+)
 def test_wrong_settings(settings: dict[str, str]) -> None:
     """What is chosen per run, what is not a number, what is not one line."""
     with pytest.raises(UsageError, match=r"broker\.settings"):

@@ -19,8 +19,9 @@ from paho.mqtt.enums import MQTTErrorCode
 
 from pytest_loadtest.drivers import driver_class
 from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, TargetAddress
+from pytest_loadtest.drivers.columns import ArrivedMessages
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket
-from pytest_loadtest.drivers.mqtt.consumers import ArrivedMessages, MqttConsumer
+from pytest_loadtest.drivers.mqtt.consumers import MqttConsumer
 from pytest_loadtest.drivers.mqtt.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.endpoints import find_endpoints
 from pytest_loadtest.drivers.mqtt.loop import Loop
@@ -681,7 +682,7 @@ class TestRefusals:
         [
             (b"\x30\x02\xff\xff", "a packet that is shorter than its fields"),
             (b"\x30\xff\xff\xff\xff\x7f", "a length of more than four bytes"),
-            (b"\x10\x02\x00\x00", "a CONNECT of another protocol"),
+            (b"\x10\x02\x00\x00", "the broker sent what only clients send: CONNECT"),
             (b"\xe0\x02\x89\x00", "the broker closed the connection: Server busy"),
             (b"\x82\x06\x00\x01\x00\x00\x00\x00", "the broker sent what only clients send: SUBSCRIBE"),
         ],

@@ -27,7 +27,8 @@ class Broker(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.counted = {"persistent://public/loadtest-r/topic-0": 0.0}
-        self.started, self.loaded, self.partitions = 1.0, 5, 0
+        self.started, self.partitions = 1.0, 0
+        self.loaded: int | None = 5
         self.refuses: dict[str, int] = {}
         self.tokens: set[str | None] = set()
 
@@ -101,7 +102,7 @@ def test_what_the_broker_counted_since_the_phase_began(broker: Broker) -> None:
     kept: dict[str, Any] = {}
     source = scrape(broker, kept=kept)
     count(broker, 10)
-    assert source.read(turn(1)) == {"sys.bundles": 4, "sys.starved": 1, "sys.consumers": 1}
+    assert source.read(turn(1)) == {"sys.bundles": 4, "sys.starved": 1, "sys.consumers": 1, "sys.continuous": 0}
     count(broker, 60)
     assert source.read(turn(2))["sys.messagesIn"] > 0
     for ended_at, total in ((110, 110), (200, 90)):
@@ -111,8 +112,35 @@ def test_what_the_broker_counted_since_the_phase_began(broker: Broker) -> None:
         assert source.missing == []
         source = scrape(broker, kept=kept, fresh=False)
         assert "sys.messagesIn" in source.read(turn(1))
-    broker.loaded += 1
+    broker.loaded = 6
     assert "sys.totalIn" not in source.close()
+
+
+def test_counters_are_known_to_go_on_where_the_broker_says_when_it_loaded_each_topic(broker: Broker) -> None:
+    """From before the first message until the last question; the next phase goes on from there."""
+    kept: dict[str, Any] = {}
+    source = scrape(broker, kept=kept)
+    assert source.read(turn(1))["sys.continuous"] == 1
+    count(broker, 10)
+    assert source.close()["sys.continuous"] == 1
+    following = scrape(broker, kept=kept, fresh=False)
+    assert following.read(turn(1))["sys.continuous"] == 1
+    broker.refuses["stats"] = 403
+    found = following.close()
+    assert (found["sys.continuous"], found["sys.totalIn"]) == (0, 0)
+
+
+@pytest.mark.parametrize("why", ["not told", "too many", "counted already"])
+def test_counters_may_have_begun_anew_unnoticed(broker: Broker, why: str) -> None:
+    """Pulsar 4.0 does not tell when it loaded a topic; more than four are not asked for; a first question may come too late."""
+    for number in range(5 if why == "too many" else 1):
+        count(broker, float(why == "counted already"), f"topic-{number}")
+    broker.loaded = None if why == "not told" else 5
+    source = scrape(broker, topics=len(broker.counted))
+    source.read(turn(1))
+    found = source.close()
+    assert found["sys.continuous"] == 0
+    assert "sys.totalIn" in found
 
 
 def test_what_was_counted_before_the_phase_is_not_known_where_nobody_asked(broker: Broker) -> None:
@@ -134,7 +162,7 @@ def test_a_counter_that_begins_anew_is_compared_with_nothing(broker: Broker, ane
     source.read(turn(1))
     count(broker, 5 if anew == "fell" else 30)
     broker.started += anew == "started"
-    broker.loaded += anew == "loaded"
+    broker.loaded = 6 if anew == "loaded" else 5
     if anew == "went":
         broker.counted.clear()
     source.read(turn(2))

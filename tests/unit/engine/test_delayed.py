@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from engine_rig import drive
+from null_driver import NullDriver
 
 from pytest_loadtest.message.due import Delays
 from pytest_loadtest.message.samples import Flag
-from pytest_loadtest.testing import NullDriver
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import pytest
 from engine_rig import drive
 from hypothesis import given
 from hypothesis import strategies as st
+from null_driver import NullDriver
 
 from pytest_loadtest.drivers.base import Joined, Received
 from pytest_loadtest.engine.receive import Arrivals, Inbox
@@ -20,7 +21,6 @@ from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.schedule.counts import StreamCounts
 from pytest_loadtest.schedule.pacing import Pacer
 from pytest_loadtest.schedule.phases import Phase
-from pytest_loadtest.testing import NullDriver
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 START = 7_000 * SECOND
@@ -136,6 +136,7 @@ def test_each_copy_counts_as_what_it_is(batches: list[list[Copy]], before: int, 
             group, due = (copy.place, copy.stream, copy.order), intended(copy, before)
             so_far = highest.get(group, -1)
             counts["repeats"] += copy.seq <= so_far
+            counts["redelivered"] += copy.place == 1
             highest[group] = max(so_far, copy.seq)
             beyond = [n + (copy.latency > bound) for n, bound in zip(beyond, BOUNDS, strict=True)]
             flags = Flag.REDELIVERED * (copy.place == 1) | Flag.LATE * (ordered and copy.seq < so_far) | Flag.CORRUPT * copy.more
@@ -145,6 +146,7 @@ def test_each_copy_counts_as_what_it_is(batches: list[list[Copy]], before: int, 
         names = ("consumer", "stream", "bucket", "size", "flags", "seq", "intended", "received")
         assert list(zip(*(found[name].tolist() for name in names), strict=True) if found else ()) == expected
     assert (made.counts.received, made.repeats, made.counts.beyond_bounds) == (counts["ours"], counts["repeats"], beyond)
+    assert made.counts.redelivered == counts["redelivered"]
     assert (made.counts.foreign, made.counts.corrupt, made.counts.stragglers) == (
         counts["foreign"],
         counts["corrupt"],

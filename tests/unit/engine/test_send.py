@@ -238,6 +238,27 @@ def test_rows_count_on_from_phase_to_phase() -> None:
     assert made.counts.acked == 1
 
 
+class Resending(Rooms):
+    """Its client sent every message again before it was answered."""
+
+    def acks(self) -> Acks | None:
+        got = super().acks()
+        return got and replace(got, resends=np.ones(len(got.row), np.uint8))
+
+
+def test_messages_that_the_client_sent_again_are_counted_until_the_phase_ends() -> None:
+    """The next phase begins at 0."""
+    driver = Resending()
+    made = sender(driver, [])
+    driver.room, driver.now = dict.fromkeys(MINE, 10_000), START + LENGTH
+    made.tick(driver.now)
+    driver.answers = driver.open[:3]
+    made.collect()
+    assert made.counts.resent == 3
+    made.begin(phase(0), START + 9 * SECOND)
+    assert made.counts.resent == 0
+
+
 class Slow(Rooms):
     """Each call takes this long, after which the messages are sent."""
 

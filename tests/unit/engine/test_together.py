@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 from engine_rig import DrainControl, make_pool
+from null_driver import NullDriver
 
 from pytest_loadtest.drivers.base import DriverContext, Joined, TargetAddress
 from pytest_loadtest.engine.run import Engine, drive
@@ -15,7 +16,7 @@ from pytest_loadtest.schedule.counts import StreamCounts
 from pytest_loadtest.schedule.pacing import Pacer
 from pytest_loadtest.schedule.phases import Phase
 from pytest_loadtest.schedule.topology import Topology
-from pytest_loadtest.testing import FakeClock, NullDriver
+from pytest_loadtest.testing import FakeClock
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_progress import made_progress
 
-from pytest_loadtest.engine.prompt import PromptCounts
 from pytest_loadtest.engine.run import COLLECT, PROGRESS
+from pytest_loadtest.engine.timely_counts import TimelyCounts
 from pytest_loadtest.fleet.aborting import STALE, AbortWatch
 from pytest_loadtest.metrics.histogram import rank
 from pytest_loadtest.schedule.changes import CHANGE_IN, Aborted, Change
@@ -37,7 +37,7 @@ def watch_of(section: dict[str, object], rate: float = RATE, seconds: int = LAST
 
 def ends(came: np.ndarray, due: np.ndarray, watch: AbortWatch, shift: int = 0) -> tuple[int, Change] | None:
     """When two workers' reports end the phase, and how. :param came: of each message, ns after the start; they get them by turns."""
-    counts = [PromptCounts((BOUND,), HOLD + 2 + STALE) for _ in range(2)]
+    counts = [TimelyCounts((BOUND,), HOLD + 2 + STALE) for _ in range(2)]
     last: dict[int, Progress] = {}
     told = [0, 0]
     for moment, worker in sorted((n * PROGRESS + worker * shift, worker) for n in range(1, 2 * LASTS) for worker in (0, 1)):

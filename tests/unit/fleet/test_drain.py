@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from made_progress import made_progress
 
 from pytest_loadtest.fleet.drain import GRACE, QUIET, Drain
@@ -39,9 +40,10 @@ def test_more_than_was_due_is_doubtful() -> None:
     assert d.has_ended(doubtful, GRACE + 1 + QUIET)
 
 
-def test_repeats_are_doubtful_though_the_sum_is_right() -> None:
-    """As many copies as were due, some of them second ones."""
-    d, doubtful = drain(), {"a": said(repeats=1), "b": said()}
+@pytest.mark.parametrize("sign", ["repeats", "redelivered", "resent", "failed"])
+def test_a_copy_that_may_stand_in_for_another_one_is_waited_out(sign: str) -> None:
+    """All as many as were due: delivered though it was answered as failed, or a second copy that went to another consumer."""
+    d, doubtful = drain(), {"a": said(**{sign: 1}), "b": said()}
     assert not d.has_ended(doubtful, 1)
     assert not d.has_ended(doubtful, QUIET)
     assert d.has_ended(doubtful, 1 + QUIET)

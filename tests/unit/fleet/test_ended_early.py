@@ -11,7 +11,7 @@ from made_plans import made as planned
 
 from pytest_loadtest.fleet.aggregated import Aggregated
 from pytest_loadtest.fleet.judge import judge, read_results
-from pytest_loadtest.fleet.orders import Part
+from pytest_loadtest.fleet.messages import Part
 from pytest_loadtest.fleet.workload_run import WorkloadRun
 from pytest_loadtest.schedule.changes import Change
 

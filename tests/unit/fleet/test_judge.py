@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import jsonschema
 import pytest
 from made_measurements import MS
 from made_measurements import made as measured
@@ -12,12 +14,17 @@ from made_plans import made as planned
 from made_progress import made_progress
 
 from pytest_loadtest import profile as profiles
+from pytest_loadtest.errors import NoData
+from pytest_loadtest.fleet import observing
 from pytest_loadtest.fleet.aggregated import Aggregated
 from pytest_loadtest.fleet.judge import judge, read_results
-from pytest_loadtest.fleet.orders import Part
+from pytest_loadtest.fleet.messages import Part
 from pytest_loadtest.fleet.watches import BacklogWatch
 from pytest_loadtest.fleet.workload_run import WorkloadRun
-from pytest_loadtest.schedule.changes import CHANGE_IN
+from pytest_loadtest.observe.telemetry import COUNTERS, Telemetry
+from pytest_loadtest.report import terminal
+from pytest_loadtest.report.document import schema
+from pytest_loadtest.schedule.changes import CHANGE_IN, Change
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.slo import Outcome
 
@@ -67,6 +74,48 @@ def test_a_scaled_run_is_judged_by_what_stands_under_scaled(tmp_path: Path) -> N
     busy = measured().workers[0].__class__(worker="gw0", cpu=1.5, stalled=0, longest_stall=0, gc=0)
     outcomes = [judge(samples(profile, tmp_path, scale=scale, workers=(busy,)))[0].load.outcome for scale in (None, 0.1)]
     assert outcomes == [Outcome.GENERATOR_LIMITED, Outcome.MET]
+
+
+def counted_by_the_broker(folder: Path, continuous: float, taken: float) -> None:
+    """What the broker told when the drain was over."""
+    rows = [{}, {"sys.totalIn": taken, "sys.continuous": continuous}]
+    folder.mkdir(exist_ok=True)
+    observing.write(folder, Telemetry.of_rows([SECOND, 2 * SECOND], rows))
+
+
+@pytest.mark.parametrize(("continuous", "outcome"), [(1.0, Outcome.NO_DATA), (0.0, Outcome.MET)])
+def test_a_broker_at_a_url_that_took_fewer_than_it_confirmed_is_no_data(continuous: float, outcome: Outcome, tmp_path: Path) -> None:
+    """Other clients can only raise its number. Where its counters may have begun anew, it is a note."""
+    made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path)
+    made.run["facts"]["broker"]["mode"] = "url"
+    counted_by_the_broker(tmp_path, continuous, made.measurements.counts.acked - 1)
+    result, document = judge(made)
+    assert result.load.outcome is outcome
+    told = document["verdict"]["reasons"] if continuous else document["notes"]
+    assert any(text.startswith("the broker took ") for text in told)
+
+
+@pytest.mark.parametrize(("restarts", "outcome"), [([], Outcome.NO_DATA), ([{"down": 1, "ready": 2}], Outcome.MET)])
+def test_a_comparison_with_the_broker_that_was_lost_is_no_data(restarts: list[Any], outcome: Outcome, tmp_path: Path) -> None:
+    """Unless the run restarted the broker on purpose: then its counters began anew."""
+    made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path)
+    made.run["facts"]["broker"]["restarts"] = restarts
+    said = f"{COUNTERS}: KeyError: 'x', 12 s into the phase"
+    observing.write(tmp_path, Telemetry.of_rows([SECOND], [{"sys.dropped": 0.0}], missing=(said,), lost={COUNTERS: said}))
+    result, document = judge(made)
+    assert result.load.outcome is outcome
+    assert document["bottleneck"]["missing"] == [said]
+
+
+def test_results_note_that_host_names_were_not_checked(tmp_path: Path) -> None:
+    """What a stranger's broker answered is no evidence about this one."""
+    tls = {"url": "pulsar+ssl://h:1", "adminUrl": None}
+    for driver, notes in (("{name: pulsar}", 0), ("{name: pulsar, tlsEnableHostnameVerification: false}", 1)):
+        profile = profiles.loads(LEAST.replace("{name: loopback}", driver), "p.yaml")
+        aggregated = samples(profile, tmp_path)
+        aggregated.run["facts"]["broker"] = {**aggregated.run["facts"]["broker"], **tls}
+        _, results = judge(aggregated)
+        assert sum("names in certificates were not checked" in note for note in results["notes"]) == notes
 
 
 BACKLOG = "consumerBacklogSizeGB: 0.001\nbacklogDrainTimeout: 10s\n"  # 10 737 messages of 100 B, of which 1 000 may be left
@@ -124,3 +173,81 @@ def test_a_drain_takes_as_long_as_it_was_seen_to(tmp_path: Path) -> None:
     profile = profiles.loads(LEAST + BACKLOG, "p.yaml")
     found = findings(samples(profile, tmp_path), backlog=watched(profile, 0, after=1500 * MS))["backlogDrain"]
     assert (found.observed, found.objective.implicit) == (1500 * MS, True)
+
+
+@pytest.mark.parametrize(
+    ("slo", "outcome", "observed"),
+    [
+        ("{}", Outcome.MET, 5 * SECOND),
+        ("{backlogDrain: 5s}", Outcome.MET, 5 * SECOND),
+        ("{backlogDrain: 4s}", Outcome.NO_DATA, None),
+        ("{backlogDrain: 2s}", Outcome.MISSED, 3 * SECOND),
+    ],
+)
+def test_a_drain_that_second_copies_leave_open_is_judged_where_both_its_ends_are(
+    slo: str, outcome: Outcome, observed: int | None, tmp_path: Path
+) -> None:
+    """4 000 of the copies were second ones: drained after 3 s at the earliest, after 5 s for certain. Also when it is judged again."""
+    profile = profiles.loads(f"{LEAST}{BACKLOG}slo: {slo}\n", "p.yaml")
+    watch = watched(profile, 900)
+    watch.look([made_progress(acked=20_000, received=23_000)], SECOND + CHANGE_IN + 5 * SECOND)
+    made = samples(profile, tmp_path, counts={"duplicates": 4000})
+    judge(made, backlog=watch)
+    found = findings(made, before=read_results(tmp_path))["backlogDrain"]
+    assert (found.outcome, found.observed) == (outcome, observed)
+    assert "drained between 3.00 s and 5.00 s: 4 000 copies were second ones" in found.text
+    document = read_results(tmp_path)["backlog"]
+    assert [document[key] for key in ("drain", "drained", "left", "drainRate")] == [None] * 4
+    assert document["drainedBetween"] == [3 * SECOND, 5 * SECOND]
+
+
+def test_copies_of_messages_without_acknowledgement_leave_a_drain_open_too(tmp_path: Path) -> None:
+    """They were delivered, though they were answered as failed: 4 000 copies that stand in for others."""
+    profile = profiles.loads(LEAST + BACKLOG, "p.yaml")
+    made = samples(profile, tmp_path, counts={"acked": 96_000, "failed": 4000})
+    found = findings(made, backlog=watched(profile, 900))["backlogDrain"]
+    assert (found.outcome, found.observed) == (Outcome.NO_DATA, None)
+    assert "drained between 3.00 s and an unknown time" in found.text
+
+
+def test_a_backlog_that_was_not_drained_by_copies_was_not_by_messages(tmp_path: Path) -> None:
+    """Second copies can only make it look smaller."""
+    profile = profiles.loads(LEAST + BACKLOG, "p.yaml")
+    made = samples(profile, tmp_path, counts={"duplicates": 4000})
+    found = findings(made, backlog=watched(profile, 1001, after=10 * SECOND))["backlogDrain"]
+    assert found.outcome is Outcome.MISSED
+    assert "NOT drained: more than 1 000 of 20 000 deliveries still waiting" in found.text
+
+
+STAGED = (
+    "name: p\nmessageSize: 100\nproducerRate: 10000\ndriver: {name: loopback}\n"
+    "stages:\n  - {name: ramp, duration: 10s, rate: 10000}\n  - {name: spike, duration: 10s, rate: 20000, slo: {endToEndLatency: {p99: 1s}}}\n"
+    "  - {name: calm, duration: 10s, rate: 10000}\n"
+)
+
+
+def ended_after_the_first_stage(folder: Path, aborted: dict[str, Any] | None = None) -> Aggregated:
+    """A run whose body ended the load before its second stage."""
+    found = samples(profiles.loads(STAGED, "p.yaml"), folder)
+    run = found.run | {"duration": 10 * SECOND, "aborted": aborted, "changes": [Change(at=10 * SECOND, end=True).document(in_bytes=False)]}
+    run["stages"] = [{"name": "ramp", "start": 0, "duration": 10 * SECOND, "slo": None}]
+    return replace(found, run=run, stages=(("ramp", found.measurements),))
+
+
+@pytest.mark.parametrize(("aborted", "outcome"), [(None, Outcome.NO_DATA), ({"reason": "too late", "blocked": False}, Outcome.MISSED)])
+def test_a_stage_that_never_began_is_named_and_never_met(aborted: dict[str, Any] | None, outcome: Outcome, tmp_path: Path) -> None:
+    """Its objectives were not judged; a run that was lost is missed whatever its later stages would have been."""
+    result, document = judge(ended_after_the_first_stage(tmp_path, aborted))
+    assert result.load.outcome is outcome
+    spike, calm = result.load.stage("spike"), result.load.stage("calm")
+    assert [(one.objective.name, one.outcome) for one in spike.verdict.findings] == [("endToEndLatency.p99", Outcome.NO_DATA)]
+    assert (spike.outcome, calm.outcome) == (outcome, Outcome.MET)  # nothing was asked of the calm
+    with pytest.raises(NoData, match=r"stage spike never began: the load was ended 10.0 s into the phase"):
+        _ = spike.lost
+    assert [stage["measurements"] is None for stage in document["stages"]] == [False, True, True]
+    jsonschema.validate(document, schema())
+    shown = "\n".join(terminal.lines(document))
+    assert "stage spike never began: the load was ended 10.0 s into the phase" in shown
+    assert "stage calm never began" in shown
+    if aborted is None:
+        assert document["verdict"]["reasons"] == ["stage spike: never began: the load was ended 10.0 s into the phase"]

@@ -11,8 +11,8 @@ from made_plans import loopback, made
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import GeneratorLimited
 from pytest_loadtest.fleet import planning
+from pytest_loadtest.fleet.messages import Part, Request
 from pytest_loadtest.fleet.options import Options
-from pytest_loadtest.fleet.orders import Part, Request
 from pytest_loadtest.schedule.scaling import Machine
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fixture.result import Load
 from pytest_loadtest.fleet.aggregated import Aggregated
-from pytest_loadtest.fleet.orders import Part
+from pytest_loadtest.fleet.messages import Part
 from pytest_loadtest.fleet.scripts import SearchScript
 from pytest_loadtest.fleet.workload_run import WorkloadRun
 from pytest_loadtest.kinds.registry import shipped_costs

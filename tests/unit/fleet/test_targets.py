@@ -16,8 +16,8 @@ from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.drivers.mqtt.tls_settings import Tls
 from pytest_loadtest.drivers.pulsar.settings import Authentication, PulsarSettings
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.fleet.messages import Part, Request
 from pytest_loadtest.fleet.options import Options
-from pytest_loadtest.fleet.orders import Part, Request
 from pytest_loadtest.fleet.targets import Targets, address, check_broker, check_security, here, subscriber_url, with_keys
 
 PROFILE = "name: p\nmessageSize: 64\nproducerRate: 1\ntestDuration: 1s\ndriver: {{name: {driver}}}\n{target}"

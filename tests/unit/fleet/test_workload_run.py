@@ -13,7 +13,7 @@ from made_plans import loopback, made
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers.base import DriverFacts
 from pytest_loadtest.errors import NoData, TargetError
-from pytest_loadtest.fleet.orders import Part, PhaseDone
+from pytest_loadtest.fleet.messages import Part, PhaseFinished
 from pytest_loadtest.fleet.workload_run import WorkloadRun
 from pytest_loadtest.pipeline.run_file import Columns
 from pytest_loadtest.schedule.changes import Change
@@ -49,11 +49,11 @@ def workload_of(profile: Profile, root: Path, workers: int = 3) -> WorkloadRun:
 
 def said(
     workload: WorkloadRun, ends: NDArray[np.int64], *marks: tuple[int, NDArray[np.int64]], disconnected: tuple[str | None, ...] = ()
-) -> list[PhaseDone]:
+) -> list[PhaseFinished]:
     """What the workers say: each of its own streams."""
     many = len(workload.workers)
     return [
-        PhaseDone(
+        PhaseFinished(
             ends=ends[rank::many], marks=tuple((at, column[rank::many]) for at, column in marks),
             disconnected=disconnected[rank] if disconnected else None,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
@@ -290,3 +291,15 @@ def test_samples_of_the_drain_do_not_count() -> None:
     """The made run takes ten seconds: of one that took five, only half is looked at."""
     found = conclude(made_telemetry(3, broker__busiestWanted=1.0), made(duration=5_000 * MS), cores=2)
     assert found.evidence.endswith("in 3 of 5 samples")
+
+
+def test_nothing_saturated_is_not_said_of_a_run_of_which_a_source_was_lost() -> None:
+    """What saturated before is still told."""
+    lost = {"broker": "broker: KeyError: 'x', 2 s into the phase"}
+    found = judged(replace(made_telemetry(), lost=lost))
+    assert found.conclusion is None
+    assert (
+        found.evidence == "nothing saturated as far as it was sampled, which was not to the end: broker: KeyError: 'x', 2 s into the phase"
+    )
+    busy = {"broker.busiest": 0.99, "broker.busiestWanted": 1.0, "broker.cpu": 1.0, "broker.wanted": 1.0}
+    assert judged(replace(made_telemetry(**busy), lost=lost)).conclusion == judged(made_telemetry(**busy)).conclusion

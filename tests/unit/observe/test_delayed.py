@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pytest_loadtest.metrics.delayed_index import DelayedIndex
 from pytest_loadtest.observe.delayed import fullest
-from pytest_loadtest.observe.telemetry import Telemetry
+from pytest_loadtest.observe.telemetry import COUNTERS, Telemetry
 
 
 def sampled(*rows: tuple[float, float] | None) -> Telemetry:
@@ -24,3 +26,9 @@ def test_none() -> None:
     assert fullest(None) is None
     assert fullest(sampled()) is None
     assert fullest(sampled(None, (0, 100))) is None
+
+
+def test_the_fullest_is_unknown_once_the_source_was_lost() -> None:
+    """There may have been more delayed afterwards."""
+    assert fullest(replace(sampled((10, 300)), lost={COUNTERS: "why"})) is None
+    assert fullest(replace(sampled((10, 300)), lost={"worker gw0": "why"})) is not None

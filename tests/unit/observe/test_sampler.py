@@ -15,14 +15,22 @@ from pytest_loadtest.observe.sampler import Sampler
 
 
 class Counting:
-    """Counts how often it was asked, and says when that was often enough."""
+    """Counts how often it was asked, and says when that was often enough.
 
-    def __init__(self, enough: int, *, cost: float = 0.0, fails_at: int | None = None) -> None:
+    :param fails_at: the question at which it raises ``error``. :param hangs: its end comes when ``may_end`` is set.
+    """
+
+    def __init__(
+        self, enough: int, *, cost: float = 0.0, fails_at: int | None = None, error: Exception | None = None, hangs: bool = False
+    ) -> None:
         self.missing: list[str] = ["something: for a reason"]
         self.used = 0.0
         self.asked, self.closed = 0, False
         self.enough = threading.Event()
         self._enough, self._cost, self._fails_at = enough, cost, fails_at
+        self._error, self.may_end = error or TargetError("connection lost"), threading.Event()
+        if not hangs:
+            self.may_end.set()
 
     def read(self, now: int) -> Mapping[str, float]:
         self.asked += 1
@@ -30,13 +38,14 @@ class Counting:
             self.enough.set()
         if self.asked == self._fails_at:
             self.enough.set()
-            raise TargetError("connection lost")
+            raise self._error
         end = time.thread_time() + self._cost
         while time.thread_time() < end:
             pass
         return {"asked": float(self.asked)}
 
     def close(self) -> Mapping[str, float]:
+        self.may_end.wait(60)
         self.closed = True
         return {"last": 7.0}
 
@@ -87,3 +96,86 @@ def test_a_costly_one_is_asked_less_often() -> None:
     found = sampling.stop()
     assert found.time[-1] >= 2 * (250_000_000 - 5_000_000)
     assert cheap.asked > costly.asked
+
+
+def test_an_unexpected_error_ends_its_source_alone() -> None:
+    """It is told with its kind, for the text of a KeyError says little, and the source is known to be lost."""
+    failing, going = Counting(99, fails_at=3, error=KeyError("numBundles")), Counting(6)
+    sampling = Sampler({"failing": lambda: failing, "going": lambda: going}, time.monotonic_ns(), broker="mosquitto")
+    assert going.enough.wait(30)
+    found = sampling.stop()
+    (said,) = found.lost.values()
+    assert said.startswith("failing: KeyError: 'numBundles', ")
+    assert said in found.missing
+    assert list(found.lost) == ["failing"]
+    assert len(found) == going.asked
+
+
+def test_a_source_that_never_told_anything_is_missing_and_not_lost() -> None:
+    failing, going = Counting(99, fails_at=1), Counting(3)
+
+    def never() -> Counting:
+        raise KeyError("url")
+
+    sampling = Sampler({"failing": lambda: failing, "never": never, "going": lambda: going}, time.monotonic_ns(), broker="mosquitto")
+    assert going.enough.wait(30)
+    found = sampling.stop()
+    assert found.lost == {}
+    assert found.missing[0] == "never: KeyError: 'url'"
+    assert found.missing[1].startswith("failing: connection lost, ")
+
+
+class Unclosable(Counting):
+    """Fails at its end, and when it is asked what is missing."""
+
+    def __init__(self, enough: int) -> None:
+        super().__init__(enough)
+        del self.missing
+
+    def close(self) -> Mapping[str, float]:
+        raise ValueError("no last answer")
+
+
+def test_an_error_at_the_end_is_told_and_the_others_are_closed() -> None:
+    unclosable, going = Unclosable(3), Counting(3)
+    sampling = Sampler({"unclosable": lambda: unclosable, "going": lambda: going}, time.monotonic_ns(), broker="mosquitto")
+    assert unclosable.enough.wait(30)
+    assert going.enough.wait(30)
+    found = sampling.stop()
+    assert found.lost["unclosable"].startswith("unclosable: ValueError: no last answer, ")
+    assert any("AttributeError" in said for said in found.missing)
+    assert going.closed
+
+
+def test_a_source_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was sampled until then is there; what depends on the end of a source is not known."""
+    monkeypatch.setattr(sampler, "LONGEST", 0.05)
+    monkeypatch.setattr(sampler, "MARGIN", 0.0)
+    hanging, after = Counting(3, hangs=True), Counting(3)
+    sampling = Sampler({"hanging": lambda: hanging, "after": lambda: after}, time.monotonic_ns(), broker="mosquitto")
+    assert hanging.enough.wait(30)
+    assert after.enough.wait(30)
+    found = sampling.stop()
+    hanging.may_end.set()
+    assert found.missing[0].startswith("sampling: hanging did not end within ")
+    assert set(found.lost) == {"hanging", "after"}
+    assert found.knows("asked")
+
+
+def test_an_error_of_the_sampling_itself_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All sources are lost with it."""
+    source, kept = Counting(99), threading.Event()
+    keep = Sampler._keep
+
+    def broken(self: Sampler, now: int, row: dict[str, float]) -> None:
+        if row["asked"] == 3:
+            kept.set()
+            raise MemoryError("no more rows")
+        keep(self, now, row)
+
+    monkeypatch.setattr(Sampler, "_keep", broken)
+    sampling = Sampler({"a source": lambda: source}, time.monotonic_ns(), broker="mosquitto")
+    assert kept.wait(30)
+    found = sampling.stop()
+    assert found.lost["a source"].startswith("a source: MemoryError: no more rows, ")
+    assert source.closed

@@ -145,7 +145,7 @@ def test_pulsar_driver_file() -> None:
         "persistence": {"ensembleSize": 3, "writeQuorum": 3, "ackQuorum": 2, "deduplicationEnabled": False}, "batchingEnabled": True,
         "batchingMaxPublishDelayMs": 1, "blockIfQueueFull": True, "receiverQueueSize": 5000, "subscriptionType": "Failover",
         "maxConcurrentLookupRequests": 1000, "batchingMaxBytes": 1024**2, "batchingMaxMessages": 0, "maxPendingMessages": 0,
-        "clientMemoryLimitMB": 256,
+        "clientMemoryLimitMB": 256, "tlsEnableHostnameVerification": False,
     }  # fmt: skip
     assert list(found.not_applied) == ["client.clusterName"]
 
@@ -290,3 +290,13 @@ def test_a_driver_file_that_is_not_there(tmp_path: Path) -> None:
     path.write_text(LEAST + "driver: none.yaml\n")
     with pytest.raises(ProfileError, match=r"p.yaml:5:9: driver: driver file .*none.yaml cannot be read"):
         profile.load(path)
+
+
+@pytest.mark.parametrize(("line", "checked"), [("", False), ("tlsEnableHostnameVerification: true", True)])
+def test_a_driver_file_that_does_not_name_the_check_of_host_names_means_what_omb_means(line: str, checked: bool) -> None:
+    """OMB passes Pulsar's own default on, which is off; a profile's is on."""
+    text = f"driverClass: a.PulsarBenchmarkDriver\nclient: {{serviceUrl: 'pulsar+ssl://h:1', {line}}}\n"
+    found = read_driver(text, "d.yaml").driver
+    assert found["tlsEnableHostnameVerification"] is checked
+    own = read_driver("name: pulsar\n", "d.yaml").driver
+    assert "tlsEnableHostnameVerification" not in own

@@ -210,6 +210,28 @@ def test_document_reads_back(text: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("driver", "url", "said"),
+    [
+        ("name: pulsar", "pulsar+ssl://h:1", None),
+        ("name: pulsar, tlsEnableHostnameVerification: false", "pulsar+ssl://h:1", "driver.tlsEnableHostnameVerification is false"),
+        ("name: pulsar, tlsEnableHostnameVerification: false", "https://h:1", "driver.tlsEnableHostnameVerification is false"),
+        ("name: pulsar, tlsEnableHostnameVerification: false", "pulsar://h:1", None),
+        ("name: pulsar, tlsAllowInsecureConnection: true", "pulsar+ssl://h:1", "driver.tlsAllowInsecureConnection is true"),
+        ("name: mqtt", "mqtts://h:1", None),
+        ("name: mqtt, tls: {caFile: a}", "mqtts://h:1", None),
+        ("name: mqtt, tls: {insecure: true}", "mqtts://h:1", "driver.tls.insecure is true"),
+        ("name: mqtt, tls: {insecure: true}", "mqtt://h:1", None),
+        ("name: loopback", "loopback://h:1", None),
+    ],
+)
+def test_a_host_whose_name_is_not_checked_is_noted(driver: str, url: str, said: str | None) -> None:
+    """Where TLS is spoken at all, by the clients or by the admin REST."""
+    found = profile.loads(LEAST + f"driver: {{{driver}}}\n", "p.yaml").driver.unchecked_host(("", url))
+    assert (found is None) == (said is None)
+    assert said is None or (found or "").startswith(said)
+
+
 def test_secrets_stay_out_of_results() -> None:
     """Neither the document nor the repr has a password or token."""
     for driver in ("{name: mqtt, username: joe, password: sesame}", "{name: pulsar, authentication: {plugin: token, token: sesame}}"):

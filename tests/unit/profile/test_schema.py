@@ -140,7 +140,7 @@ def named(change: dict[str, object]) -> str:
 GOOD: list[dict[str, object]] = [
     {},
     {"slo": {"throughput": "99%", "sent": "99.5%", "loss": 0, "duplicates": "0.01%"}},
-    {"slo": {"throughput": 5000, "endToEndLatency": {"p99.9": "100ms", "p42": {"min": "1ms", "max": "2s"}, "max": "2s"}}},
+    {"slo": {"throughput": "5000/s", "endToEndLatency": {"p99.9": "100ms", "p42": {"min": "1ms", "max": "2s"}, "max": "2s"}}},
     {"slo": {"throughput": {"min": "90%", "max": "100%"}}},
     {"slo": {"custom": {"gold.p99": "50ms", "rate": {"min": "5/s"}, "share": {"min": "-1.5", "max": 0.3}, "part": "30%"}}},
     {"driver": {"name": "mqtt", "qos": 0, "protocolVersion": 5}},

@@ -61,10 +61,19 @@ def test_the_last_that_was_met(tmp_path: Path) -> None:
     assert baseline.last_met(tmp_path, tmp_path / "5").find(NOW) == met
 
 
+def test_the_runs_before_the_last_that_was_met_are_known_too(tmp_path: Path) -> None:
+    """Comparable ones that were met, the newest first, ten in all."""
+    runs = [kept(tmp_path, str(number), f"2026-01-{number:02d}") for number in range(1, 13)]
+    kept(tmp_path, "20", "2026-01-20", verdict=NOW["verdict"] | {"outcome": "missed"})
+    found = baseline.last_met(tmp_path, tmp_path / "99")
+    assert found.find(NOW) == runs[-1]
+    assert list(found.earlier(NOW)) == runs[-2:-11:-1]
+
+
 def test_without_one_it_says_how_to_have_one(tmp_path: Path) -> None:
     """None was met yet, or none that can be compared: then the newest is named, with what differs."""
     said = str(baseline.last_met(tmp_path, tmp_path / "9").find(NOW))
-    assert said.endswith("was met yet: the first one needs a run without --load-baseline")
+    assert said.endswith("was met yet: the first one needs a run with --load-baseline none")
     other = kept(tmp_path, "4", "2026-01-04", machine={"cores": 64})
     said = str(baseline.last_met(tmp_path, tmp_path / "9").find(NOW))
     assert f"{other['results']} is the newest that was, and differs in machine.cores (64 → 2)" in said

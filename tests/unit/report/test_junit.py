@@ -84,3 +84,20 @@ def test_the_bottleneck_is_one_property() -> None:
     found = dict(properties(document(parts={"bottleneck": BOTTLENECK})))
     assert found["load.bottleneck"] == "broker CPU: mosquitto's busiest thread used 0.97 of a core, in 9 of 10 samples"
     assert "load.bottleneck" not in dict(properties(document()))
+
+
+def test_an_implicit_objective_beside_an_explicit_one_keeps_a_property_of_its_own() -> None:
+    """Readers that keep one value for each name would lose one of two outcomes."""
+    found = document()
+    (first, *_) = found["verdict"]["findings"]
+    found["verdict"]["findings"].append(first | {"implicit": True, "outcome": "no data"})
+    names = [name for name, _ in properties(found)]
+    assert f"load.objective.{first['name']}.implicit" in names
+    assert len(names) == len(set(names))
+
+
+def test_what_second_copies_leave_open_of_a_backlog_has_no_property() -> None:
+    """No text in place of a number."""
+    unknown = replace(BACKLOG, drain=None, drained=None, left=None, drain_rate=None, between=(8_000_000_000, None), uncounted=6000)
+    found = dict(properties(document(parts={"backlog": unknown})))
+    assert [name for name in found if name.startswith("load.backlog")] == ["load.backlog.build.s"]

@@ -252,6 +252,14 @@ def test_a_backlog_has_build_and_drain_and_what_publishing_was_like() -> None:
     assert starting(stuck, "publish latency").endswith("meanwhile: not measured")
 
 
+def test_a_drain_that_second_copies_leave_open_says_between_what() -> None:
+    """Its rate is not known either."""
+    unknown = replace(BACKLOG, drain=None, drained=None, left=None, drain_rate=None, uncounted=6000)
+    for latest, words in ((9_000 * MS, "9.00 s"), (None, "an unknown time")):
+        found = starting(lines(document(parts={"backlog": replace(unknown, between=(8_000 * MS, latest))})), "backlog")
+        assert found.endswith(f"drained between 8.00 s and {words} (6 000 second or doubtful copies) at an unknown rate")
+
+
 def test_a_run_without_consumers_says_so() -> None:
     """No zeros where nothing was to come."""
     run: dict[str, Any] = {"subscriptions": 0, "end_to_end": None, "counts": {"received": 0, "received_in_time": 0, "out_of_order": None}}

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from null_driver import NullDriver
 
 from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, Joined, Received, TargetAddress
 from pytest_loadtest.drivers.windows import beyond
 from pytest_loadtest.message import envelope
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.schedule.topology import Topology
-from pytest_loadtest.testing import DRIVER_CHECKS, FakeClock, NullDriver, Subject, check_driver
+from pytest_loadtest.testing import DRIVER_CHECKS, FakeClock, Subject, check_driver
 from pytest_loadtest.testing.rig import plain_pool, rows
 
 NOWHERE = TargetAddress(url="null://")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.values.addresses import check_address, masked
+from pytest_loadtest.values.addresses import check_address, is_loopback, masked
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,20 @@ def test_an_address_that_says_who_somebody_is() -> None:
     check_address("mqtt://host", "--load-target")
     with pytest.raises(UsageError, match=r"^--load-target mqtt://\*\*\*@host: an address has no user and no password: write driver\."):
         check_address("mqtt://user:secret@host", "--load-target")
+
+
+@pytest.mark.parametrize(
+    ("host", "ours"),
+    [
+        ("localhost", True),
+        ("127.0.0.1", True),
+        ("127.0.0.2", True),
+        ("::1", True),
+        ("192.0.2.7", False),
+        ("127.example", False),
+        ("", False),
+    ],
+)
+def test_loopback_is_localhost_and_every_address_of_its_network(host: str, ours: bool) -> None:
+    """A name of another host may begin like such an address."""
+    assert is_loopback(host) is ours

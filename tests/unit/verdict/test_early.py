@@ -114,7 +114,7 @@ def test_the_lowest_rate_has_samples_enough_for_the_finest_percentile() -> None:
     rate = lowest_rate(objectives, 30 * SECOND)
     assert rate == pytest.approx(350)
     assert rate * 30 >= samples_needed(99.9)
-    assert lowest_rate(parse({"loss": 0, "throughput": "100/s"}), 30 * SECOND) == 0
+    assert lowest_rate(parse({"loss": 0, "throughput": "100/s"}, implicit=()), 30 * SECOND) == 0
 
 
 def test_the_lowest_rate_has_messages_enough_for_a_share_of_them() -> None:

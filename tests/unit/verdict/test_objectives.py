@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_loadtest.metrics import catalogue
 from pytest_loadtest.verdict import slo
-from pytest_loadtest.verdict.grammar import COUNTS, DURATIONS, FLOORS, INDEX, METRICS
+from pytest_loadtest.verdict.grammar import FLOORS, INDEX, METRICS
 from pytest_loadtest.verdict.objectives import IMPLICIT, Objective, ObjectiveErrors, explicit, parse, scale
 
 
@@ -38,10 +39,32 @@ def test_the_designs_example_is_read_in_its_own_order() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", [5000, "5000", "5000/s", "5_000 msg/s", "5e3", 5000.0])
+@pytest.mark.parametrize("text", ["5000/s", "5_000 msg/s", "5e3/s", "5000.0 /s"])
 def test_an_absolute_throughput_is_messages_per_second(text: object) -> None:
-    """With or without its unit, and as YAML reads it."""
+    """With its unit, however the number is written."""
     assert (only({"throughput": text}).minimum, only({"throughput": text}).unit) == (5000, "msg/s")
+
+
+@pytest.mark.parametrize(
+    ("written", "remedy"),
+    [
+        (0.99, "write 99% of the rate offered, or 0.99/s"),
+        (1, "write 100% of the rate offered, or 1/s"),
+        (99, "write 99% of the rate offered, or 99/s"),
+        ("5e3", "write 5e3/s"),
+    ],
+)
+def test_a_throughput_without_a_unit_is_an_error_with_both_spellings(written: object, remedy: str) -> None:
+    """0.99 read as messages per second would hold for every run."""
+    assert problems({"throughput": written}) == [(("throughput",), f"'{written}' has no unit", remedy)]
+
+
+@pytest.mark.parametrize("section", [{"throughput": "1/s"}, {"throughput": {"min": "1/s"}}, {"throughput": "1/s", "window": "10s"}])
+def test_an_absolute_throughput_leaves_the_implicit_share(section: dict[str, Any]) -> None:
+    """Otherwise a run that delivers half of its messages would meet 1/s."""
+    found = [o for o in parse(section) if o.metric == "throughput"]
+    assert [(o.minimum, o.unit, o.implicit) for o in found] == [(1, "msg/s", False), (0.95, "ratio", True)]
+    assert not any(o.implicit for o in parse({"throughput": "50%"}) if o.metric == "throughput")
 
 
 def test_both_bounds_where_both_are_wanted() -> None:
@@ -61,8 +84,8 @@ def test_a_percentile_has_one_spelling(key: str, name: str) -> None:
 @given(st.sets(st.sampled_from(METRICS)))
 def test_an_implicit_objective_holds_exactly_where_the_section_names_none(named: set[str]) -> None:
     """Naming a metric overrides its implicit bound and no other."""
-    values: dict[str, object] = {metric: "1%" if metric in (*COUNTS, *FLOORS) else {"p50": "1s"} for metric in named}
-    values |= dict.fromkeys(named & set(DURATIONS), "1s") | dict.fromkeys(named & {INDEX}, "2.5")
+    values: dict[str, object] = {metric: "1%" if metric in (*catalogue.named(form="count"), *FLOORS) else {"p50": "1s"} for metric in named}
+    values |= dict.fromkeys(named & set(catalogue.named(form="duration")), "1s") | dict.fromkeys(named & {INDEX}, "2.5")
     found = parse(values)
     assert {o.metric for o in found if o.implicit} == {o.metric for o in IMPLICIT} - named
     assert {o.metric for o in explicit(found)} == named
@@ -131,9 +154,9 @@ def test_all_problems_are_told_at_once_with_path_and_suggestion() -> None:
         ({"loss": {}}, "no bound"),
         ({"loss": {"maximum": 1}}, "not a bound"),
         ({"loss": {"min": 5, "max": 1}}, "above max"),
-        ({"throughput": {"min": "99%", "max": 5000}}, "different units"),
+        ({"throughput": {"min": "99%", "max": "5000/s"}}, "different units"),
         ({"throughput": "99 percent"}, "not a rate"),
-        ({"throughput": 0}, "holds for every run"),
+        ({"throughput": "0/s"}, "holds for every run"),
         ({"sent": 5000}, "not a share"),
         ({"sent": "%"}, "not a percentage"),
         ({7: 1}, "not a metric"),

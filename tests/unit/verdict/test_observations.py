@@ -139,6 +139,31 @@ def test_the_drain_of_a_backlog() -> None:
     assert seen({"backlogDrain": "1s"}, run(backlog=not_done)) == (5001, 9000, basis)
 
 
+@pytest.mark.parametrize(
+    ("bound", "last", "value"),
+    [
+        ("7000ns", 7000, 7000),
+        ("6999ns", 7000, None),
+        ("4999ns", 7000, 5000),
+        ("4999ns", None, 5000),
+        ("1s", None, None),
+        ({"min": "5000ns"}, 7000, 7000),
+        ({"min": "5001ns"}, 7000, None),
+        ({"min": "7001ns"}, 7000, 7000),
+        ({"min": "1ns"}, None, None),
+    ],
+)
+def test_an_open_drain_is_a_number_where_both_its_ends_are_on_one_side_of_the_bound(
+    bound: object, last: int | None, value: int | None
+) -> None:
+    """Between 5 000 ns and ``last``."""
+    facts = {"size_messages": 9000, "size_bytes": 1, "build": 1, "allowed": 100}
+    unknown = Backlog(
+        **facts, drain=None, drained=None, left=None, drain_rate=None, publish_during_drain=None, between=(5000, last), uncounted=3
+    )
+    assert seen({"backlogDrain": bound}, run(backlog=unknown)).value == value
+
+
 def test_how_much_of_the_delay_the_target_explains() -> None:
     """Nothing of none, and never more than all."""
     delay = spread(1, 3, 1000)

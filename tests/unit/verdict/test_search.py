@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from token_bucket import TokenBucket
 
 from pytest_loadtest.errors import NoData, UsageError
-from pytest_loadtest.models.capacity import TokenBucket
 from pytest_loadtest.testing import FakeClock
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.verdict.peak import Ask, Peak, Spec, Step

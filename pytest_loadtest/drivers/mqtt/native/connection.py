@@ -179,7 +179,8 @@ class NativeConnection(AnyMqttConnection[BrokerSocket]):
         elif isinstance(packet, packets.Ending) and packet.kind == packets.DISCONNECT:
             self._dismissed(packet.reason, reason_text(packets.DISCONNECT, packet.reason, self._options.version))
         else:
-            self.abandon(f"the broker sent what only clients send: {type(packet).__name__.upper()}")
+            name = packet.name if isinstance(packet, packets.ClientPacket) else type(packet).__name__.upper()
+            self.abandon(f"the broker sent what only clients send: {name}")
 
     def _greeted(self, packet: packets.Connack) -> None:
         why = greeting.refusal(self._options, packet)

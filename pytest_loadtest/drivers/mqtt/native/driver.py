@@ -1,7 +1,7 @@
 """The MQTT driver without a client library.
 
 *received*: the message was read, also at QoS 2, where a second copy is known by its packet identifier until the broker has released it
-(MQTT 5, 4.3.3, method A). For topics, sessions and the other instants see :mod:`~pytest_loadtest.drivers.mqtt.any_driver`.
+(MQTT 5, 4.3.3, method A). For topics, sessions and the other instants see :mod:`~pytest_loadtest.drivers.mqtt.base`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from importlib.metadata import version
 from itertools import count
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.drivers.mqtt.any_driver import AnyMqttDriver
+from pytest_loadtest.drivers.mqtt.base import MqttDriverBase
 from pytest_loadtest.drivers.mqtt.clients import FAREWELL
 from pytest_loadtest.drivers.mqtt.native.arrivals import ArrivalColumns
 from pytest_loadtest.drivers.mqtt.native.connection import NativeConnection
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.mqtt.options import ClientOptions
 
 
-class NativeMqttDriver(AnyMqttDriver[NativeConnection]):
+class NativeMqttDriver(MqttDriverBase[NativeConnection]):
     """Adapter to an MQTT broker by its wire protocol.
 
     :raises UsageError: settings that contradict each other, or under ``strictTuning`` one that cannot be applied.
@@ -83,7 +83,7 @@ class NativeMqttDriver(AnyMqttDriver[NativeConnection]):
         self._producers.add(stream, connection)
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """See :meth:`~pytest_loadtest.drivers.mqtt.any_driver.AnyMqttDriver.send`."""
+        """See :meth:`~pytest_loadtest.drivers.mqtt.base.MqttDriverBase.send`."""
         return self._producers.send(burst)
 
     def acks(self) -> Acks | None:

@@ -28,7 +28,7 @@ def connect(options: ClientOptions, client_id: str, *, again: bool) -> bytes:
     clean = options.clean_start and not (options.v5 and options.session_expiry and again)
     password = None if options.password is None else options.password.encode()
     return encode(
-        packets.Connect(client_id, options.version, clean, options.keep_alive, options.username, password, None, properties),
+        packets.Connect(client_id, options.version, clean, options.keep_alive, options.username, password, properties),
         options.version,
     )
 

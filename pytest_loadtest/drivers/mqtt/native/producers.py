@@ -62,7 +62,7 @@ class NativeMqttProducers:
         self._producers[stream] = _Producer(self, connection, name, self._qos, self._context.settings.max_inflight_messages)
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """See :meth:`~pytest_loadtest.drivers.mqtt.any_driver.AnyMqttDriver.send`."""
+        """See :meth:`~pytest_loadtest.drivers.mqtt.base.MqttDriverBase.send`."""
         pool, count = self._context.pool, len(burst)
         heads = envelope.encode_heads(
             pool, nonce=self._context.nonce, stream=burst.stream, seq=burst.seq, intended=burst.intended, payload=burst.payload
@@ -81,7 +81,7 @@ class NativeMqttProducers:
         return np.array(sorted(refused), np.int64) if refused else None
 
     def acks(self) -> Acks | None:
-        """See :meth:`~pytest_loadtest.drivers.mqtt.any_driver.AnyMqttDriver.acks`."""
+        """See :meth:`~pytest_loadtest.drivers.mqtt.base.MqttDriverBase.acks`."""
         return self.answers.take()
 
     def fronts(self, topic: bytes) -> _Fronts:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pytest_loadtest.drivers.pulsar.auth import credentials, tls_context
+from pytest_loadtest.drivers.pulsar.connect_errors import explain
 from pytest_loadtest.drivers.pulsar.names import RunNames
 from pytest_loadtest.drivers.pulsar.native import client
 from pytest_loadtest.drivers.pulsar.native.cluster import ON_THEIR_WAY, Cluster
 from pytest_loadtest.drivers.pulsar.native.consumers import NativeConsumers
 from pytest_loadtest.drivers.pulsar.native.partition_producer import PartitionProducer
 from pytest_loadtest.drivers.pulsar.native.producers import NativeProducers
-from pytest_loadtest.drivers.pulsar.refusals import why
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.values.quantities import MILLISECOND
 
@@ -213,7 +213,7 @@ class NativePulsarDriver:
         try:
             yield
         except TargetError as error:
-            reason = None if self._cluster is None or self._cluster.server else why(url, self._settings)
+            reason = None if self._cluster is None or self._cluster.server else explain(url, self._settings)
             if reason is None:
                 raise
             raise TargetError(f"cannot connect to {url}: {reason}") from error

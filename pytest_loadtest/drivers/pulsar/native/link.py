@@ -10,6 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, NOT_THIS_HOST
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
@@ -237,6 +238,8 @@ class BrokerLink:
 
 
 def _wording(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in NOT_THIS_HOST:  # of a broker that a lookup named, perhaps
+        return f"TLS: {error.verify_message.rstrip('.')}: {NAME_REMEDY}"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"TLS: the broker's certificate is not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

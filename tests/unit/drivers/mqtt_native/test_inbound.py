@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mqtt_codec import PublishAnswer, encode
 
 from pytest_loadtest.drivers.mqtt.native.arrivals import ArrivalColumns
 from pytest_loadtest.drivers.mqtt.native.inbound import Inbound
@@ -13,7 +14,6 @@ from pytest_loadtest.drivers.mqtt.native.user import ConnectionUser
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.testing import FakeClock
 from pytest_loadtest.wire.mqtt import packets as p
-from pytest_loadtest.wire.mqtt.codec import encode
 
 
 class FakeConnection:
@@ -69,7 +69,7 @@ def test_each_gets_its_own_with_the_instant_of_its_read(many: int) -> None:
     assert got.size.tolist() == [40] * many + [1, 5]
     assert got.flags.tolist() == [0] * many + [Flag.REDELIVERED, 0]
     assert bytes(got.heads[-2]) == b"y".ljust(32, b"\0")
-    assert [connection.out for connection in rig.connections] == [b"", encode(p.PublishAnswer(p.PUBACK, 7))]
+    assert [connection.out for connection in rig.connections] == [b"", encode(PublishAnswer(p.PUBACK, 7))]
     assert [connection.flushed for connection in rig.connections] == [0, 1]
 
 
@@ -81,12 +81,12 @@ def test_a_second_copy_before_the_release_is_no_copy() -> None:
     got = rig.arrivals.take()
     assert got is not None
     assert [bytes(head[:3]) for head in got.heads] == [b"one", b"two"]
-    assert rig.connections[0].out == b"".join(encode(p.PublishAnswer(p.PUBREC, packet_id)) for packet_id in (5, 5, 6))
+    assert rig.connections[0].out == b"".join(encode(PublishAnswer(p.PUBREC, packet_id)) for packet_id in (5, 5, 6))
     assert rig.connections[0].held == {5, 6}
     rig.connections[0].out = b""
-    rig.read(0, encode(p.PublishAnswer(p.PUBREL, 5)))
+    rig.read(0, encode(PublishAnswer(p.PUBREL, 5)))
     rig.inbound.settle()
-    assert rig.connections[0].out == encode(p.PublishAnswer(p.PUBCOMP, 5))
+    assert rig.connections[0].out == encode(PublishAnswer(p.PUBCOMP, 5))
     rig.read(0, message(b"new", 2, 5))
     rig.inbound.settle()
     again = rig.arrivals.take()
@@ -110,7 +110,7 @@ def test_the_same_bytes_to_many() -> None:
     assert got.size.tolist() == [3, 6, 5, 1] * 2 + [3, 5, 1] + [3, 6, 5]
     assert [bytes(head[:1]) for head in got.heads] == [b"o", b"s", b"t", b"4"] * 2 + [b"o", b"t", b"4"] + [b"o", b"s", b"t"]
     answers = ((p.PUBREC, 5), (p.PUBREC, 6), (p.PUBACK, 7))
-    assert {connection.out for connection in rig.connections} == {b"".join(encode(p.PublishAnswer(*answer)) for answer in answers)}
+    assert {connection.out for connection in rig.connections} == {b"".join(encode(PublishAnswer(*answer)) for answer in answers)}
     assert [connection.held for connection in rig.connections] == [{5, 6}] * 4
 
 
@@ -132,9 +132,9 @@ def test_one_that_speaks_no_mqtt_takes_nothing_from_the_others() -> None:
         "",
     ]
     assert [connection.out for connection in rig.connections] == [
-        encode(p.PublishAnswer(p.PUBACK, 1)),
+        encode(PublishAnswer(p.PUBACK, 1)),
         b"",
-        encode(p.PublishAnswer(p.PUBACK, 2)),
+        encode(PublishAnswer(p.PUBACK, 2)),
     ]
 
 

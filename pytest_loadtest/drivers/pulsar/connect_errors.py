@@ -1,0 +1,145 @@
+"""Explain why a Pulsar broker rejected a client, and what to do about it.
+
+pulsar-client says ``TimeOut`` of a password that the broker does not take, and ``ConnectError`` of a certificate that it does not trust.
+So where it could not connect, :func:`explain` connects once by its own means, says who it is as the client does, and hears what is wrong.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import ssl
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from pytest_loadtest.brokers.url import parse
+from pytest_loadtest.drivers.pulsar.auth import credentials, tls_context, token_of
+from pytest_loadtest.errors import LoadtestError
+from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.wire.pulsar import api_pb2 as api
+from pytest_loadtest.wire.pulsar.connection import PulsarConnection
+
+if TYPE_CHECKING:
+    from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
+
+PATIENCE: Final = 5.0  # s for each step of a look
+NAME_REMEDY: Final = (
+    "connect by a name that the certificate has, give the broker one with this name, or write driver.tlsEnableHostnameVerification: false"
+)
+NOT_THIS_HOST: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING", "HTTP_REQUEST")
+_TLS_ALERT: Final = b"\x15\x03"  # RFC 8446, 5.1
+
+
+def explain(url: str, settings: PulsarSettings) -> str | None:
+    """Reason and remedy, found by one connection to the first host of ``url``; None where it can be made, or says nothing."""
+    scheme = url.partition("://")[0]
+    if scheme not in ("pulsar", "pulsar+ssl"):
+        return None
+    endpoint = parse("pulsar", url)[0]
+    try:
+        with socket.create_connection((endpoint.host, endpoint.port), min(PATIENCE, settings.operation_timeout / SECOND)) as plain:
+            if scheme == "pulsar":
+                return _said(plain, settings, tls=False)
+            with tls_context(settings).wrap_socket(plain, server_hostname=endpoint.host) as encrypted:
+                return _said(encrypted, settings, tls=True)
+    except ssl.SSLError as error:
+        return of_tls(error, settings, endpoint.host, endpoint.port)
+    except LoadtestError as error:
+        return str(error)
+    except OSError as error:
+        return f"{error.strerror or error}: is the broker running, and the address right?"
+
+
+def of_tls(error: BaseException, settings: PulsarSettings, host: str, port: int) -> str | None:
+    """Reason and remedy of a TLS connection that could not be made; None where TLS had no part in it.
+
+    :param error: what was raised, or what came of it. :param host: where the connection went.
+    """
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, ssl.SSLError):
+        found = found.__cause__ or found.__context__
+    if isinstance(found, ssl.SSLCertVerificationError):
+        return _of_server(found, settings, host, port)
+    return None if found is None else _of_client(found.reason or str(found), settings)
+
+
+def _of_server(error: ssl.SSLCertVerificationError, settings: PulsarSettings, host: str, port: int) -> str:
+    if error.verify_code in NOT_THIS_HOST:
+        return f"{error.verify_message.rstrip('.')}{_names(settings, host, port)}: {NAME_REMEDY}"
+    where = settings.tls_trust_certs_file_path or "not given"
+    remedy = f"driver.tlsTrustCertsFilePath ({where}) must hold the authority that signed it"
+    return f"its certificate is not trusted ({error.verify_message}): {remedy}"
+
+
+def _names(settings: PulsarSettings, host: str, port: int) -> str:
+    """The names in a server's certificate, as part of a sentence; '' where it does not show them. Its chain is trusted."""
+    context = tls_context(settings)
+    context.check_hostname = False
+    try:
+        with (
+            socket.create_connection((host, port), PATIENCE) as plain,
+            context.wrap_socket(plain, server_hostname=host) as encrypted,
+        ):
+            certificate = encrypted.getpeercert() or {}
+    except OSError:
+        return ""
+    names = [str(name[1]) for name in certificate.get("subjectAltName", ())]
+    return f", its names are {', '.join(names)}" if names else ", it has no names at all (subjectAltName)"
+
+
+def _of_client(reason: str, settings: PulsarSettings) -> str:
+    """:param reason: OpenSSL's name of it."""
+    auth = settings.authentication
+    if reason in _NO_TLS:
+        return "no TLS is spoken there: write pulsar:// and http:// in place of pulsar+ssl:// and https://"
+    has_one = auth is not None and auth.plugin == "tls"
+    if not any(word in reason for word in ("CERTIFICATE", "UNKNOWN_CA", *(["ALERT"] if has_one else []))):
+        return f"TLS fails: {reason}"
+    if auth is None or not has_one:
+        return f"it wants a client's certificate ({reason}): write driver.authentication: {{plugin: tls, certFile: …, keyFile: …}}"
+    return f"it does not take the client's certificate {auth.cert_file} ({reason}): is it signed by an authority that the broker trusts?"
+
+
+def of_credentials(settings: PulsarSettings) -> str:
+    """What to look at where a broker does not believe the client."""
+    auth = settings.authentication
+    if auth is None:
+        return "the broker wants to know who connects: write driver.authentication"
+    if auth.plugin == "token":
+        expired = _expired(token_of(auth))
+        return (
+            f"the token of driver.authentication expired at {expired}"
+            if expired
+            else "is the token of driver.authentication one of this broker's?"
+        )
+    if auth.plugin == "basic":
+        return "are userId and password of driver.authentication right?"
+    if auth.plugin == "tls":
+        return f"does the broker know whom driver.authentication's certFile {auth.cert_file} names?"
+    return f"does the broker take tokens of {auth.issuer_url}, with this audience and scope?"
+
+
+def _expired(token: str) -> str | None:
+    """When a JSON Web Token ran out (RFC 7519, 4.1.4), UTC; None where it did not, or is none."""
+    try:
+        middle = token.split(".")[1]
+        end = datetime.fromtimestamp(json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)))["exp"], UTC)
+    except (ValueError, IndexError, KeyError, TypeError, OverflowError, OSError):
+        return None
+    return end.isoformat(timespec="seconds") if end < datetime.now(UTC) else None
+
+
+def _said(connection: socket.socket, settings: PulsarSettings, *, tls: bool) -> str | None:
+    """What the broker answers to CONNECT."""
+    protocol = PulsarConnection("pytest-loadtest", *credentials(settings.authentication, settings))
+    protocol.open()
+    connection.sendall(b"".join(protocol.next()))
+    count = connection.recv_into(protocol.space())
+    if not tls and (not count or bytes(protocol.space()[:2]) == _TLS_ALERT):
+        return "it answers nothing to plain Pulsar: does the port speak TLS? write pulsar+ssl:// and https://"
+    for event in protocol.filled(count):
+        if isinstance(event, api.Error):
+            return f"the broker says {event.message!r}: {of_credentials(settings)}"
+    return None

@@ -1,0 +1,187 @@
+"""Memory of a broker's index of delayed messages, by the two trackers that Pulsar has had. One index is one subscription of one partition.
+
+*Heap* (``TripleLongPriorityQueue``; to 4.0.0, and from 4.0.6 on in 4.0): due time, ledger and entry of each message, three longs in
+direct memory.
+
+*Time buckets* (apache/pulsar#23611; 4.0.1 to 4.0.5, 4.1 and later): due times lose their lower bits, and of each bucket and ledger the
+entries are a Roaring bitmap on Java's heap. x messages a ms and y bits make M = x·2^y messages a bucket. Where due times go on as entries
+do (one delay for all), bucket and ledger cut the entries into *pieces* of consecutive numbers; a container of n of them takes
+min(2n, 8192) bytes (Roaring's format, RoaringFormatSpec: an array of shorts, from 4096 on a bitmap; Pulsar does not ask for runs).
+
+Random delays scatter each ledger's entries over all buckets of their range: pieces hold ever fewer entries, down to one, and each has
+its header and its Java objects. So time buckets can take more than the heap.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND, format_count, format_size
+
+if TYPE_CHECKING:
+    from pytest_loadtest.message.due import Delays
+
+HEAP_ENTRY: Final = 24
+"""Bytes: due time, ledger, entry."""
+LEDGER: Final = 50_000
+"""Entries of a ledger: ``managedLedgerMaxEntriesPerLedger``."""
+FLOOR: Final = 1 / 8
+"""Bytes of a message at the least: one bit."""
+ARRAY: Final = 4096
+"""Entries in a container from which on it is a bitmap."""
+CONTAINER: Final = 8192
+"""Bytes of a bitmap of 2^16 entries."""
+_KEYS: Final = 1 << 16  # entries that a container may hold
+_PIECE_HEAD: Final = 20  # bytes of a 64-bit bitmap of one 32-bit one: count, high half, cookie, number of containers
+_CONTAINER_HEAD: Final = 8  # bytes: key, cardinality, offset
+JAVA_OBJECTS: Final = 590
+"""Bytes of Java objects (nodes of the maps, the bitmap's own) of a piece: fitted to what the seed of the model measured on a heap dump, see
+``tests/unit/drivers/test_pulsar_delayed_index.py``. A histogram of a running Pulsar 4.2.4 had 608 of fastutil and Roaring."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketIndex:
+    """Time buckets of one index. Expected values, so not whole, where delays are random.
+
+    :param pieces: bitmaps, each of one bucket and ledger. :param payload: bytes of their containers. :param headers: bytes.
+    """
+
+    messages: int
+    pieces: float
+    payload: float
+    headers: float
+
+    @property
+    def bitmaps(self) -> float:
+        """Bytes as Roaring counts them."""
+        return self.payload + self.headers
+
+    @property
+    def total(self) -> float:
+        """Bytes with Java's objects."""
+        return self.bitmaps + self.pieces * JAVA_OBJECTS
+
+
+def time_buckets(version: str) -> bool:
+    """Whether Pulsar of this version indexes in time buckets, and not in a heap.
+
+    They came with 4.1 and 4.0.1, and left 4.0 with 4.0.6 (apache/pulsar#24429). :param version: ``4.0.0``.
+    :raises ValueError: not three numbers, whatever follows them.
+    """
+    found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    if found is None:
+        raise ValueError(f"{version!r} is not a version such as 4.2.4")
+    major, minor, patch = map(int, found.groups())
+    return (major, minor) > (4, 0) or ((major, minor) == (4, 0) and 1 <= patch <= 5)
+
+
+def heap(messages: int) -> int:
+    """Bytes of so many entries. A batch is one entry, but clients batch no delayed messages: each is an entry of its own."""
+    return messages * HEAP_ENTRY
+
+
+def bits_of(tick: int) -> int:
+    """How many lower bits of a due time are cleared. :param tick: ``delayedDeliveryTickTimeMillis``."""
+    return max(tick.bit_length() - 1, 0)
+
+
+def in_order(messages: int, per_ms: float, bits: int, ledger: int = LEDGER) -> BucketIndex:
+    """One delay for all: due times ascend with entries.
+
+    :param per_ms: messages a millisecond (x). :param bits: cleared (y). :param ledger: entries of one.
+    """
+    size = per_ms * (1 << bits)
+    pieces = containers = payload = at = bucket = 0
+    while at < messages:
+        ends, bucket = min(math.ceil(size * (bucket + 1)), messages), bucket + 1
+        while at < ends:
+            start = at % ledger
+            stop = min(start + ends - at, ledger)
+            at += stop - start
+            pieces += 1
+            while start < stop:
+                reach = min(stop, (start // _KEYS + 1) * _KEYS)
+                payload += min(2 * (reach - start), CONTAINER)
+                containers += 1
+                start = reach
+    return BucketIndex(messages=messages, pieces=pieces, payload=payload, headers=pieces * _PIECE_HEAD + containers * _CONTAINER_HEAD)
+
+
+def scattered(messages: int, range_ms: float, bits: int, ledger: int = LEDGER) -> BucketIndex:
+    """Delays that are evenly spread over a range: what is to be expected.
+
+    Every pair of bucket and ledger is as likely, so that a piece holds a Poisson number of entries. Where that is large, the pieces are
+    arrays or bitmaps of about the same size; ledgers that are larger than a container are taken for several of them.
+    """
+    span = min(ledger, _KEYS)
+    pairs = max(range_ms / (1 << bits), 1) * max(messages / span, 1)
+    each = messages / pairs
+    there = pairs * -math.expm1(-each)
+    return BucketIndex(
+        messages=messages, pieces=there, payload=pairs * min(2 * each, CONTAINER), headers=there * (_PIECE_HEAD + _CONTAINER_HEAD)
+    )
+
+
+def approximation(per_ms: float, bits: int, ledger: int = LEDGER) -> float:
+    """Bytes of a message by a rule of thumb: 2 up to 4096 messages a bucket, then 8192/M, and 8192/ledger where a bucket holds ledgers.
+
+    It leaves out that ledgers cut buckets: 0.62 bytes where it says 0.5, at x = 16 and y = 10.
+    """
+    size = per_ms * (1 << bits)
+    return 2.0 if size <= ARRAY else CONTAINER / min(size, ledger)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedIndex:
+    """The indexes of all subscriptions and partitions, when most messages are pending.
+
+    :param pending: messages. :param indexes: how many hold them: subscriptions of each. :param heap: bytes, direct memory.
+    :param buckets: bytes, Java heap. Each is of brokers that have that tracker.
+    """
+
+    pending: int
+    subscriptions: int
+    heap: int
+    buckets: int
+
+    @property
+    def text(self) -> str:
+        """In one line."""
+        return (
+            f"about {format_count(self.pending)} messages pending, an entry each (clients batch none of them);"
+            f" index of {self.subscriptions} subscription{'' if self.subscriptions == 1 else 's'}:"
+            f" {format_size(self.heap)} as a heap (Pulsar 4.0.0), {format_size(self.buckets)} in time buckets (4.1 and later)"
+        )
+
+    def warning(self, given: int) -> str | None:
+        """That the broker has too little. :param given: bytes of direct memory, and as many of Java heap."""
+        over = {"a heap": self.heap, "time buckets": self.buckets}
+        beyond = [f"{format_size(size)} as {how}" for how, size in over.items() if size > given]
+        if not beyond:
+            return None
+        return f"the broker is given {format_size(given)}, the index needs {' or '.join(beyond)}: shorten the delay, or lower the rate"
+
+
+def planned_index(delays: Delays, *, rate: float, messages: int, topics: int, subscriptions: int, tick: int) -> PlannedIndex:
+    """What is to be expected when sending has gone on for as long as messages are delayed, or for all there are.
+
+    :param rate: msg/s of all topics. :param messages: that the run sends. :param topics: partitions count each.
+    :param tick: of the broker, ms, whose bits of due times are cleared.
+    """
+    mean = delays.longest if delays.at is not None else (delays.least + delays.most) * MILLISECOND / 2
+    pending = min(messages, round(rate * mean / SECOND))
+    each, range_ms = max(pending // topics, 1), float(delays.most - delays.least)
+    bits = bits_of(tick)
+    if delays.at is not None:  # one due time for all: one bucket
+        found = scattered(each, 1, bits)
+    elif range_ms:
+        found = scattered(each, float(delays.most), bits)
+    else:
+        found = in_order(each, max(rate / topics, 1e-9) * MILLISECOND / SECOND, bits)
+    indexes = topics * subscriptions
+    return PlannedIndex(
+        pending=pending, subscriptions=subscriptions, heap=heap(pending) * subscriptions, buckets=round(found.total * indexes)
+    )

@@ -1,0 +1,275 @@
+"""The catalogue of metrics: one row for each thing that a run is measured, judged and reported by.
+
+Everything that lists metrics iterates over these rows: the grammar of ``slo``, observations, windows, stages, drift and regression, the
+documents and reports of a run, the schemas and the reference tables. A new metric is a row here, its definition in numpy
+(:mod:`pytest_loadtest.metrics.stats`), its definition for Spark's workers (:mod:`pytest_loadtest.pipeline.kernel`), and its test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Literal
+
+Form = Literal["latency", "rate", "share", "count", "duration", "bytes"]
+"""How a metric is bounded: a latency by its statistics (p99, max, mean, min), anything else by one number.
+
+Units: latency and duration ns; rate msg/s, or a share of the rate offered; share 0 to 1; count messages, or a share; bytes B.
+"""
+NeverCame = Literal["", "deliveries", "acknowledgements", "sends", "completions"]
+"""What else was due and has no latency, so that percentiles rank over it: missing deliveries, messages without an acknowledgement, dropped
+messages, messages that not every subscription received. Empty: nothing was due beyond what was measured."""
+
+
+class Need(Enum):
+    """What a run must have for a metric to apply to it. The value completes "a run without …"."""
+
+    CONSUMERS = "consumers"
+    ACKNOWLEDGEMENTS = "acknowledgements"
+    ORDER = "an order that can be judged"
+    DELAYS = "delayed messages"
+    CONNECTIONS = "clients that report their connections"
+    CONNECT_RATE = "a rate of connections"
+    BROADCAST = "messages to 64 subscriptions or more"
+    BACKLOG = "a backlog"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One row of the catalogue.
+
+    :param name: the key in ``slo``; empty for a figure that no objective bounds.
+    :param attribute: of :class:`~pytest_loadtest.metrics.measurements.Measurements` for latencies, of
+        :class:`~pytest_loadtest.metrics.measurements.Counts` for counts; also the name of the fixture's property.
+    :param key: in ``results.json``, below ``latencies`` or ``counts``.
+    :param label: in sentences and reports: ``end-to-end``. :param row: in a table of latencies, where it differs from the label.
+    :param form: how it is bounded. :param floor: a bound without ``min`` or ``max`` is a lower one.
+    :param meaning: one sentence for the reference and the schema of profiles.
+    :param needs: without one of these the metric does not apply.
+    :param absent: why a latency has no values, where it has none.
+    :param never_came: what percentiles rank over in addition to the values measured.
+    :param always: reports show it for every run; otherwise only where it was measured.
+    :param per_stage: a stage of a run has it. :param per_bucket: a size bucket has it. :param per_window: a window has it.
+    :param drifts: the last tenth can be compared with the first. :param compared: runs are compared by it, with its noise.
+    :param omb: prefix of its fields in OpenMessaging Benchmark's TestResult; empty where there are none.
+    """
+
+    name: str
+    attribute: str = ""
+    key: str = ""
+    label: str = ""
+    row: str = ""
+    form: Form
+    floor: bool = False
+    meaning: str = ""
+    needs: tuple[Need, ...] = ()
+    absent: str = ""
+    never_came: NeverCame = ""
+    always: bool = False
+    per_stage: bool = True
+    per_bucket: bool = False
+    per_window: bool = False
+    drifts: bool = False
+    compared: bool = False
+    omb: str = ""
+
+
+NOT_RECEIVED: Final = "nothing was received"
+_NOT_REPORTED: Final = "the client does not report it, or opened nothing"
+_NOT_COMPLETE: Final = "no message reached every subscriber"
+_NOT_DELAYED: Final = "no message is delayed, or nothing was received"
+
+CATALOGUE: Final = (
+    Metric(
+        name="throughput", form="rate", floor=True, label="throughput", needs=(Need.CONSUMERS,), per_bucket=True, per_window=True,
+        drifts=True, compared=True,
+        meaning="messages delivered per second: a share of the rate offered (99%; 95% unless given), or a rate (5000/s); a lower bound",
+    ),
+    Metric(
+        name="sent", attribute="sent_in_time", key="sentInTime", form="share", floor=True, label="sent in time",
+        meaning="messages handed over in time, of those offered; a lower bound, 99% unless given",
+    ),
+    Metric(
+        name="connectRate", form="share", floor=True, label="connect rate", needs=(Need.CONNECTIONS, Need.CONNECT_RATE), per_stage=False,
+        meaning="connections up in time at driver.connectRate, of all: a share; a lower bound, 95% unless given",
+    ),
+    Metric(
+        name="publishLatency", attribute="publish", key="publish", form="latency", label="publish", needs=(Need.ACKNOWLEDGEMENTS,),
+        never_came="acknowledgements", always=True, per_bucket=True, per_window=True, drifts=True, omb="publishLatency",
+        meaning="acknowledged − intended",
+        absent="nothing was acknowledged, or acknowledgement is not applicable",
+    ),
+    Metric(
+        name="endToEndLatency", attribute="end_to_end", key="endToEnd", form="latency", label="end-to-end", needs=(Need.CONSUMERS,),
+        never_came="deliveries", always=True, per_bucket=True, per_window=True, drifts=True, compared=True, omb="endToEndLatency",
+        meaning="received − intended", absent=NOT_RECEIVED,
+    ),
+    Metric(
+        name="sendDelay", attribute="send_delay", key="sendDelay", form="latency", label="send delay", never_came="sends", always=True,
+        per_window=True, drifts=True, omb="publishDelayLatency",
+        meaning="sent − intended", absent="nothing was sent",
+    ),
+    Metric(
+        name="", attribute="own_send_delay", key="ownSendDelay", form="latency", label="own send delay", row="  of it our own", always=True,
+        absent="nothing was sent",
+    ),
+    Metric(
+        name="broadcastCompletion", attribute="completion", key="completion", form="latency", label="broadcast completion",
+        row="until all have it", needs=(Need.CONSUMERS, Need.BROADCAST), never_came="completions", per_window=True, drifts=True,
+        meaning="of a message to 64 subscriptions or more of one consumer each: the last copy received − intended",
+        absent=_NOT_COMPLETE,
+    ),
+    Metric(
+        name="broadcastSpread", attribute="spread", key="spread", form="latency", label="broadcast spread", row="first to last",
+        needs=(Need.CONSUMERS, Need.BROADCAST), never_came="completions", per_window=True, drifts=True,
+        meaning="of the same: the last copy received − the first",
+        absent=_NOT_COMPLETE,
+    ),
+    Metric(
+        name="connectLatency", attribute="connect", key="connect", form="latency", label="connect", needs=(Need.CONNECTIONS,),
+        per_stage=False, absent=_NOT_REPORTED,
+        meaning="of each connection of MQTT clients until the broker's welcome, TLS included, from when connectRate has it due",
+    ),
+    Metric(
+        name="subscribeLatency", attribute="subscribe", key="subscribe", form="latency", label="subscribe",
+        needs=(Need.CONSUMERS, Need.CONNECTIONS), per_stage=False, absent=_NOT_REPORTED,
+        meaning="of each subscription of MQTT clients until it is confirmed; of the whole run",
+    ),
+    Metric(
+        name="lateness", attribute="lateness", key="lateness", form="latency", label="lateness", row="after due",
+        needs=(Need.CONSUMERS, Need.DELAYS), never_came="deliveries", per_window=True, absent=_NOT_DELAYED,
+        meaning="of delayed messages: received − due; below zero where one came early",
+    ),
+    Metric(
+        name="earliness", attribute="earliness", key="earliness", form="latency", label="earliness", row="before due",
+        needs=(Need.CONSUMERS, Need.DELAYS), per_window=True, absent=_NOT_DELAYED,
+        meaning="of delayed messages: due − received, 0 where one did not come early; max: the broker's tick unless given",
+    ),
+    Metric(
+        name="loss", attribute="lost", key="lost", form="count", label="lost", needs=(Need.CONSUMERS,), per_bucket=True,
+        meaning="acknowledged and not received, of the deliveries expected; 0 unless given",
+    ),
+    Metric(
+        name="duplicates", attribute="duplicates", key="duplicates", form="count", label="duplicates", needs=(Need.CONSUMERS,),
+        meaning="copies beyond the first",
+    ),
+    Metric(
+        name="outOfOrder", attribute="out_of_order", key="outOfOrder", form="count", label="out of order",
+        needs=(Need.CONSUMERS, Need.ORDER), absent="order is not applicable to this subscription type",
+        meaning="first copies that came after a later message of their stream and partition (or key)",
+    ),
+    Metric(
+        name="failed", attribute="failed", key="failed", form="count", label="failed",
+        meaning="messages that the target refused; 1% unless given",
+    ),
+    Metric(
+        name="corrupt", attribute="corrupt", key="corrupt", form="count", label="corrupt", needs=(Need.CONSUMERS,),
+        meaning="messages damaged under way; 0 unless given",
+    ),
+    Metric(
+        name="dropped", attribute="dropped", key="dropped", form="count", label="dropped",
+        meaning="messages never sent because they were later than maxSendDelay; 0 unless given",
+    ),
+    Metric(
+        name="foreign", attribute="foreign", key="foreign", form="count", label="foreign", needs=(Need.CONSUMERS,), per_stage=False,
+        absent="whether foreign messages came in this stage is not known", meaning="messages of another run",
+    ),
+    Metric(
+        name="backlogDrain", form="duration", label="backlog drain", needs=(Need.CONSUMERS, Need.BACKLOG),
+        meaning="how long a backlog takes to drain; backlogDrainTimeout unless given",
+    ),
+    Metric(
+        name="delayedIndexBytesPerMessage", form="bytes", label="delayed index", needs=(Need.CONSUMERS, Need.DELAYS),
+        meaning="bytes of the broker's index for each delayed message and subscription, when most were delayed",
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountRow:
+    """A field of :class:`~pytest_loadtest.metrics.measurements.Counts`.
+
+    :param key: in ``results.json`` below ``counts``. :param label: in sentences and reports. :param meaning: for the reference.
+    :param inbound: it counts deliveries, which need a consumer; otherwise messages on their way out. :param part: of the row above it.
+    :param optional: None where it does not apply, or is unknown. :param live: workers report it while load runs.
+    :param exported: continuous integration gets it: JUnit, GitLab.
+    """
+
+    attribute: str
+    key: str
+    label: str
+    meaning: str
+    inbound: bool = False
+    part: bool = False
+    optional: bool = False
+    live: bool = False
+    exported: bool = False
+
+
+COUNTS: Final = (
+    CountRow(
+        attribute="offered", key="offered", label="offered", meaning="due in the measured phase: sent + dropped", live=True, exported=True,
+    ),
+    CountRow(
+        attribute="sent", key="sent", label="sent", meaning="handed to the client: acked + failed + unknown", live=True, exported=True,
+    ),
+    CountRow(attribute="sent_in_time", key="sentInTime", label="sent in time", meaning="before the measured phase ended", part=True),
+    CountRow(attribute="acked", key="acked", label="acked", meaning="acknowledged by the target", live=True, exported=True),
+    CountRow(attribute="failed", key="failed", label="failed", meaning="answered with an error", live=True, exported=True),
+    CountRow(
+        attribute="dropped", key="dropped", label="dropped", meaning="never sent: later than maxSendDelay", live=True, exported=True,
+    ),
+    CountRow(attribute="unknown", key="unknown", label="unanswered", meaning="no answer until the drain ended"),
+    CountRow(attribute="resent", key="resent", label="resent", meaning="sent again by the client after a lost connection"),
+    CountRow(
+        attribute="received", key="received", label="received", meaning="deliveries of which a first copy came", inbound=True, live=True,
+        exported=True,
+    ),
+    CountRow(
+        attribute="received_in_time", key="receivedInTime", label="received in time", inbound=True, part=True,
+        meaning="within the measured phase, moved by the median latency",
+    ),
+    CountRow(
+        attribute="lost", key="lost", label="lost", inbound=True, exported=True,
+        meaning="acked, and not received by a subscription that should have it",
+    ),
+    CountRow(
+        attribute="duplicates", key="duplicates", label="duplicates", meaning="copies beyond the first of a delivery", inbound=True,
+        exported=True,
+    ),
+    CountRow(
+        attribute="duplicates_of_resent", key="duplicatesOfResent", label="duplicates of resent messages", inbound=True, part=True,
+        meaning="copies of messages that were resent",
+    ),
+    CountRow(
+        attribute="out_of_order", key="outOfOrder", label="out of order", inbound=True, optional=True, exported=True,
+        meaning="first copies after a later message of their stream",
+    ),
+    CountRow(
+        attribute="out_of_due_order", key="outOfDueOrder", label="out of due order", inbound=True, optional=True,
+        meaning="copies after one that is due more than a tick later; null where none is delayed",
+    ),
+    CountRow(
+        attribute="foreign", key="foreign", label="foreign", inbound=True, optional=True, exported=True,
+        meaning="messages of another run; null in a stage, where it is unknown",
+    ),
+    CountRow(attribute="corrupt", key="corrupt", label="corrupt", meaning="damaged on the way", inbound=True, exported=True),
+)  # fmt: skip
+"""Every field of the counts, in the order in which reports show them."""
+
+OBJECTIVES: Final = {metric.name: metric for metric in CATALOGUE if metric.name}
+"""The metrics that an objective may bound, by their key in ``slo``, in the order of the reference."""
+LATENCIES: Final = {metric.attribute: metric for metric in CATALOGUE if metric.form == "latency"}
+"""The latencies, by their attribute."""
+COUNTED: Final = {metric.attribute: metric for metric in CATALOGUE if metric.form in ("count", "share") and metric.attribute}
+"""The metrics that are numbers of messages, by their attribute."""
+
+
+def named(**properties: object) -> tuple[str, ...]:
+    """The ``slo`` keys of the metrics with all of these properties: ``named(form="count")``."""
+    return tuple(name for name, metric in OBJECTIVES.items() if all(getattr(metric, key) == value for key, value in properties.items()))
+
+
+def needing(need: Need) -> tuple[str, ...]:
+    """The ``slo`` keys of the metrics that need this of a run."""
+    return tuple(name for name, metric in OBJECTIVES.items() if need in metric.needs)

@@ -1,0 +1,185 @@
+"""The order in which messages are dealt over streams: the stream of each message of the run, and the rows of a worker that follow.
+
+The run's messages are numbered 0, 1, 2 … in the order in which they are due, and dealt over the streams. Without a skew they are dealt in
+turn (:class:`RoundRobin`), which is arithmetic. With one, a cycle of turns says who is next (:class:`Turns`): a stream of weight ``w`` has
+``w`` turns in it, spread evenly. Message ``g`` has turn ``g mod L`` of round ``g div L``. So the train stays as even as it was, every
+stream has its exact share after each round, and nothing depends on how many workers there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd
+from typing import TYPE_CHECKING, Final, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Column = NDArray[np.int64]
+
+MOST_TURNS: Final = 1_000_000
+"""Of a cycle."""
+
+
+class StreamOrder(Protocol):
+    """One worker's rows among the messages of the run; row 0 is the worker's first of the phase."""
+
+    def before(self, total: int) -> int:
+        """How many of the run's first ``total`` messages are this worker's."""
+
+    def place(self, row: int) -> int:
+        """Which message of the run a row is."""
+
+    def rows(self, row: Column) -> tuple[Column, Column, Column]:
+        """Of each row the index of its stream among the worker's, its number in that stream, and its place in the run."""
+
+    def find(self, index: Column, number: Column) -> Column:
+        """The row of each message, the other way round."""
+
+    def numbers(self, row: int) -> Column:
+        """By stream, how many messages lie before ``row``."""
+
+
+@dataclass(frozen=True)
+class RoundRobin:
+    """StreamOrder over ``total`` streams one after another: of every ``total`` messages each of the worker's ``streams`` has one."""
+
+    total: int
+    streams: range
+
+    def before(self, total: int) -> int:
+        rounds, rest = divmod(total, self.total)
+        streams = self.streams
+        return rounds * len(streams) + len(range(streams.start, min(rest, streams.stop), streams.step))
+
+    def place(self, row: int) -> int:
+        number, index = divmod(row, len(self.streams))
+        return number * self.total + self.streams[index]
+
+    def rows(self, row: Column) -> tuple[Column, Column, Column]:
+        if len(self.streams) == 1:
+            index, number = np.zeros(len(row), np.int64), row
+        else:
+            number, index = np.divmod(row, len(self.streams))
+        return index, number, number * self.total + (index * self.streams.step + self.streams.start)
+
+    def find(self, index: Column, number: Column) -> Column:
+        return number * len(self.streams) + index
+
+    def numbers(self, row: int) -> Column:
+        rounds, rest = divmod(row, max(len(self.streams), 1))
+        counts: Column = rounds + (np.arange(len(self.streams)) < rest)
+        return counts
+
+
+@dataclass(frozen=True, eq=False)
+class Turns:
+    """A cycle. :param cycle: int64 ``(L,)``, the stream of each turn; every stream has one at least. :param streams: how many there are."""
+
+    cycle: Column
+    streams: int
+
+    @classmethod
+    def weighted(cls, weights: Sequence[int], *, swing: int = 0, times: int = 1) -> Turns:
+        """Turns of topics by their weights.
+
+        :param weights: of the topics, above 0. :param swing: after so many messages the weights move on by one topic, until all are where
+            they were; 0: never. :param times: streams of each topic, which have its turns one after another; stream ``s`` is of topic
+            ``s mod len(weights)``.
+        :raises ValueError: more turns than a cycle may have.
+        """
+        topics, least = len(weights), gcd(*weights)
+        _check((swing * topics or sum(weights) // least) * times)
+        cycle = _spread([weight // least for weight in weights])
+        if swing:
+            part = np.resize(cycle, swing)  # repeated, or cut off
+            cycle = np.concatenate([(part + by) % topics for by in range(topics)])
+        cycle = np.tile(cycle, times)
+        return cls(cycle + topics * (_nth(cycle) % times), topics * times)
+
+    def counts(self, total: int) -> Column:
+        """``(P,)``, how many of the run's first ``total`` messages each stream has; they add up to ``total``."""
+        rounds, rest = divmod(total, len(self.cycle))
+        found: Column = rounds * self.weights + np.bincount(self.cycle[:rest], minlength=self.streams)
+        return found
+
+    @cached_property
+    def weights(self) -> Column:
+        """``(P,)``, turns of each stream in a cycle."""
+        return np.bincount(self.cycle, minlength=self.streams)
+
+    def of(self, streams: range) -> WeightedOrder:
+        """One worker's."""
+        return WeightedOrder(self, streams)
+
+
+class WeightedOrder:
+    """The turns of a worker's streams: of every round, those that are its own."""
+
+    def __init__(self, turns: Turns, streams: range) -> None:
+        cycle = turns.cycle
+        self._length, self._weights = len(cycle), turns.weights[streams.start : streams.stop : streams.step]
+        mine = (cycle >= streams.start) & (cycle < streams.stop) & ((cycle - streams.start) % streams.step == 0)
+        self._places = np.flatnonzero(mine)
+        self._index = (cycle[self._places] - streams.start) // streams.step
+        self._number = _nth(self._index)
+        self._starts = np.cumsum(self._weights) - self._weights
+        self._turns = np.argsort(self._index, kind="stable")  # of stream i its own, ascending, from _starts[i] on
+
+    def before(self, total: int) -> int:
+        """See :class:`StreamOrder`."""
+        rounds, rest = divmod(total, self._length)
+        return rounds * len(self._places) + int(np.searchsorted(self._places, rest))
+
+    def place(self, row: int) -> int:
+        """See :class:`StreamOrder`."""
+        rounds, turn = divmod(row, len(self._places))
+        return rounds * self._length + int(self._places[turn])
+
+    def rows(self, row: Column) -> tuple[Column, Column, Column]:
+        """See :class:`StreamOrder`."""
+        rounds, turn = np.divmod(row, max(len(self._places), 1))
+        index = self._index[turn]
+        return index, rounds * self._weights[index] + self._number[turn], rounds * self._length + self._places[turn]
+
+    def find(self, index: Column, number: Column) -> Column:
+        """See :class:`StreamOrder`."""
+        rounds, nth = np.divmod(number, self._weights[index])
+        row: Column = rounds * len(self._places) + self._turns[self._starts[index] + nth]
+        return row
+
+    def numbers(self, row: int) -> Column:
+        """See :class:`StreamOrder`."""
+        rounds, rest = divmod(row, max(len(self._places), 1))
+        counts: Column = rounds * self._weights + np.bincount(self._index[:rest], minlength=len(self._weights))
+        return counts
+
+
+def _check(turns: int) -> None:
+    if turns > MOST_TURNS:
+        raise ValueError(f"{turns:,} turns until all streams have had their shares, at most {MOST_TURNS:,} are possible")
+
+
+def _nth(values: Column) -> Column:
+    """Of each value, how many equal ones stand before it."""
+    order = np.argsort(values, kind="stable")
+    counts = np.bincount(values)
+    nth = np.empty(len(values), np.int64)
+    nth[order] = np.arange(len(values)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return nth
+
+
+def _spread(weights: Sequence[int]) -> Column:
+    """A round in which turn ``j`` of weight ``w`` stands at ``(2j + 1) / 2w`` of it; of two at one place the lower topic first.
+
+    Places that are equal are equal as floats too, and others lie further apart than floats are exact, as weights are below a million.
+    """
+    counts = np.array(weights, np.int64)
+    topic = np.repeat(np.arange(len(counts)), counts)
+    spread: Column = topic[np.lexsort((topic, (2 * _nth(topic) + 1) / (2 * counts[topic])))]
+    return spread

@@ -1,0 +1,19 @@
+"""The addresses at which processes wait for connections."""
+
+from __future__ import annotations
+
+import psutil
+
+
+def listening(pid: int) -> set[str]:
+    """The addresses (without ports) at which a process and its children listen."""
+    process = psutil.Process(pid)
+    family = [process, *process.children(recursive=True)]
+    sockets = [connection for one in family for connection in one.net_connections("inet")]
+    return {connection.laddr.ip for connection in sockets if connection.status == psutil.CONN_LISTEN}
+
+
+def other_addresses() -> list[str]:
+    """This machine's IPv4 addresses that are not loopback; those of containers' bridges are among them."""
+    every = [address for addresses in psutil.net_if_addrs().values() for address in addresses]
+    return [one.address for one in every if one.family.name == "AF_INET" and not one.address.startswith("127.")]

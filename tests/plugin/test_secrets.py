@@ -1,0 +1,58 @@
+"""A password given in every way that a profile has is in no file of the results, and in no output."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_loadtest.brokers import mosquitto
+
+if TYPE_CHECKING:
+    from .projects import Project
+
+SECRET = "hunter2hunter2"
+PROFILE = f"""\
+name: secrets
+topics: 1
+messageSize: 64
+producerRate: 100
+testDuration: 1s
+driver: {{name: mqtt, username: joe}}
+generator: {{sendDelayP99: 5s, cpu: 5, stalled: 1}}
+slo: {{throughput: 1%, sent: 1%}}
+matrix: {{driver.password: [{SECRET}1, {SECRET}2]}}
+"""
+RIGHT = """\
+import pytest
+
+@pytest.mark.load("secrets")
+def test_by_matrix(load):
+    load.assert_slo()
+"""
+WRONG = f"""\
+import pytest
+
+@pytest.mark.load("secrets", **{{"driver.password": "{SECRET}3", "driver.pasword": "{SECRET}4"}})
+def test_wrong_mark(load):
+    pass
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(mosquitto.find() is None, reason="mosquitto is not installed")
+def test_passwords_are_in_no_output_and_no_file(project: Project) -> None:
+    """Two runs with a password each, a mark and an option that are wrong; JUnit, and all files of the results."""
+    project.write("profiles/secrets.yaml", PROFILE)
+    project.write("test_right.py", RIGHT)
+    project.write("test_wrong.py", WRONG)
+    done = project.run("test_right.py", "--load-broker", "process")
+    wrong = project.run("test_wrong.py", "--load-plan", "--load-set", f"driver.password=[{SECRET}5]")
+    assert done.outcomes == {"passed": 2}
+    assert [case.get("name") for case in done.junit] == [f"test_by_matrix[driver.password=#{number}]" for number in (1, 2)]
+    assert "driver.pasword': '***'}): unknown key 'pasword'" in wrong.out
+    given = {project.path / "profiles/secrets.yaml", project.path / "test_wrong.py"}
+    files = [path for path in project.path.rglob("*") if path.is_file() and path not in given and path.suffix != ".pyc"]
+    assert any(path.name == "run.json" for path in files)
+    assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
+    assert SECRET not in done.out + wrong.out

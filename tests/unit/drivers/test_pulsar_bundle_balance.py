@@ -1,0 +1,56 @@
+"""What each split algorithm needs until no bundle is beyond a limit."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_loadtest.drivers.pulsar.bundle_balance import ALGORITHMS, balance, imbalance, rates
+from pytest_loadtest.drivers.pulsar.bundle_ring import LAST, Ring
+from pytest_loadtest.drivers.pulsar.bundle_split import MB, SplitLimits, TopicRate
+
+# PIP-169's first example at a tenth, in and out, and the broker's own topic that a namespace has
+TENTH = [
+    *(TopicRate(at, 20 * n, 0.2 * n * MB) for n, at in enumerate((10, 20, 80, 90, 100), 1)),
+    TopicRate(110, 400, 38 * MB),
+    TopicRate(0xDD000000, 0, 0),
+]
+HALF = SplitLimits(rate=350, megabytes=20)
+TOPICS = st.lists(
+    # not next to each other, where there is no room for a boundary that all algorithms could use
+    st.builds(TopicRate, st.integers(0, LAST // 4).map(lambda at: 4 * at + 1), st.integers(0, 1000).map(float), st.just(0.0)),
+    max_size=10,
+    unique_by=lambda topic: topic.position,
+)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "splits", "uneven"),
+    [
+        ("flow_or_qps_equally_divide", 1, 400 / 350),
+        ("topic_count_equally_divide", 2, 400 * 3 / 700),
+        ("range_equally_divide", 29, 400 * 30 / 700),
+    ],
+)
+def test_the_proposals_point(algorithm: str, splits: int, uneven: float) -> None:
+    """Neighbouring hashes: one split by flow does what takes 29 by range."""
+    found = balance(algorithm, TENTH, HALF)
+    assert (found.splits, found.imbalance) == (splits, pytest.approx(uneven))
+
+
+@given(algorithm=st.sampled_from(sorted(ALGORITHMS)), topics=TOPICS, limit=st.integers(1, 2000))
+def test_every_bundle_is_within_the_limits_or_one_topic(algorithm: str, topics: list[TopicRate], limit: int) -> None:
+    """Or beyond them by less than the threshold, which flow or QPS leaves whole. No load is lost on the way."""
+    limits = SplitLimits(rate=limit)
+    found = balance(algorithm, topics, limits)
+    assert sum(found.rates) == sum(topic.rate for topic in topics)
+    for bundle, rate in zip(found.ring.bundles, found.rates, strict=True):
+        alone = len([topic for topic in topics if topic.active and topic.position in bundle]) < 2
+        assert alone or rate <= limit * 1.1
+
+
+def test_no_load_has_no_imbalance() -> None:
+    """Unknown is not even."""
+    assert imbalance(Ring(), []) is None
+    assert rates(Ring(), []) == (0,)

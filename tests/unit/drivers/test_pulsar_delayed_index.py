@@ -1,0 +1,142 @@
+"""The index of delayed messages: what was measured and published of both trackers, and a real Roaring library."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap64
+
+from pytest_loadtest.drivers.pulsar.delayed_index import (
+    CONTAINER,
+    FLOOR,
+    JAVA_OBJECTS,
+    LEDGER,
+    approximation,
+    bits_of,
+    heap,
+    in_order,
+    planned_index,
+    scattered,
+    time_buckets,
+)
+from pytest_loadtest.message.due import Delays
+from pytest_loadtest.values.quantities import SECOND
+
+MIB = 1 << 20
+MANY = 10_000_000
+# (x, y): payload in MiB of ten million messages, and with Java's objects as a heap dump of them showed it
+TABLE = {(1, 10): (19.2, 25.0), (4, 10): (19.1, 20.48), (8, 10): (10.3, 11.0), (8, 15): (1.8, 2.25)}
+
+
+def real(messages: int, size: int, ledger: int) -> int:
+    """Bytes of the same bitmaps as CRoaring serialises them."""
+    cuts = sorted({*range(0, messages, size), *range(0, messages, ledger)})
+    return sum(
+        len(BitMap64(list(range(low % ledger, low % ledger + high - low)), optimize=False).serialize())
+        for low, high in pairwise([*cuts, messages])
+    )
+
+
+@pytest.mark.parametrize(("version", "there"), [
+    ("3.0.14", False), ("4.0.0", False), ("4.0.1", True), ("4.0.5", True), ("4.0.6", False), ("4.0.13", False), ("4.1.0", True),
+    ("4.2.4", True), ("5.0.0-M1", True),
+])  # fmt: skip
+def test_which_versions_have_time_buckets(version: str, there: bool) -> None:
+    """They came, left the long-term version, and stayed in the others."""
+    assert time_buckets(version) is there
+
+
+def test_a_version_has_three_numbers() -> None:
+    with pytest.raises(ValueError, match=r"'latest' is not a version such as 4\.2\.4"):
+        time_buckets("latest")
+
+
+def test_heap() -> None:
+    """A day of 10 000 msg/s: in batches of a hundred 198 MiB; but delayed messages are in no batch, and then it is 19.3 GiB."""
+    day = 24 * 3600 * 10_000
+    assert round(heap(day // 100) / MIB) == 198
+    assert round(heap(day) / (1 << 30), 1) == 19.3
+    assert heap(MANY) == 240_000_000
+
+
+@pytest.mark.parametrize("xy", TABLE)
+def test_the_published_table(xy: tuple[int, int]) -> None:
+    """Ten million messages in ledgers of 50 000."""
+    told = TABLE[xy][0]
+    assert in_order(MANY, *xy).bitmaps / MIB == pytest.approx(told, rel=0.023)
+
+
+def test_java_objects_are_fitted() -> None:
+    """The overhead of a piece is the least-squares fit to the measured column, which it reproduces within 15 %."""
+    found = {xy: in_order(MANY, *xy) for xy in TABLE}
+    over = {xy: measured * MIB - found[xy].bitmaps for xy, (_, measured) in TABLE.items()}
+    fit = sum(over[xy] * found[xy].pieces for xy in TABLE) / sum(found[xy].pieces ** 2 for xy in TABLE)
+    assert pytest.approx(fit, rel=0.01) == JAVA_OBJECTS
+    for xy, (_, measured) in TABLE.items():
+        assert found[xy].total / MIB == pytest.approx(measured, rel=0.15)
+
+
+@pytest.mark.parametrize(("messages", "x", "bits", "ledger"), [
+    (300_000, 1, 10, 50_000), (300_000, 8, 10, 50_000), (500_000, 8, 15, 50_000), (300_000, 4, 12, 70_000), (100_000, 1, 6, 50_000),
+    (200_000, 300, 9, 200_000),
+])  # fmt: skip
+def test_a_real_roaring_library_agrees(messages: int, x: int, bits: int, ledger: int) -> None:
+    """Within 2 %, headers included."""
+    assert in_order(messages, x, bits, ledger).bitmaps == pytest.approx(real(messages, x << bits, ledger), rel=0.02)
+
+
+@pytest.mark.parametrize(("x", "bits", "told"), [(1, 10, 2.0), (4, 10, 2.0), (8, 10, 1.0), (16, 10, 0.5), (8, 15, 0.16384)])
+def test_the_rule_of_thumb(x: int, bits: int, told: float) -> None:
+    """2, 8192/M, and 0.163 bytes a message; never below a bit."""
+    assert approximation(x, bits) == told >= FLOOR
+    assert in_order(MANY, x, bits).payload / MANY == pytest.approx(told, rel=0.25)
+
+
+@given(st.integers(1, 200_000), st.floats(0.01, 50), st.integers(0, 16), st.integers(1000, 100_000))
+def test_pieces(messages: int, per_ms: float, bits: int, ledger: int) -> None:
+    """No message costs more than an array's two bytes or less than a bit of its container."""
+    found = in_order(messages, per_ms, bits, ledger)
+    assert messages / 65536 * CONTAINER / 8 / 8 <= found.payload <= 2 * messages
+    assert messages / ledger <= found.pieces <= messages
+
+
+def test_random_delays_over_a_long_range_cost_more_than_a_heap() -> None:
+    """Over a day each entry is in a piece of its own: more than ten times the heap. Over a minute they share pieces, and it is a fifth."""
+    day, minute = 86_400_000, 60_000
+    assert scattered(day // 2, day, 9).total > 10 * heap(day // 2)
+    assert scattered(minute // 2, minute, 9).total < heap(minute // 2) / 5
+
+
+def test_scattered_agrees_with_a_draw() -> None:
+    """Pieces of random delays are as many as are drawn."""
+    messages, range_ms, bits = 40_000, 100_000, 9
+    delays = Delays(seed=3, least=0, most=range_ms - 1)
+    import numpy as np
+
+    seq = np.arange(messages)
+    due = delays.on_the_wire(np.zeros(messages, np.int32), seq, np.zeros(messages, np.int64))
+    pieces = len(np.unique((due >> bits) * 10 + seq // LEDGER))
+    assert scattered(messages, range_ms, bits).pieces == pytest.approx(pieces, rel=0.02)
+
+
+@pytest.mark.parametrize(("tick", "bits"), [(1000, 9), (100, 6), (8000, 12), (1, 0)])
+def test_bits_of_a_tick(tick: int, bits: int) -> None:
+    """As Pulsar trims: a second becomes buckets of 512 ms."""
+    assert bits_of(tick) == bits
+
+
+def test_a_plan() -> None:
+    """Ten seconds at 1000/s on two topics are 10 000 pending messages, twice for two subscriptions; never more than are sent."""
+    delays = Delays(seed=0, least=10_000, most=10_000)
+    found = planned_index(delays, rate=1000, messages=100_000, topics=2, subscriptions=2, tick=1000)
+    assert (found.pending, found.heap) == (10_000, 480_000)
+    assert found.warning(1 << 30) is None
+    few = planned_index(delays, rate=1000, messages=500, topics=1, subscriptions=1, tick=1000)
+    assert few.pending == 500
+    day = Delays(seed=0, at=24 * 3600 * SECOND)
+    much = planned_index(day, rate=10_000, messages=864_000_000, topics=1, subscriptions=1, tick=1000)
+    assert "19.3 GiB as a heap" in much.text
+    assert str(much.warning(1 << 30)).startswith("the broker is given 1.00 GiB, the index needs 19.3 GiB as a heap")
