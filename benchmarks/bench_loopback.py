@@ -62,7 +62,7 @@ CASES = (
 @contextmanager
 def relay() -> Iterator[tuple[int, int]]:
     """Its process id and port."""
-    command = [sys.executable, "-m", "pytest_loadtest.brokers.relay"]
+    command = [sys.executable, "-m", "pytest_loadtest.drivers.loopback.relay"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin and process.stdout
         yield process.pid, json.loads(process.stdout.readline())["port"]

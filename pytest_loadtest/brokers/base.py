@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pytest_loadtest.errors import TargetError, UsageError
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.profile.sections import SecuritySection
 
 MODES = ("auto", "url", "container", "process", "embedded")
+ROLE: Final = "loadtest"
+"""Who the run's clients are to a broker with security."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,3 +137,9 @@ def refuse_managed(broker: str, settings: Mapping[str, str], managed: frozenset[
 
             shown = HIDDEN if may_hold_secret(key) else repr(value)
             raise UsageError(f"broker.settings: {key!r}: {shown} is not one line of {broker}'s configuration")
+
+
+def described(asked: SecuritySection) -> str:
+    """``TLS, token authentication``: encryption and authentication cost a broker time, so results name them."""
+    tls = {True: ["TLS"], False: [], "subscribers": ["TLS for subscribers"]}[asked.tls]
+    return ", ".join(tls + ([f"{asked.auth} authentication"] if asked.auth else []))

@@ -19,9 +19,10 @@ import pytest
 from waiting_for import gone
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers import java, mosquitto
+from pytest_loadtest.brokers import java
+from pytest_loadtest.brokers.base import ROLE
 from pytest_loadtest.brokers.certificates import Authority, KeyPair
-from pytest_loadtest.brokers.secured import ROLE
+from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.pulsar.settings import STRICT, TICK
 
 SESSION_SECONDS = 280

@@ -12,8 +12,8 @@ from mqtt_codec import decode
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers import mosquitto
 from pytest_loadtest.drivers.base import TargetAddress
+from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerSocket
 from pytest_loadtest.drivers.mqtt.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver

@@ -12,11 +12,11 @@ import pytest
 from running import running
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers import certificates, mosquitto
+from pytest_loadtest.brokers import certificates
 from pytest_loadtest.brokers.certificates import KeyPair
 from pytest_loadtest.brokers.ports import free_ports
 from pytest_loadtest.drivers.base import TargetAddress
-from pytest_loadtest.drivers.mqtt import broker_socket
+from pytest_loadtest.drivers.mqtt import broker_socket, mosquitto
 from pytest_loadtest.drivers.mqtt.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from pytest_loadtest import profile
-from pytest_loadtest.brokers import mosquitto
+from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.errors import ProfileError
 
 ROOT = Path(__file__).parents[2]

@@ -69,6 +69,6 @@ class LoopbackSettings(ClientSettings):
     @property
     def broker_settings(self) -> Mapping[str, str]:
         """The faults that are asked for."""
-        from pytest_loadtest.brokers.faults import relay_settings
+        from pytest_loadtest.drivers.loopback.faults import relay_settings
 
         return relay_settings(self)

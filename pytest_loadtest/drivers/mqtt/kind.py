@@ -40,12 +40,12 @@ KIND: Final = DriverKind(
     schemes={"mqtt": Scheme(port=1883), "mqtts": Scheme(port=8883, tls=True)},
     brokers={
         "mqtt": BrokerStart(
-            ways={"container": "pytest_loadtest.brokers.container:start", "process": "pytest_loadtest.brokers.mosquitto:start"},
-            container="pytest_loadtest.brokers.mosquitto_container:RECIPE",
+            ways={"container": "pytest_loadtest.brokers.container:start", "process": "pytest_loadtest.drivers.mqtt.mosquitto:start"},
+            container="pytest_loadtest.drivers.mqtt.mosquitto_container:RECIPE",
             secured=True,
         ),
         "artemis": BrokerStart(
-            ways={"process": "pytest_loadtest.brokers.artemis:start"},
+            ways={"process": "pytest_loadtest.drivers.mqtt.artemis:start"},
             costs={f"mqtt{client}-qos{qos}": cost for client in ("", "-native") for qos, cost in ARTEMIS.items()},
             label="Artemis",
         ),

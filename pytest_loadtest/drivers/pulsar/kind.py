@@ -48,14 +48,14 @@ KIND: Final = DriverKind(
         "pulsar": BrokerStart(
             ways={
                 "container": "pytest_loadtest.brokers.container:start",
-                "process": "pytest_loadtest.brokers.pulsar:start",
-                "embedded": "pytest_loadtest.brokers.embedded:start",
+                "process": "pytest_loadtest.drivers.pulsar.broker:start",
+                "embedded": "pytest_loadtest.drivers.pulsar.embedded:start",
             },
-            container="pytest_loadtest.brokers.pulsar_container:RECIPE",
+            container="pytest_loadtest.drivers.pulsar.container:RECIPE",
             secured=True,
         ),
     },
-    describe="pytest_loadtest.brokers.pulsar_admin:describe",
+    describe="pytest_loadtest.drivers.pulsar.broker_admin:describe",
     message_limit=MessageLimit(default=5 * 1024**2, key="maxMessageSize", overhead=METADATA),
     delays=True,
     delayed_index="pytest_loadtest.drivers.pulsar.planned:planned",

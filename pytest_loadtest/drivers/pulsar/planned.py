@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.brokers.pulsar import GIVEN
+from pytest_loadtest.drivers.pulsar.broker import GIVEN
 from pytest_loadtest.drivers.pulsar.delayed_index import planned_index
 from pytest_loadtest.drivers.pulsar.settings import DEFAULT_TICK, TICK
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_loadtest.brokers import container, mosquitto_container, pulsar_container
+from pytest_loadtest.brokers import container
+from pytest_loadtest.drivers.mqtt import mosquitto_container
+from pytest_loadtest.drivers.pulsar import container as pulsar_container
 from pytest_loadtest.errors import UsageError
 
 if TYPE_CHECKING:

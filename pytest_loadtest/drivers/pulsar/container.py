@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.brokers import maven, pulsar, pulsar_admin
 from pytest_loadtest.brokers.container import CONF, ContainerPlan, ContainerRecipe, publishing_address, with_conf
+from pytest_loadtest.drivers.pulsar import broker as pulsar
+from pytest_loadtest.drivers.pulsar import broker_admin as pulsar_admin
+from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +33,7 @@ def pulsar_plan(*, image: str, ports: tuple[int, ...], settings: Mapping[str, st
 
 def default_image(version: str | None) -> str:
     """Apache's image. :param version: its tag; None is the default one."""
-    return f"apachepulsar/pulsar:{version or maven.PULSAR.version}"
+    return f"apachepulsar/pulsar:{version or pulsar_jars.PULSAR.version}"
 
 
 def ready(plan: ContainerPlan) -> bool:
