@@ -13,8 +13,8 @@ they collected when asked (``acks``, ``take``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -174,7 +174,8 @@ class Joined(NamedTuple):
 class DriverFacts:
     """How the client was set up, for plan and report: settings applied, settings not applied with the reason.
 
-    :param losses: connections that were lost in mid-run so far; None where the client does not tell.
+    :param losses: connections that were lost in mid-run so far. :param forgotten: connections of producers that came up again at a broker
+        which had forgotten their session, so that what was not answered was sent as new. None where the client does not tell.
     """
 
     client: str
@@ -182,6 +183,15 @@ class DriverFacts:
     applied: Mapping[str, str] = field(default_factory=dict)
     not_applied: Mapping[str, str] = field(default_factory=dict)
     losses: int | None = None
+    forgotten: int | None = None
+
+
+def counted(facts: DriverFacts, workers: Iterable[DriverFacts | None]) -> DriverFacts:
+    """The facts with the workers' counts added up; a count that no worker knows is None."""
+    known = [one for one in workers if one is not None]
+    losses = [one.losses for one in known if one.losses is not None]
+    forgotten = [one.forgotten for one in known if one.forgotten is not None]
+    return replace(facts, losses=sum(losses) if losses else None, forgotten=sum(forgotten) if forgotten else None)
 
 
 class Driver(Protocol):

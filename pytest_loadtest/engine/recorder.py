@@ -1,12 +1,14 @@
 """Samples on their way to disk: columns gathered in memory, written as Parquet aside and renamed, closed by a manifest.
 
 A chunk is what was gathered in ``CHUNK_NS`` or ``CHUNK_ROWS`` rows, whichever comes first; it is encoded and written by one background
-thread (Arrow releases the interpreter lock), so memory stays bounded and the loop is not held up.
+thread (Arrow releases the interpreter lock), so that the loop is not held up. What waits for that thread is bounded by
+``MOST_WAITING``: a disk that does not keep up ends the run, as *no data*, before the worker is killed for its memory.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,19 +17,22 @@ import numpy as np
 
 from pytest_loadtest.engine.disk import replace, unwritten
 from pytest_loadtest.engine.sample_files import write_samples
+from pytest_loadtest.errors import NoData
 from pytest_loadtest.message import broadcast
 from pytest_loadtest.message.samples import KINDS, MANIFEST_SUFFIX, MANIFEST_VERSION
+from pytest_loadtest.values.quantities import format_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.engine.blocks import Block
-    from pytest_loadtest.errors import NoData
     from pytest_loadtest.message.payloads import PayloadPool
     from pytest_loadtest.schedule.topology import Topology
 
 CHUNK_ROWS = 1_000_000
 CHUNK_NS = 10_000_000_000
+MOST_WAITING = 512 * 1024**2
+"""Bytes in memory that may wait for the disk. 2 M msg/s over 16 workers make 13 MB/s in each, so a disk may stand still for 40 s."""
 
 Columns = dict[str, "NDArray[Any]"]
 
@@ -47,7 +52,9 @@ class Recorder:
         self._gathered = dict.fromkeys(KINDS, 0)
         self._files: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="loadtest-recorder")
-        self._writing: list[Future[None]] = []
+        self._writing: list[tuple[Future[None], int]] = []
+        self._handed_over = 0  # bytes, since the first chunk
+        self._begun: float | None = None  # when that was
         self._flushed_at: int | None = None  # unknown until the first look: the first chunk gathers as long as any
         self._inbound = "broadcast" if topology.broadcasts else "received"
         for kind in ("sent", self._inbound):
@@ -72,9 +79,10 @@ class Recorder:
     def flush_if_due(self, now: int) -> None:
         """Hand a chunk to the writer when it is old or large enough.
 
-        :raises NoData: an earlier chunk could not be written.
+        :raises NoData: an earlier chunk could not be written, or more waits for the disk than may.
         """
         self._check()
+        self._check_waiting()
         if self._flushed_at is None:
             self._flushed_at = now
         if now - self._flushed_at < CHUNK_NS and max(self._gathered.values()) < CHUNK_ROWS:
@@ -91,13 +99,28 @@ class Recorder:
         name = f"{self._worker}-{len(self._files[kind]) + 1:06d}.parquet"
         entry: dict[str, Any] = {"name": name, "rows": 0}
         self._files[kind].append(entry)
-        self._writing.append(self._writer.submit(self._write, kind, columns, entry))
+        size = sum(column.nbytes for part in columns for column in part.values())
+        self._begun = self._begun or time.monotonic()
+        self._handed_over += size
+        self._writing.append((self._writer.submit(self._write, kind, columns, entry), size))
 
     def _check(self, *, wait: bool = False) -> None:
-        for future in self._writing:
+        for future, _ in self._writing:
             if (wait or future.done()) and (error := future.exception()) is not None:
                 raise self._unwritten("samples", error) from error
-        self._writing = [future for future in self._writing if not future.done()]
+        self._writing = [(future, size) for future, size in self._writing if not future.done()]
+
+    def _check_waiting(self) -> None:
+        """:raises NoData: more waits for the disk than may."""
+        waiting = sum(size for _, size in self._writing)
+        if waiting <= MOST_WAITING or self._begun is None:
+            return
+        rate = (self._handed_over - waiting) / max(time.monotonic() - self._begun, 1e-3)
+        raise NoData(
+            f"worker {self._worker}: the disk does not keep up with the samples: {format_size(waiting)} wait to be written to"
+            f" {self._folder}, which took {format_size(rate)}/s so far: name a folder on a faster disk (load_results in the ini file),"
+            " or send less"
+        )
 
     def _unwritten(self, what: str, error: BaseException) -> NoData:
         return unwritten(f"worker {self._worker}", what, self._folder, error, self._needed)

@@ -54,6 +54,12 @@ class Run:
     patience: int = MEETING_TIMEOUT  # s that workers wait for each other at a meeting
     facts: Any = None
 
+    def release(self) -> None:
+        """Forget what only a run that goes on needs: a session may have thousands, and payloads of meetings have megabytes."""
+        self.ended, self.meeting_since, self.facts = True, None, None
+        for part in (self.meetings, self.progress, self.drains, self.heard):
+            part.clear()
+
 
 class Conducting(Protocol):
     """What the coordinator asks of the conductor; see :class:`~pytest_loadtest.fleet.conductor.Conductor`."""
@@ -126,6 +132,9 @@ class Coordinator:
         assert key is not None
         with self.lock:
             run = self.runs.setdefault(key, Run(key))
+            if run.ended and name in ("progress", "command", "meet"):  # of a worker that has not heard yet
+                self._send(worker, ("abort", run.key, run.error or NoData("the run has ended")))
+                return
             run.heard[worker] = self._clock()
             if name == "arrive":
                 self._arrive(run, worker)
@@ -181,6 +190,7 @@ class Coordinator:
             run.meeting_since, run.answering = None, True
             run.drains.clear()
             payloads = [meeting[member] for member in run.members]
+            run.meetings[name] = dict.fromkeys(meeting)  # who was there is all that is asked of it later
             # a daemon: on Ctrl-C nobody waits for a broker that is just starting; its watchdog ends it with this process
             threading.Thread(target=self._work, args=(run, name, payloads), name=f"loadtest-{name}", daemon=True).start()
             self._watching()
@@ -256,8 +266,7 @@ class Coordinator:
                 self.abort(run, error)
 
     def _finish(self, run: Run) -> None:
-        run.ended, run.meeting_since = True, None
-        run.drains.clear()
+        run.release()
         self._tell(run, "release", None)
 
     def _watching(self) -> None:

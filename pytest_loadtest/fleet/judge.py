@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest import profile as profiles
@@ -27,6 +28,7 @@ from pytest_loadtest.verdict.abort import evaluate_aborted
 from pytest_loadtest.verdict.changes import judged
 from pytest_loadtest.verdict.early import evaluate_ended
 from pytest_loadtest.verdict.objectives import parse as objectives_of
+from pytest_loadtest.verdict.tolerance import tolerances
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.fleet.aggregated import Aggregated
     from pytest_loadtest.fleet.watches import BacklogWatch
-    from pytest_loadtest.metrics.measurements import Measurements
+    from pytest_loadtest.metrics.measurements import Backlog, Measurements
     from pytest_loadtest.observe.disagreement import Disagreement
     from pytest_loadtest.observe.telemetry import Telemetry
     from pytest_loadtest.profile import Profile
@@ -66,9 +68,11 @@ def judge(
     built = None if backlog is None else backlogs.settled(backlog, dict(samples.stages), samples.measurements)
     drained = backlogs.read(seen["backlog"]) if "backlog" in seen else built
     telemetry = observing.read(folder)
-    measurements = replace(samples.measurements, backlog=drained, checksum=profile.checksum, delayed_index=fullest(telemetry))
-    verdict, notes = _whole_verdict(samples, measurements, profile, telemetry)
-    named = [(name, measured, _stage_verdict(name, measured, run, profile)) for name, measured in samples.stages]
+    measurements = _completed(samples, profile, drained, telemetry)
+    objectives = _scaled(profile.objectives, run, written=profile.scaled.slo)
+    allowed = tolerances(objectives)
+    verdict, notes = _whole_verdict(samples, measurements, profile, objectives, telemetry)
+    named = [(name, measured, _stage_verdict(name, measured, run, profile, allowed)) for name, measured in samples.stages]
     if (peak is not None and peak.rate is None) or ("peak" in seen and seen["peak"]["rate"] is None):  # whatever its last step came to
         verdict = replace(verdict, outcome=slo.worst((verdict.outcome, slo.Outcome.MISSED)))
     left_out = stages_not_begun(run, profile)
@@ -88,21 +92,22 @@ def judge(
     verdict = judged(verdict, findings)
     (folder / "results.json").write_text(document.dumps(results), encoding="utf-8")
     hdr.write_log(folder / "latency.hlog", measurements, run["started"])
-    parts = tuple(Load(profile_name=profile.name, measurements=m, verdict=v, scale=run["scale"], name=name) for name, m, v in shown)
+    finished = partial(Load, profile_name=profile.name, scale=run["scale"], tolerances=allowed)
+    parts = tuple(finished(name=name, measurements=m, verdict=v) for name, m, v in shown)
     parts += tuple(without_measurements(profile.name, name, verdict, run["scale"]) for name, verdict in left_out)
-    load = Load(
-        profile_name=profile.name, measurements=measurements, verdict=verdict, scale=run["scale"], name=run.get("workload") or "",
-        stages=parts, peak=peak, backlog=built, files=samples.files, aborted=(run.get("aborted") or {}).get("reason"),
+    load = finished(
+        measurements=measurements, verdict=verdict, name=run.get("workload") or "", stages=parts, peak=peak, backlog=built,
+        files=samples.files, aborted=(run.get("aborted") or {}).get("reason"),
     )  # fmt: skip
     return RunResult(load=load, properties=tuple(junit.properties(results))), results
 
 
 def _whole_verdict(
-    samples: Aggregated, measurements: Measurements, profile: Profile, telemetry: Telemetry | None
+    samples: Aggregated, measurements: Measurements, profile: Profile, objectives: Sequence[Objective], telemetry: Telemetry | None
 ) -> tuple[slo.Verdict, tuple[str, ...]]:
     """The verdict on the run by itself, without stages, search and baseline; and the notes of the report."""
     run, notes = samples.run, (*samples.notes, *_unchecked_host(profile, samples.run["facts"]["broker"]))
-    verdict = _verdict(run, _scaled(profile.objectives, run, written=profile.scaled.slo), measurements, profile)
+    verdict = _verdict(run, objectives, measurements, profile)
     if samples.failure:
         own = tuple(finding for finding in verdict.findings if finding.objective.metric != "custom")
         verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=own, reasons=(samples.failure,))
@@ -112,6 +117,12 @@ def _whole_verdict(
     if not wrong.certain:
         return verdict, (*notes, wrong.text)
     return slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=verdict.findings, reasons=(wrong.text,)), notes
+
+
+def _completed(samples: Aggregated, profile: Profile, drained: Backlog | None, telemetry: Telemetry | None) -> Measurements:
+    """The measurements with what their samples do not hold."""
+    forgotten, index = samples.run["facts"]["driver"].get("forgotten"), fullest(telemetry)
+    return replace(samples.measurements, backlog=drained, checksum=profile.checksum, delayed_index=index, forgotten=forgotten)
 
 
 def _scaled(objectives: Sequence[slo.Objective], run: dict[str, Any], written: Collection[str] = ()) -> tuple[slo.Objective, ...]:
@@ -135,14 +146,19 @@ def _verdict(run: dict[str, Any], objectives: Sequence[Objective], measurements:
     return slo.evaluate(objectives, measurements, profile.generator)
 
 
-def _stage_verdict(name: str, measured: Measurements, run: dict[str, Any], profile: Profile) -> slo.Verdict:
-    """A stage is judged by its own objectives alone; the implicit ones apply to the whole run."""
+def _stage_verdict(
+    name: str, measured: Measurements, run: dict[str, Any], profile: Profile, allowed: tuple[Objective, ...]
+) -> slo.Verdict:  # fmt: skip
+    """A stage is judged by its own objectives alone; the implicit ones apply to the whole run.
+
+    :param allowed: the profile's own bounds on what may never come: they apply to a stage's ``max`` too.
+    """
     asked = next(stage.get("slo") or {} for stage in run["stages"] if stage["name"] == name)
     known = next(stage.message_size_distribution for stage in profile.stages if stage.name == name) if profile.stages else None
     objectives = slo.explicit(_scaled(objectives_of(asked, known or profile.message_size_distribution or ()), run))
     if not objectives:
         return slo.Verdict(outcome=slo.Outcome.MET, findings=())
-    verdict = slo.evaluate(objectives, replace(measured, checksum=profile.checksum), profile.generator)
+    verdict = slo.evaluate(objectives, replace(measured, checksum=profile.checksum), profile.generator, tolerated=allowed)
     if run.get("aborted") and verdict.outcome is slo.Outcome.NO_DATA:  # cut short by the end of a run of which the rest tells enough
         return replace(verdict, outcome=slo.Outcome.MISSED)
     return verdict

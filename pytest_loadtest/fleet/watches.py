@@ -155,8 +155,8 @@ class BrokenWatch:
     def _exceeded(self, progress: Sequence[Progress]) -> dict[str, int]:
         """How many deliveries are beyond each bound, by objective name; an objective of which that is not certain is left out.
 
-        Percentiles rank over all that was due, so what is overdue counts whether it will come or not; ``max`` is of what came. Latencies
-        count every copy: where there are second ones, nobody knows of how many a percentile will be.
+        Percentiles rank over all that was due, so what is overdue counts whether it will come or not. For ``max`` it does not: the profile
+        may allow it never to come. Latencies count every copy: where there are second ones, the base of a percentile is unknown.
         """
         received, repeats = sum(p.received for p in progress), any(p.has_second_copies for p in progress)
         seen = min(p.elapsed for p in progress) - COLLECT

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pytest_loadtest.drivers.base import DriverFacts, counted
 from pytest_loadtest.errors import NoData, TargetError, UsageError
 from pytest_loadtest.fleet.aborting import told
 from pytest_loadtest.fleet.boundaries import mark_at, until
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.brokers.base import Broker
-    from pytest_loadtest.drivers.base import DriverFacts
     from pytest_loadtest.fleet.messages import Part, PhaseFinished
     from pytest_loadtest.schedule.changes import Aborted, Change
     from pytest_loadtest.schedule.phases import Phase, StageSpan
@@ -287,14 +287,14 @@ class WorkloadRun:
 
     def set_driver_facts(self, facts: DriverFacts) -> None:
         """How the client is set up, and what of an OMB driver file does nothing here. What it will lose is not known yet."""
-        self.facts = replace(facts, not_applied={**self.part.profile.not_applied, **facts.not_applied}, losses=None)
+        self.facts = replace(facts, not_applied={**self.part.profile.not_applied, **facts.not_applied}, losses=None, forgotten=None)
 
     def add_worker_facts(self, facts: Mapping[str, DriverFacts | None]) -> None:
         """The lead's facts as they were before the load, and beside them what became different on a worker: connections lost, for one."""
         if self.facts is None:
             return
-        applied, losses = dict(self.facts.applied), [said.losses for said in facts.values() if said and said.losses is not None]
+        applied = dict(self.facts.applied)
         for worker, said in facts.items():
             if said is not None:
                 applied |= {f"{key} ({worker})": value for key, value in said.applied.items() if self.facts.applied.get(key) != value}
-        self.facts = replace(self.facts, applied=applied, losses=sum(losses) if losses else None)
+        self.facts = counted(replace(self.facts, applied=applied), facts.values())

@@ -151,7 +151,7 @@ CATALOGUE: Final = (
     ),
     Metric(
         name="duplicates", attribute="duplicates", key="duplicates", form="count", label="duplicates", needs=(Need.CONSUMERS,),
-        meaning="copies beyond the first",
+        meaning="copies beyond the first; with MQTT at QoS 2 0 unless given",
     ),
     Metric(
         name="outOfOrder", attribute="out_of_order", key="outOfOrder", form="count", label="out of order",
@@ -172,7 +172,12 @@ CATALOGUE: Final = (
     ),
     Metric(
         name="foreign", attribute="foreign", key="foreign", form="count", label="foreign", needs=(Need.CONSUMERS,), per_stage=False,
-        absent="whether foreign messages came in this stage is not known", meaning="messages of another run",
+        absent="whether foreign messages came in this stage is not known",
+        meaning="messages of another run, or at a subscription of another topic; 0 unless given on topics that the run makes",
+    ),
+    Metric(
+        name="silent", form="count", label="silent", per_stage=True,
+        meaning="subscriptions that got nothing of a topic, and streams of which nothing arrived, though messages were due; 0 unless given",
     ),
     Metric(
         name="backlogDrain", form="duration", label="backlog drain", needs=(Need.CONSUMERS, Need.BACKLOG),
@@ -254,6 +259,10 @@ COUNTS: Final = (
         meaning="messages of another run; null in a stage, where it is unknown",
     ),
     CountRow(attribute="corrupt", key="corrupt", label="corrupt", meaning="damaged on the way", inbound=True, exported=True),
+    CountRow(
+        attribute="corrupt_heads", key="corruptHeads", label="corrupt heads", meaning="with a damaged head, at any time of the run",
+        inbound=True, part=True,
+    ),
 )  # fmt: skip
 """Every field of the counts, in the order in which reports show them."""
 

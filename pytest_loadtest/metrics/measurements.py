@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.opening import Opening
     from pytest_loadtest.metrics.over_time import OverTime
     from pytest_loadtest.metrics.signed import Lateness
+    from pytest_loadtest.metrics.silent import Silent
     from pytest_loadtest.metrics.stretches import Stretches
 
 CustomValue = Duration | Rate | float | None
@@ -36,6 +37,7 @@ class Counts:
     ``sent_in_time`` were handed over before the measured phase ended. ``received`` counts first copies. The client sent ``resent`` messages
     again after a lost connection; of the duplicates, ``duplicates_of_resent`` are copies of those messages.
     ``out_of_order`` is None where order is not applicable, ``foreign`` where nobody knows when such messages came: in a stage.
+    ``corrupt_heads`` of the corrupt ones had a damaged head, so when they came is not known: at any time of the run, the warm-up included.
     ``out_of_due_order`` counts copies before which their consumer had one that is due more than a tick later; None where none is delayed.
     """
 
@@ -56,6 +58,7 @@ class Counts:
     resent: int = 0
     duplicates_of_resent: int = 0
     out_of_due_order: int | None = None
+    corrupt_heads: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +195,8 @@ class Measurements:
     :param opening: how connections came up that were paced, or are all that there is; None of others.
     :param lateness: received − due of every copy; None where messages are not delayed, or nothing was received.
     :param delayed_index: what the broker says of its index of delayed messages; None where nobody asked it.
+    :param forgotten: connections of MQTT producers that came up again at a broker which had forgotten their session; None: unknown.
+    :param silent: topics and streams of which nothing arrived; None where that is unknown or not applicable.
     :param lost: ranges, at most 10 000 of them; ``counts.lost`` is exact.
     :param checksum: payloads ended in one, so that damage anywhere shows; without it only heads and sizes tell.
     :param backlog: None where none was built and its drain seen.
@@ -227,6 +232,8 @@ class Measurements:
     opening: Opening | None = None
     lateness: Lateness | None = None
     delayed_index: DelayedIndex | None = None
+    forgotten: int | None = None
+    silent: Silent | None = None
 
     @property
     def earliness(self) -> Histogram | None:

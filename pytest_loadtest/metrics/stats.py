@@ -42,6 +42,7 @@ from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measur
 from pytest_loadtest.metrics.pieces import before_ends, by_piece, kinds_of
 from pytest_loadtest.metrics.series import by_second, by_second_and_bucket
 from pytest_loadtest.metrics.signed import Lateness, lateness
+from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -92,7 +93,11 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         duration=run.duration,
         rate=run.rate,
         subscriptions=run.subscriptions,
-        counts=replace(_counts(sent, deliveries, run, foreign, corrupt), out_of_due_order=_out_of_due_order(copies, run)),
+        counts=replace(
+            _counts(sent, deliveries, run, foreign, corrupt),
+            out_of_due_order=_out_of_due_order(copies, run),
+            corrupt_heads=recorded.corrupt,
+        ),
         bytes_sent=int(sent["size"][sent["status"] != Status.DROPPED].sum()),
         publish=histogram(acked["acked"] - acked["intended"]) if run.publish_acks else None,
         end_to_end=latency,
@@ -118,6 +123,7 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         subscribe=recorded.subscribe,
         opening=recorded.opening,
         lateness=late,
+        silent=_silent(acked, copies, run),
     )
 
 
@@ -223,6 +229,11 @@ def _counts(sent: Columns, deliveries: Deliveries, run: Expected, foreign: int |
         resent=int((sent["resends"] > 0).sum()),
         duplicates_of_resent=int(duplicates[deliveries.resent].sum()),
     )
+
+
+def _silent(acked: Columns, copies: Columns, run: Expected) -> Silent | None:
+    heard = heard_of(run, copies["subscription"], run.stream_topics[copies["stream"]])
+    return silence(run, heard, marked(run, (copies if run.subscriptions else acked)["stream"]))
 
 
 def _breakdown(

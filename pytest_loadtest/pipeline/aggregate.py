@@ -82,12 +82,15 @@ def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Expected]) -> 
 
 def _answers(tables: Mapping[str, Table], slots: Mapping[str, list[Table]]) -> Answers:
     """:param slots: of every slot what its words told, by name of the table."""
-    deliveries, buckets, stretches = (merge(name, slots.get(name, ())) for name in ("deliveries", "buckets", "stretches"))
+    deliveries, buckets, reached, stretches = (
+        merge(name, slots.get(name, ())) for name in ("deliveries", "buckets", "reached", "stretches")
+    )
     further = ("counts", "histograms", "spans")
     return Answers(
         tables={**tables, **{name: merge(name, [tables[name], *slots[name]]) for name in further if name in slots}},
         deliveries=deliveries,
         buckets=buckets,
+        reached=reached,
         stretches=stretches,
         edges=first_edges(slots["edges"], LOST_RANGES) if deliveries["lost"].any() else None,
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_loadtest.message.broadcast import bits
-from pytest_loadtest.message.samples import Status
+from pytest_loadtest.message.samples import WIDTH, Status
 from pytest_loadtest.metrics.by_stretch import intervals, stretches
 from pytest_loadtest.metrics.hdr import join_total, midpoint
 from pytest_loadtest.metrics.histogram import Histogram
@@ -17,6 +17,7 @@ from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measur
 from pytest_loadtest.metrics.over_time import over_time
 from pytest_loadtest.metrics.series import SERIES_BITS, SERIES_PERCENTILES
 from pytest_loadtest.metrics.signed import Lateness
+from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
 from pytest_loadtest.metrics.stats import LOST_RANGES
 from pytest_loadtest.metrics.stretches import histograms
 from pytest_loadtest.pipeline import tables as t
@@ -40,13 +41,15 @@ class Answers:
     """What was asked about one run or stage.
 
     :param tables: of :mod:`pytest_loadtest.pipeline.tables`, by name. :param deliveries: as ``tables.delivery_totals`` makes it.
-    :param buckets: as ``tables.bucket_totals`` makes it. :param stretches: as ``tables.stretch_totals`` makes it.
+    :param buckets: as ``tables.bucket_totals`` makes it. :param reached: of a broadcast; empty for others.
+    :param stretches: as ``tables.stretch_totals`` makes it.
     :param edges: as ``tables.lost_edges`` makes it; None where nothing was lost.
     """
 
     tables: Mapping[str, t.Table]
     deliveries: t.Table
     buckets: t.Table
+    reached: t.Table
     stretches: t.Table
     edges: t.Table | None
 
@@ -82,6 +85,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         subscribe=recorded.subscribe,
         opening=recorded.opening,
         lateness=lateness(answers.tables) if run.delays else None,
+        silent=_silent(run, answers),
     )
 
 
@@ -154,10 +158,23 @@ def _counts(run: Expected, recorded: Recorded, answers: Answers) -> Counts:
         out_of_order=_sum(deliveries["late"]) if run.ordered else None,
         foreign=None if recorded.foreign is None else recorded.foreign + fate[t.MISPLACED],
         corrupt=recorded.corrupt + fate[t.CORRUPT],
+        corrupt_heads=recorded.corrupt,
         resent=_sum(deliveries["resent"][deliveries["subscription"] == 0]),  # each subscription repeats the number: count it once
         duplicates_of_resent=_sum(deliveries["duplicates_of_resent"]),
         out_of_due_order=_sum(received["undue"][received["fate"] == t.COPY]) if run.delays else None,
     )
+
+
+def _silent(run: Expected, answers: Answers) -> Silent | None:
+    deliveries = answers.deliveries
+    if run.broadcasts:  # their deliveries are summed over all subscriptions
+        row, bit = bits(answers.reached["mask"])
+        subscription, topic = answers.reached["group"][row] * WIDTH + bit, answers.reached["topic"][row]
+    else:
+        got = t.take(deliveries, deliveries["received"] > 0)
+        subscription, topic = got["subscription"], run.stream_topics[got["stream"]]
+    came = deliveries["received" if run.subscriptions else "acked"] > 0
+    return silence(run, heard_of(run, subscription, topic), marked(run, deliveries["stream"][came]))
 
 
 def _by_piece(run: Expected, tables: Mapping[str, t.Table]) -> dict[str, Histograms]:

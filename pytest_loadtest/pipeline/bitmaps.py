@@ -72,14 +72,14 @@ class Words:
         The number of each message's size bucket is spread over several columns of bits, its *planes*.
 
         A bucket number that the run does not have becomes one more than its last. A run without subscriptions has the words of one
-        subscription all the same, with nothing acked in them: so nothing can be lost.
+        subscription all the same, in which nothing is expected: so nothing can be lost.
 
         :param rows: ``SENT_WORD_COLUMNS``.
         """
         rows = measured(rows, self.run)
         many = len(self.run.buckets)
         bucket = np.where((rows["bucket"] >= 0) & (rows["bucket"] < many), rows["bucket"], many)
-        marks = {"acked": (rows["status"] == int(Status.ACKED)) & (self.run.subscriptions > 0)}
+        marks = {"acked": rows["status"] == int(Status.ACKED)}
         marks |= {plane: (bucket >> i & 1) != 0 for i, plane in enumerate(self.planes)}
         resent = rows["resends"] > 0
         if resent.any():  # most runs have none, and no column for it
@@ -200,7 +200,8 @@ class Words:
         subscription, word = np.divmod(word, max(self._words, 1))
         stream = np.searchsorted(self._base, word, side="right") - 1
         own = word + (self._first - self._base)[stream]
-        return {**table, "subscription": subscription, "stream": stream, "word": own, "piece": piece}
+        expected = table["acked"] if self.run.subscriptions else np.zeros_like(table["acked"])
+        return {**table, "subscription": subscription, "stream": stream, "word": own, "piece": piece, "expected": expected}
 
 
 def words(number: NDArray[np.int64], marks: Mapping[str, NDArray[np.bool_]], names: tuple[str, str]) -> dict[str, NDArray[np.int64]]:

@@ -14,7 +14,7 @@ from pytest_loadtest.message.broadcast import bits
 from pytest_loadtest.metrics.hdr import hdr_index
 from pytest_loadtest.pipeline.bitmaps import WORD_BITS, WORD_ENDS, Words, words
 from pytest_loadtest.pipeline.kernel import MANY, times
-from pytest_loadtest.pipeline.tables import COMPLETION, SPAN, SPREAD, WHOLE, Groups, Table, count_bits, first_edges
+from pytest_loadtest.pipeline.tables import COMPLETION, SPAN, SPREAD, WHOLE, Groups, Table, count_bits, first_edges, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.pipeline.kernel import Rows
 
 _ALL: Final = np.int64(-1)
-_SUMS: Final = ("offered", "copies", "distinct", "received", "received_in_time", "lost", "late", "resent", "duplicates_of_resent")
+_SUMS: Final = ("offered", "copies", "distinct", "received", "received_in_time", "lost", "late", "resent", "duplicates_of_resent", "acked")
 
 
 def words_of(run: Expected) -> Words:
@@ -55,7 +55,8 @@ class BroadcastWords(Words):
     def tables(self, table: Table, ranges: int) -> dict[str, Table]:
         """Besides, ``histograms``, ``counts`` and ``spans`` of how long messages took to reach all."""
         found = _Messages(self, table)
-        tables = {"deliveries": found.deliveries(), "buckets": found.buckets(), "edges": found.edges(ranges), **dict(found.times())}
+        tables = {"deliveries": found.deliveries(), "buckets": found.buckets(), "reached": found.reached(), "edges": found.edges(ranges)}
+        tables |= dict(found.times())
         return tables | ({} if self.run.asked is None else {"stretches": found.stretches(self.run.asked)})
 
     def place(self, message: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -114,7 +115,7 @@ class _Messages:
             "distinct": facts["offered"].astype(np.int64),
             "received": received, "received_in_time": count_bits(in_time).sum(axis=1),
             "lost": count_bits(self._missing).sum(axis=1), "late": count_bits(self._got & ~punctual).sum(axis=1),
-            "resent": facts["resent"].astype(np.int64),
+            "resent": facts["resent"].astype(np.int64), "acked": facts["acked"].astype(np.int64),
             "duplicates_of_resent": np.where(facts["resent"], copies - received, 0),
         }  # fmt: skip
         self._early = {name: count_bits(self._masks(table[name], place)).sum(axis=1) for name in run.spans}
@@ -144,6 +145,16 @@ class _Messages:
             "subscription": np.zeros(len(groups.n), np.int64), "stream": groups.keys["stream"],
             **{name: groups.sum(self._counts[name]) for name in _SUMS},
         }  # fmt: skip
+
+    def reached(self) -> Table:
+        """By topic and group of 64 subscriptions, which of them got a message."""
+        topic = self._how.run.stream_topics[self._stream]
+        order = np.argsort(topic, kind="stable")
+        starts = np.flatnonzero(np.diff(topic[order], prepend=-1))
+        masks = np.bitwise_or.reduceat(self._got[order], starts, axis=0)
+        width = self._how.width
+        topics, groups = np.repeat(topic[order][starts], width), np.tile(np.arange(width), len(starts))
+        return take({"topic": topics, "group": groups, "mask": masks.ravel()}, masks.ravel() != 0)
 
     def buckets(self) -> Table:
         """By size bucket."""

@@ -246,9 +246,7 @@ def _column(values: list[Any], kind: str) -> pa.Array:
     contents = [value.encode() if isinstance(value, str) else value for value in values]
     ends = np.cumsum([0, *map(len, contents)], dtype=np.int64)
     if ends[-1] > LARGEST:
-        raise ValueError(
-            f"{ends[-1]:,} bytes of tables are more than an Arrow column of Spark's holds, {LARGEST:,}: fewer topics or windows"
-        )
+        raise ValueError(f"{ends[-1]:,} bytes of tables are more than an Arrow column holds, {LARGEST:,}: fewer topics or windows")
     ends = ends.astype(np.int32)
     type_ = pa.string() if kind == "string" else pa.binary()
     return pa.Array.from_buffers(type_, len(contents), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(contents))])

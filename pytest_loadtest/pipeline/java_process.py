@@ -20,6 +20,8 @@ from pytest_loadtest.errors import UsageError
 from pytest_loadtest.pipeline import class_archive
 
 STOP_SECONDS = 10
+START_SECONDS = 180
+"""What Java gets to serve its first request; five to twenty seconds are usual, also with a cold disk."""
 _POLL = 0.05  # s between two looks at a process that starts
 
 
@@ -48,14 +50,18 @@ class JavaProcess:
         return own | os.environ | {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._told)}
 
     def gateway(self) -> Any:
-        """pyspark's line to it, once it is there.
+        """Return pyspark's connection to it, once it is there.
 
-        :raises UsageError: it ended before that.
+        :raises UsageError: it ended before that, or is not there after :data:`START_SECONDS`.
         """
         from pyspark.java_gateway import launch_gateway
         from pyspark.serializers import UTF8Deserializer, read_int
 
+        deadline = time.monotonic() + START_SECONDS
         while not self._told.exists():
+            if time.monotonic() > deadline:
+                said = "; ".join(self._last_lines()) or "it printed nothing"
+                raise UsageError(f"Spark's Java process was not ready after {START_SECONDS:g} s: {said} (its output: {self._log})")
             if self._process.poll() is not None:
                 why = self.last_cause() or "it needs Java 17 on the PATH or at JAVA_HOME"
                 raise UsageError(f"Spark could not start its Java process: {why} (its output: {self._log})")
@@ -75,6 +81,10 @@ class JavaProcess:
         except subprocess.TimeoutExpired:
             return True
         return False
+
+    def _last_lines(self) -> list[str]:
+        """The last three lines that it printed."""
+        return [line.strip() for line in self._log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()][-3:]
 
     def last_cause(self) -> str:
         """The last exception in its log, or a line of a fatal error; empty where there is none."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Table = Mapping[str, "NDArray[np.int64]"]
-Column = Literal["key", "sum", "minimum", "maximum"]
+Column = Literal["key", "sum", "minimum", "maximum", "union"]
 
 COPY, CORRUPT, MISPLACED = 0, 1, 2  # the fate of a received row
 # times: end-to-end, publish, send delay, own send delay, two of a broadcast, two of delayed messages
@@ -42,9 +42,10 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
     "deliveries": {
         "subscription": "key", "stream": "key",
         "offered": "sum", "copies": "sum", "distinct": "sum", "received": "sum", "received_in_time": "sum", "lost": "sum", "late": "sum",
-        "resent": "sum", "duplicates_of_resent": "sum",
+        "resent": "sum", "duplicates_of_resent": "sum", "acked": "sum",
     },
     "buckets": {"bucket": "key", "received": "sum", "received_in_time": "sum", "lost": "sum"},
+    "reached": {"topic": "key", "group": "key", "mask": "union"},
     "stretches": {"piece": "key", "received": "sum", "windows": "sum", "tenths": "sum"},
 }  # fmt: skip
 """``sent``: measured sent rows. ``received``: measured received rows.
@@ -53,6 +54,7 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
 ``seconds``: messages by second. ``due``: latencies of copies by the second of their intended time and HDR bucket of seven bits.
 ``extremes``: the same seconds' least and greatest latency.
 ``deliveries``: messages with each property. ``buckets``: deliveries by size bucket.
+``reached``: of a broadcast, by topic and ``group`` of 64 subscriptions, which of them got a message of the topic.
 ``stretches``: deliveries by the piece in which their message was intended, and those before the end of their window, or tenth.
 The table of :func:`lost_edges` is not among them: :func:`first_edges` merges it."""
 
@@ -106,6 +108,10 @@ class Groups:
         """The greatest value in each group."""
         return self._reduce(np.maximum, np.iinfo(np.int64).min, values)
 
+    def union(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The bits that are set in any row of each group."""
+        return self._reduce(np.bitwise_or, 0, values)
+
     def _reduce(self, how: np.ufunc, first: int, values: NDArray[np.int64]) -> NDArray[np.int64]:
         found = np.full(len(self.n), first)
         if len(found) == 1:
@@ -148,7 +154,7 @@ def merge(name: str, parts: Iterable[Table]) -> Table:
     if not len(next(iter(rows.values()))):
         return rows
     groups = Groups({column: rows[column] for column, how in shape.items() if how == "key"})
-    ways = {"sum": groups.sum, "minimum": groups.minimum, "maximum": groups.maximum}
+    ways = {"sum": groups.sum, "minimum": groups.minimum, "maximum": groups.maximum, "union": groups.union}
     return {column: groups.keys[column] if how == "key" else ways[how](rows[column]) for column, how in shape.items()}
 
 
@@ -167,7 +173,7 @@ def delivery_totals(words: Table) -> Table:
     groups = Groups({name: words[name] for name in ("subscription", "stream")})
     masks = {
         "distinct": words["offered"], "received": words["got"], "received_in_time": words["in_time"], "lost": _missing(words),
-        "late": words["got"] & ~words["punctual"], "resent": words["resent"],
+        "late": words["got"] & ~words["punctual"], "resent": words["resent"], "acked": words["acked"],
     }  # fmt: skip
     further = words["copies_of_resent"] - count_bits(words["got"] & words["resent"])
     sums = {"offered": words["offered_rows"], "copies": words["copies"], "duplicates_of_resent": further}
@@ -197,8 +203,8 @@ def stretch_totals(words: Table) -> Table:
 
 
 def _missing(words: Table) -> NDArray[np.int64]:
-    """Messages that were acked and not received."""
-    return words["acked"] & ~words["got"]
+    """Messages that were acked and not received. Where nothing subscribes, none was expected."""
+    return words["expected"] & ~words["got"]
 
 
 def count_bits(masks: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -180,11 +180,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """A broken run is pytest's *error*, wherever it shows, and its message is for people. xdist can carry whatever the body recorded."""
     report = yield
     if item.get_closest_marker("load"):
-        from pytest_loadtest.plugin.session import plain, settle
+        from pytest_loadtest.plugin.session import forget, plain, settle
 
         report.user_properties = plain(report.user_properties)
         if call.excinfo is not None:
-            settle(report, call.excinfo.value)
+            settle(report, call.excinfo.value, item)
+        if call.when == "teardown":
+            forget(item)
     return report
 
 

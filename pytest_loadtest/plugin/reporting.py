@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from _pytest.junitxml import xml_key  # pytest's fixture record_testsuite_property is for tests, and has nothing else behind it
+from _pytest.skipping import xfailed_key
 
 if TYPE_CHECKING:
     import pytest
@@ -14,6 +16,25 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.conductor import Conductor
 
 FILE = "report.html"
+
+
+def xfail_names_errors(item: pytest.Item) -> bool:
+    """Return whether the mark that made the item's error an expected one names exceptions: ``xfail(raises=NoData)``."""
+    expected = item.stash.get(xfailed_key, None)
+    return expected is not None and expected.raises is not None
+
+
+def whose_load(item: pytest.Item) -> str:
+    """Say where the argument ``load`` of a test comes from: a fixture with its file and line, or ``parametrize``."""
+    found: Any = getattr(item, "_fixtureinfo", None)
+    known = () if found is None else found.name2fixturedefs.get("load", ())
+    function = inspect.unwrap(known[-1].func) if known else None
+    if function is None or function.__module__.startswith("_pytest."):  # how pytest passes a parameter of that name
+        return "a parameter of `parametrize`"
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return f"the fixture {function!r}"
+    return f"the fixture at {os.path.relpath(code.co_filename, item.config.rootpath)}:{code.co_firstlineno}"
 
 
 def write(config: pytest.Config, conductor: Conductor) -> str:

@@ -9,7 +9,7 @@ from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.metrics.catalogue import OBJECTIVES, Need, needing
 from pytest_loadtest.profile.presence import Misfit
 from pytest_loadtest.values.quantities import format_duration
-from pytest_loadtest.verdict.grammar import CONNECT_RATE
+from pytest_loadtest.verdict.grammar import CONNECT_RATE, SILENT
 from pytest_loadtest.verdict.objectives import ObjectiveErrors, parse
 from pytest_loadtest.verdict.regression import REGRESSION
 from pytest_loadtest.verdict.windowed import DRIFTING, KEYS
@@ -129,6 +129,9 @@ def _acknowledgements(profile: Profile) -> Iterator[Misfit]:
     for path in _bounded(profile, "publishLatency"):
         message = f"{'.'.join(map(str, path))}: nothing is acknowledged {why}"
         yield Misfit(path, message, f"{remedy}, or bound endToEndLatency", at_key=True)
+    for path in _bounded(profile, SILENT) if profile.producer_only else ():
+        message = f"{'.'.join(map(str, path))}: without consumers and acknowledgements nothing tells what arrived"
+        yield Misfit(path, message, "add consumers, or remove it", at_key=True)
 
 
 def _broadcasts(profile: Profile) -> Iterator[Misfit]:

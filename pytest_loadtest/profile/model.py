@@ -23,6 +23,7 @@ from pytest_loadtest.profile.fields import (
     Share,
     Size,
 )  # fmt: skip
+from pytest_loadtest.profile.implied import implied
 from pytest_loadtest.profile.sections import BrokerSection, GeneratorLimits, ScaledSection, SearchSection, TargetSection
 from pytest_loadtest.profile.settings import AnyKind, default_settings
 from pytest_loadtest.profile.skew import SkewSection  # noqa: TC001  # pydantic reads it
@@ -160,10 +161,9 @@ class Profile(Section):
     @property
     def objectives(self) -> tuple[objectives.Objective, ...]:
         """The ``slo`` section's objectives, then the implicit ones."""
-        drain = (objectives.drained_within(self.backlog_drain_timeout),) if self.consumer_backlog_size_gb else ()
-        paced = () if self.connect_rate is None else (objectives.AT_RATE,)
-        early = () if self.delays is None else (objectives.not_early(self.delays.tick),)
-        return objectives.parse(self.slo, self.message_size_distribution or (), (*objectives.IMPLICIT, *drain, *paced, *early))
+        drain = self.backlog_drain_timeout if self.consumer_backlog_size_gb else None
+        implicit = tuple(implied(self.driver, self.topic, drain, self.connect_rate, self.delays))
+        return objectives.parse(self.slo, self.message_size_distribution or (), implicit)
 
     @property
     def gates(self) -> tuple[Objective, ...]:

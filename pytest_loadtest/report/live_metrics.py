@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -41,6 +41,13 @@ class RunName:
         return self.test, self.profile, self.workload
 
 
+class PhaseFacts(NamedTuple):
+    """What is kept of a phase until the session ends: the phase itself has columns of all its streams. :param duration: ns."""
+
+    idle: bool
+    duration: int
+
+
 class LiveMetrics:
     """A prometheus collector of the latest progress of every phase, and of the outcome of every run that has ended.
 
@@ -53,14 +60,15 @@ class LiveMetrics:
     def __init__(self, documents: Callable[[], Sequence[Document]]) -> None:
         self._documents = documents
         self._lock = threading.Lock()
-        self._phases: dict[tuple[RunName, str], tuple[Phase, tuple[Progress, ...]]] = {}
+        self._phases: Phases = {}
         self._now: dict[RunName, str] = {}
 
     def show(self, test: str, profile: str, workload: str, phase: Phase, progress: Sequence[Progress]) -> None:
         """The latest progress of every worker in a phase. From any thread. :param workload: its name where there are several."""
         run = RunName(test=test, profile=profile, workload=workload)
         with self._lock:
-            self._phases[run, phase.name] = phase, tuple(progress)
+            shown = tuple(replace(one, prompt=None) for one in progress)
+            self._phases[run, phase.name] = PhaseFacts(phase.idle, phase.duration), shown
             self._now[run] = phase.name
 
     def collect(self) -> Iterator[Metric]:
@@ -76,7 +84,7 @@ class LiveMetrics:
         yield _outcomes(documents)
 
 
-Phases = dict[tuple[RunName, str], "tuple[Phase, tuple[Progress, ...]]"]
+Phases = dict[tuple[RunName, str], "tuple[PhaseFacts, tuple[Progress, ...]]"]
 
 
 def _messages(phases: Phases) -> Iterator[Metric]:

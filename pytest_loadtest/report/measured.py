@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.measurements import Breakdown, Counts, CustomValue, Measurements, Series
     from pytest_loadtest.metrics.opening import Opening
     from pytest_loadtest.metrics.over_time import OverTime
+    from pytest_loadtest.metrics.silent import Silent
 
 PERCENTILES: Final = (50, 75, 90, 95, 99, 99.9, 99.99)
 TOPICS: Final = 100
@@ -47,6 +48,7 @@ def measured(measurements: Measurements, *, over_time: bool = True) -> dict[str,
         "latencies": _latencies(m),
         "delayedIndex": None if m.delayed_index is None else _index(m.delayed_index),
         "opening": None if m.opening is None else _opening(m.opening),
+        "silent": None if m.silent is None else _silent(m.silent),
         "series": _series(m.series),
         "overTime": _over_time(m.over_time, m.duration) if over_time and m.over_time is not None else None,
         "intervals": [
@@ -97,6 +99,17 @@ def _applies(metric: Metric, m: Measurements) -> bool:
 
 def _index(index: DelayedIndex) -> dict[str, Any]:
     return {"bytes": index.bytes, "messages": index.messages, "bytesPerMessage": index.bytes_per_message}
+
+
+def _silent(silent: Silent) -> dict[str, Any]:
+    return {
+        "pairs": silent.pairs,
+        "pairsDue": silent.pairs_due,
+        "streams": silent.streams,
+        "streamsDue": silent.streams_due,
+        "firstPairs": [{"topic": topic, "subscription": subscription} for topic, subscription in silent.first_pairs],
+        "firstStreams": [{"stream": stream, "topic": topic} for stream, topic in silent.first_streams],
+    }
 
 
 def _opening(opening: Opening) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pytest_loadtest.kinds.registry import load
 from pytest_loadtest.profile.choice import choose_client
 from pytest_loadtest.schedule.connecting import takes
 from pytest_loadtest.values.quantities import MILLISECOND, format_count, format_duration, format_rate, format_size
+from pytest_loadtest.verdict.grammar import SILENT
 from pytest_loadtest.verdict.objectives import explicit
 from pytest_loadtest.verdict.observations import DELIVERIES
 from pytest_loadtest.verdict.shown import bounds
@@ -120,7 +121,8 @@ def _implicit(plan: Plan) -> list[tuple[str, str]]:
     objectives = plan.profile.objectives
     if explicit(objectives):
         return []
-    applied = (one for one in objectives if not (plan.profile.producer_only and one.metric in DELIVERIES))
+    deaf = () if not plan.profile.producer_only else DELIVERIES if plan.profile.publish_acks else (*DELIVERIES, SILENT)
+    applied = (one for one in objectives if one.metric not in deaf)
     named = ", ".join(f"{one.name} {bounds(one)}" for one in applied)
     return [("", f"no objectives in the profile: the implicit ones must hold, {named}")]
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_loadtest.metrics.silent import Silent
 from pytest_loadtest.values.quantities import format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import exact, format_value
 from pytest_loadtest.verdict.observations import samples_needed
+from pytest_loadtest.verdict.remarks import name_silent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -146,6 +148,17 @@ def custom(measured: Document) -> Iterable[str]:
     if measured["custom"]:
         rows = aligned([(name, value["shown"]) for name, value in measured["custom"].items()], "<<")
         yield from (f"  {'' if at else 'custom':<10} {row}" for at, row in enumerate(rows))
+
+
+def silent(measured: Document) -> str:
+    """Subscriptions and streams of which nothing arrived, the first few by name; '' where there are none, or that is unknown."""
+    found = measured.get("silent")  # older results lack it
+    if not found or not found["pairs"] + found["streams"]:
+        return ""
+    pairs = tuple((one["topic"], one["subscription"]) for one in found["firstPairs"])
+    streams = tuple((one["stream"], one["topic"]) for one in found["firstStreams"])
+    counts = {"pairs": found["pairs"], "pairs_due": found["pairsDue"], "streams": found["streams"], "streams_due": found["streamsDue"]}
+    return name_silent(Silent(**counts, first_pairs=pairs, first_streams=streams), most=len(pairs) + len(streams))
 
 
 def peak(document: Document, unicode: bool) -> Iterable[str]:

@@ -192,18 +192,25 @@ def _messages(measured: Document, looked_at: str) -> Iterable[str]:
     yield "  out        " + _listed(counts, ("offered", "sent", "acked", "failed", "dropped", "unknown"))
     if not measured["subscriptions"]:
         yield "  in         not applicable: nothing subscribes in this run"
+        yield from _silent(measured)
         return
     came = _listed(counts, ("received", "lost", "duplicates"))
     if counts["resent"]:
         came += f" ({exact(counts['duplicatesOfResent'])} of resent messages)"
     wrong = _listed(counts, ("outOfOrder", "foreign", "corrupt"))
     yield f"  in         {exact(due)} due, {came}, {wrong}{looked_at}"
+    yield from _silent(measured)
     ranges = measured["lost"]
     for label, lost in zip(itertools.chain(("lost",), itertools.repeat("")), ranges[:MOST_RANGES], strict=False):
         last = "" if lost["last"] == lost["first"] else f"–{lost['last']}"
         yield f"  {label:<10} {lost['first']}{last} of stream {lost['stream']} (topic {lost['topic']}, subscription {lost['subscription']})"
     if len(ranges) > MOST_RANGES:
         yield f"             … and {exact(len(ranges) - MOST_RANGES)} more ranges in results.json"
+
+
+def _silent(measured: Document) -> Iterable[str]:
+    if text := sections.silent(measured):
+        yield f"  silent     {text}"
 
 
 def _listed(counts: Document, keys: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from pytest_loadtest.values.wording import ROUNDING, exact, format_value
 from pytest_loadtest.verdict.finding import Finding, Outcome
 from pytest_loadtest.verdict.own_delay import pauses
 from pytest_loadtest.verdict.shown import Shown
-from pytest_loadtest.verdict.windows import moment, not_there, see
+from pytest_loadtest.verdict.windows import may_be_missing, moment, not_there, see
 
 if TYPE_CHECKING:
     from pytest_loadtest.metrics.measurements import Measurements
@@ -30,7 +30,8 @@ def judge(objective: Objective, measurements: Measurements) -> Finding:
         absent = f"the measured phase, {format_duration(measurements.duration)}, is shorter than ten seconds"
     if tenths is None or absent:
         return _no_data(objective, absent)
-    seen = [see(objective, tenths, at, unit) for at in (FIRST, LAST)]
+    allowed = may_be_missing(objective, measurements)
+    seen = [see(objective, tenths, at, unit, allowed) for at in (FIRST, LAST)]
     for at, name in ((FIRST, "first"), (LAST, "last")):
         if seen[at].value is None:
             return _no_data(objective, f"the {name} tenth, {_lies(tenths, at)}: {seen[at].why}", seen)

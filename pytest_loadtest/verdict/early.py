@@ -12,6 +12,7 @@ from pytest_loadtest.verdict.finding import Finding, Outcome, Verdict
 from pytest_loadtest.verdict.observations import KINDS
 from pytest_loadtest.verdict.own_delay import our_own
 from pytest_loadtest.verdict.slo import REMEDY, evaluate, samples_needed
+from pytest_loadtest.verdict.tolerance import with_tolerances
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -104,6 +105,7 @@ def evaluate_ended(
 
     :param foregone: the objective's name. :param our_drops: see :func:`~pytest_loadtest.verdict.slo.evaluate`.
     """
+    objectives = with_tolerances(objectives)
     whole = evaluate(objectives, measurements, limits, our_drops=our_drops)
     short = {finding.objective.name for finding in whole.findings if _too_short(finding, measurements)}
     told = [objective for objective in objectives if objective.name not in short]

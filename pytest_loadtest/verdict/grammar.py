@@ -14,6 +14,7 @@ from pytest_loadtest.values.quantities import parse_duration
 
 CONNECT_RATE: Final = "connectRate"
 INDEX: Final = "delayedIndexBytesPerMessage"
+SILENT: Final = "silent"
 METRICS: Final = tuple(OBJECTIVES)
 LATENCIES: Final = named(form="latency")
 SHARES: Final = named(form="share")
@@ -150,7 +151,9 @@ def _number(metric: str, text: str) -> tuple[float, str]:
         return number, "B"
     if match is None or text.endswith("/s") or not number.is_integer():
         percent = f"{number * 100:g}%" if number < 1 else example(metric)
-        raise WrongBound(f"{text!r} is not a whole number of messages", f"as a share, write {percent}")
+        raise WrongBound(
+            f"{text!r} is not a whole number of {'topics and streams' if metric == SILENT else 'messages'}", f"as a share, write {percent}"
+        )
     return number, "messages"
 
 

@@ -9,6 +9,7 @@
       publishLatency: {p99: {min: 1ms, max: 50ms}}
       broadcastCompletion: {p99: 2s}  # of a message to 64 subscriptions or more, until the last one has it
       connectRate: 95%                # of the connections, up in time at driver.connectRate
+      silent: 0                       # topics of which a subscription got nothing, and streams of which nothing arrived
       loss: 0                         # a number of messages, or a share of the deliveries expected
       duplicates: 0.01%
       buckets: {"1048576-5242880": {endToEndLatency: {p99: 2s}, loss: 0}}     # by their keys in messageSizeDistribution
@@ -24,9 +25,8 @@ do what it was asked to do. An absolute throughput leaves the implicit share in 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pytest_loadtest.verdict import custom, regression
@@ -62,6 +62,7 @@ class Objective:
     :param section: part of the section that it stands in: ``whole``, ``drift``; otherwise empty.
     :param window: ns: it holds in each stretch of that length, but in a share ``violations`` of them; None: in the whole run.
         The bounds of a drift are what the last tenth may be below (at most 0) and above the first, as shares of it.
+    :param tolerances: of a bound on ``max``: the profile's own bounds on what may never come (:mod:`pytest_loadtest.verdict.tolerance`).
     """
 
     metric: str
@@ -74,6 +75,7 @@ class Objective:
     section: str = ""
     window: int | None = None
     violations: float = 0.0
+    tolerances: tuple[Objective, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -121,10 +123,18 @@ IMPLICIT = (
     # a client takes messages until its window is full, so all may be "sent" in time; only deliveries show that the target was too slow
     Objective(metric="throughput", minimum=0.95, maximum=None, unit="ratio", implicit=True),
     Objective(metric="failed", minimum=None, maximum=0.01, unit="ratio", implicit=True),
+    # one dead topic of 200 is half a percent of the messages: within every share above
+    Objective(metric="silent", minimum=None, maximum=0, unit="messages", implicit=True),
 )
 
 NEVER = tuple(objective.metric for objective in IMPLICIT if objective.maximum == 0)
 """Metrics of what must not be."""
+
+NO_FOREIGN = Objective(metric="foreign", minimum=None, maximum=0, unit="messages", implicit=True)
+"""The implicit objective of a workload on topics of its own: only the run itself publishes into them."""
+
+EXACTLY_ONCE = Objective(metric="duplicates", minimum=None, maximum=0, unit="messages", implicit=True)
+"""The implicit objective where the protocol promises to deliver exactly once."""
 
 AT_RATE = Objective(metric=CONNECT_RATE, minimum=0.95, maximum=None, unit="ratio", implicit=True)
 """The implicit objective of a workload whose connections are opened at a rate."""
@@ -215,26 +225,6 @@ def _overrides(given: Objective, implicit: Objective) -> bool:
 def explicit(objectives: Iterable[Objective]) -> tuple[Objective, ...]:
     """Those that the profile names: without any, ``assert_slo()`` has nothing to assert."""
     return tuple(objective for objective in objectives if not objective.implicit)
-
-
-def scale(objectives: Iterable[Objective], rate: float, messages: float, written: Collection[str] = ()) -> tuple[Objective, ...]:
-    """The objectives of a scaled run: absolute throughput and counts shrink with the load, shares and durations stay.
-
-    :param rate: of the run, by the profile's. :param messages: that the run plans, by those that the profile does.
-    :param written: keys of the section (``loss``, ``buckets``) that were written for a scaled run: those stay too.
-    """
-    return tuple(objective if objective.key in written else _scaled(objective, rate, messages) for objective in objectives)
-
-
-def _scaled(objective: Objective, rate: float, messages: float) -> Objective:
-    """Counts are rounded down: a tolerance never grows by it."""
-    if objective.unit == "msg/s":
-        low, high = (bound and bound * rate for bound in (objective.minimum, objective.maximum))
-    elif objective.unit == "messages":
-        low, high = (bound and math.floor(bound * messages + 1e-9) for bound in (objective.minimum, objective.maximum))
-    else:
-        return objective
-    return replace(objective, minimum=low, maximum=high)
 
 
 def _metrics(section: Mapping[str, object], known: tuple[str, ...], problems: Problems) -> list[Objective]:

@@ -10,14 +10,19 @@ from pytest_loadtest.metrics.catalogue import LATENCIES, NOT_RECEIVED, OBJECTIVE
 from pytest_loadtest.values.quantities import format_duration, format_rate
 from pytest_loadtest.values.wording import exact
 from pytest_loadtest.verdict import custom
-from pytest_loadtest.verdict.grammar import CONNECT_RATE, INDEX
+from pytest_loadtest.verdict.grammar import CONNECT_RATE, INDEX, SILENT
+from pytest_loadtest.verdict.remarks import excused, name_silent, remarks
+from pytest_loadtest.verdict.tolerance import tolerated
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_loadtest.metrics.delayed_index import DelayedIndex
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.measurements import Backlog, Breakdown, Measurements
     from pytest_loadtest.metrics.opening import Opening
     from pytest_loadtest.metrics.signed import Lateness
+    from pytest_loadtest.metrics.silent import Silent
     from pytest_loadtest.verdict.objectives import Objective
 
 TAIL = 10
@@ -28,6 +33,7 @@ DELIVERIES: Final = needing(Need.CONSUMERS)
 """Metrics that need a consumer."""
 
 NO_CONSUMERS = "not applicable: nothing subscribes in this run"
+NOT_RESUMED = "and whether the broker still had the session is not known"
 NOT_DUE = "nothing was acknowledged, so no delivery was due"
 
 
@@ -59,6 +65,8 @@ def _of_run(objective: Objective, measurements: Measurements) -> Observation:
         return _connect_rate(measurements.opening)
     if objective.metric == INDEX:
         return _index(measurements.delayed_index)
+    if objective.metric == SILENT:
+        return _silent(objective, measurements.silent)
     of = _latency if objective.unit == "ns" else _throughput if objective.metric == "throughput" else _count
     return of(objective, measurements)
 
@@ -136,6 +144,15 @@ def _index(index: DelayedIndex | None) -> Observation:
     return Observation(index.bytes_per_message, index.messages, f"{exact(index.bytes)} B for {exact(index.messages)} delayed messages")
 
 
+def _silent(objective: Objective, silent: Silent | None) -> Observation:
+    if silent is None:
+        return Observation(None, 0, "nothing subscribes, and acknowledgement is not applicable")
+    if not silent.due:
+        return Observation(None, 0, "nothing was offered")
+    share = objective.unit == "ratio"
+    return Observation(silent.count / silent.due if share else silent.count, silent.due, name_silent(silent))
+
+
 def _connect_rate(opening: Opening | None) -> Observation:
     """Like throughput: what came up while the rate was asked for, moved by the median latency."""
     if opening is None or opening.in_time is None:
@@ -160,15 +177,16 @@ def _throughput(objective: Objective, measurements: Measurements) -> Observation
 
 def _count(objective: Objective, measurements: Measurements) -> Observation:
     count, base, noun = _tally(objective.metric, measurements)
+    if objective.metric == "duplicates" and objective.implicit and count is not None:
+        count -= excused(measurements)
+        if not count and measurements.forgotten is None and measurements.counts.duplicates:
+            return Observation(None, 0, f"{exact(measurements.counts.duplicates)} of messages sent again, {NOT_RESUMED}")
     if count is None:
         return Observation(None, 0, OBJECTIVES[objective.metric].absent)
     if base == 0:
         return Observation(None, 0, "nothing was offered" if noun == "offered" else NOT_DUE)
     basis = f"{exact(count)} of {exact(base)} {noun}"
-    if objective.metric == "corrupt" and not measurements.checksum:
-        basis += ", by heads and sizes alone: no checksum"
-    if objective.metric == "failed" and measurements.counts.unknown:
-        basis += f", {exact(measurements.counts.unknown)} of them unanswered"
+    basis += "".join(f", {remark}" for remark in remarks(objective, measurements))
     return Observation(count / base if objective.unit == "ratio" else count, base, basis)
 
 
@@ -214,16 +232,24 @@ def _bucket_throughput(objective: Objective, part: Breakdown, measurements: Meas
 
 
 class Latencies(NamedTuple):
-    """What percentiles of a kind of latencies rank over: those measured, and how many that were due never came."""
+    """What percentiles of a kind of latencies rank over: those measured, and how many that were due never came.
+
+    :param tolerated: the profile's own bounds allow that many, so that the largest value is of what came.
+    """
 
     histogram: Histogram | Lateness | None
     never_came: int
+    tolerated: bool = False
 
     def statistic(self, objective: Objective) -> float | None:
-        """The objective's statistic, ns; inf where a percentile's rank lies among what never came; None where nothing came."""
+        """The objective's statistic, ns; None where nothing came.
+
+        Infinite for a percentile whose rank lies among what never came, and for a largest value where anything is not tolerated.
+        """
         histogram, p = self.histogram, objective.percentile
-        if histogram is None or not histogram.n:
-            return math.inf if p is not None and self.never_came else None
+        late = objective.statistic == "max" and self.never_came > 0 and not self.tolerated
+        if late or histogram is None or not histogram.n:
+            return math.inf if late or (p is not None and self.never_came) else None
         if p is not None:
             return histogram.percentile_of_due(p, self.never_came)
         return float({"max": histogram.maximum, "min": histogram.minimum, "mean": histogram.mean}[objective.statistic])
@@ -231,14 +257,18 @@ class Latencies(NamedTuple):
 
 def latencies(objective: Objective, measurements: Measurements) -> Latencies:
     """What a latency objective is about: the whole run or one bucket of it."""
-    return latencies_of(KINDS[objective.metric], measurements, bucket_of(measurements, objective.bucket) if objective.bucket else None)
+    part = bucket_of(measurements, objective.bucket) if objective.bucket else None
+    return latencies_of(KINDS[objective.metric], measurements, part, objective.tolerances)
 
 
-def latencies_of(kind: str, measurements: Measurements, part: Breakdown | None = None) -> Latencies:
+def latencies_of(
+    kind: str, measurements: Measurements, part: Breakdown | None = None, tolerances: Sequence[Objective] = ()
+) -> Latencies:  # fmt: skip
     """The latencies of a kind. :param kind: as measurements call it. :param part: of this bucket only."""
     histogram: Histogram | Lateness | None = getattr(measurements if part is None else part, kind)
     absent = kind == "publish" and histogram is None  # nothing says that acknowledgement is applicable
-    return Latencies(histogram, 0 if absent else measurements.never_came(kind, part))
+    never = 0 if absent else measurements.never_came(kind, part)
+    return Latencies(histogram, never, never > 0 and tolerated(tolerances, kind, measurements, part))
 
 
 def _latency(objective: Objective, measurements: Measurements) -> Observation:
@@ -250,7 +280,8 @@ def _latency(objective: Objective, measurements: Measurements) -> Observation:
     reason = unfit(found.histogram, objective.percentile, found.never_came)
     if reason:
         return Observation(None, samples, reason)
-    return Observation(value, samples, f"{exact(samples)} samples" + never_came(found.never_came))
+    base = f"mean of the {exact(samples)} that came" if objective.statistic == "mean" and found.never_came else f"{exact(samples)} samples"
+    return Observation(value, samples, base + never_came(found.never_came))
 
 
 def never_came(count: int) -> str:

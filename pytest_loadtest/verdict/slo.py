@@ -11,8 +11,8 @@ from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.values.wording import exact, format_value, pair
 from pytest_loadtest.verdict import drift, windows
 from pytest_loadtest.verdict.finding import Finding, Outcome, Verdict
-from pytest_loadtest.verdict.grammar import CONNECT_RATE
-from pytest_loadtest.verdict.objectives import Objective, ObjectiveErrors, explicit, parse, scale
+from pytest_loadtest.verdict.grammar import CONNECT_RATE, SILENT
+from pytest_loadtest.verdict.objectives import Objective, ObjectiveErrors, explicit, parse
 from pytest_loadtest.verdict.observations import (
     DELIVERIES,
     KINDS,
@@ -24,7 +24,9 @@ from pytest_loadtest.verdict.observations import (
     unfit,
 )
 from pytest_loadtest.verdict.own_delay import our_own
+from pytest_loadtest.verdict.scaled import scale
 from pytest_loadtest.verdict.shown import show
+from pytest_loadtest.verdict.tolerance import with_tolerances
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -92,12 +94,20 @@ def overall(parts: Sequence[tuple[str, Verdict]]) -> Verdict:
     return Verdict(outcome=outcome, findings=findings, reasons=tuple(reasons))
 
 
-def evaluate(objectives: Iterable[Objective], measurements: Measurements, limits: EvidenceLimits, *, our_drops: bool = True) -> Verdict:
+def evaluate(
+    objectives: Iterable[Objective],
+    measurements: Measurements,
+    limits: EvidenceLimits,
+    *,
+    our_drops: bool = True,
+    tolerated: Sequence[Objective] = (),
+) -> Verdict:
     """Judge a run. Implicit objectives about what it leaves out on purpose (consumers, or producers) do not apply to it.
 
     :param our_drops: False where messages were seen to wait before full windows until they were dropped, which says nothing of us.
+    :param tolerated: bounds of the whole profile that allow messages never to come, for a stage that has no such bounds of its own.
     """
-    absent = _nothing(measurements)
+    absent, objectives = _nothing(measurements), with_tolerances(objectives, tolerated)
     findings = tuple(_judge(objective, measurements, absent) for objective in objectives if _applies(objective, measurements))
     missing = [absent] if absent else [finding.text for finding in findings if finding.outcome is Outcome.NO_DATA]
     if not absent:
@@ -120,7 +130,11 @@ def not_judged(objective: Objective, why: str) -> Finding:
 def _applies(objective: Objective, measurements: Measurements) -> bool:
     if not objective.implicit or objective.metric == CONNECT_RATE:
         return True
-    return not sends_nothing(measurements) and (measurements.subscriptions > 0 or objective.metric not in DELIVERIES)
+    if sends_nothing(measurements):
+        return False
+    if objective.metric == SILENT and not measurements.subscriptions:
+        return measurements.silent is not None  # without acknowledgements nothing tells what a producer reached
+    return measurements.subscriptions > 0 or objective.metric not in DELIVERIES
 
 
 def _nothing(measurements: Measurements) -> str | None:

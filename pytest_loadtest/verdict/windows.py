@@ -17,6 +17,7 @@ from pytest_loadtest.verdict.finding import Finding, Outcome, Window
 from pytest_loadtest.verdict.observations import KINDS, NO_CONSUMERS, Latencies, unfit
 from pytest_loadtest.verdict.own_delay import pauses
 from pytest_loadtest.verdict.shown import Shown, bounds, show
+from pytest_loadtest.verdict.tolerance import tolerated
 
 if TYPE_CHECKING:
     from pytest_loadtest.metrics.measurements import Measurements
@@ -60,8 +61,17 @@ def not_there(objective: Objective, measurements: Measurements) -> str:
     return "" if getattr(measurements, kind) is not None else OBJECTIVES[objective.metric].absent
 
 
-def see(objective: Objective, stretches: Stretches, at: int, unit: str) -> SeenInStretch:
-    """What came of the objective's metric in one stretch. :param unit: ``ns``, ``ratio``, or ``msg/s``."""
+def may_be_missing(objective: Objective, measurements: Measurements) -> bool:
+    """Whether the profile's own bounds allow what never came in the whole run, and so in each stretch of it."""
+    kind = KINDS.get(objective.metric)
+    return kind is not None and objective.statistic == "max" and tolerated(objective.tolerances, kind, measurements)
+
+
+def see(objective: Objective, stretches: Stretches, at: int, unit: str, allowed: bool) -> SeenInStretch:
+    """What came of the objective's metric in one stretch.
+
+    :param unit: ``ns``, ``ratio``, or ``msg/s``. :param allowed: as :func:`may_be_missing` says.
+    """
     offered = int(stretches.offered[at])
     if not offered:
         return SeenInStretch(None, 0, NOT_DUE)
@@ -71,7 +81,7 @@ def see(objective: Objective, stretches: Stretches, at: int, unit: str) -> SeenI
         share = in_time / (offered * stretches.subscriptions)
         return SeenInStretch(share if unit == "ratio" else in_time / stretches.subscriptions / seconds, in_time, "")
     kind = KINDS[objective.metric]
-    found = Latencies(stretches.of(kind, at), stretches.never_came(kind, at))
+    found = Latencies(stretches.of(kind, at), stretches.never_came(kind, at), allowed)
     samples, value = 0 if found.histogram is None else found.histogram.n, found.statistic(objective)
     why = unfit(found.histogram, objective.percentile, found.never_came) or (
         "" if value is not None else OBJECTIVES[objective.metric].absent
@@ -80,7 +90,7 @@ def see(objective: Objective, stretches: Stretches, at: int, unit: str) -> SeenI
 
 
 def _judge(objective: Objective, measurements: Measurements, windows: Stretches, at: int) -> Window:
-    seen = see(objective, windows, at, objective.unit)
+    seen = see(objective, windows, at, objective.unit, may_be_missing(objective, measurements))
     lies = int(windows.start[at]), int(windows.end[at])
     if seen.value is None:
         return Window(*lies, None, seen.samples, Outcome.NO_DATA, seen.why)

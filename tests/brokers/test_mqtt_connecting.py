@@ -161,4 +161,5 @@ def test_connections_that_were_lost_are_counted(tmp_path: Path, client: str) -> 
             assert time.monotonic_ns() < end, driver.disconnected()
             driver.poll(MILLISECOND)
         assert driver.facts().losses == 5
+        assert driver.facts().forgotten == 5  # it keeps nothing, so each producer came up without its session
         driver.close()

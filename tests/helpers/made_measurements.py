@@ -11,6 +11,7 @@ import numpy as np
 from pytest_loadtest.metrics.evidence import WorkerEvidence
 from pytest_loadtest.metrics.histogram import Histogram
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements, Series
+from pytest_loadtest.metrics.silent import Silent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,10 +77,12 @@ def made(**changed: Any) -> Measurements:
         name="topic 0", offered=counts.offered, sent=counts.sent, acked=counts.acked, received=counts.received, lost=counts.lost,
         bytes_sent=25_600_000, end_to_end=spread(1, 20), publish=None,
     )  # fmt: skip
+    subscriptions = changed.get("subscriptions", 1)
     run = Measurements(
         duration=10_000 * MS, rate=10_000.0, subscriptions=1, counts=counts, bytes_sent=25_600_000, publish=spread(0.5, 12),
         end_to_end=spread(1, 20), send_delay=spread(0.001, 1), own_send_delay=spread(0.001, 1), blocked=0, series=made_series(),
         topics=(topic,), workers=(worker,),
+        silent=Silent(pairs=0, pairs_due=subscriptions, streams=0, streams_due=4),
         lost=(Lost(topic=0, subscription=0, stream=3, first=100, last=100 + counts.lost - 1),) if counts.lost else (),
     )  # fmt: skip
     return replace(run, **changed)

@@ -261,3 +261,19 @@ def test_sequences_beyond_32_bits_are_measured_as_any_others(spark: SparkSession
     """A soak's later stages begin there."""
     run = make_run(streams=3, subscriptions=3, messages=100, first=first)
     assert_spark_agrees(spark, tmp_path / "run", run, *generate(run, seed=5))
+
+
+@pytest.mark.parametrize("broadcasts", [False, True])
+def test_silent_subscriptions_and_streams_are_named(spark: SparkSession, tmp_path: Path, broadcasts: bool) -> None:
+    """One of which a subscription got nothing, and a topic of which nobody did."""
+    run = make_run(streams=6, topics=3, subscriptions=70, messages=20, broadcasts=broadcasts)
+    sent, one = faultless(run)
+    received = {name: np.tile(column, run.subscriptions) for name, column in one.items()}
+    received["subscription"] = np.repeat(np.arange(run.subscriptions), len(one["seq"]))
+    came = (received["topic"] != 1) & ~((received["topic"] == 2) & (received["subscription"] == 65)) & (received["stream"] != 5)
+    received = {name: column[came] for name, column in received.items()}
+    assert_spark_agrees(spark, tmp_path / "run", run, sent, received, chunk=5000)
+    found = aggregate(spark, tmp_path / "run").silent
+    assert found is not None
+    assert (found.pairs, found.pairs_due, found.streams, found.streams_due) == (71, 210, 3, 6)
+    assert found.first_streams == ((1, 1), (4, 1), (5, 2))

@@ -19,7 +19,18 @@ HIGH = -(1 << 63)
 
 def words(*rows: dict[str, int]) -> tables.Table:
     """Words of deliveries; what is not given is 0."""
-    columns = ("subscription", "stream", "word", *bitmaps.WORD_SUMS, *bitmaps.WORD_MASKS, "copies_of_resent", "plane_0", "plane_1")
+    rows = tuple({"expected": row.get("acked", 0), **row} for row in rows)
+    columns = (
+        "subscription",
+        "stream",
+        "word",
+        *bitmaps.WORD_SUMS,
+        *bitmaps.WORD_MASKS,
+        "copies_of_resent",
+        "expected",
+        "plane_0",
+        "plane_1",
+    )
     return {name: np.array([row.get(name, 0) for row in rows], np.int64) for name in columns}
 
 
@@ -34,7 +45,7 @@ def test_deliveries_are_counted_by_their_bits() -> None:
     (found,) = plain(tables.delivery_totals(words(one, {**one, "word": 1})))
     assert found == {
         "subscription": 0, "stream": 0, "offered": 6, "copies": 6, "distinct": 6, "received": 4, "received_in_time": 2, "lost": 2, "late": 2,
-        "resent": 6, "duplicates_of_resent": 2,
+        "resent": 6, "duplicates_of_resent": 2, "acked": 4,
     }  # fmt: skip
 
 
@@ -169,3 +180,15 @@ def test_more_bytes_than_a_column_of_spark_holds_are_an_error(monkeypatch: pytes
     monkeypatch.setattr(executor, "LARGEST", 10)
     with pytest.raises(ValueError, match="12 bytes of tables are more than an Arrow column holds, 10"):
         executor._column([b"123456", b"123456"], "binary")
+
+
+def test_who_was_reached_in_several_slots_is_merged_by_bits() -> None:
+    """A subscription counts once, however many slots have a message for it."""
+    rows = [{"topic": 0, "group": 0, "mask": 0b011}, {"topic": 0, "group": 1, "mask": HIGH}, {"topic": 2, "group": 0, "mask": 1}]
+    again = [{"topic": 0, "group": 0, "mask": 0b110}, {"topic": 0, "group": 1, "mask": 1}]
+    parts = [{name: np.array([row[name] for row in part], np.int64) for name in ("topic", "group", "mask")} for part in (rows, again)]
+    assert plain(tables.merge("reached", parts)) == [
+        {"topic": 0, "group": 0, "mask": 0b111},
+        {"topic": 0, "group": 1, "mask": HIGH | 1},
+        {"topic": 2, "group": 0, "mask": 1},
+    ]

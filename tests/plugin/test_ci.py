@@ -30,7 +30,7 @@ def test_too_few_samples(load): ...
 @pytest.fixture
 def project(project: Project) -> Project:
     project.profile("mix", rate=200)
-    project.profile("missed", rate=200, slo="{throughput: 200000, sent: 1%}")
+    project.profile("missed", rate=200, slo="{throughput: 200000/s, sent: 1%}")
     project.profile("rare", rate=20, slo="{endToEndLatency: {p99.9: 1h}}")
     project.write("loads/test_it.py", TESTS)
     return project

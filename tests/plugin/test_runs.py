@@ -154,7 +154,7 @@ def _files(folder: Path) -> set[str]:
 def _told(out: str) -> None:
     assert out.count("= load tests =") == 1
     assert out.count("test_met · profile mix · MET") == 1
-    assert "2 of 7 objectives missed" in out or "objectives missed (profile missed, scaled ×0.5" in out
+    assert "2 of 9 objectives missed" in out or "objectives missed (profile missed, scaled ×0.5" in out
     assert "SCALED ×0.5" in out
     assert "FAILED test_it.py::test_missed" in out
     assert "ERROR test_it.py::test_live_no_data" in out

@@ -212,6 +212,7 @@ class AnyMqttConnection(ABC, Generic[S]):
         """CONNACK, of a broker that will do. :param session: it still had ours."""
         self.receive_maximum, self.topic_aliases = receive_maximum, topic_aliases
         self._confirmed("connect")
+        self._loop.forgotten += self._subscription is None and self.ever_up and not session
         if self._subscription is None or (self.ever_up and session):
             self._established()
         else:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -60,7 +61,7 @@ class MqttDriverBase(ABC, Generic[C]):
     def facts(self) -> DriverFacts:
         """Settings applied and not applied; connections lost in mid-run are told here, as ``connectionsLost``."""
         clients = self._clients
-        return client_facts(
+        found = client_facts(
             self._context,
             self._options,
             self._client,
@@ -70,6 +71,7 @@ class MqttDriverBase(ABC, Generic[C]):
             repeated=clients.repeated,
             agreed=clients.agreed,
         )
+        return replace(found, forgotten=clients.forgotten)
 
     def prepare(self) -> None:
         """Connect once, so that a broker that refuses or lacks something is known before load starts. MQTT topics need no creation.

@@ -51,13 +51,18 @@ class MqttClients(Generic[C]):
         self._endpoints: Endpoints | None = None
         self._kept: list[C] = []
         self._sessions: dict[str, bool] = {}  # ids of clients whose sessions may outlive their connections: whether each is a consumer's
-        self._losses = self._repeated = 0
+        self._losses = self._forgotten = self._repeated = 0
         self.opening_times: dict[str, list[int]] = {"connect": [], "subscribe": []}  # of clients that stay for the run
 
     @property
     def losses(self) -> int:
         """Connections that were lost in mid-run."""
         return self._losses + (0 if self._loop is None else self._loop.losses)
+
+    @property
+    def forgotten(self) -> int:
+        """Connections of producers that came up again at a broker which had forgotten their session."""
+        return self._forgotten + (0 if self._loop is None else self._loop.forgotten)
 
     @property
     def repeated(self) -> int:
@@ -199,6 +204,7 @@ class MqttClients(Generic[C]):
         """Nothing is connected any more."""
         if self._loop is not None:
             self._losses += self._loop.losses
+            self._forgotten += self._loop.forgotten
             self._repeated += self._loop.repeated
             self._loop.close()
             self._loop = None

@@ -72,6 +72,7 @@ class Loop:
         self.failed: LoopConnection | None = None  # could not come up the first time
         self.gone: str | None = None  # why it makes no sense to go on
         self.losses = 0  # connections that ended while they were wanted
+        self.forgotten = 0  # of producers, that came up again at a broker which had forgotten their session
         self.repeated = 0  # subscriptions that were asked for again, for the broker had hung up
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each connection is an open file, and many systems begin with 1 024

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.metrics.catalogue import COUNTS
+from pytest_loadtest.report import sections
 from pytest_loadtest.report.html.blocks import Fold, Paragraph, Table, absent
-from pytest_loadtest.report.sections import only_connects
 from pytest_loadtest.report.terminal import MOST_RANGES
 from pytest_loadtest.values.quantities import format_rate, format_size
 from pytest_loadtest.values.wording import exact
@@ -26,11 +26,13 @@ def chapter(document: Document) -> Iterator[Block]:
     measured = document["measurements"]
     if measured is None:
         yield absent("messages", "the run broke before anything could be measured")
-    elif only_connects(measured):
+    elif sections.only_connects(measured):
         yield Paragraph("messages: not applicable: the run had connections and no messages", "absent")
     else:
         yield _rates(measured)
         yield _counts(measured, bool(document["profile"]["document"].get("checksum")))
+        if silent := sections.silent(measured):
+            yield Paragraph(f"Nothing arrived of {silent}.", "missed")
         yield from _lost(measured["lost"])
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -225,3 +226,24 @@ def test_load_does_not_wait_for_pandas(tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
     ended = subprocess.run([sys.executable, "-c", code, tmp_path], cwd=root, capture_output=True, text=True, check=True)
     assert ended.stdout == "False\n"
+
+
+def test_samples_that_wait_for_a_slow_disk_end_the_run_before_they_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each chunk waits for the one before it; nothing is held up, and the cause is named."""
+    monkeypatch.setattr(module, "MOST_WAITING", 20_000)
+    release = threading.Event()
+    write = module.write_samples
+    monkeypatch.setattr(module, "write_samples", lambda *arguments: release.wait() and write(*arguments))
+    recorder = make_recorder(tmp_path)
+    try:
+        with pytest.raises(
+            NoData, match=r"worker gw0: the disk does not keep up with the samples: \d+.* wait to be written to .*faster disk"
+        ):
+            for chunk in range(100):
+                recorder.received(arrivals(100))
+                recorder.flush_if_due(chunk * CHUNK_NS)
+        assert 3 <= chunk <= 6  # 4 500 bytes each
+    finally:
+        release.set()
+    recorder.abandon()
+    assert not list(tmp_path.glob("*.manifest.json"))

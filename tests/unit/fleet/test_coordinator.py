@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -389,3 +391,38 @@ def test_a_long_command_that_loses_the_target_ends_the_run(fleet: Fleet) -> None
     assert {worker: str(error) for worker, error in fleet.wait("abort", 2)} == {"a": "did not come back", "b": "did not come back"}
     assert [str(error) for error in fleet.conductor.broken] == ["did not come back"]
     assert not fleet.got("answer")
+
+
+class Payload:
+    """Something large that a worker brings to a meeting."""
+
+
+def test_what_a_run_held_is_let_go_when_it_has_ended(fleet: Fleet) -> None:
+    """A payload file of a megabyte, eight workers, three hundred tests: 2.4 GB were kept until the session ended."""
+    fleet.join("a")
+    held = []
+    for number in range(3):
+        run = fleet.start("a", key=(number, 0))
+        parts = [Payload(), Payload()]
+        run.facts = parts[0]
+        fleet.say("a", "meet", ("order", parts[1]), key=(number, 0))
+        fleet.wait("pass", 1)
+        fleet.say("a", "finished", key=(number, 0))
+        held += map(weakref.ref, parts)
+        parts.clear()
+        fleet.sent.clear()
+    gc.collect()
+    assert [one() for one in held] == [None] * 6
+    assert [(run.meetings, run.progress, run.members) for run in fleet.coordinator.runs.values()] == [({}, {}, ["a"])] * 3
+
+
+def test_a_worker_that_goes_on_with_a_run_that_has_ended_is_told(fleet: Fleet) -> None:
+    """Its progress changes nothing, and it does not wait for an answer that never comes."""
+    fleet.join("a")
+    run = fleet.start("a")
+    fleet.say("a", "finished")
+    fleet.sent.clear()
+    fleet.say("a", "progress", made_progress())
+    fleet.say("a", "meet", ("order", None))
+    assert [(worker, name) for worker, (name, *_) in fleet.sent] == [("a", "abort"), ("a", "abort")]
+    assert run.progress == {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
-from made_measurements import MS
+from made_measurements import MS, spread
 from made_measurements import made as measured
 from made_plans import made as planned
 from made_progress import made_progress
@@ -26,6 +26,7 @@ from pytest_loadtest.report import terminal
 from pytest_loadtest.report.document import schema
 from pytest_loadtest.schedule.changes import CHANGE_IN, Change
 from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.values.units import ms
 from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
@@ -251,3 +252,28 @@ def test_a_stage_that_never_began_is_named_and_never_met(aborted: dict[str, Any]
     assert "stage calm never began" in shown
     if aborted is None:
         assert document["verdict"]["reasons"] == ["stage spike: never began: the load was ended 10.0 s into the phase"]
+
+
+def test_a_largest_latency_of_a_stage_is_tolerated_by_the_profile(tmp_path: Path) -> None:
+    """Its own section bounds no loss, and that of the profile allows 1 %."""
+    some = {"counts": {"lost": 10, "received": 99_990}, "end_to_end": spread(1, 20, 99_990)}
+    for slo, outcome in (("loss: 1%", Outcome.MET), ("loss: 5", Outcome.MISSED), ("sent: 99%", Outcome.MISSED)):
+        text = f"slo: {{{slo}}}\nstages: [{{name: only, duration: 10s, slo: {{endToEndLatency: {{max: 50ms}}}}}}]\n"
+        profile = profiles.loads(LEAST.replace("testDuration: 10s\n", "") + text, "p.yaml")
+        made = samples(profile, tmp_path, **some)
+        stages = [{"name": "only", "start": 0, "duration": 10 * SECOND, "slo": dict(profile.stages[0].slo)}]
+        made = replace(made, run=made.run | {"stages": stages}, stages=(("only", made.measurements),))
+        load = judge(made)[0].load
+        assert load.stage("only").outcome is outcome
+        assert (load.stage("only").end_to_end.max < ms(50)) is (outcome is Outcome.MET)
+
+
+@pytest.mark.parametrize(("forgotten", "outcome"), [(0, Outcome.MISSED), (2, Outcome.MET), (None, Outcome.NO_DATA)])
+def test_duplicates_at_qos_2_are_judged_by_what_the_client_says_of_sessions(
+    forgotten: int | None, outcome: Outcome, tmp_path: Path
+) -> None:
+    """Of the run's own facts, when all workers have told them."""
+    profile = profiles.loads(LEAST.replace("{name: loopback}", "{name: mqtt, qos: 2}"), "p.yaml")
+    made = samples(profile, tmp_path, counts={"duplicates": 4, "resent": 4, "duplicates_of_resent": 4})
+    made.run["facts"]["driver"]["forgotten"] = forgotten
+    assert judge(made)[0].load.outcome is outcome

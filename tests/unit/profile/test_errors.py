@@ -406,6 +406,11 @@ OBJECTIVES = [
         "publishLatency: {p50: 1s}",
         "6:7: slo.publishLatency: nothing is acknowledged on non-persistent topics (use topicType: persistent, or bound endToEndLatency)",
     ),
+    (
+        "driver: {name: mqtt, qos: 0}\nsubscriptionsPerTopic: 0",
+        "silent: 0",
+        "7:7: slo.silent: without consumers and acknowledgements nothing tells what arrived (add consumers, or remove it)",
+    ),
     ("topics: 1", "los: 0", "6:7: slo.los: 'los' is not a metric (did you mean loss?)"),
     ("topics: 1", "throughput: 120%", "6:19: slo.throughput: '120%' is more than all (write 100% or less)"),
     ("topics: 1", "endToEndLatency: {p99: 5}", "6:30: slo.endToEndLatency.p99: '5' has no unit (write 5ms or 5s)"),

@@ -261,3 +261,26 @@ def test_payload_file(tmp_path: Path) -> None:
     (tmp_path / "payload" / "payload-1Kb.data").write_bytes(bytes(1024))
     assert profile.payload(loads(OMB), tmp_path / "omb.yaml") == bytes(1024)
     assert profile.payload(loads(LEAST), tmp_path / "least.yaml") is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "metrics"),
+    [
+        ("", {"foreign"}),
+        ("topic: persistent://a/b/c", set()),
+        ("driver: {name: mqtt}", {"foreign"}),
+        ("driver: {name: mqtt}\ntopic: a/b", set()),
+        ("driver: {name: mqtt, qos: 2}", {"foreign", "duplicates"}),
+        ("driver: {name: mqtt, qos: 2}\ntopic: a/b", {"duplicates"}),
+        ("driver: {name: mqtt, qos: 2, cleanStart: false, sessionExpiry: 1h}", {"duplicates"}),
+        ("driver: {name: mqtt, qos: 2, retain: true}", {"foreign", "duplicates"}),
+        ("driver: {name: mqtt, qos: 2, retain: true, protocolVersion: 3.1.1}", {"foreign"}),
+        ("driver: {name: mqtt, qos: 1}\nslo: {foreign: 3}", {"foreign"}),
+    ],
+)
+def test_foreign_messages_and_duplicates_are_judged_where_they_must_not_be(lines: str, metrics: set[str]) -> None:
+    """Into topics that the run made only it publishes, and QoS 2 delivers exactly once; a bound of the profile overrides either."""
+    found = [one for one in loads(f"{LEAST}{lines}\n").objectives if one.metric in ("foreign", "duplicates")]
+    assert {one.metric for one in found} == metrics
+    assert {one.maximum for one in found} <= {0, 3}
+    assert len(found) == len(metrics)

@@ -162,7 +162,7 @@ def test_the_outcome_is_the_worst_of_the_run_and_its_stages() -> None:
     assert [part["verdict"]["outcome"] for part in found["stages"]] == ["missed", "no data"]
     assert found["verdict"]["outcome"] == "no data"
     assert found["verdict"]["reasons"] == ["stage spike: nothing was received: 100 000 messages were sent, 100 000 acknowledged"]
-    assert [finding["outcome"] for finding in found["verdict"]["findings"]] == ["met"] * 6
+    assert [finding["outcome"] for finding in found["verdict"]["findings"]] == ["met"] * 7
 
 
 def test_a_peak_has_its_interval_its_steps_and_its_unit() -> None:

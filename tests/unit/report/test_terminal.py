@@ -13,6 +13,7 @@ from made_measurements import MS, Limits, made, made_bucket, made_series, spread
 
 from pytest_loadtest.metrics.evidence import WorkerEvidence
 from pytest_loadtest.metrics.measurements import Lost
+from pytest_loadtest.metrics.silent import Silent
 from pytest_loadtest.report.document import build
 from pytest_loadtest.report.junit import properties
 from pytest_loadtest.report.terminal import ASCII_BLOCKS, BLOCKS, WIDTH, lines, sparkline
@@ -28,11 +29,11 @@ def starting(found: list[str], word: str) -> str:
 def test_the_verdict_stands_first_and_misses_before_the_rest() -> None:
     """A reader who stops early has read what matters."""
     found = lines(document(counts={"lost": 3, "received": 99_997}))
-    assert found[0] == "loadtests/test_smoke.py::test_smoke · profile smoke · MISSED (2 of 7 objectives)"
+    assert found[0] == "loadtests/test_smoke.py::test_smoke · profile smoke · MISSED (2 of 8 objectives)"
     marks = [line.split()[0] for line in found if line.strip()[0] in "✗✓?"]
     assert marks == ["✗", "✗", "✓", "✓"]
     assert starting(found, "✗ endToEndLatency.p99").split("  ")[-1] == "over by 32 %"
-    assert starting(found, "✓ implicit") == "  ✓ implicit: corrupt 0 (heads and sizes alone), dropped 0, sent 100 %, failed 0 %"
+    assert starting(found, "✓ implicit") == "  ✓ implicit: corrupt 0 (heads and sizes alone), dropped 0, sent 100 %, failed 0 %, silent 0"
     assert found[-1] == "  results    .loadtest/1/test_smoke/1/smoke"
 
 
@@ -152,7 +153,7 @@ def test_a_run_of_a_second_has_no_plot(seconds: int) -> None:
 def test_stages_stand_in_a_table_with_what_they_missed() -> None:
     """The headline counts them in."""
     found = lines(document({"endToEndLatency": {"p99": "25ms"}}, parts={"stages": (stage("ramp", {"loss": 0}), stage("spike"))}))
-    assert found[0].endswith("MISSED (1 of 20 objectives)")
+    assert found[0].endswith("MISSED (1 of 23 objectives)")
     at = next(i for i, line in enumerate(found) if line.split()[:1] == ["stage"])
     assert found[at : at + 4] == [
         "     stage     for       offered     delivered  end-to-end p50      p99      max  lost",
@@ -222,7 +223,7 @@ def test_a_peak_without_objectives_says_what_had_to_hold() -> None:
     """The implicit ones; with others there is nothing to say."""
     said = "the profile has no objectives, so the implicit ones had to hold: loss <= 0, corrupt <= 0, dropped <= 0, sent >= 99 %"
     found = lines(document({}, parts={"peak": PEAK}))
-    assert found[5] == f"             {said}, throughput >= 95 %, failed <= 1 %; no latency was asked for"
+    assert found[5] == f"             {said}, throughput >= 95 %, failed <= 1 %, silent <= 0; no latency was asked for"
     assert "implicit ones" not in "\n".join(lines(document(parts={"peak": PEAK})))
 
 
@@ -298,7 +299,7 @@ def test_every_part_can_be_shown_in_ascii() -> None:
     parts = {"stages": (stage("ramp"),), "peak": PEAK, "backlog": BACKLOG, "bottleneck": BOTTLENECK}
     found = lines(document(facts={"workload": "files"}, parts=parts, buckets=(made_bucket("0-256", lost=1),)), unicode=False)
     assert all(line.isascii() for line in found)
-    assert found[0] == "loadtests/test_smoke.py::test_smoke | profile smoke | workload files | MISSED (2 of 14 objectives)"
+    assert found[0] == "loadtests/test_smoke.py::test_smoke | profile smoke | workload files | MISSED (2 of 16 objectives)"
 
 
 def test_corrupt_says_how_far_messages_were_looked_into() -> None:
@@ -353,3 +354,12 @@ def test_the_bottleneck_has_a_line_with_its_evidence() -> None:
     older = document()
     del older["bottleneck"]
     assert not any("bottleneck" in line for line in lines(older))
+
+
+def test_silent_topics_and_streams_are_named() -> None:
+    """As many as the results name; a run that has none has no such line."""
+    silent = Silent(pairs=12, pairs_due=200, streams=1, streams_due=200, first_pairs=((17, 0), (18, 0)), first_streams=((17, 17),))
+    found = starting(lines(document(silent=silent)), "silent")
+    counts = "12 of 200 subscriptions of topics, 1 of 200 streams"
+    assert found == f"  silent     {counts}: topic 17 subscription 0, topic 18 subscription 0, …; stream 17 of topic 17"
+    assert not [line for line in lines(document()) if line.startswith("  silent")]

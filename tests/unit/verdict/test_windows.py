@@ -155,3 +155,14 @@ def test_the_outcome_follows_from_the_counts(slow: list[int | None], violations:
 def test_a_moment_is_a_time_since_the_start(seconds: int, text: str) -> None:
     """Hours, minutes, seconds."""
     assert moment(seconds * SECOND) == text
+
+
+@pytest.mark.parametrize(("loss", "outcome"), [({}, Outcome.MISSED), ({"loss": 0}, Outcome.MISSED), ({"loss": 1}, Outcome.MET)])
+def test_a_largest_latency_is_never_in_the_window_in_which_something_never_came(loss: dict[str, int], outcome: Outcome) -> None:
+    """Unless the profile allows as many in the whole run."""
+    section = {"window": "1s", "endToEndLatency": {"max": "100ms"}, **loss}
+    found = windows([constant(2), constant(3)], offered=np.array([1000, 1001]))
+    run = made(windows=found, counts={"lost": 1, "received": 99_999})
+    finding = next(one for one in evaluate(parse(section, implicit=()), run, Limits()).findings if one.objective.statistic == "max")
+    assert finding.outcome is outcome
+    assert (finding.windows[1].observed == np.inf) is (outcome is Outcome.MISSED)

@@ -1,0 +1,107 @@
+"""What was silent in a run: subscriptions that got nothing of a topic, and streams of which nothing arrived."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_loadtest.message.samples import RECEIVED, SENT, Flag, Status
+from pytest_loadtest.metrics.expected import Expected, Recorded
+from pytest_loadtest.metrics.silent import NAMED, Silent
+from pytest_loadtest.metrics.stats import measure
+from pytest_loadtest.values.quantities import SECOND
+
+
+def plan(lengths: list[int], topics: list[int], *, subscriptions: int = 1, acks: bool = True) -> Expected:
+    """Streams of so many messages each, of these topics."""
+    first = np.zeros(len(lengths), np.int64)
+    return Expected(
+        start=SECOND, duration=SECOND, rate=1.0, topics=max(topics) + 1, subscriptions=subscriptions, ordered=True, publish_acks=acks,
+        buckets=("all",), stream_topics=np.array(topics), first=first, end=np.array(lengths),
+    )  # fmt: skip
+
+
+def sent(run: Expected, **columns: Any) -> dict[str, Any]:
+    """Every message of the plan."""
+    stream = np.repeat(np.arange(len(run.end)), run.end)
+    seq = np.concatenate([np.arange(end) for end in run.end])
+    rows = {"stream": stream, "seq": seq, "topic": run.stream_topics[stream], "intended": SECOND, "sent": SECOND, "acked": SECOND + 1}
+    return {column.name: np.broadcast_to((rows | columns).get(column.name, 0), len(seq)).astype(np.int64) for column in SENT}
+
+
+def received(run: Expected, *copies: tuple[int, int, int], flags: int = 0) -> dict[str, Any]:
+    """Copies: subscription, stream, sequence."""
+    subscription, stream, seq = np.array(copies, np.int64).reshape(-1, 3).T
+    rows = {
+        "subscription": subscription, "stream": stream, "seq": seq, "topic": run.stream_topics[stream], "intended": SECOND,
+        "received": SECOND + 2, "flags": flags,
+    }  # fmt: skip
+    return {column.name: np.broadcast_to(rows.get(column.name, 0), len(seq)).astype(np.int64) for column in RECEIVED}
+
+
+def silent(run: Expected, *copies: tuple[int, int, int], flags: int = 0, **columns: Any) -> Silent:
+    found = measure(sent(run, **columns), received(run, *copies, flags=flags), run, Recorded()).silent
+    assert found is not None
+    return found
+
+
+def test_a_topic_of_which_nothing_came_is_silent_with_its_stream() -> None:
+    """One pair and one stream, by name."""
+    found = silent(plan([2, 2, 2], [0, 1, 2]), (0, 0, 0), (0, 2, 1))
+    assert found == Silent(pairs=1, pairs_due=3, streams=1, streams_due=3, first_pairs=((1, 0),), first_streams=((1, 1),))
+    assert (found.count, found.due) == (2, 6)
+
+
+def test_a_subscription_that_got_nothing_is_silent_though_the_other_got_all() -> None:
+    """The stream is not: its messages arrived somewhere."""
+    found = silent(plan([2], [0], subscriptions=2), (1, 0, 0), (1, 0, 1))
+    assert found == Silent(pairs=1, pairs_due=2, streams=0, streams_due=1, first_pairs=((0, 0),))
+
+
+def test_a_stream_of_a_topic_that_others_fill_is_silent_alone() -> None:
+    """A dead producer does not hide behind another one of its topic."""
+    assert silent(plan([3, 3], [0, 0]), (0, 0, 0)) == Silent(pairs=0, pairs_due=1, streams=1, streams_due=2, first_streams=((1, 0),))
+
+
+def test_one_delivery_is_no_silence() -> None:
+    """Of hundreds: that the others are missing is for other objectives."""
+    assert silent(plan([500], [0]), (0, 0, 499)).count == 0
+
+
+def test_a_topic_without_messages_is_not_due() -> None:
+    """Nothing was offered, so nothing is missing."""
+    assert silent(plan([2, 0], [0, 1]), (0, 0, 0)) == Silent(pairs=0, pairs_due=1, streams=0, streams_due=1)
+
+
+def test_damaged_copies_break_no_silence() -> None:
+    """What came is not what was sent."""
+    assert silent(plan([1], [0]), (0, 0, 0), flags=int(Flag.CORRUPT)).count == 2
+
+
+def test_a_message_that_was_dropped_was_due() -> None:
+    """Nobody got it, whoever gave it up."""
+    assert silent(plan([1], [0]), status=int(Status.DROPPED), sent=0).count == 2
+
+
+@pytest.mark.parametrize("status", [Status.FAILED, Status.UNKNOWN, Status.DROPPED])
+def test_without_subscriptions_a_stream_is_silent_when_nothing_was_acknowledged(status: Status) -> None:
+    """There are no pairs then."""
+    run = plan([2, 2], [0, 1], subscriptions=0)
+    found = silent(run, status=np.array([Status.ACKED, status, status, status]))
+    assert found == Silent(pairs=0, pairs_due=0, streams=1, streams_due=2, first_streams=((1, 1),))
+
+
+def test_without_subscriptions_and_acknowledgements_silence_is_unknown() -> None:
+    """It is not 0."""
+    run = plan([2], [0], subscriptions=0, acks=False)
+    assert measure(sent(run), received(run), run, Recorded()).silent is None
+
+
+def test_the_first_silent_ones_are_named_and_all_are_counted() -> None:
+    """Pairs in the order of topic, then subscription."""
+    found = silent(plan([1] * 30, list(range(30)), subscriptions=2), (1, 0, 0))
+    assert (found.pairs, found.streams) == (59, 29)
+    assert found.first_pairs[:3] == ((0, 0), (1, 0), (1, 1))
+    assert (len(found.first_pairs), len(found.first_streams)) == (NAMED, NAMED)
