@@ -18,8 +18,8 @@ from pytest_loadtest.drivers.base import Burst, DriverContext, TargetAddress
 from pytest_loadtest.drivers.pulsar.consumer import PulsarConsumer, key_of, partition_of
 from pytest_loadtest.drivers.pulsar.consumers import PulsarConsumers
 from pytest_loadtest.drivers.pulsar.producers import PulsarProducers
+from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.message import payloads
-from pytest_loadtest.profile.settings import PulsarSettings
 from pytest_loadtest.schedule.topology import Topology
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ import numpy as np
 
 from pytest_loadtest.drivers.base import Burst, DriverContext, TargetAddress
 from pytest_loadtest.drivers.loopback.driver import LoopbackDriver
+from pytest_loadtest.drivers.loopback.settings import LoopbackSettings
 from pytest_loadtest.message import payloads
-from pytest_loadtest.profile.settings import LoopbackSettings
 from pytest_loadtest.schedule.topology import Topology
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ CASES = (
 @contextmanager
 def relay() -> Iterator[tuple[int, int]]:
     """Its process id and port."""
-    command = [sys.executable, "-m", "pytest_loadtest.brokers.relay"]
+    command = [sys.executable, "-m", "pytest_loadtest.drivers.loopback.relay"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin and process.stdout
         yield process.pid, json.loads(process.stdout.readline())["port"]

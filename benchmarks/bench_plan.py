@@ -42,8 +42,8 @@ def measure(lines: str) -> str:
     """One row, in this process."""
     from pytest_loadtest import profile as profiles
     from pytest_loadtest.drivers import planned_facts
+    from pytest_loadtest.kinds.registry import shipped_costs
     from pytest_loadtest.report.plan import lines as shown
-    from pytest_loadtest.schedule.costs import SHIPPED
     from pytest_loadtest.schedule.plan import make_plan, profile_pool
     from pytest_loadtest.schedule.pricing import profile_cost_key
     from pytest_loadtest.schedule.scaling import Machine
@@ -51,7 +51,7 @@ def measure(lines: str) -> str:
     machine = Machine(cores=16, memory=64 << 30)
     began = time.perf_counter()
     profile = profiles.loads(PROFILE + lines, "plan.yaml")
-    cost = SHIPPED[profile_cost_key(profile)]
+    cost = shipped_costs()[profile_cost_key(profile)]
     plan = make_plan(profile, profile_pool(profile), workers=WORKERS, cost=cost, machine=machine, broker_here=False)
     shown(plan, planned_facts(profile), machine)
     planned = f"{time.perf_counter() - began:7.2f} s {peak():6.0f} MiB"

@@ -25,8 +25,8 @@ from roles import run_both, run_role
 from pytest_loadtest import brokers
 from pytest_loadtest.drivers import driver_class
 from pytest_loadtest.drivers.base import DriverContext, TargetAddress
+from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.message.payloads import Bucket, build_pool, parse_range
-from pytest_loadtest.profile.settings import PulsarSettings
 from pytest_loadtest.schedule.topology import Topology
 
 MIX = {

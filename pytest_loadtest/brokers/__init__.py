@@ -6,23 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
+from typing import Final
 
 from pytest_loadtest.brokers.base import MODES, Broker, BrokerFacts, BrokerRequest, UnavailableError
 from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.kinds.registry import kind_of_broker, load
 
 __all__ = ["MODES", "Broker", "BrokerFacts", "BrokerRequest", "start"]
 
 Progress = Callable[[str], None]
 
-# kind → mode → module with start(request, progress); imported on use
-WAYS: dict[str, dict[str, str]] = {
-    "pulsar": {"url": "url", "container": "container", "process": "pulsar", "embedded": "embedded"},
-    "mqtt": {"url": "url", "container": "container", "process": "mosquitto"},
-    "artemis": {"process": "artemis"},
-    "loopback": {"url": "url", "process": "loopback"},
-}
-AUTO = ("container", "process", "embedded")
+AUTO: Final = ("container", "process", "embedded")
+_REACH: Final = "pytest_loadtest.brokers.url:start"
 
 
 def start(request: BrokerRequest, progress: Progress) -> Broker:
@@ -50,17 +45,18 @@ def modes(request: BrokerRequest) -> tuple[str, ...]:
 
     :raises UsageError: unknown kind or mode, or one that this kind does not have.
     """
-    ways = WAYS.get(request.kind)
-    if ways is None:
-        raise UsageError(f"no broker of kind {request.kind!r}: choose one of {', '.join(WAYS)}")
+    kind = kind_of_broker(request.kind)
+    ways = kind.start_of(request.kind).ways
     if request.mode not in MODES:
         raise UsageError(f"--load-broker={request.mode} is unknown: choose one of {', '.join(MODES)}")
     if request.mode == "url" and request.url is None:
         raise UsageError("--load-broker=url needs an address: give --load-target URL, or target: {url: …} in the profile")
     if request.url is not None and request.mode in ("auto", "url"):
         return ("url",)
-    if request.kind == "loopback":
+    if kind.own_broker:
         return ("process",)
+    if not ways:
+        raise UsageError(f"no run can start a {request.kind} broker: give --load-target URL, or target: {{url: …}} in the profile")
     if request.mode == "auto" and request.image is not None:
         return ("container",)
     if request.mode == "auto" and request.security is not None:
@@ -68,11 +64,12 @@ def modes(request: BrokerRequest) -> tuple[str, ...]:
     if request.mode == "auto":
         return tuple(mode for mode in AUTO if mode in ways)
     if request.mode not in ways:
-        raise UsageError(f"there is no {request.mode} {request.kind} broker: choose one of {', '.join(ways)}")
+        known = (*(("url",) if request.kind == kind.name else ()), *ways)
+        raise UsageError(f"there is no {request.mode} {request.kind} broker: choose one of {', '.join(known)}")
     return (request.mode,)
 
 
-def _starter(kind: str, mode: str) -> Callable[[BrokerRequest, Progress], Broker]:
-    module = import_module(f"pytest_loadtest.brokers.{WAYS[kind][mode]}")
-    starter: Callable[[BrokerRequest, Progress], Broker] = module.start
+def _starter(name: str, mode: str) -> Callable[[BrokerRequest, Progress], Broker]:
+    kind = kind_of_broker(name)
+    starter: Callable[[BrokerRequest, Progress], Broker] = load(kind, _REACH if mode == "url" else kind.start_of(name).ways[mode])
     return starter

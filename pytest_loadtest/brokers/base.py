@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.values.wording import with_version
 
 if TYPE_CHECKING:
     from pytest_loadtest.profile.sections import SecuritySection
-    from pytest_loadtest.profile.tls import Tls
 
 MODES = ("auto", "url", "container", "process", "embedded")
-NO_SECURITY = "target.security: Artemis is started without TLS and authentication: leave it out, or driver.broker: artemis"
+ROLE: Final = "loadtest"
+"""Who the run's clients are to a broker with security."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRequest:
     """What a run needs of a broker.
 
-    :param kind: ``pulsar``, ``mqtt`` or ``loopback``: the driver's name; or ``artemis``, where that is the MQTT broker to be started.
+    :param kind: the broker's name among the ``brokers`` of its :class:`~pytest_loadtest.kinds.DriverKind`; the driver's own name for its
+        default one.
     :param mode: one of :data:`MODES`.
     :param url: explicit address (option, marker or profile); wins under ``auto`` and is required under ``url``.
     :param subscriber_url: where consumers connect, beside ``url``; None: there too.
@@ -30,7 +31,8 @@ class BrokerRequest:
     :param image: to run as a container, in place of the broker's own.
     :param settings: verbatim lines for the broker's own configuration, from the profile's ``broker.settings``.
     :param security: TLS and authentication, from the profile's ``target.security``; only in mode ``process``.
-    :param tls: version and ciphers that an MQTT broker with TLS is to have, from the profile's ``driver.tls``.
+    :param tls: what the kind's settings say of the TLS of a broker with ``security``
+        (:attr:`~pytest_loadtest.profile.client.ClientSettings.broker_tls`).
     :param folder: where data and logs go; made by the broker.
     """
 
@@ -44,7 +46,7 @@ class BrokerRequest:
     image: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     security: SecuritySection | None = None
-    tls: Tls | None = None
+    tls: Any | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,3 +138,9 @@ def refuse_managed(broker: str, settings: Mapping[str, str], managed: frozenset[
 
             shown = HIDDEN if may_hold_secret(key) else repr(value)
             raise UsageError(f"broker.settings: {key!r}: {shown} is not one line of {broker}'s configuration")
+
+
+def described(asked: SecuritySection) -> str:
+    """``TLS, token authentication``: encryption and authentication cost a broker time, so results name them."""
+    tls = {True: ["TLS"], False: [], "subscribers": ["TLS for subscribers"]}[asked.tls]
+    return ", ".join(tls + ([f"{asked.auth} authentication"] if asked.auth else []))

@@ -41,17 +41,13 @@ class Jars:
     """What one broker needs on its class path.
 
     :param name: the broker's. :param version: the one that runs unless another is wanted; its pom names it too.
-    :param download: how much the first run fetches, in words.
+    :param download: how much the first run fetches, in words. :param pom: the file that names the jars of ``${broker.version}``.
     """
 
     name: str
     version: str
     download: str
-
-    @property
-    def pom(self) -> Path:
-        """Names the jars of ``${broker.version}``."""
-        return Path(__file__).with_name(f"{self.name.lower()}-pom.xml")
+    pom: Path
 
     def cached_versions(self) -> tuple[str, ...]:
         """Those that need no Maven any more."""
@@ -79,10 +75,6 @@ class Jars:
                 progress(f"resolving {what} ({self.download}, once)")
                 _fetch(mvn, self.pom, version, jars, what, progress)
         return jars
-
-
-PULSAR = Jars("Pulsar", "4.2.4", "some 320 jars, 240 MB")
-ARTEMIS = Jars("Artemis", "2.42.0", "44 jars, 16 MB")
 
 
 @contextmanager

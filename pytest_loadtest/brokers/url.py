@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pytest_loadtest.brokers import pulsar_admin
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest
 from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.kinds.registry import kind_of, load
 from pytest_loadtest.values.addresses import check_address
 
 if TYPE_CHECKING:
@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 5.0
 PROBE_EVERY = 5.0  # s between two looks: each is a connection that the target may log
 GONE_AFTER = 10.0  # s of refusals: a restart of the target may be part of the test
-SCHEMES = {
-    "pulsar": {"pulsar": 6650, "pulsar+ssl": 6651, "http": 8080, "https": 8443},
-    "mqtt": {"mqtt": 1883, "mqtts": 8883},
-    "loopback": {"loopback": 0},
-}
-NAMES = {"pulsar": "Pulsar", "mqtt": "MQTT broker", "loopback": "loopback"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +38,7 @@ def parse(kind: str, url: str) -> tuple[Endpoint, ...]:
     :raises UsageError: another scheme, no host, a port that is none, or a user or password.
     """
     check_address(url, "target")
-    ports = SCHEMES[kind]
+    ports = {name: scheme.port for name, scheme in kind_of(kind).schemes.items()}
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in ports:
         raise UsageError(f"target {url!r}: a {kind} address begins with {' or '.join(f'{known}://' for known in ports)}")
@@ -119,16 +113,17 @@ def start(request: BrokerRequest, progress: Progress) -> RemoteBroker:
         beside = parse(request.kind, request.subscriber_url)
         reach(f"target.subscriberUrl {request.subscriber_url}", beside)
         endpoints = (*endpoints, *beside)
-    admin = request.admin_url
+    kind, admin = kind_of(request.kind), request.admin_url
+    version, settings = load(kind, kind.describe)(admin) if kind.describe and admin else ("unknown", {})
     return RemoteBroker(
         BrokerFacts(
-            name=NAMES[request.kind],
-            version=pulsar_admin.version(admin) if admin else "unknown",
+            name=kind.remote or kind.label,
+            version=version,
             mode="url",
             url=url,
             subscriber_url=request.subscriber_url,
             admin_url=admin,
-            settings=described(admin),
+            settings=settings,
             local=all(is_local(endpoint.host) for endpoint in endpoints),
         ),
         endpoints,
@@ -149,11 +144,6 @@ def reach(url: str, endpoints: tuple[Endpoint, ...]) -> None:
         else:
             return
     raise TargetError(f"cannot reach {url} ({'; '.join(problems)}): is the broker running, and the address right?")
-
-
-def described(admin_url: str | None) -> dict[str, str]:
-    """The settings that decide results, as far as the target tells; nothing without an admin URL."""
-    return pulsar_admin.decisive_settings(admin_url) if admin_url else {}
 
 
 def is_local(host: str) -> bool:

@@ -5,7 +5,7 @@ Three ordinary load tests on two workers drive short runs against a broker start
 the other two that of a byte; a loop's cost per tick is the same in both, so it cancels out. With one producer and one consumer, the
 plan gives the first worker nothing but the producer and the second nothing but the consumer, so the results tell them apart.
 
-Where messages of a batch share costs (:attr:`~pytest_loadtest.schedule.costs.Cost.shared`), a batch holds one message, and its cost is the
+Where messages of a batch share costs (:attr:`~pytest_loadtest.kinds.costs.Cost.shared`), a batch holds one message, and its cost is the
 figure itself: to divide by the size of fuller batches would trust that size, which a late tick changes. The share is the shipped one: at
 these rates it cannot be seen. Batches of one producer follow each other closely: a Pulsar that had just started took 1.7 times as much
 CPU time for as many from sixteen producers, measured on two cores, while client and consumer took the same.
@@ -27,25 +27,15 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet.machine import costs_file
+from pytest_loadtest.kinds.costs import Cost
+from pytest_loadtest.kinds.registry import kinds, shipped_costs
 from pytest_loadtest.report.find_results import results_below
-from pytest_loadtest.schedule.costs import SHIPPED, Cost
 from pytest_loadtest.schedule.scaling import AUTO_LOAD
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-DRIVERS: Mapping[str, Mapping[str, Any]] = {
-    "pulsar": {"name": "pulsar", "client": "library"},
-    "pulsar-native": {"name": "pulsar", "client": "native", "batchingMaxMessages": 1},
-    "mqtt-qos0": {"name": "mqtt", "client": "library", "qos": 0},
-    "mqtt-qos1": {"name": "mqtt", "client": "library", "qos": 1},
-    "mqtt-qos2": {"name": "mqtt", "client": "library", "qos": 2},
-    "mqtt-native-qos0": {"name": "mqtt", "client": "native", "qos": 0},
-    "mqtt-native-qos1": {"name": "mqtt", "client": "native", "qos": 1},
-    "mqtt-native-qos2": {"name": "mqtt", "client": "native", "qos": 2},
-    "loopback": {"name": "loopback"},
-}
 SMALL, LARGE = 256, 16 * 1024  # bytes
 PHASES = {"warmupDuration": "500ms", "testDuration": "3s", "drainTimeout": "5s"}
 RUNS = ("slow", "large", "fast")
@@ -59,6 +49,11 @@ def test_{0}(load):
 _SENDER, _RECEIVER = "gw0", "gw1"
 _ANNOUNCED = "load: "
 _TAIL = 15  # lines of pytest's output that an error shows
+
+
+def rows() -> dict[str, dict[str, Any]]:
+    """What can be measured: row of the cost table → the ``driver`` section that has it."""
+    return {key: {"name": kind.name, **row.settings} for kind in kinds().values() for key, row in kind.costs.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,12 +98,12 @@ def _cores(section: Mapping[str, Any], column: str, duration: int) -> float:
 def calibrate(key: str, announce: Callable[[str], None]) -> Cost:
     """Measure one driver with one client; takes half a minute, and some seconds more where Pulsar is to be started.
 
-    :param key: of :data:`DRIVERS`.
+    :param key: of :func:`rows`.
     :raises NoData: there is no broker of its kind here, or the load did not go through.
     """
     with tempfile.TemporaryDirectory(prefix="pytest-loadtest-") as scratch:
         folder = Path(scratch)
-        for name, (size, rate) in zip(RUNS, _rates(SHIPPED[key]), strict=True):
+        for name, (size, rate) in zip(RUNS, _rates(shipped_costs()[key]), strict=True):
             (folder / "profiles").mkdir(exist_ok=True)
             profile = json.dumps(profile_of(key, name, size, rate))  # JSON is YAML
             (folder / "profiles" / f"{name}.yaml").write_text(profile, encoding="utf-8")
@@ -120,7 +115,7 @@ def calibrate(key: str, announce: Callable[[str], None]) -> Cost:
     if lacking := [name for name in RUNS if name not in runs]:
         raise NoData(f"the runs {', '.join(lacking)} left no results; pytest said:\n" + "\n".join(said))
     slow, large, fast = (PerMessage.of(runs[name]) for name in RUNS)
-    return cost_of(slow, large, fast, SHIPPED[key].shared)
+    return cost_of(slow, large, fast, shipped_costs()[key].shared)
 
 
 def _pytest(folder: Path, key: str, announce: Callable[[str], None]) -> Sequence[str]:
@@ -153,7 +148,7 @@ def _rates(shipped: Cost) -> tuple[tuple[int, float], ...]:
 
 def profile_of(key: str, name: str, size: int, rate: float) -> dict[str, Any]:
     """Return the profile of one run, with one producer and one consumer."""
-    return {"name": name, "messageSize": size, "producerRate": round(rate), "driver": dict(DRIVERS[key]), **PHASES}
+    return {"name": name, "messageSize": size, "producerRate": round(rate), "driver": rows()[key], **PHASES}
 
 
 def cost_of(slow: PerMessage, large: PerMessage, fast: PerMessage, shared: float = 0.0) -> Cost:
@@ -188,7 +183,7 @@ def keep(measured: Mapping[str, Cost]) -> Path:
 def _kept(path: Path) -> dict[str, Any]:
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))["costs"]
-        return {key: Cost.of(row, SHIPPED[key].shared).document() for key, row in rows.items() if key in SHIPPED}
+        return {key: Cost.of(row, shipped_costs()[key].shared).document() for key, row in rows.items() if key in shipped_costs()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
@@ -197,7 +192,7 @@ def table(measured: Mapping[str, Cost]) -> list[str]:
     """What was measured beside what is shipped, in µs of CPU time of a message that travels alone; a byte's cost per KiB."""
     rows = [f"{'µs of CPU time':<14}{'send':>18}{'receive':>18}{'broker':>18}{'each KiB':>18}"]
     for key, cost in measured.items():
-        shipped = SHIPPED[key]
+        shipped = shipped_costs()[key]
         pairs = [(getattr(cost, part), getattr(shipped, part)) for part in ("produce", "consume", "broker")]
         pairs.append((cost.per_byte * 1024, shipped.per_byte * 1024))
         rows.append(f"{key:<14}" + "".join(f"{f'{here / 1e3:.1f} ({there / 1e3:.1f})':>18}" for here, there in pairs))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.commands import beside, report
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited, LoadtestError, NoData, UsageError
+from pytest_loadtest.kinds.registry import shipped_costs
 from pytest_loadtest.values.quantities import parse_duration
 
 if TYPE_CHECKING:
@@ -39,10 +40,6 @@ _STEP = re.compile(r"step-\d+")  # how the folders of a search's steps are named
 _LEARN = """\
  pulsar://host:6650 --admin-url http://host:8080 --topic persistent://shop/eu/orders -o profiles/orders.yaml
  mqtt://host:1883 --topic 'sensors/#' --for 5min --replay -o profiles/sensors.yaml"""
-KEYS = (
-    "pulsar", "pulsar-native", "loopback",
-    "mqtt-qos0", "mqtt-qos1", "mqtt-qos2", "mqtt-native-qos0", "mqtt-native-qos1", "mqtt-native-qos2",
-)  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,7 +73,11 @@ def _parser() -> argparse.ArgumentParser:
     measure = "measure this machine's CPU cost of a message, for plans and --load-scale auto"
     calibrate = command("calibrate", _calibrate, measure, "\n --driver mqtt-qos1")
     calibrate.add_argument(
-        "--driver", action="append", choices=KEYS, help="only this driver and client; may be repeated; up to a minute each"
+        "--driver",
+        metavar="ROW",
+        action="append",
+        type=_row,
+        help="only this driver and client, such as pulsar-native or mqtt-qos1; may be repeated; up to a minute each",
     )
     again = " .loadtest/SESSION\n RUN_DIR --conftest conftest.py\n RUN_DIR --spark-master spark://host:7077"
     aggregate = command("aggregate", _aggregate, "aggregate and judge runs again from their samples, without new load", again)
@@ -113,6 +114,12 @@ def _add_learn(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", metavar="FILE", dest="output", type=Path, help="write the profile here, where nothing is yet (default: print it)"
     )
+
+
+def _row(text: str) -> str:
+    if text not in (known := shipped_costs()):
+        raise argparse.ArgumentTypeError(f"invalid choice: {text!r} (choose from {', '.join(known)})")
+    return text
 
 
 def _duration(text: str) -> int:
@@ -165,7 +172,7 @@ def _calibrate(options: argparse.Namespace) -> int:
     from pytest_loadtest.commands import calibrate
 
     measured, failed = {}, 0
-    for key in dict.fromkeys(options.driver or calibrate.DRIVERS):
+    for key in dict.fromkeys(options.driver or calibrate.rows()):
         try:
             measured[key] = calibrate.calibrate(key, _print_line)
         except BrokenRun as error:

@@ -15,23 +15,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.brokers import container, docker_engine, embedded, java, maven, mosquitto
+from pytest_loadtest.brokers import docker_engine, java, maven
 from pytest_loadtest.brokers.base import UnavailableError
+from pytest_loadtest.brokers.container import recipe_of
+from pytest_loadtest.brokers.needs import FIX
 from pytest_loadtest.brokers.ports import ephemeral_range
 from pytest_loadtest.commands import spark_archive
+from pytest_loadtest.kinds.registry import able, kinds, load
 from pytest_loadtest.values.quantities import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PACKAGES = {"java": "openjdk-17-jre-headless", "maven": "maven", "mosquitto": "mosquitto"}
+    from pytest_loadtest.brokers.needs import MachineNeed
+
+PACKAGES = {"java": "openjdk-17-jre-headless", "maven": "maven"}
 MEMORY_WANTED = 4 * 1024**3  # Pulsar 2 GiB, Spark 1 GiB, the load workers
 DISK_WANTED = 2 * 1024**3  # jars 240 MB twice (Maven's and ours), samples
 FILES_WANTED = 4096
 PORTS_WANTED = 10_000
 CORES_WANTED = 2
-IMAGES = (container.default_image("pulsar"), container.default_image("mqtt"))
-FIX = "python -m pytest_loadtest doctor --fix"
 HOSTS, HOSTS_LINE = Path("/etc/hosts"), "127.0.0.1 localhost"
 
 
@@ -41,13 +44,10 @@ class Inventory:
 
     java: java.Java | None
     maven: str | None
-    mosquitto: str | None  # version
     docker: str | None  # engine version
     docker_missing: str  # why there is none
     images: tuple[str, ...]  # of the brokers' own, those that the engine has
-    embedded: bool
-    pulsar: tuple[str, ...]  # cached versions
-    artemis: tuple[str, ...]
+    needs: tuple[MachineNeed, ...]  # of all kinds of broker
     archive: bool | None  # of Spark's classes; None: no Java to make it with
     files: int  # hard limit of open files
     ports: int
@@ -59,7 +59,7 @@ class Inventory:
     debian: bool
 
     @property
-    def runs_pulsar(self) -> bool:
+    def runs_java(self) -> bool:
         """Whether the Java here is new enough."""
         return self.java is not None and self.java.major >= java.OLDEST
 
@@ -77,18 +77,14 @@ class Inspected:
 
 def collect() -> Inventory:
     """Look at this machine; takes a second or two, most of it Java's own start."""
-    binary = mosquitto.find()
     docker, missing, images = _docker()
     return Inventory(
         java=java.find(),
         maven=shutil.which("mvn"),
-        mosquitto=mosquitto.installed_version(binary) if binary else None,
         docker=docker,
         docker_missing=missing,
         images=images,
-        embedded=embedded.find() is not None,
-        pulsar=maven.PULSAR.cached_versions(),
-        artemis=maven.ARTEMIS.cached_versions(),
+        needs=tuple(need for kind in able("doctor") for need in load(kind, str(kind.doctor))()),
         archive=spark_archive.there(),
         files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         ports=ephemeral_range()[1] - ephemeral_range()[0] + 1,
@@ -101,6 +97,12 @@ def collect() -> Inventory:
     )
 
 
+def own_images() -> tuple[str, ...]:
+    """The brokers' own images, in the versions that runs start."""
+    names = [name for kind in kinds().values() for name, broker in kind.brokers.items() if broker.container]
+    return tuple(recipe_of(name).default_image(None) for name in names)
+
+
 def _has_address(name: str) -> bool:
     try:
         return bool(socket.getaddrinfo(name, 0))
@@ -110,7 +112,7 @@ def _has_address(name: str) -> bool:
 
 def _docker() -> tuple[str | None, str, tuple[str, ...]]:
     try:
-        return docker_engine.require_engine(), "", docker_engine.images_here(IMAGES)
+        return docker_engine.require_engine(), "", docker_engine.images_here(own_images())
     except UnavailableError as missing:
         return None, missing.reason, ()
 
@@ -133,29 +135,25 @@ def rows(machine: Inventory) -> tuple[Inspected, ...]:
 
 
 def _broker_rows(machine: Inventory) -> tuple[Inspected, ...]:
-    pulsar, artemis = maven.PULSAR.version in machine.pulsar, maven.ARTEMIS.version in machine.artemis
-    maven_well = machine.maven is not None or (pulsar and artemis)
+    in_java = [need for need in machine.needs if need.jars_of]
+    maven_well = machine.maven is not None or all(need.well for need in in_java)
+    java_costs = ", ".join(f"no {need.jars_of}" for need in in_java) + " and no Spark"
     found = f"{machine.java.major} ({machine.java.path})" if machine.java else None
     docker = machine.docker or machine.docker_missing
-    first = "the first run on Pulsar fetches 240 MB, about a minute"
-    lite = "installed" if machine.embedded else None
     archive = "made" if machine.archive else None
     slowly = "Spark starts in some 20 s instead of 10, in every session"
     return (
-        _row("Java", found, machine.runs_pulsar, "no real Pulsar, no Artemis and no Spark", _install("java")),
+        _row("Java", found, machine.runs_java, java_costs, _install("java")),
         _row("Maven", machine.maven, maven_well, "jars of brokers cannot be fetched", _install("maven")),
-        _row("Pulsar jars", ", ".join(machine.pulsar) or None, pulsar, first, FIX),
-        _row("Artemis jars", ", ".join(machine.artemis) or None, artemis, "the first run on driver.broker: artemis fetches 16 MB", FIX),
+        *(_row(need.name, need.found, need.well, need.cost, need.remedy) for need in machine.needs),
         _row("Spark archive", archive, bool(machine.archive), slowly, FIX),
-        _row("mosquitto", machine.mosquitto, machine.mosquitto is not None, "no MQTT broker as a process", _install("mosquitto")),
         _row("Docker", docker, machine.docker is not None, "no brokers in containers; processes do as well", docker_engine.ENGINE_REMEDY),
         *(_image_rows(machine) if machine.docker else ()),
-        _row("pulsar-lite", lite, machine.embedded, "no stand-in for smoke runs without Java", embedded.REMEDY),
     )
 
 
 def _image_rows(machine: Inventory) -> Iterator[Inspected]:
-    absent = [image for image in IMAGES if image not in machine.images]
+    absent = [image for image in own_images() if image not in machine.images]
     remedy = f"docker pull {' '.join(absent[:1])}, or an image of your own registry: --load-image, target.image"
     yield _row("images", ", ".join(machine.images) or None, not absent, f"the first run pulls {' and '.join(absent)}", remedy)
 
@@ -214,12 +212,13 @@ def render(found: tuple[Inspected, ...]) -> str:
 
 def missing_packages(machine: Inventory) -> tuple[str, ...]:
     """The Debian packages that would help, in the order of the table."""
-    there = {"java": machine.runs_pulsar, "maven": machine.maven is not None, "mosquitto": machine.mosquitto is not None}
-    return tuple(package for key, package in PACKAGES.items() if not there[key])
+    there = {"java": machine.runs_java, "maven": machine.maven is not None}
+    missing = [package for key, package in PACKAGES.items() if not there[key]]
+    return (*missing, *(need.package for need in machine.needs if need.package and not need.well))
 
 
 def fix(machine: Inventory, tell: Callable[[str], None]) -> bool:
-    """Install what is missing, fetch the jars of Pulsar and Artemis, make Spark's class archive; True when nothing is left to do by hand.
+    """Install what is missing, fetch what the kinds of broker need, make Spark's class archive; True when nothing is left to do by hand.
 
     Packages are only installed by root on Debian and its children; anybody else is told the exact line.
     """
@@ -229,8 +228,9 @@ def fix(machine: Inventory, tell: Callable[[str], None]) -> bool:
     if not machine.localhost and not _name_localhost(machine, tell):
         return False
     try:
-        for jars in (maven.PULSAR, maven.ARTEMIS):
-            jars.resolve(jars.version, tell)
+        for need in machine.needs:
+            if need.fetch is not None:
+                need.fetch(tell)
     except UnavailableError as missing:
         tell(str(missing))
         return False
@@ -256,7 +256,8 @@ def _name_localhost(machine: Inventory, tell: Callable[[str], None]) -> bool:
 def _install_packages(machine: Inventory, packages: tuple[str, ...], tell: Callable[[str], None]) -> bool:
     line = f"apt-get update && apt-get install -y --no-install-recommends {' '.join(packages)}"
     if not machine.debian:
-        tell(f"install by hand: Java {java.OLDEST} or later, Maven, mosquitto (on Debian: {line})")
+        wanted = ", ".join(("Maven", *(need.name for need in machine.needs if need.package)))
+        tell(f"install by hand: Java {java.OLDEST} or later, {wanted} (on Debian: {line})")
         return False
     if not machine.root:
         tell(f"as root: {line}")

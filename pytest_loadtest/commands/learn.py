@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urlsplit
 
 from pytest_loadtest.errors import NoData, UsageError
+from pytest_loadtest.kinds.registry import able, load
 from pytest_loadtest.profile.observed import Seen, Source, Traffic, profile_text, summary
-from pytest_loadtest.profile.settings import MqttSettings, PulsarSettings
 from pytest_loadtest.values.addresses import check_address
 from pytest_loadtest.values.quantities import SECOND, format_count, format_duration, format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pytest_loadtest.kinds import DriverKind
     from pytest_loadtest.profile.client import ClientSettings
 
 MESSAGES: Final = 1_000_000
@@ -28,6 +29,8 @@ _BEHIND: Final = 1.0  # seconds that messages came later at the end than at best
 class TopicObserver(Protocol):
     """Reads topics that belong to somebody else. Open when made."""
 
+    topics: int
+    """Topics that are read; 0: not known, for wildcards match any number."""
     partitions: int
 
     def read(self, timeout: float) -> list[Seen]:
@@ -66,16 +69,12 @@ def learn(
         raise NoData(f"--replay needs whole seconds, {format_duration(traffic.elapsed)} were sampled: give more with --for and --messages")
     for line in summary(traffic, at_least):
         announce(line)
-    driver = {"name": "mqtt" if _is_mqtt(url) else "pulsar"} | _written(settings)
+    driver = {"name": kind_at(url).name} | _written(settings)
     source = Source(
-        url=url, admin_url=admin_url, driver=driver, topics=0 if _is_mqtt(url) else len(set(topics)), partitions=observer.partitions,
+        url=url, admin_url=admin_url, driver=driver, topics=observer.topics, partitions=observer.partitions,
         at_least=at_least, date=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
     )  # fmt: skip
     return profile_text(traffic, source, replay)
-
-
-def _is_mqtt(url: str) -> bool:
-    return urlsplit(url).scheme in ("mqtt", "mqtts")
 
 
 def _written(settings: ClientSettings | None) -> dict[str, object]:
@@ -87,23 +86,25 @@ def open_observer(url: str, topics: Sequence[str], admin_url: str | None, settin
     """Connect, refusing what would change something at the broker, and secrets where they would be shown."""
     check_address(url, "URL")
     check_address(admin_url, "--admin-url")
-    scheme = urlsplit(url).scheme
-    if _is_mqtt(url) and isinstance(settings, MqttSettings | None):
-        from pytest_loadtest.drivers.mqtt.observer import MqttObserver
-
-        return MqttObserver(url, topics, settings or MqttSettings())
-    if scheme in ("pulsar", "pulsar+ssl") and isinstance(settings, PulsarSettings | None):
-        if admin_url is None:
-            raise UsageError(
-                "Pulsar needs --admin-url, e.g. http://host:8080: only there can be seen whether a topic exists, and to read one"
-                " that does not would make it"
-            )
-        from pytest_loadtest.drivers.pulsar.observer import PulsarObserver
-
-        return PulsarObserver(url, admin_url, topics, settings or PulsarSettings())
-    if settings is not None and (_is_mqtt(url) or scheme.startswith("pulsar")):
+    kind = kind_at(url)
+    if settings is not None and settings.name != kind.name:
+        scheme = urlsplit(url).scheme
         raise UsageError(f"{url!r} and a profile whose driver is not for it: give a profile for {scheme}")
-    raise UsageError(f"{url!r}: write pulsar://host:6650, pulsar+ssl://host:6651, mqtt://host:1883 or mqtts://host:8883")
+    observer: TopicObserver = load(kind, kind.observer or "")(url, topics, settings or load(kind, kind.settings)(), admin_url)
+    return observer
+
+
+def kind_at(url: str) -> DriverKind:
+    """The kind of broker at an address whose topics can be read.
+
+    :raises UsageError: there is none.
+    """
+    scheme, readable = urlsplit(url).scheme, able("observer")
+    found = next((kind for kind in readable if scheme in kind.target_schemes), None)
+    if found is None:
+        examples = [f"{name}://host:{kind.schemes[name].port}" for kind in readable for name in kind.target_schemes]
+        raise UsageError(f"{url!r}: write {', '.join(examples[:-1])} or {examples[-1]}")
+    return found
 
 
 def sample(observer: TopicObserver, duration: int, most: int, announce: Callable[[str], None]) -> tuple[Traffic, float]:

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.kinds.registry import kind_of, load
 
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import Driver, DriverFacts
     from pytest_loadtest.profile import Profile
-
-_DRIVERS = {
-    ("pulsar", "library"): ("pytest_loadtest.drivers.pulsar.driver", "PulsarDriver"),
-    ("pulsar", "native"): ("pytest_loadtest.drivers.pulsar.native.driver", "NativePulsarDriver"),
-    ("mqtt", "library"): ("pytest_loadtest.drivers.mqtt.driver", "MqttDriver"),
-    ("mqtt", "native"): ("pytest_loadtest.drivers.mqtt.native.driver", "NativeMqttDriver"),
-    ("loopback", "library"): ("pytest_loadtest.drivers.loopback.driver", "LoopbackDriver"),
-}
-_TELEMETRY = {
-    "mqtt": ("pytest_loadtest.drivers.mqtt.sys_topics", "SysTopics"),
-    "pulsar": ("pytest_loadtest.drivers.pulsar.scrape", "Scrape"),
-}
 
 
 def driver_class(name: str, client: str = "library") -> type[Driver]:
@@ -29,20 +17,17 @@ def driver_class(name: str, client: str = "library") -> type[Driver]:
 
     :raises UsageError: there is none.
     """
-    if (name, client) not in _DRIVERS:
-        known = ", ".join(f"{name} ({client})" for name, client in _DRIVERS)
-        raise UsageError(f"no driver {name!r} with client {client!r}: choose one of {known}")
-    module, attribute = _DRIVERS[name, client]
-    found: type[Driver] = getattr(import_module(module), attribute)
+    kind = kind_of(name)
+    if client not in kind.clients:
+        raise UsageError(f"no driver {name!r} with client {client!r}: choose one of {', '.join(kind.clients)}")
+    found: type[Driver] = load(kind, kind.clients[client].driver)
     return found
 
 
 def telemetry_class(name: str) -> Any | None:
     """What asks this kind of broker for its own counters: made of a :class:`~pytest_loadtest.drivers.base.Watched`; None: it has none."""
-    if name not in _TELEMETRY:
-        return None
-    module, attribute = _TELEMETRY[name]
-    return getattr(import_module(module), attribute)
+    kind = kind_of(name)
+    return load(kind, kind.telemetry) if kind.telemetry else None
 
 
 def planned_facts(profile: Profile) -> DriverFacts:
@@ -55,12 +40,13 @@ def planned_facts(profile: Profile) -> DriverFacts:
     from pytest_loadtest.schedule.topology import Topology
 
     settings = profile.driver
+    nowhere = TargetAddress(url=f"{settings.kind.target_schemes[0]}://localhost:1")
     pool = build_pool(
         buckets=None, message_size=32, representative="midpoint", randomized=False, random_ratio=0.0, pool_size=1, file_content=None,
         seed=0, checksum=False, max_size=None,
     )  # fmt: skip
     context = DriverContext(
-        target=TargetAddress(url=f"{settings.name}://localhost:1"), settings=settings, clock=time.monotonic_ns, run="plan", nonce=0,
+        target=nowhere, settings=settings, clock=time.monotonic_ns, run="plan", nonce=0,
         worker="plan", topology=Topology(topics=1, partitions=1, producers=1, subscriptions=1, consumers=1), pool=pool,
     )  # fmt: skip
     driver: Driver = driver_class(settings.name, choose_client(profile).client)(context)  # type: ignore[call-arg]

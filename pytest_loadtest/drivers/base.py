@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.message.payloads import PayloadPool
+    from pytest_loadtest.profile import Profile
     from pytest_loadtest.schedule.topology import Topology
 
 Clock = Callable[[], int]
@@ -83,6 +84,20 @@ class Watched:
     fresh: bool
     kept: dict[str, Any]
     ports: set[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveRun:
+    """A run that goes on, for what a kind adds to ``load`` in live tests (``DriverKind.fixture``).
+
+    :param run: its name at the broker. :param rate: msg/s, all streams together, on the average.
+    """
+
+    target: TargetAddress
+    profile: Profile
+    topology: Topology
+    run: str
+    rate: float
 
 
 @dataclass(slots=True)

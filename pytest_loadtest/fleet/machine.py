@@ -12,11 +12,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pytest_loadtest.brokers.ports import ephemeral_range
-from pytest_loadtest.schedule.costs import SHIPPED, Cost
+from pytest_loadtest.kinds.costs import Cost
+from pytest_loadtest.kinds.registry import kinds, shipped_costs
 from pytest_loadtest.schedule.scaling import Machine
 
 _UNLIMITED = 1 << 30
-_PACKAGES = ("pytest-loadtest", "pytest", "pytest-xdist", "numpy", "pyarrow", "pyspark", "pulsar-client", "paho-mqtt")
+_PACKAGES = ("pytest-loadtest", "pytest", "pytest-xdist", "numpy", "pyarrow", "pyspark")
 
 
 @cache
@@ -42,7 +43,7 @@ def describe() -> dict[str, str | int | float]:
 def versions() -> dict[str, str]:
     """For results: what ran."""
     found = {"python": platform.python_version()}
-    for package in _PACKAGES:
+    for package in dict.fromkeys((*_PACKAGES, *(package for kind in kinds().values() for package in (kind.package, *kind.packages)))):
         try:
             found[package] = version(package)
         except PackageNotFoundError:
@@ -62,9 +63,9 @@ def costs_file() -> Path:
 
 def costs() -> dict[str, Cost]:
     """The shipped costs, with what was calibrated on this machine in their place."""
+    shipped = shipped_costs()
     try:
         calibrated = json.loads(costs_file().read_text(encoding="utf-8"))
-        rows = {key: row for key, row in calibrated["costs"].items() if key in SHIPPED}
-        return {**SHIPPED, **{key: Cost.of(row, SHIPPED[key].shared) for key, row in rows.items()}}
+        return {**shipped, **{key: Cost.of(row, shipped[key].shared) for key, row in calibrated["costs"].items() if key in shipped}}
     except (OSError, ValueError, KeyError, TypeError):
-        return dict(SHIPPED)
+        return shipped

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.run_state import RunState
 
 _BEGIN_IN: Final = 200_000_000  # ns until all workers have heard of it
-_EACH: Final = {"native": 50_000, "library": 1_000_000}  # ns to make a client, which comes before it connects: 30 and 550 µs measured
 _LONG: Final = 5 * SECOND
 
 
@@ -31,4 +30,5 @@ def begin(state: RunState, meeting: str, workers: int, announce: Callable[[str],
     took = round(count / rate * SECOND)
     if took > _LONG:
         announce(f"{state.request.nodeid}: connecting {format_count(count)} {who} at {rate:g}/s, which takes {format_duration(took)}")
-    return time.monotonic_ns() + _BEGIN_IN + count // workers * _EACH[choose_client(plan.profile).client]
+    client = plan.profile.driver.kind.clients[choose_client(plan.profile).client]
+    return time.monotonic_ns() + _BEGIN_IN + count // workers * client.setup_time

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers.base import NO_SECURITY, BrokerRequest
-from pytest_loadtest.brokers.faults import relay_settings
+from pytest_loadtest.brokers.base import BrokerRequest
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.profile.settings import MqttSettings
 from pytest_loadtest.values.addresses import is_loopback
 
 if TYPE_CHECKING:
@@ -28,11 +26,11 @@ IDLE: Final = 1
 
 
 def address(request: Request, profile: Profile, options: Options) -> tuple[str | None, str | None, str | None]:
-    """URL, admin URL and image: the marker's, else the command line's, else the profile's; loopback brings its own.
+    """URL, admin URL and image: the marker's, else the command line's, else the profile's; none where a run brings its own broker.
 
     Who names an image wants no address of those that come after, and the other way round.
     """
-    if profile.driver.name == "loopback":
+    if profile.driver.kind.own_broker:
         return None, None, None
     target = profile.target
     of_profile = (target.url, target.image) if target else (None, None)
@@ -60,12 +58,16 @@ def here(request: Request, profile: Profile, options: Options) -> bool:
 
 
 def check_security(request: Request, profile: Profile, options: Options) -> None:
-    """:raises UsageError: ``target.security`` of a target that the run does not start as a process, or of Artemis."""
+    """:raises UsageError: ``target.security`` of a target that the run does not start as a process, or of a broker that has none."""
     if profile.target is None or profile.target.security is None:
         return
     place = request.source if request.security_line is None else f"{request.source}:{request.security_line}"
-    if isinstance(profile.driver, MqttSettings) and profile.driver.broker == "artemis":
-        raise UsageError(f"{place}: {NO_SECURITY}")
+    driver = profile.driver
+    started = driver.kind.start_of(driver.broker_name)
+    if not started.secured:
+        broker = started.label or driver.kind.label
+        remedy = f"leave it out, or driver.broker: {driver.named_broker}" if driver.named_broker else "leave it out"
+        raise UsageError(f"{place}: target.security: {broker} is started without TLS and authentication: {remedy}")
     url, _, image = address(request, profile, options)
     how = mode(request, options)
     given = url or image or (f"--load-broker {how}" if how not in ("auto", "process") else None)
@@ -76,12 +78,13 @@ def check_security(request: Request, profile: Profile, options: Options) -> None
 
 def check_broker(request: Request, profile: Profile, options: Options) -> None:
     """:raises UsageError: ``driver.broker`` names a broker, and the run is to use another."""
-    named = profile.driver.broker if isinstance(profile.driver, MqttSettings) else None
+    named = profile.driver.named_broker
     if named is None:
         return
+    process_only = "container" not in profile.driver.kind.start_of(profile.driver.broker_name).ways
     url, _, image = address(request, profile, options)
     how = mode(request, options)
-    given = url or (image or (f"--load-broker {how}" if how not in ("auto", "process") else None) if named == "artemis" else None)
+    given = url or (image or (f"--load-broker {how}" if how not in ("auto", "process") else None) if process_only else None)
     if given is not None:
         place = request.source if request.broker_line is None else f"{request.source}:{request.broker_line}"
         remedy = "leave one of the two out"
@@ -95,11 +98,7 @@ def target_of(facts: BrokerFacts) -> TargetAddress:
 
 def with_keys(profile: Profile, facts: BrokerFacts) -> Profile:
     """The profile for a worker: beside its own driver settings those without which the broker lets nobody in. What it says itself holds."""
-    driver = profile.driver
-    missing = {name: value for name, value in facts.client.items() if name not in driver.model_fields_set}
-    if isinstance(driver, MqttSettings) and driver.tls is not None and "tls" in facts.client:
-        missing["tls"] = driver.tls.with_files(facts.client["tls"])
-    return profile.model_copy(update={"driver": driver.model_copy(update=missing)}) if missing else profile
+    return profile.model_copy(update={"driver": profile.driver.with_keys(facts.client)}) if facts.client else profile
 
 
 class _Kept(NamedTuple):
@@ -154,13 +153,13 @@ class Targets:
     def _wanted(self, request: Request, profile: Profile) -> dict[str, Any]:
         """Of a :class:`BrokerRequest`, what two runs must have in common to share a broker."""
         url, admin, image = address(request, profile, self._options)
-        settings = {**(relay_settings(profile.driver) if profile.driver.name == "loopback" else {}), **profile.broker.settings}
         security, driver = profile.target.security if profile.target else None, profile.driver
+        settings = {**driver.broker_settings, **profile.broker.settings}
         return {
-            "kind": "artemis" if isinstance(driver, MqttSettings) and driver.broker == "artemis" else driver.name,
+            "kind": driver.broker_name,
             "mode": mode(request, self._options), "url": url, "subscriber_url": subscriber_url(url, profile),
             "admin_url": admin, "image": image, "version": profile.broker.version, "settings": settings, "security": security,
-            "tls": driver.tls if security and isinstance(driver, MqttSettings) else None,
+            "tls": driver.broker_tls if security else None,
         }  # fmt: skip
 
     def close(self) -> None:

@@ -8,16 +8,12 @@ from pytest_loadtest.profile.overrides import setting
 from pytest_loadtest.profile.parse import from_document, loads
 from pytest_loadtest.profile.schema import json_schema
 from pytest_loadtest.profile.sections import BrokerSection, GeneratorLimits, SearchSection, SecuritySection, TargetSection
-from pytest_loadtest.profile.settings import LoopbackSettings, MqttSettings, PulsarSettings
 from pytest_loadtest.profile.stages import Stage
 
 __all__ = [
     "BrokerSection",
     "GeneratorLimits",
-    "LoopbackSettings",
-    "MqttSettings",
     "Profile",
-    "PulsarSettings",
     "SearchSection",
     "SecuritySection",
     "Stage",

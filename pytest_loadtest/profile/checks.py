@@ -8,32 +8,24 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from pytest_loadtest.kinds.registry import able, labels, load
 from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.message.payloads import CHECKSUM, parse_range
-from pytest_loadtest.profile import aborting, chunking, connecting, delaying, judging, skewing, traffic, windowing
-from pytest_loadtest.profile.choice import NATIVE
+from pytest_loadtest.profile import aborting, connecting, delaying, judging, skewing, traffic, windowing
 from pytest_loadtest.profile.fields import MOST_DURATION, spelling
-from pytest_loadtest.profile.model import LARGEST, MESSAGE_LIMITS, Profile
+from pytest_loadtest.profile.model import LARGEST, Profile
 from pytest_loadtest.profile.presence import Misfit
-from pytest_loadtest.profile.settings import MqttSettings, PulsarSettings
 from pytest_loadtest.schedule.topology import MOST
 from pytest_loadtest.values.quantities import format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Set
 
+    from pytest_loadtest.profile.client import ClientSettings
     from pytest_loadtest.profile.text import Path
 
-_SCHEMES = {"pulsar": ("pulsar", "pulsar+ssl"), "mqtt": ("mqtt", "mqtts"), "loopback": ("loopback",)}
 _ADDRESSES: Final = ("url", "subscriber_url", "admin_url", "image")
 BUCKETS = 256  # the envelope numbers a bucket in one byte
-# what each plugin wants; of names that stand together, exactly one
-_CREDENTIALS: Final = {
-    "token": (("token", "token_file"),),
-    "basic": (("user_id",), ("password", "password_file")),
-    "oauth2": (("issuer_url",), ("private_key",)),
-    "tls": (("cert_file",), ("key_file",)),
-}
 
 
 def _path(dotted: str) -> Path:
@@ -90,24 +82,20 @@ def _sendable(profile: Profile) -> Iterator[Misfit]:
                 message = f"size range {bucket.name!r} holds no size of {COMPACT_HEAD + tail} B or more, which the envelope takes"
                 yield Misfit(where, message, f"end it above {COMPACT_HEAD + tail}", at_key=True)
             elif limit is not None and bucket.low > limit:
-                message = f"size range {bucket.name!r} starts above what the {_taker(profile)} takes, {limit} B"
+                message = f"size range {bucket.name!r} starts above what the {profile.driver.kind.target} takes, {limit} B"
                 yield Misfit(where, message, "remove it", at_key=True)
 
 
 def _largest(profile: Profile) -> Iterator[Misfit]:
-    size, limit = profile.message_size, _limit(profile)
-    key, default, _ = MESSAGE_LIMITS.get(profile.driver.name, ("", 0, 0))
-    if limit is None:
+    size, limit, whose = profile.message_size, _limit(profile), profile.driver.kind.message_limit
+    key = "" if whose is None else whose.key or ""
+    if limit is None and whose is not None:
         path = ("broker", "settings", key)
-        yield Misfit(path, f"{'.'.join(path)}: {profile.broker.settings[key]!r} is not a number of bytes", f"write {default}")
-    elif size is not None and size > limit:
+        yield Misfit(path, f"{'.'.join(path)}: {profile.broker.settings[key]!r} is not a number of bytes", f"write {whose.default}")
+    elif limit is not None and size is not None and size > limit:
         raised = f", or raise broker.settings.{key}" if key and limit < LARGEST // 2 else ""
-        message = f"messageSize: {size} B is above what the {_taker(profile)} takes, {limit} B"
+        message = f"messageSize: {size} B is above what the {profile.driver.kind.target} takes, {limit} B"
         yield Misfit(("messageSize",), message, f"write {limit} or less{raised}")
-
-
-def _taker(profile: Profile) -> str:
-    return "broker" if profile.driver.name in MESSAGE_LIMITS else "relay"
 
 
 def _limit(profile: Profile) -> int | None:
@@ -120,13 +108,14 @@ def _limit(profile: Profile) -> int | None:
 def _target(profile: Profile) -> Iterator[Misfit]:
     if profile.target is None:
         return
-    schemes, url = _SCHEMES[profile.driver.name], profile.target.url
+    kind, url = profile.driver.kind, profile.target.url
+    schemes = kind.target_schemes
     if url is None and profile.target.image is None and profile.target.security is None:
         yield Misfit(("target",), "target.url is missing", f"write url: {schemes[0]}://host:port, or image: IMAGE")
     if profile.target.image is not None and (url or profile.target.subscriber_url or profile.target.admin_url):
         yield Misfit(("target", "image"), "target.image: an image has no address before it runs", "leave out image, or url and adminUrl")
-    if profile.target.subscriber_url is not None and profile.driver.name != "mqtt":
-        message = f"target.subscriberUrl: only MQTT has a second address for consumers, not the driver {profile.driver.name}"
+    if profile.target.subscriber_url is not None and not kind.subscriber_url:
+        message = f"target.subscriberUrl: only {labels('subscriber_url')} has a second address for consumers, not the driver {kind.name}"
         yield Misfit(("target", "subscriberUrl"), message, "leave it out", at_key=True)
     if url is not None and url.partition("://")[0] not in schemes:
         message = f"target.url: {url!r} is not for the driver {profile.driver.name}"
@@ -137,16 +126,18 @@ def _security(profile: Profile) -> Iterator[Misfit]:
     target = profile.target
     if target is None or (security := target.security) is None:
         return
-    path = ("target", "security")
-    if profile.driver.name == "loopback":
-        message = "target.security: only Pulsar and MQTT brokers are started so, not the loopback relay"
-        yield Misfit(path, message, "remove it, or write driver: {name: pulsar}", at_key=True)
-    if security.tls == "subscribers" and profile.driver.name == "pulsar":
-        message = "target.security.tls: subscribers have a port of their own with MQTT alone"
+    path, kind = ("target", "security"), profile.driver.kind
+    if not kind.security:
+        message = f"target.security: only {labels('security')} brokers are started so, not the {kind.name} {kind.target}"
+        yield Misfit(path, message, f"remove it, or write driver: {{name: {able('security')[0].name}}}", at_key=True)
+    elif security.tls == "subscribers" and not kind.subscriber_url:
+        message = f"target.security.tls: subscribers have a port of their own with {labels('subscriber_url')} alone"
         yield Misfit((*path, "tls"), message, "write tls: true")
-    if security.auth in ("token", "basic") and profile.driver.name == "mqtt":
-        message = f"target.security.auth: {security.auth} is for Pulsar"
-        yield Misfit((*path, "auth"), message, "write auth: tls, by which clients of MQTT show certificates")
+    if kind.security and security.auth is not None and security.auth not in kind.security:
+        whose = " and ".join(one.label for one in able("security") if security.auth in one.security)
+        message = f"target.security.auth: {security.auth} is for {whose}"
+        shown = f", by which clients of {kind.label} show certificates" if kind.security[0] == "tls" else ""
+        yield Misfit((*path, "auth"), message, f"write auth: {kind.security[0]}{shown}")
     if others := [spelling(name) for name in _ADDRESSES if getattr(target, name) is not None]:
         message = f"target.security: only a broker that the run starts as a process gets keys, and {others[0]} names another"
         yield Misfit(path, message, f"leave out security, or {', '.join(others)}", at_key=True)
@@ -154,66 +145,6 @@ def _security(profile: Profile) -> Iterator[Misfit]:
         yield Misfit(path, "target.security: asks for nothing", "write tls: true, or auth: token", at_key=True)
     if security.auth == "tls" and not security.tls:
         yield Misfit((*path, "auth"), "target.security.auth: tls needs a TLS port", "write tls: true beside it")
-
-
-def _broker(profile: Profile) -> Iterator[Misfit]:
-    driver, target = profile.driver, profile.target
-    if not isinstance(driver, MqttSettings) or driver.broker is None or target is None:
-        return
-    others = [name for name in ("url", "image") if getattr(target, name) is not None]
-    if "url" in others or (others and driver.broker == "artemis"):
-        message = f"driver.broker: {driver.broker} is started by the run, and target.{others[0]} names another"
-        yield Misfit(("driver", "broker"), message, f"leave out broker, or target.{others[0]}")
-
-
-def _subscription(profile: Profile) -> Iterator[Misfit]:
-    consumers, driver = profile.consumer_per_subscription, profile.driver
-    if consumers <= 1:
-        return
-    if isinstance(driver, PulsarSettings) and driver.subscription_type == "Exclusive":
-        message = f"driver.subscriptionType: Exclusive admits one consumer, consumerPerSubscription says {consumers}"
-        yield Misfit(("driver", "subscriptionType"), message, "write Failover, Shared or Key_Shared")
-    if isinstance(driver, MqttSettings) and driver.shared_subscription is False:
-        message = f"driver.sharedSubscription: without it each of {consumers} consumers gets every message"
-        yield Misfit(("driver", "sharedSubscription"), message, "write true, or subscriptionsPerTopic for more copies")
-
-
-def _pulsar(profile: Profile) -> Iterator[Misfit]:
-    driver = profile.driver
-    if not isinstance(driver, PulsarSettings):
-        return
-    if (stored := driver.persistence) and not stored.ack_quorum <= stored.write_quorum <= stored.ensemble_size:
-        yield Misfit(("driver", "persistence"), "driver.persistence: wants ackQuorum ≤ writeQuorum ≤ ensembleSize", "", at_key=True)
-    if (who := driver.authentication) is None:
-        return
-    wanted = _CREDENTIALS[who.plugin]
-    if any(sum(getattr(who, name) is not None for name in names) != 1 for names in wanted):
-        said = " and ".join(("either " if len(names) > 1 else "") + " or ".join(map(spelling, names)) for names in wanted)
-        yield Misfit(("driver", "authentication"), f"driver.authentication: {who.plugin} wants {said}", "", at_key=True)
-
-
-def _mqtt(profile: Profile) -> Iterator[Misfit]:
-    driver = profile.driver
-    if not isinstance(driver, MqttSettings) or driver.protocol_version == "5":
-        return
-    for name in ("session_expiry", "receive_maximum", "user_properties", "topic_alias_maximum"):
-        if name in driver.model_fields_set:
-            key = spelling(name)
-            message = f"driver.{key}: MQTT 3.1.1 has no such thing"
-            yield Misfit(("driver", key), message, 'remove it, or write protocolVersion: "5"', at_key=True)
-
-
-def _tls(profile: Profile) -> Iterator[Misfit]:
-    driver = profile.driver
-    if not isinstance(driver, MqttSettings) or (tls := driver.tls) is None:
-        return
-    if tls.key_file is not None and tls.cert_file is None:
-        yield Misfit(("driver", "tls", "keyFile"), "driver.tls.keyFile: a key without its certificate", "write certFile beside it")
-    strangers = {"TLSv1.2": tls.of_tls13, "TLSv1.3": tls.of_tls12}.get(tls.version or "", ())
-    if strangers:
-        message = f"driver.tls.ciphers: {strangers[0]} is none of {tls.version}"
-        example = {"TLSv1.2": "ECDHE-RSA-AES256-GCM-SHA384", "TLSv1.3": "TLS_AES_256_GCM_SHA384"}[str(tls.version)]
-        yield Misfit(("driver", "tls", "ciphers"), message, f"write such as {example}, or another version")
 
 
 _COUNTED: Final = {
@@ -240,11 +171,12 @@ def _most(profile: Profile) -> Iterator[Misfit]:
 
 
 def _native(profile: Profile) -> Iterator[Misfit]:
-    if profile.driver.client == "native" and profile.driver.name not in NATIVE:
-        yield Misfit(("driver", "client"), "driver.client: native is not available yet", "write library")
+    client, known = profile.driver.client, profile.driver.kind.clients
+    if client is not None and client not in known:
+        yield Misfit(("driver", "client"), f"driver.client: {client} is not available yet", f"write {' or '.join(known)}")
 
 
-_LIMIT = ("driver.name", *(f"broker.settings.{key}" for key, _, _ in MESSAGE_LIMITS.values()))
+_LIMIT = ("driver.name", "broker.settings.*")
 
 # each check with the keys whose default would mislead it
 CHECKS: tuple[tuple[Callable[[Profile], Iterator[Misfit]], tuple[str, ...]], ...] = (
@@ -255,17 +187,11 @@ CHECKS: tuple[tuple[Callable[[Profile], Iterator[Misfit]], tuple[str, ...]], ...
     (_sendable, ("checksum", *_LIMIT)),
     (_target, ("target.*", "driver.name")),
     (_security, ("target.*", "driver.name")),
-    (_broker, ("target.*", "driver.name", "driver.broker")),
-    (_subscription, judging.WHO_GETS_WHAT),
-    (_pulsar, ("driver.name", "driver.persistence.*", "driver.authentication.*")),
-    (_mqtt, ("driver.name", "driver.protocolVersion")),
-    (_tls, ("driver.name", "driver.tls.*")),
     (_native, ("driver.name",)),
     (_most, ()),
     *judging.CHECKS,
     *traffic.CHECKS,
     *connecting.CHECKS,
-    *chunking.CHECKS,
     *delaying.CHECKS,
     *skewing.CHECKS,
     *aborting.CHECKS,
@@ -278,9 +204,18 @@ def check(profile: Profile, broken: Set[Path]) -> Iterator[Misfit]:
 
     :param broken: paths whose values were wrong and are left out of ``profile``.
     """
-    for run, needs in CHECKS:
-        if not any(_blocks(path, need) for path in broken for need in needs):
+    kind = profile.driver.kind
+    own = load(kind, kind.checks) if kind.checks else ()
+    for run, needs in (*CHECKS, *((run, ("driver.name", *needs)) for run, needs in own)):
+        if not any(_blocks(path, need) for path in broken for need in _spelled(needs, profile.driver)):
             yield from run(profile)
+
+
+def _spelled(needs: tuple[str, ...], driver: ClientSettings) -> Iterator[str]:
+    """With the driver's own keys in place of what stands for them."""
+    whose = {judging.ORDER_KEYS: driver.order_keys, judging.ACKNOWLEDGING_KEYS: driver.acknowledging_keys}
+    for need in needs:
+        yield from (f"driver.{key}" for key in whose[need]) if need in whose else (need,)
 
 
 def _blocks(path: Path, need: str) -> bool:

@@ -6,13 +6,10 @@ uses the client of the full one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pytest_loadtest.profile.model import Profile
-
-NATIVE: Final[frozenset[str]] = frozenset({"pulsar", "mqtt"})
-"""Drivers whose native client may be chosen: each is registered in :mod:`pytest_loadtest.drivers` and has a row of costs."""
 
 
 class ClientChoice(NamedTuple):
@@ -25,8 +22,8 @@ class ClientChoice(NamedTuple):
 def choose_client(profile: Profile) -> ClientChoice:
     """What the profile asks for; else native, where the driver has such a client."""
     driver = profile.driver
-    if driver.name not in NATIVE:
-        return ClientChoice("library", "")
+    if len(driver.kind.clients) == 1:
+        return ClientChoice(next(iter(driver.kind.clients)), "")
     if driver.client is not None:
         return ClientChoice(driver.client, "the profile asks for it")
     return ClientChoice("native", "the default: it costs less CPU for a message")

@@ -1,17 +1,36 @@
-"""What the ``driver`` section has of every driver."""
+"""What every ``driver`` section has: the keys of all kinds, and what other code may ask of a kind's settings."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+from pytest_loadtest.kinds.registry import kind_of
 from pytest_loadtest.profile.fields import Section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+    from pytest_loadtest.kinds import DriverKind
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+ANY_NAME = "host names in certificates were not checked, so another host with a trusted certificate may have answered"
 
 
 class ClientSettings(Section):
-    """What every driver has."""
+    """The base of every kind's settings model, which adds ``name: Literal["its name"]`` and its own keys.
+
+    The methods say what the rest of the package needs to know of a client that is set up so. A model overrides those whose answer here is
+    not true for it; :meth:`window` and :meth:`receive_window` it must.
+    """
+
+    if TYPE_CHECKING:
+        name: str
+
+    order_keys: ClassVar[tuple[str, ...]] = ()
+    """Keys of ``driver`` that :meth:`unordered` reads: where one of them is wrong, order is not checked."""
+    acknowledging_keys: ClassVar[tuple[str, ...]] = ()
+    """The same for :attr:`unacknowledged`."""
 
     client: Literal["library", "native"] | None = None
     """library: the broker's own Python client. native: ours, on the wire protocol. Left out, the plan chooses, and says why."""
@@ -19,10 +38,102 @@ class ClientSettings(Section):
     """A key that the client cannot apply is an error instead of a note in plan and report."""
 
     @property
+    def kind(self) -> DriverKind:
+        """The descriptor of its kind."""
+        return kind_of(self.name)
+
+    # --- what bounds the load
+
+    def window(self, partitions: int) -> int:
+        """Messages of one producer in flight at most; 0: memory alone bounds them."""
+        raise NotImplementedError
+
+    def receive_window(self, partitions: int) -> int:
+        """Messages prefetched by one consumer at most."""
+        raise NotImplementedError
+
+    @property
     def memory_limit(self) -> int | None:
         """Bytes in flight over all producers of a worker; None: only the number of messages bounds them."""
         return None
 
+    def connections(self, producers: int, consumers: int, workers: int) -> int:
+        """Connections to the target: one for each producer and each consumer."""
+        return producers + consumers
+
+    @property
+    def connection_rate(self) -> float | None:
+        """Connections opened per second, over all workers; None: as fast as they come."""
+        return None
+
+    @property
+    def incomplete_messages(self) -> int | None:
+        """Messages that one consumer and partition may have incomplete, where larger ones than the broker takes are sent in chunks.
+
+        None: each message is sent in one piece.
+        """
+        return None
+
+    def batch(self, rate: float, partitions: int, size: float, *, keyed: bool) -> float:
+        """Approximate number of messages that share a batch, at least 1.
+
+        :param rate: msg/s of one producer, above 0. :param size: mean bytes of a message. :param keyed: messages have keys.
+        """
+        return 1.0
+
+    @property
+    def cost_variant(self) -> str:
+        """What the cost of a message depends on besides the client: ``qos1``. Empty: on nothing."""
+        return ""
+
+    # --- what can be judged
+
+    def unordered(self, *, consumers: int, keyed: bool) -> tuple[str, str] | None:
+        """Why order cannot be judged, and what to write instead; None: it can.
+
+        :param consumers: of one subscription. :param keyed: messages have keys.
+        """
+        return ("on a subscription of several consumers", "use one consumer per subscription") if consumers > 1 else None
+
+    @property
+    def unacknowledged(self) -> tuple[str, str] | None:
+        """Why no publish latency can be measured, and what to write instead; None: the broker acknowledges every message."""
+        return None
+
+    def earliest(self, broker: Mapping[str, str]) -> int:
+        """How much earlier than due a delayed message may come, ns. :param broker: ``broker.settings``."""
+        return 0
+
     def unchecked_host(self, urls: Iterable[str]) -> str | None:
         """A note that TLS connections to these addresses may have ended at another host; None if names are checked, or without TLS."""
         return None
+
+    # --- the broker that the run starts
+
+    @property
+    def broker_name(self) -> str:
+        """Which of the kind's ``brokers`` the run starts."""
+        return self.name
+
+    @property
+    def named_broker(self) -> str | None:
+        """The broker to be started as the profile names it; None: it leaves the choice."""
+        return None
+
+    @property
+    def broker_settings(self) -> Mapping[str, str]:
+        """Lines for the configuration of a started broker that follow from these settings."""
+        return _NOTHING
+
+    @property
+    def broker_tls(self) -> Any | None:
+        """What a started broker with TLS is told besides its keys."""
+        return None
+
+    def with_keys(self, keys: Mapping[str, Any]) -> Self:
+        """The settings of a worker: these, and the keys that a started broker asks for. What the profile says itself holds.
+
+        :param keys: field → value, from :attr:`~pytest_loadtest.brokers.base.BrokerFacts.client`.
+        """
+        missing = {name: value for name, value in keys.items() if name not in self.model_fields_set}
+        return self.model_copy(update=missing) if missing else self

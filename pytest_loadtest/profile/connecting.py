@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pytest_loadtest.kinds.registry import able
 from pytest_loadtest.profile.judging import CONNECTING, sections
 from pytest_loadtest.profile.presence import Misfit
-from pytest_loadtest.profile.settings import MqttSettings
 from pytest_loadtest.values.quantities import format_rate
 from pytest_loadtest.verdict.grammar import CONNECT_RATE, LATENCIES
 
@@ -40,16 +40,16 @@ def _connected(profile: Profile) -> Iterator[Misfit]:
     """Who connects."""
     if not profile.connects_only:
         return
-    if not isinstance(profile.driver, MqttSettings):
+    if not profile.driver.kind.opening_times:
         message = f"messages: 0 only connects, and clients of {profile.driver.name} do not tell how that went"
-        yield Misfit(("messages",), message, "write driver: {name: mqtt}, or 1 or more messages")
+        yield Misfit(("messages",), message, f"write driver: {{name: {able('opening_times')[0].name}}}, or 1 or more messages")
     if profile.consumer_only and profile.producer_only:
         yield Misfit(("messages",), "messages: 0 only connects, and there is no producer and no consumer", "write producersPerTopic: 1")
 
 
 def _judged(profile: Profile) -> Iterator[Misfit]:
     """A run that nothing can be said about is none, and nothing can be said about messages that are not there."""
-    if not profile.connects_only or not isinstance(profile.driver, MqttSettings):
+    if not profile.connects_only or not profile.driver.kind.opening_times:
         return
     for path, slo, _ in sections(profile):
         for metric in slo:

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from pytest_loadtest.message.due import Delays
 from pytest_loadtest.profile.fields import DURATION_SCHEMA, Duration, PositiveDuration, Section, fault
-from pytest_loadtest.profile.settings import LoopbackSettings
 from pytest_loadtest.values.quantities import MILLISECOND
 
-if TYPE_CHECKING:
-    from pytest_loadtest.profile.client import ClientSettings
-
-TICK: Final = "delayedDeliveryTickTimeMillis"
-STRICT: Final = "isDelayedDeliveryDeliverAtTimeStrict"
-DEFAULT_TICK: Final = 1000
-"""ms: the broker's own (Pulsar's ``ServiceConfiguration``)."""
 EXAMPLE: Final = "write deliverAfter: 10s, or deliverAfter: {min: 1s, max: 60s}"
 
 
@@ -65,19 +57,3 @@ def delays(after: DelayRange | None, at: int | None, seed: int, early: int) -> D
     if after is not None:
         return Delays(seed=seed, least=after.min // MILLISECOND, most=after.max // MILLISECOND, tick=early)
     return None if at is None else Delays(seed=seed, at=at, tick=early)
-
-
-def strict(settings: Mapping[str, str]) -> bool:
-    """The broker delivers nothing early. :param settings: of the broker."""
-    return settings.get(STRICT, "").lower() == "true"
-
-
-def tick(driver: ClientSettings, settings: Mapping[str, str]) -> int:
-    """How early a message may come, ns: up to the broker's tick, and not at all in strict mode or from the relay.
-
-    A broker that the run does not start is taken to have Pulsar's defaults, unless ``broker.settings`` say what it has.
-    """
-    if isinstance(driver, LoopbackSettings) or strict(settings):
-        return 0
-    given = settings.get(TICK, "")
-    return (int(given) if given.isdecimal() else DEFAULT_TICK) * MILLISECOND

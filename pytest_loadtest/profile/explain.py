@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel
 
+from pytest_loadtest.kinds.registry import kind_of, kinds
 from pytest_loadtest.profile.model import Profile
 from pytest_loadtest.profile.secrets import secret, shown_key, shown_path, shown_text
-from pytest_loadtest.profile.settings import DRIVERS
+from pytest_loadtest.profile.settings import model_of, models
 from pytest_loadtest.profile.stages import SHAPES, SHAPES_WRITTEN, shape_of
 
 if TYPE_CHECKING:
@@ -21,10 +22,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.errors import Problem
     from pytest_loadtest.profile.text import Document, Path
 
-_EXAMPLES = {
-    "name": "name: my workload",
-    "driver.name": f"name: {' | '.join(DRIVERS)}",
-}
+_EXAMPLES = {"name": "name: my workload"}
 _IN_STAGES = {
     "duration": "duration: 30s",
     "from": "from: 100",
@@ -42,18 +40,8 @@ _ELSEWHERE = {
     # keys of OMB's driver files that have no counterpart of the same name
     "serviceUrl": "write target: {url: …} beside driver",
     "httpUrl": "write target: {adminUrl: …} beside driver",
-    "driverClass": "write name: pulsar | mqtt | loopback",
     "producer": "write its keys directly under driver",
     "consumer": "write its keys directly under driver",
-}
-_OF_CLIENTS = {
-    # what the clients of Pulsar call a key of its driver, or people do: that key
-    "chunking": "chunkingEnabled",
-    "enableChunking": "chunkingEnabled",
-    "chunking_enabled": "chunkingEnabled",
-    "batching": "batchingEnabled",
-    "enableBatching": "batchingEnabled",
-    "batching_enabled": "batchingEnabled",
 }
 IN_RESULTS_ONLY = ("sizeSource", "notApplied")
 _LENGTHS = {
@@ -203,8 +191,8 @@ def _driver_name(path: Path, document: Document) -> Problem:
     at = (*path, "name")
     if at in document.values:
         written = document.values[at].written
-        return document.problem(at, f"driver.name: {written!r} is not a driver", did_you_mean(written, DRIVERS))
-    return document.problem(path, "driver.name is missing", f"write {_EXAMPLES['driver.name']}", at_key=True)
+        return document.problem(at, f"driver.name: {written!r} is not a driver", did_you_mean(written, kinds()))
+    return document.problem(path, "driver.name is missing", f"write name: {' | '.join(kinds())}", at_key=True)
 
 
 def _shape(path: Path, document: Document) -> Problem:
@@ -231,19 +219,22 @@ def _nearest_key(path: Path, document: Document) -> str:
     here = _section(path[:-1], document.value)
     if here is None:
         return ""
+    if path == ("driver", "driverClass"):
+        return f"write name: {' | '.join(kinds())}"
     if path[0] == "driver" and key in _ELSEWHERE:
         return _ELSEWHERE[key]
-    if key in _OF_CLIENTS and here in (Profile, DRIVERS["pulsar"]):
-        return _of_driver(_OF_CLIENTS[key], path, document)
+    for kind in kinds().values():
+        if key in kind.misspellings and here in (Profile, model_of(kind.name)):
+            return _of_driver(kind.name, kind.misspellings[key], path, document)
     belongs = [place for place, section in _places().items() if key in keys(section)]
     return f"{key} belongs under {belongs[0]}" if belongs and path[:-1] != () else _home(key, here, belongs)
 
 
-def _of_driver(key: str, path: Path, document: Document) -> str:
-    """How Pulsar's driver spells a key of another name, with the value that it was given."""
+def _of_driver(name: str, key: str, path: Path, document: Document) -> str:
+    """How a driver spells a key of another name, with the value that it was given."""
     driver = document.value.get("driver")
-    if not isinstance(driver, Mapping) or driver.get("name") != "pulsar":
-        return f"{key} belongs under driver (name: pulsar)"
+    if not isinstance(driver, Mapping) or driver.get("name") not in (name, *kind_of(name).aliases):
+        return f"{key} belongs under driver (name: {name})"
     return f"write driver: {{{key}: {document.values[path].written or 'true'}}}"
 
 
@@ -259,7 +250,7 @@ def keys(section: type[BaseModel]) -> list[str]:
 
 def _places() -> dict[str, type[BaseModel]]:
     sections = {str(field.alias): _model(field.annotation) for field in Profile.model_fields.values()}
-    drivers = {f"driver (name: {name})": section for name, section in DRIVERS.items()}
+    drivers = {f"driver (name: {name})": section for name, section in models().items()}
     return (
         {"the top level": Profile}
         | {name: found for name, found in sections.items() if found not in (None, Profile) and name != "driver"}
@@ -279,7 +270,7 @@ def _section(path: Path, value: Any) -> type[BaseModel] | None:
         if found is None:
             return None
         if found is Profile and step == "driver":
-            found = DRIVERS.get(str(driver))
+            found = model_of(driver)
         elif step == "rate":
             found = next((shape for shape in SHAPES.values() if shape_of(value) == f"<{shape.__name__}>"), None)
         else:

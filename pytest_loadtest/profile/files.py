@@ -15,7 +15,7 @@ from pytest_loadtest.profile.omb_driver import read_driver
 from pytest_loadtest.profile.overrides import overridden, varied
 from pytest_loadtest.profile.parse import Readers, loads
 from pytest_loadtest.profile.sections import TargetSection
-from pytest_loadtest.profile.settings import DRIVERS
+from pytest_loadtest.profile.settings import models
 from pytest_loadtest.profile.sizes import read_sizes
 from pytest_loadtest.profile.text import read
 
@@ -92,7 +92,7 @@ def with_driver(profile: Profile, path: Path) -> Profile:
     :raises ProfileError: the file is not valid. :raises UsageError: it cannot be read, or does not go with the profile.
     """
     found = read_driver(_text(path, "driver file"), str(path))
-    driver = DRIVERS[found.driver["name"]].model_validate(found.driver, context={"units": "named"})
+    driver = models()[found.driver["name"]].model_validate(found.driver, context={"units": "named"})
     changes: dict[str, Any] = {"driver": driver, "not_applied": found.not_applied}
     if found.target:
         changes["target"] = TargetSection.model_validate(found.target)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.metrics.catalogue import OBJECTIVES, Need, needing
 from pytest_loadtest.profile.presence import Misfit
-from pytest_loadtest.profile.settings import MqttSettings, PulsarSettings
 from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.verdict.grammar import CONNECT_RATE, SILENT
 from pytest_loadtest.verdict.objectives import ObjectiveErrors, parse
@@ -23,6 +22,11 @@ if TYPE_CHECKING:
 
 _SENDING = tuple(name for name, metric in OBJECTIVES.items() if Need.CONSUMERS not in metric.needs)
 CONNECTING = needing(Need.CONNECTIONS)
+
+
+ORDER_KEYS: Final = "<order_keys>"
+ACKNOWLEDGING_KEYS: Final = "<acknowledging_keys>"
+"""Stand for the keys that the kind's settings model names in the class variable of that name."""
 
 
 def _objectives(profile: Profile) -> Iterator[Misfit]:
@@ -111,19 +115,18 @@ def _bounded(profile: Profile, metric: str) -> Iterator[Path]:
 
 
 def _order(profile: Profile) -> Iterator[Misfit]:
-    if profile.ordered:
+    if (reason := profile.unordered) is None:
         return
+    why, remedy = reason
     for path in _bounded(profile, "outOfOrder"):
-        why, remedy = _unordered(profile)
         yield Misfit(path, f"{'.'.join(map(str, path))}: order cannot be judged {why}", f"{remedy}, or remove it", at_key=True)
 
 
 def _acknowledgements(profile: Profile) -> Iterator[Misfit]:
-    if profile.publish_acks:
+    if (reason := profile.driver.unacknowledged) is None:
         return
+    why, remedy = reason
     for path in _bounded(profile, "publishLatency"):
-        qos = isinstance(profile.driver, MqttSettings)
-        why, remedy = ("at QoS 0", "use qos: 1") if qos else ("on non-persistent topics", "use topicType: persistent")
         message = f"{'.'.join(map(str, path))}: nothing is acknowledged {why}"
         yield Misfit(path, message, f"{remedy}, or bound endToEndLatency", at_key=True)
     for path in _bounded(profile, SILENT) if profile.producer_only else ():
@@ -143,7 +146,7 @@ def _broadcasts(profile: Profile) -> Iterator[Misfit]:
 def _openings(profile: Profile) -> Iterator[Misfit]:
     for metric in CONNECTING:
         for path in _bounded(profile, metric):
-            if not isinstance(profile.driver, MqttSettings):
+            if not profile.driver.kind.opening_times:
                 yield Misfit(path, f"{'.'.join(map(str, path))}: clients of {profile.driver.name} do not tell", "remove it", at_key=True)
             elif metric == CONNECT_RATE and profile.connect_rate is None:
                 message = f"{'.'.join(map(str, path))}: no rate of connections is asked for"
@@ -151,16 +154,6 @@ def _openings(profile: Profile) -> Iterator[Misfit]:
             elif path[0] == "stages":
                 message = f"{'.'.join(map(str, path))}: connections come up before the first stage"
                 yield Misfit(path, message, f"write it under slo: {metric}", at_key=True)
-
-
-def _unordered(profile: Profile) -> tuple[str, str]:
-    if profile.delays is not None:
-        return "of delayed messages", "send them at once"
-    if isinstance(profile.driver, MqttSettings):
-        return "on a shared subscription", "use one consumer per subscription"
-    if isinstance(profile.driver, PulsarSettings) and profile.driver.subscription_type == "Key_Shared":
-        return "on Key_Shared without keys", "use keyDistributor: KEY_ROUND_ROBIN"
-    return "on a Shared subscription", "use Failover"
 
 
 def _one_sided(profile: Profile) -> Iterator[Misfit]:
@@ -205,17 +198,15 @@ def _drain(profile: Profile) -> Iterator[Misfit]:
             yield Misfit(at, message, "raise backlogDrainTimeout")
 
 
-WHO_GETS_WHAT = ("driver.name", "driver.subscriptionType", "driver.sharedSubscription", "consumerPerSubscription")
-
 CHECKS = (
     # each check with the keys whose default would mislead it
     (_objectives, ()),
     (_bucket_names, ("messageSizeDistribution.*",)),
     (_of_stages, ("checksum",)),
-    (_order, (*WHO_GETS_WHAT, "keyDistributor")),
+    (_order, ("driver.name", ORDER_KEYS, "consumerPerSubscription", "keyDistributor")),
     (_broadcasts, ("subscriptionsPerTopic", "consumerPerSubscription")),
     (_openings, ("driver.name",)),
-    (_acknowledgements, ("driver.name", "driver.qos", "driver.topicType")),
+    (_acknowledgements, ("driver.name", ACKNOWLEDGING_KEYS)),
     (_one_sided, ("producersPerTopic", "subscriptionsPerTopic", "consumerPerSubscription")),
     (_drain, ("consumerBacklogSizeGB", "backlogDrainTimeout")),
 )

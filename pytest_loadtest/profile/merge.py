@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from pytest_loadtest.kinds.registry import DEFAULT
 from pytest_loadtest.profile.secrets import secret, shown_path, shown_text
-from pytest_loadtest.profile.settings import PulsarSettings
 from pytest_loadtest.profile.text import Document, Path, Place
 
 _INSTEAD = (
@@ -142,7 +142,7 @@ def merged(base: Document, changes: Mapping[Path, tuple[Document, Path]]) -> Doc
     for path, (other, at) in changes.items():
         if path[0] == "driver" and len(path) > 1 and "driver" not in document.value and ("driver", "name") not in changes:
             place = other.keys.get(at, other.values[at])
-            put(document, ("driver", "name"), Document(value=PulsarSettings().name, values={(): place}), ())
+            put(document, ("driver", "name"), Document(value=DEFAULT, values={(): place}), ())
         if value_at(other.value, at) is None:
             remove(document, found[path])
         else:

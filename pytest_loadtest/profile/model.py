@@ -9,7 +9,8 @@ from pydantic import BeforeValidator, Field, field_validator
 from pytest_loadtest.message.payloads import MAX_PAYLOADS
 from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.profile import defaults
-from pytest_loadtest.profile.delay import Delay, delays, tick
+from pytest_loadtest.profile.client import ClientSettings  # noqa: TC001  # pydantic reads it
+from pytest_loadtest.profile.delay import Delay, delays
 from pytest_loadtest.profile.fields import (
     MOST_DURATION,
     Count,
@@ -24,7 +25,7 @@ from pytest_loadtest.profile.fields import (
 )  # fmt: skip
 from pytest_loadtest.profile.implied import implied
 from pytest_loadtest.profile.sections import BrokerSection, GeneratorLimits, ScaledSection, SearchSection, TargetSection
-from pytest_loadtest.profile.settings import LoopbackSettings, MqttSettings, PulsarSettings
+from pytest_loadtest.profile.settings import AnyKind, default_settings
 from pytest_loadtest.profile.skew import SkewSection  # noqa: TC001  # pydantic reads it
 from pytest_loadtest.profile.stages import Stage, buckets
 from pytest_loadtest.values.quantities import MINUTE, SECOND, ByteRate
@@ -37,19 +38,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.verdict.abort import Abort
     from pytest_loadtest.verdict.objectives import Objective
 
-PULSAR_METADATA = 1024
-"""Bytes left free below Pulsar's limit: a batch of one carries its message's metadata inside what the broker measures."""
-
-RELAY_LIMIT = 256 * 1024**2
-"""Bytes of a message that the loopback relay takes; a frame holds several."""
 LARGEST = 2**31 - 1
 """Bytes of any message: samples have 31 bits for them."""
-
-MESSAGE_LIMITS = {
-    # driver: (key in broker.settings, default in bytes, of which not payload)
-    "pulsar": ("maxMessageSize", 5 * 1024**2, PULSAR_METADATA),
-    "mqtt": ("message_size_limit", 268_435_455, 0),  # MQTT's largest "remaining length"; 0 in mosquitto means none of its own
-}
 
 Scalable = Literal["topics", "partitions", "producers", "consumers"]
 
@@ -144,7 +134,7 @@ class Profile(Section):
 
     target: TargetSection | None = None
     """The broker under test; without it the run starts one (--load-broker)."""
-    driver: Annotated[PulsarSettings | MqttSettings | LoopbackSettings, Field(discriminator="name")] = PulsarSettings()
+    driver: Annotated[ClientSettings, AnyKind()] = Field(default_factory=default_settings)
     """Which client, and its tuning."""
     broker: BrokerSection = BrokerSection()
     """Wishes for a broker that the run starts itself."""
@@ -225,12 +215,12 @@ class Profile(Section):
     @property
     def connect_rate(self) -> float | None:
         """Connections per second, over all workers; None: as fast as they come."""
-        return self.driver.connect_rate if isinstance(self.driver, MqttSettings) else None
+        return self.driver.connection_rate
 
     @property
     def delays(self) -> Delays | None:
         """How messages are delayed; None: not at all."""
-        return delays(self.deliver_after, self.deliver_at, self.seed, tick(self.driver, self.broker.settings))
+        return delays(self.deliver_after, self.deliver_at, self.seed, self.driver.earliest(self.broker.settings))
 
     @property
     def broadcasts(self) -> bool:
@@ -240,40 +230,42 @@ class Profile(Section):
     @property
     def ordered(self) -> bool:
         """Order can be judged: one consumer at a time gets the messages of a partition (or a key), and each as it was sent."""
+        return self.unordered is None
+
+    @property
+    def unordered(self) -> tuple[str, str] | None:
+        """Why order cannot be judged, and what to write instead; None: it can."""
         if self.delays is not None:
-            return False
-        if isinstance(self.driver, PulsarSettings):
-            keyed = self.driver.subscription_type == "Key_Shared" and self.key_distributor != "NO_KEY"
-            return keyed or self.driver.subscription_type in ("Exclusive", "Failover")
-        return not self.shared
+            return "of delayed messages", "send them at once"
+        return self.driver.unordered(consumers=self.consumer_per_subscription, keyed=self.key_distributor != "NO_KEY")
 
     @property
     def publish_acks(self) -> bool:
         """The broker acknowledges what it has taken, so publish latency is applicable."""
-        if isinstance(self.driver, PulsarSettings):
-            return self.driver.topic_type == "persistent"
-        return not (isinstance(self.driver, MqttSettings) and self.driver.qos == 0)
+        return self.driver.unacknowledged is None
 
     @property
-    def shared(self) -> bool:
-        """MQTT consumers of one subscription share its messages."""
-        if not isinstance(self.driver, MqttSettings):
-            return False
-        given = self.driver.shared_subscription
-        return self.consumer_per_subscription > 1 if given is None else given
-
-    @property
-    def max_message_size(self) -> int:
-        """Bytes of the largest payload that the broker takes, in one piece unless ``chunkingEnabled``.
+    def max_piece(self) -> int:
+        """Bytes of the largest payload that the broker takes in one piece.
 
         :raises ValueError: ``broker.settings`` has a limit that is no number.
         """
-        if isinstance(self.driver, PulsarSettings) and self.driver.chunking_enabled:
-            return LARGEST - PULSAR_METADATA
-        if self.driver.name not in MESSAGE_LIMITS:
-            return RELAY_LIMIT
-        key, default, metadata = MESSAGE_LIMITS[self.driver.name]
-        return min(int(self.broker.settings.get(key, "0")) or default, LARGEST) - metadata
+        limit = self.driver.kind.message_limit
+        if limit is None:
+            return LARGEST
+        given = int(self.broker.settings.get(limit.key, "0")) if limit.key else 0
+        return min(given or limit.default, LARGEST) - limit.overhead
+
+    @property
+    def max_message_size(self) -> int:
+        """Bytes of the largest payload that can be sent: in one piece, or in chunks where the driver makes some.
+
+        :raises ValueError: ``broker.settings`` has a limit that is no number.
+        """
+        if self.driver.incomplete_messages is None:
+            return self.max_piece
+        limit = self.driver.kind.message_limit
+        return LARGEST - (limit.overhead if limit else 0)
 
     def document(self) -> dict[str, Any]:
         """The whole profile as JSON values, defaults filled in and secrets left out; ``from_document`` reads it back."""
@@ -281,6 +273,6 @@ class Profile(Section):
             mode="json",
             by_alias=True,
             exclude_none=True,
-            exclude={"test_duration_minutes": True, "warmup_duration_minutes": True, "driver": {"pending_queue_size"}, "workloads": True},
+            exclude={"test_duration_minutes": True, "warmup_duration_minutes": True, "workloads": True},
         )
         return own | {"workloads": [workload.document() for workload in self.workloads]}

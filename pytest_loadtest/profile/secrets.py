@@ -14,6 +14,7 @@ from functools import cache, lru_cache
 from typing import Any, Final
 
 from pytest_loadtest.profile.fields import Section
+from pytest_loadtest.profile.settings import models
 from pytest_loadtest.values.addresses import masked
 
 HIDDEN: Final = "***"
@@ -60,6 +61,7 @@ def _within(word: str, text: str) -> bool:
 @cache
 def _known() -> frozenset[str]:
     """The keys of all sections that hold no secret."""
+    models()  # the settings of all kinds are sections too, and are loaded late
     sections, found = [Section], set[str]()
     while sections:
         section = sections.pop()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_serializer, field_validator
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, field_serializer, field_validator
+from pydantic_core import core_schema
 
+from pytest_loadtest.kinds.registry import able
 from pytest_loadtest.profile.fields import (
     Count,
     Duration,
@@ -39,12 +42,38 @@ class SecuritySection(Section):
     """Who connects must say who it is: by a token, by user and password (both Pulsar), or by a certificate, which needs tls."""
 
 
+class TargetUrl:
+    """Annotation of a URL: its scheme is one of the installed kinds'.
+
+    :param capability: a field of :class:`~pytest_loadtest.kinds.DriverKind` that these kinds have.
+    """
+
+    def __init__(self, capability: str) -> None:
+        self._capability = capability
+
+    def _pattern(self) -> str:
+        schemes = [re.escape(scheme) for kind in able(self._capability) for scheme in kind.target_schemes]
+        short = f"{schemes[0]}s?" if schemes[1:] == [f"{schemes[0]}s"] else f"({'|'.join(schemes)})"
+        return f"^{short}://.+$"
+
+    def _check(self, value: str) -> str:
+        if not re.match(pattern := self._pattern(), value):
+            raise fault(f"{value!r} does not fit {pattern}")
+        return value
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"pattern": self._pattern(), **handler(core_schema.str_schema())}
+
+
 class TargetSection(Section):
     """The broker under test: where it is, or how the run starts it."""
 
-    url: str | None = Field(default=None, pattern=r"^(pulsar|pulsar\+ssl|mqtt|mqtts|loopback)://.+$")
+    url: Annotated[str, TargetUrl("target_schemes")] | None = None
     """pulsar://host:6650, pulsar+ssl://, mqtt://host:1883, mqtts:// or loopback://"""
-    subscriber_url: str | None = Field(default=None, pattern=r"^mqtts?://.+$")
+    subscriber_url: Annotated[str, TargetUrl("subscriber_url")] | None = None
     """MQTT: where consumers connect, when that is another address than the producers' url."""
     admin_url: str | None = Field(default=None, pattern=r"^https?://.+$")
     """Pulsar's admin REST, http://host:8080: the run makes and deletes its own namespace there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from pytest_loadtest.kinds.registry import labels
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import CHECKSUM
 from pytest_loadtest.profile.presence import Misfit
@@ -66,8 +67,8 @@ def _whose(profile: Profile) -> Iterator[Misfit]:
     if skew.message_sizes is not None and any(stage.buckets for stage in profile.stages):
         message = "skew.messageSizes: stages have sizes of their own, which say nothing of topics"
         yield Misfit(("skew", "messageSizes"), message, "leave messageSizeDistribution out of stages", at_key=True)
-    if skew.hashes is not None and profile.driver.name != "pulsar":
-        yield Misfit(("skew", "hashes"), "skew.hashes: only Pulsar has bundles", "leave it out", at_key=True)
+    if skew.hashes is not None and not profile.driver.kind.topic_hashes:
+        yield Misfit(("skew", "hashes"), f"skew.hashes: only {labels('topic_hashes')} has bundles", "leave it out", at_key=True)
     elif skew.hashes is not None and profile.partitions_per_topic > 1:
         message = "skew.hashes: each partition is hashed by a name of its own, which follows from its topic's"
         yield Misfit(("partitionsPerTopic",), message, "write 1, or leave out hashes")

@@ -10,7 +10,6 @@ from pytest_loadtest.message.payloads import CHECKSUM, MAX_PAYLOADS
 from pytest_loadtest.message.sizing import representatives
 from pytest_loadtest.profile.fields import MOST_DURATION
 from pytest_loadtest.profile.presence import Misfit
-from pytest_loadtest.profile.settings import MqttSettings, PulsarSettings
 from pytest_loadtest.profile.stages import MOST_PIECES, Sine, Spike, Stage
 from pytest_loadtest.schedule.changes import UNDER_WAY
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND, ByteRate, format_duration, format_rate
@@ -55,21 +54,8 @@ def _counts(profile: Profile) -> Iterator[Misfit]:
 
 
 def _topic(profile: Profile) -> Iterator[Misfit]:
-    topic, driver = profile.topic, profile.driver
-    if topic is None:
-        return
-    if profile.topics != 1:
+    if profile.topic is not None and profile.topics != 1:
         yield Misfit(("topics",), f"topics: {profile.topics}, and topic names one", "remove topics, or topic")
-    if isinstance(driver, PulsarSettings):
-        scheme, _, rest = topic.partition("://")
-        if scheme not in ("persistent", "non-persistent") or rest.count("/") != 2 or not all(rest.split("/")):
-            yield Misfit(("topic",), f"topic: {topic!r} is no topic of Pulsar's", "write persistent://tenant/namespace/name")
-        elif scheme != driver.topic_type:
-            yield Misfit(
-                ("topic",), f"topic: {topic!r} is {scheme}, driver.topicType says {driver.topic_type}", f"write topicType: {scheme}"
-            )
-    elif isinstance(driver, MqttSettings) and (set("+#\0") & set(topic) or topic.startswith("$share/")):
-        yield Misfit(("topic",), f"topic: {topic!r} has a wildcard", "write one topic, such as a/b/c, without + and #")
 
 
 def _bytes(profile: Profile) -> Iterator[Misfit]:
@@ -234,7 +220,7 @@ _SIZES = ("representative", "payloadsPerBucket", "checksum", "messageSizeDistrib
 CHECKS = (
     # each check with the keys whose default would mislead it
     (_counts, (*_WHO, "topic", "messageSizeDistribution")),
-    (_topic, ("topics", "driver.name", "driver.topicType")),
+    (_topic, ("topics",)),
     (_bytes, ("producerRate", "search.*", *_SIZES)),
     (_search, ("producerRate", "producersPerTopic", "search.*")),
     (_backlog, _WHO),

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.brokers.pulsar import GIVEN
-from pytest_loadtest.drivers.pulsar.delayed_index import planned_index
+from pytest_loadtest.kinds.registry import load
 from pytest_loadtest.profile.choice import choose_client
-from pytest_loadtest.profile.delay import DEFAULT_TICK, TICK
-from pytest_loadtest.profile.settings import PulsarSettings
 from pytest_loadtest.schedule.connecting import takes
 from pytest_loadtest.values.quantities import MILLISECOND, format_count, format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import scale_word
@@ -107,16 +104,11 @@ def _delays(plan: Plan) -> list[tuple[str, str]]:
     if delays.at is None:
         least = f"{format_duration(delays.least * MILLISECOND)} to " if delays.least < delays.most else ""
         when = f"{least}{format_duration(delays.longest)} each"
-    if not isinstance(profile.driver, PulsarSettings):
+    kind = profile.driver.kind
+    if kind.delayed_index is None:
         return [("delayed", when)]
-    topology = plan.topology
-    index = planned_index(
-        delays, rate=plan.rate, messages=plan.measure.total, topics=topology.topics * topology.partitions,
-        subscriptions=topology.subscriptions, tick=int(profile.broker.settings.get(TICK, DEFAULT_TICK)),
-    )  # fmt: skip
-    started = profile.target is None or profile.target.url is None
-    warning = index.warning(GIVEN) if started else None
-    return [("delayed", f"{when}; {index.text}"), *([("WARNING", warning)] if warning else [])]
+    text, warning = load(kind, kind.delayed_index)(profile, plan.topology, plan.rate, plan.measure.total)
+    return [("delayed", f"{when}; {text}"), *([("WARNING", warning)] if warning else [])]
 
 
 def _search(spec: Spec) -> list[tuple[str, str]]:

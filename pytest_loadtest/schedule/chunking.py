@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_loadtest.profile.model import MESSAGE_LIMITS
-from pytest_loadtest.profile.settings import PulsarSettings
-
 if TYPE_CHECKING:
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.schedule.topology import Topology
@@ -39,11 +36,9 @@ def chunk_buffers(profile: Profile, topology: Topology, largest: int) -> ChunkBu
 
     A producer has one message incomplete at a partition at a time, so that a consumer has no more than producers send to it.
     """
-    driver = profile.driver
-    key, default, metadata = MESSAGE_LIMITS["pulsar"]
-    most = (int(profile.broker.settings.get(key, "0")) or default) - metadata
-    if not isinstance(driver, PulsarSettings) or not driver.chunking_enabled or largest <= most:
+    incomplete_each, most = profile.driver.incomplete_messages, profile.max_piece
+    if incomplete_each is None or largest <= most:
         return None
-    each = min(driver.max_pending_chunked_message, topology.producers)
+    each = min(incomplete_each, topology.producers)
     incomplete = topology.all_consumers * topology.partitions * each
     return ChunkBuffers(largest=largest, chunks=-(-largest // most), producers=topology.streams, incomplete=incomplete)

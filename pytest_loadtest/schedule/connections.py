@@ -26,7 +26,7 @@ EACH_SOURCE: Final = 10_000
 searches all of that half in vain."""
 # Bytes of a connection: in its worker, of 1 000 to 18 000 measured at 1.7 to 2.0 KiB of the native MQTT client, 26 of paho; in a broker
 # beside it, where mosquitto keeps 1.7, and the kernel as much again. What TLS adds: 20 to 22 in the worker, 14 to 15 in mosquitto.
-_CLIENT: Final = {"native": 3 << 10, "library": 28 << 10}
+# The worker's part is the client's own: Client.connection_memory.
 _BROKER, _TLS, _BROKER_TLS = 4 << 10, 25 << 10, 16 << 10
 
 
@@ -51,9 +51,9 @@ class Connections:
         """:param broker_here: the target is on this machine."""
         total = profile.driver.connections(topology.streams, topology.all_consumers, workers)
         busiest = min(total, math.ceil(topology.streams / workers) + math.ceil(topology.all_consumers / workers))
-        client = choose_client(profile).client
-        spread = broker_here and profile.driver.name == "mqtt" and client == "native"
-        each, tls = _CLIENT[client] + _BROKER * broker_here, _TLS + _BROKER_TLS * broker_here
+        client = profile.driver.kind.clients[choose_client(profile).client]
+        spread = broker_here and client.spreads
+        each, tls = client.connection_memory + _BROKER * broker_here, _TLS + _BROKER_TLS * broker_here
         memory = total * each + min(total, _over_tls(profile, topology)) * tls
         addresses = workers * math.ceil(busiest / EACH_SOURCE) if spread else math.ceil(total / machine.ports)
         return cls(total=total, busiest=busiest, addresses=addresses, spread=spread, broker_here=broker_here, memory=memory)
@@ -80,7 +80,8 @@ def _over_tls(profile: Profile, topology: Topology) -> int:
         return 0
     tls = target.security.tls if target.security is not None else False
     url = target.url or ""
-    producers, consumers = (of.startswith(("mqtts:", "pulsar+ssl:")) for of in (url, target.subscriber_url or url))
+    encrypted = {name for name, scheme in profile.driver.kind.schemes.items() if scheme.tls}
+    producers, consumers = (of.partition(":")[0] in encrypted for of in (url, target.subscriber_url or url))
     return topology.streams * (producers or tls is True) + topology.all_consumers * (consumers or bool(tls))
 
 

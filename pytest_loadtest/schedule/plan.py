@@ -42,8 +42,8 @@ from pytest_loadtest.verdict.peak import Spec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_loadtest.kinds.costs import Cost
     from pytest_loadtest.profile import Profile
-    from pytest_loadtest.schedule.costs import Cost
     from pytest_loadtest.schedule.dealing import Assignment
     from pytest_loadtest.schedule.stream_order import Turns
 

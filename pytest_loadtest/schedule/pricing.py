@@ -1,30 +1,34 @@
-"""What a message of a profile costs, out of the table of costs."""
+"""The cost of a message of a profile, from the table of costs."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pytest_loadtest.errors import UsageError
+from pytest_loadtest.kinds.costs import cost_key
 from pytest_loadtest.profile.choice import choose_client
-from pytest_loadtest.profile.settings import MqttSettings
-from pytest_loadtest.schedule.costs import ARTEMIS, cost_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_loadtest.kinds.costs import Cost
     from pytest_loadtest.profile import Profile
-    from pytest_loadtest.schedule.costs import Cost
 
 
 def profile_cost(profile: Profile, table: Mapping[str, Cost]) -> Cost:
-    """What a message costs.
+    """The cost of a message.
 
-    :param table: rows by :func:`profile_cost_key`; those of MQTT are of mosquitto, so Artemis's share takes the place of the broker's.
+    :param table: rows by :func:`profile_cost_key`, each with the cost of the kind's default broker; another broker's own takes its place.
+    :raises UsageError: the kind ships no such row.
     """
-    cost, driver = table[profile_cost_key(profile)], profile.driver
-    return replace(cost, broker=ARTEMIS[driver.qos]) if isinstance(driver, MqttSettings) and driver.broker == "artemis" else cost
+    key, kind = profile_cost_key(profile), profile.driver.kind
+    if key not in table:
+        raise UsageError(f"driver {kind.name!r} of the package {kind.package} has no cost {key!r}: its DriverKind.costs must have one")
+    broker = kind.start_of(profile.driver.broker_name).costs.get(key)
+    return table[key] if broker is None else replace(table[key], broker=broker)
 
 
 def profile_cost_key(profile: Profile) -> str:
     """The row of the cost table that a profile's driver and client have."""
-    return cost_key(profile.driver.name, getattr(profile.driver, "qos", None), choose_client(profile).client)
+    return cost_key(profile.driver.name, profile.driver.cost_variant, choose_client(profile).client)

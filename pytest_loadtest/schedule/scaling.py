@@ -16,8 +16,8 @@ from pytest_loadtest.verdict.windowed import read_held
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pytest_loadtest.kinds.costs import Cost
     from pytest_loadtest.profile import Profile
-    from pytest_loadtest.schedule.costs import Cost
     from pytest_loadtest.schedule.phases import PacedTraffic
     from pytest_loadtest.schedule.topology import Topology
 

@@ -19,10 +19,11 @@ import pytest
 from waiting_for import gone
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers import java, mosquitto
+from pytest_loadtest.brokers import java
+from pytest_loadtest.brokers.base import ROLE
 from pytest_loadtest.brokers.certificates import Authority, KeyPair
-from pytest_loadtest.brokers.secured import ROLE
-from pytest_loadtest.profile.delay import STRICT, TICK
+from pytest_loadtest.drivers.mqtt import mosquitto
+from pytest_loadtest.drivers.pulsar.settings import STRICT, TICK
 
 SESSION_SECONDS = 280
 INI = """\

@@ -11,13 +11,14 @@ from running import running
 from waiting_for import gone
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers import java, maven
+from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.base import TargetAddress
+from pytest_loadtest.drivers.mqtt import jars as mqtt_jars
 from pytest_loadtest.drivers.mqtt.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.samples import Status
-from pytest_loadtest.profile.settings import MqttSettings
 from pytest_loadtest.testing import Subject
 from pytest_loadtest.testing.rig import mixed_pool, rig
 
@@ -29,7 +30,7 @@ pytestmark = [
     pytest.mark.artemis,
     pytest.mark.slow,
     pytest.mark.skipif(
-        java.find() is None or maven.ARTEMIS.version not in maven.ARTEMIS.cached_versions(),
+        java.find() is None or mqtt_jars.ARTEMIS.version not in mqtt_jars.ARTEMIS.cached_versions(),
         reason="no Java, or Artemis's jars are not cached: python -m pytest_loadtest doctor --fix",
     ),
 ]
@@ -65,7 +66,7 @@ def subject(broker: brokers.Broker, driver: Any, **given: Any) -> Subject:
 def test_facts(broker: brokers.Broker) -> None:
     """The report gets the version that runs and what decides results: persistence, journal, limits, memory."""
     facts = broker.facts
-    assert (facts.name, facts.version, facts.mode, facts.evidence) == ("Artemis", maven.ARTEMIS.version, "process", True)
+    assert (facts.name, facts.version, facts.mode, facts.evidence) == ("Artemis", mqtt_jars.ARTEMIS.version, "process", True)
     assert SETTINGS.items() <= facts.settings.items()
     assert (facts.settings["persistence-enabled"], facts.settings["journal-datasync"]) == ("false", "true")
     assert broker.failure() is None

@@ -24,7 +24,7 @@ from slow_disk import slow_disk
 from tcp_relay import relay
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers import mosquitto
+from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.profile.sections import SecuritySection

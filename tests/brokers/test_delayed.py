@@ -14,7 +14,7 @@ import pytest
 from driven import drive
 
 from pytest_loadtest.brokers import java
-from pytest_loadtest.profile.delay import STRICT, TICK
+from pytest_loadtest.drivers.pulsar.settings import STRICT, TICK
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:

@@ -10,12 +10,11 @@ from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
 from pytest_loadtest import brokers, profile
-from pytest_loadtest.brokers import mosquitto
 from pytest_loadtest.commands import cli
 from pytest_loadtest.commands.learn import learn
-from pytest_loadtest.drivers.mqtt import observer
+from pytest_loadtest.drivers.mqtt import mosquitto, observer
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import TargetError
-from pytest_loadtest.profile.settings import MqttSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from pytest_loadtest.brokers.faults import HOLD, relay_settings
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.loopback.driver import LoopbackDriver
+from pytest_loadtest.drivers.loopback.faults import HOLD, relay_settings
+from pytest_loadtest.drivers.loopback.settings import LoopbackSettings, Stall
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.message import envelope
 from pytest_loadtest.message.samples import Flag, Status
-from pytest_loadtest.profile.settings import LoopbackSettings, Stall
 from pytest_loadtest.testing import DRIVER_CHECKS, Rig, Subject, check_driver, rig
 from pytest_loadtest.testing.rig import context_of, mixed_pool, plain_pool
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
@@ -30,7 +30,7 @@ from pytest_loadtest.wire.frames import Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-RELAY = [sys.executable, "-m", "pytest_loadtest.brokers.relay"]
+RELAY = [sys.executable, "-m", "pytest_loadtest.drivers.loopback.relay"]
 
 
 @contextmanager

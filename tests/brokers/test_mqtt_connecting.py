@@ -14,12 +14,12 @@ import pytest
 from running import running
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers import mosquitto
 from pytest_loadtest.drivers import driver_class
 from pytest_loadtest.drivers.base import DriverContext, TargetAddress
+from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.mqtt.loop import MAX_OPENING
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import TargetError
-from pytest_loadtest.profile.settings import MqttSettings
 from pytest_loadtest.schedule.connecting import instants
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.testing.rig import plain_pool

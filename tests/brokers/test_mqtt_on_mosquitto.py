@@ -26,16 +26,18 @@ from running import running
 from waiting_for import wait_until
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers import java, maven, mosquitto
+from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, TargetAddress
+from pytest_loadtest.drivers.mqtt import jars as mqtt_jars
+from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.mqtt.base import MqttDriverBase
 from pytest_loadtest.drivers.mqtt.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.drivers.mqtt.setup import topic_name
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message import envelope, payloads
 from pytest_loadtest.message.samples import Flag, Status
-from pytest_loadtest.profile.settings import MqttSettings
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.testing import DRIVER_CHECKS, Subject
 from pytest_loadtest.testing.changing import check_attach_and_detach, check_detach_while_paused, check_detached_still_delivers
@@ -92,7 +94,7 @@ ARTEMIS = pytest.param("artemis", marks=[pytest.mark.artemis, pytest.mark.slow])
 
 @pytest.fixture(scope="module", params=["mosquitto", ARTEMIS])
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
-    if request.param == "artemis" and (java.find() is None or maven.ARTEMIS.version not in maven.ARTEMIS.cached_versions()):
+    if request.param == "artemis" and (java.find() is None or mqtt_jars.ARTEMIS.version not in mqtt_jars.ARTEMIS.cached_versions()):
         pytest.skip("no Java, or Artemis's jars are not cached: python -m pytest_loadtest doctor --fix")
     with started(tmp_path_factory.mktemp("broker"), "mqtt" if request.param == "mosquitto" else request.param) as running:
         yield running

@@ -12,13 +12,13 @@ from mqtt_codec import decode
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers import mosquitto
 from pytest_loadtest.drivers.base import TargetAddress
+from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerSocket
 from pytest_loadtest.drivers.mqtt.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import TargetError
-from pytest_loadtest.profile.settings import MqttSettings
 from pytest_loadtest.testing import Subject
 from pytest_loadtest.testing.rig import rig
 from pytest_loadtest.wire.mqtt import packets

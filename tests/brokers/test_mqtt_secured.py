@@ -12,17 +12,17 @@ import pytest
 from running import running
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers import certificates, mosquitto
+from pytest_loadtest.brokers import certificates
 from pytest_loadtest.brokers.certificates import KeyPair
 from pytest_loadtest.brokers.ports import free_ports
 from pytest_loadtest.drivers.base import TargetAddress
-from pytest_loadtest.drivers.mqtt import broker_socket
+from pytest_loadtest.drivers.mqtt import broker_socket, mosquitto
 from pytest_loadtest.drivers.mqtt.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings
+from pytest_loadtest.drivers.mqtt.tls_settings import Tls
 from pytest_loadtest.errors import LoadtestError, TargetError, UsageError
 from pytest_loadtest.profile.sections import SecuritySection
-from pytest_loadtest.profile.settings import MqttSettings
-from pytest_loadtest.profile.tls import Tls
 from pytest_loadtest.testing.rig import Subject, context_of, plain_pool, rig
 
 if TYPE_CHECKING:

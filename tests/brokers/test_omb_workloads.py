@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from pytest_loadtest.brokers import java, mosquitto
+from pytest_loadtest.brokers import java
+from pytest_loadtest.drivers.mqtt import mosquitto
 
 if TYPE_CHECKING:
     from pytest_loadtest import brokers

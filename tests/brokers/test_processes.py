@@ -18,8 +18,10 @@ from waiting_for import gone, wait_until
 
 from pytest_loadtest import brokers
 from pytest_loadtest import profile as profiles
-from pytest_loadtest.brokers import Broker, BrokerRequest, java, maven, mosquitto
+from pytest_loadtest.brokers import Broker, BrokerRequest, java
 from pytest_loadtest.brokers.process import Child
+from pytest_loadtest.drivers.mqtt import mosquitto
+from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.fleet.messages import Part, Request
 from pytest_loadtest.fleet.options import Options
@@ -280,7 +282,7 @@ def test_pulsar_lite_is_never_evidence(tmp_path: Path) -> None:
 @pytest.fixture
 def real_pulsar(request: pytest.FixtureRequest) -> Broker:
     """The one of the package, which looks at its start and at its end."""
-    if java.find() is None or maven.PULSAR.version not in maven.PULSAR.cached_versions():
+    if java.find() is None or pulsar_jars.PULSAR.version not in pulsar_jars.PULSAR.cached_versions():
         pytest.skip("no Java, or Pulsar's jars are not cached: python -m pytest_loadtest doctor --fix")
     broker: Broker = request.getfixturevalue("pulsar_process")
     return broker

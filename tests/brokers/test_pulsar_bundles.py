@@ -10,8 +10,8 @@ import pytest
 from pytest_loadtest.drivers.pulsar.bundle_admin import Bundles
 from pytest_loadtest.drivers.pulsar.bundle_ring import LAST, Bundle, Ring, suffix
 from pytest_loadtest.drivers.pulsar.bundle_split import by_count, middle
+from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import TargetError
-from pytest_loadtest.profile.settings import PulsarSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

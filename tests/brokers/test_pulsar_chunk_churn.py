@@ -13,9 +13,9 @@ from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.pulsar.driver import PulsarDriver
 from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
+from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.message.payloads import PayloadPool, build_pool
 from pytest_loadtest.message.samples import Flag
-from pytest_loadtest.profile.settings import PulsarSettings
 from pytest_loadtest.profile.stages import buckets
 from pytest_loadtest.testing import Rig, Subject, rig
 from pytest_loadtest.values.quantities import SECOND

@@ -17,9 +17,9 @@ from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.pulsar.client import close
 from pytest_loadtest.drivers.pulsar.driver import PulsarDriver
 from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
+from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.message.payloads import PayloadPool, build_pool
 from pytest_loadtest.message.samples import Flag, Status
-from pytest_loadtest.profile.settings import PulsarSettings
 from pytest_loadtest.profile.stages import buckets
 from pytest_loadtest.testing import Rig, Subject, rig
 from pytest_loadtest.values.quantities import SECOND

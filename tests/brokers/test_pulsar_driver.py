@@ -21,17 +21,18 @@ import pytest
 from running import running
 
 from pytest_loadtest import brokers, profile
-from pytest_loadtest.brokers import embedded, java
+from pytest_loadtest.brokers import java
 from pytest_loadtest.commands import cli
 from pytest_loadtest.drivers.base import Burst, TargetAddress
 from pytest_loadtest.drivers.pulsar import client as client_module
+from pytest_loadtest.drivers.pulsar import embedded
 from pytest_loadtest.drivers.pulsar.driver import PulsarDriver
 from pytest_loadtest.drivers.pulsar.names import RunNames
 from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
+from pytest_loadtest.drivers.pulsar.settings import Persistence, PulsarSettings
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.message import payloads
 from pytest_loadtest.message.samples import Flag, Status
-from pytest_loadtest.profile.settings import Persistence, PulsarSettings
 from pytest_loadtest.testing import DRIVER_CHECKS, Rig, Subject, rig
 from pytest_loadtest.testing.rig import context_of, plain_pool
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND

@@ -16,9 +16,9 @@ from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
+from pytest_loadtest.drivers.pulsar.settings import Persistence, PulsarSettings
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.samples import Status
-from pytest_loadtest.profile.settings import Persistence, PulsarSettings
 from pytest_loadtest.testing import Rig, Subject, rig
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 

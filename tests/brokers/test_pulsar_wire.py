@@ -18,7 +18,8 @@ from running import running
 from waiting_for import wait_until
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers import embedded, java
+from pytest_loadtest.brokers import java
+from pytest_loadtest.drivers.pulsar import embedded
 from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar.batches import ack_set_of, to_be_had
 from pytest_loadtest.wire.pulsar.chunks import Assembled, ChunkAssembler, split

@@ -25,10 +25,13 @@ from running import running
 from waiting_for import gone, wait_until
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers import Broker, BrokerFacts, BrokerRequest, java, maven, mosquitto
+from pytest_loadtest.brokers import Broker, BrokerFacts, BrokerRequest, java
 from pytest_loadtest.brokers.ports import free_ports, listens
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import StartedBroker
+from pytest_loadtest.drivers.mqtt import jars as mqtt_jars
+from pytest_loadtest.drivers.mqtt import mosquitto
+from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
 from pytest_loadtest.errors import TargetError, UsageError
 
 if TYPE_CHECKING:
@@ -344,7 +347,7 @@ def waiting_for_one_away(broker: Broker, count: int, kept: int, *, kill: bool) -
 @pytest.mark.parametrize(("settings", "kept"), [({"persistence-enabled": "true"}, 500), ({}, 0)], ids=["persistent", "not persistent"])
 def test_what_artemis_keeps(tmp_path: Path, settings: dict[str, str], kept: int) -> None:
     """Session and queued messages of a client that was away, where it has a journal: what it acknowledged outlives SIGKILL too."""
-    if java.find() is None or maven.ARTEMIS.version not in maven.ARTEMIS.cached_versions():
+    if java.find() is None or mqtt_jars.ARTEMIS.version not in mqtt_jars.ARTEMIS.cached_versions():
         pytest.skip("no Java, or Artemis's jars are not cached: python -m pytest_loadtest doctor --fix")
     with started(tmp_path, "artemis", **settings) as broker:
         before = broker.facts
@@ -418,7 +421,7 @@ def test_what_pulsar_lite_keeps(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_pulsar_keeps(tmp_path: Path) -> None:
     """Topics, messages, subscriptions and their positions, when it is killed; ``tests/plugin`` restarts one that ends in order."""
-    if java.find() is None or maven.PULSAR.version not in maven.PULSAR.cached_versions():
+    if java.find() is None or pulsar_jars.PULSAR.version not in pulsar_jars.PULSAR.cached_versions():
         pytest.skip("no Java, or Pulsar's jars are not cached: python -m pytest_loadtest doctor --fix")
     name = "public/default/restart"
     with started(tmp_path, "pulsar") as broker:

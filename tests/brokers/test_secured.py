@@ -17,23 +17,26 @@ import pytest
 from running import running
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers import java, maven, passwords
+from pytest_loadtest.brokers import java
+from pytest_loadtest.brokers.base import ROLE
 from pytest_loadtest.brokers.certificates import KeyPair
-from pytest_loadtest.brokers.secured import ROLE, TOKEN_KEY
 from pytest_loadtest.drivers.base import TargetAddress
+from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
+from pytest_loadtest.drivers.pulsar import passwords
 from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, explain
 from pytest_loadtest.drivers.pulsar.driver import PulsarDriver
 from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
+from pytest_loadtest.drivers.pulsar.secured import TOKEN_KEY
+from pytest_loadtest.drivers.pulsar.settings import Authentication, PulsarSettings
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.profile.sections import SecuritySection
-from pytest_loadtest.profile.settings import Authentication, PulsarSettings
 from pytest_loadtest.testing.rig import Subject, context_of, plain_pool, rig
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
     from pytest_loadtest.brokers.base import Broker
 
-READY = java.find() is not None and maven.PULSAR.version in maven.PULSAR.cached_versions()
+READY = java.find() is not None and pulsar_jars.PULSAR.version in pulsar_jars.PULSAR.cached_versions()
 pytestmark = [pytest.mark.skipif(not READY, reason="no Java, or no jars of Pulsar"), pytest.mark.pulsar, pytest.mark.slow]
 
 MESSAGES = 20

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from pytest_loadtest import profile
-from pytest_loadtest.brokers import mosquitto
+from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.errors import ProfileError
 
 ROOT = Path(__file__).parents[2]
@@ -234,3 +234,24 @@ def test_runs_are_compared_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [name for name in names if not re.search(rf"^  [✓✗? ] {re.escape(name)} ", beside, re.MULTILINE)] == [], beside
     told = subprocess.run([sys.executable, *trend[1:]], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
     assert "· profile orders · 2 runs" in told
+
+
+DRIVER_PAGE = "docs/howto/write-a-driver.md"
+EXAMPLE = ROOT / "examples" / "redis-streams"
+
+
+PARTS = [block for block in BLOCKS if block.page == DRIVER_PAGE and block.language != "yaml" and "DRIVER_CHECKS" not in block.text]
+
+
+@pytest.mark.parametrize("block", PARTS, ids=where)
+def test_the_parts_of_the_driver_are_shown_as_they_are(block: Block) -> None:
+    """Code on the page is the example's, letter by letter save for indentation and the line breaks that follow from it."""
+    file = EXAMPLE / {"python": "pytest_loadtest_redis.py", "toml": "pyproject.toml"}[block.language]
+    text = file.read_text(encoding="utf-8")
+    assert "".join(block.text.split()) in "".join(text.split())
+
+
+def test_the_driver_shown_is_one_short_file() -> None:
+    """Somebody can read it in one go."""
+    assert [path.name for path in EXAMPLE.glob("*.py")] == ["pytest_loadtest_redis.py"]
+    assert len((EXAMPLE / "pytest_loadtest_redis.py").read_text(encoding="utf-8").splitlines()) <= 300

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_loadtest import profile as profiles
-from pytest_loadtest.schedule.costs import SHIPPED
+from pytest_loadtest.kinds.registry import shipped_costs
 from pytest_loadtest.schedule.plan import Plan, make_plan, profile_pool
 from pytest_loadtest.schedule.pricing import profile_cost
 from pytest_loadtest.schedule.scaling import Machine
@@ -22,7 +22,7 @@ def made(
     broker_here: bool = True,
 ) -> Plan:  # fmt: skip
     return make_plan(
-        profile, profile_pool(profile), workers=workers, cost=profile_cost(profile, SHIPPED), machine=machine, broker_here=broker_here,
+        profile, profile_pool(profile), workers=workers, cost=profile_cost(profile, shipped_costs()), machine=machine, broker_here=broker_here,
         scale=scale, duration_cap=duration_cap,
     )  # fmt: skip
 

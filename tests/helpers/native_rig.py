@@ -10,9 +10,9 @@ import numpy as np
 
 from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, Received, TargetAddress
 from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
+from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.message import payloads
 from pytest_loadtest.message.envelope import Heads, decode_heads
-from pytest_loadtest.profile.settings import PulsarSettings
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 

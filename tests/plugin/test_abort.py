@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_loadtest.brokers import mosquitto
+from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:

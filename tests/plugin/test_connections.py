@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_loadtest.brokers import mosquitto
+from pytest_loadtest.drivers.mqtt import mosquitto
 
 if TYPE_CHECKING:
     from .projects import Project

@@ -14,8 +14,10 @@ from podman import IMAGE, NoEngineError, Podman
 from waiting_for import wait_until
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers import java, maven, mosquitto
+from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.ports import listens
+from pytest_loadtest.drivers.mqtt import mosquitto
+from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
 from pytest_loadtest.errors import TargetError
 
 if TYPE_CHECKING:
@@ -104,7 +106,7 @@ def engine(podman: Podman, monkeypatch: pytest.MonkeyPatch) -> Iterator[Podman]:
 def test_brokers_in_containers(engine: Podman, project: Project) -> None:
     """Both brokers are driven, by ``--load-image`` and by ``target.image``; a killed engine is a run without data, a killed pytest leaves
     no container."""
-    with_pulsar = java.find() is not None and maven.PULSAR.version in maven.PULSAR.cached_versions()
+    with_pulsar = java.find() is not None and pulsar_jars.PULSAR.version in pulsar_jars.PULSAR.cached_versions()
     project.write("profiles/mqtt.yaml", PROFILE.format(name="mqtt", driver="{name: mqtt}"))
     project.write("profiles/pulsar.yaml", PROFILE.format(name="pulsar", driver="omb.yaml") + f"target: {{image: {IMAGE}}}\n")
     project.write("profiles/omb.yaml", OMB_DRIVER)
@@ -129,7 +131,7 @@ def test_brokers_in_containers(engine: Podman, project: Project) -> None:
     assert done.documents["test_mqtt"]["broker"]["settings"]["image"] == IMAGE
     if with_pulsar:
         document = done.documents["test_pulsar"]
-        assert (document["broker"]["mode"], document["broker"]["version"]) == ("container", maven.PULSAR.version)
+        assert (document["broker"]["mode"], document["broker"]["version"]) == ("container", pulsar_jars.PULSAR.version)
         bookies = {f"persistence.{key}" for key in ("ensembleSize", "writeQuorum", "ackQuorum")}
         assert set(document["driver"]["not_applied"]) == bookies | {"ioThreads"}
 

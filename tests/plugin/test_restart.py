@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_loadtest.brokers import java, maven, mosquitto
+from pytest_loadtest.brokers import java
+from pytest_loadtest.drivers.mqtt import jars as mqtt_jars
+from pytest_loadtest.drivers.mqtt import mosquitto
+from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
 
 from .projects import fresh
 
@@ -79,7 +82,7 @@ def restarts(run: Finished, test: str) -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_recovery_of_pulsar(project: Project) -> None:
     """Topics, subscriptions and messages are still there, and clients come back."""
-    if java.find() is None or maven.PULSAR.version not in maven.PULSAR.cached_versions():
+    if java.find() is None or pulsar_jars.PULSAR.version not in pulsar_jars.PULSAR.cached_versions():
         pytest.skip("no Java, or Pulsar's jars are not cached: python -m pytest_loadtest doctor --fix")
     recovered(recovery(project, PULSAR))
 
@@ -88,14 +91,14 @@ def test_recovery_of_pulsar(project: Project) -> None:
 @pytest.mark.slow
 def test_recovery_of_artemis(project: Project) -> None:
     """At QoS 1; the report says which broker it was and what it kept. Without a restart each message of QoS 2 comes once."""
-    if java.find() is None or maven.ARTEMIS.version not in maven.ARTEMIS.cached_versions():
+    if java.find() is None or mqtt_jars.ARTEMIS.version not in mqtt_jars.ARTEMIS.cached_versions():
         pytest.skip("no Java, or Artemis's jars are not cached: python -m pytest_loadtest doctor --fix")
     project.write("profiles/exactly.yaml", DURABLE.format(more=ARTEMIS).replace("5min", "2s", 1).replace("qos: 1", "qos: 2"))
     run = recovery(project, ARTEMIS, TWICE, passed=2)
     recovered(run)
     counts = run.documents["test_exactly_once"]["measurements"]["counts"]
     assert counts["received"] == counts["acked"] == counts["offered"]
-    assert f"target     Artemis {maven.ARTEMIS.version} (process, mqtt://127.0.0.1:" in run.out
+    assert f"target     Artemis {mqtt_jars.ARTEMIS.version} (process, mqtt://127.0.0.1:" in run.out
     assert run.documents["test_recovery"]["broker"]["settings"]["persistence-enabled"] == "true"
 
 

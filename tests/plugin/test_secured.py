@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_loadtest.brokers import java, maven, mosquitto
+from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.ports import free_ports
+from pytest_loadtest.drivers.mqtt import mosquitto
+from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
 
 if TYPE_CHECKING:
     from .projects import Project
@@ -47,7 +49,7 @@ def test_with_a_token_of_my_own(load):
 @pytest.mark.slow
 def test_secured_pulsar(project: Project) -> None:
     """Two workers get in and meet; who brings a token of his own is taken at his word. No token is in results, output, or left behind."""
-    if java.find() is None or maven.PULSAR.version not in maven.PULSAR.cached_versions():
+    if java.find() is None or pulsar_jars.PULSAR.version not in pulsar_jars.PULSAR.cached_versions():
         pytest.skip("no Java, or Pulsar's jars are not cached: python -m pytest_loadtest doctor --fix")
     project.write("profiles/secured.yaml", SECURED)
     project.write("test_it.py", TESTS)

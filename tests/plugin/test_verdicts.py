@@ -110,7 +110,7 @@ def kill_relay():
     mark = os.environ["LOADTEST_MARK"].encode()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if b"pytest_loadtest.brokers.relay" in (entry / "cmdline").read_bytes() and mark in (entry / "environ").read_bytes():
+            if b"pytest_loadtest.drivers.loopback.relay" in (entry / "cmdline").read_bytes() and mark in (entry / "environ").read_bytes():
                 os.kill(int(entry.name), signal.SIGKILL)
         except OSError:
             continue

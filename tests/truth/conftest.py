@@ -17,7 +17,7 @@ from numpy_aggregation import NumpyAggregation, measured, samples
 
 from pytest_loadtest import brokers
 from pytest_loadtest import profile as profiles
-from pytest_loadtest.brokers import mosquitto
+from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.fixture.result import Load
 from pytest_loadtest.fleet.aggregated import read_run
 from pytest_loadtest.fleet.conductor import Conductor

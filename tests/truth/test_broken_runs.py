@@ -16,7 +16,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pytest_loadtest.brokers import java, maven
+from pytest_loadtest.brokers import java
+from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
 from pytest_loadtest.errors import LoadtestError
 
 SESSION_SECONDS = 300
@@ -198,7 +199,7 @@ def with_pulsar(request: pytest.FixtureRequest) -> str:
         return "not to be run"
     try:
         java.require("Pulsar")
-        maven.PULSAR.resolve(maven.PULSAR.version, lambda _: None)
+        pulsar_jars.PULSAR.resolve(pulsar_jars.PULSAR.version, lambda _: None)
     except LoadtestError as error:
         return str(error)
     return ""

@@ -171,7 +171,7 @@ EARLIER_RUN = """
 import os, sys
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.mqtt.driver import MqttDriver
-from pytest_loadtest.profile.settings import MqttSettings
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.testing import Subject, rig
 
 settings = MqttSettings.model_validate({"qos": 1, "cleanStart": False, "sessionExpiry": "1h"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ NAME = "pytest_loadtest"
 # A package or module → its layer; the longest name that fits holds. A module imports downwards, or sideways where no cycle comes of it.
 LAYERS = {
     "errors": 0, "values": 0,
-    "message": 1, "schedule": 1, "metrics": 1, "wire": 1,
+    "kinds": 1, "message": 1, "schedule": 1, "metrics": 1, "wire": 1,
     "schedule.batches": 2, "schedule.chunking": 2, "schedule.connecting": 2, "schedule.connections": 2, "schedule.phases": 2, "schedule.plan": 2, "schedule.pricing": 2, "schedule.scaling": 2, "schedule.skewed": 2, "metrics.stats": 2, "verdict": 2, "profile": 2,
     "brokers": 3, "drivers": 3,
     "engine": 4, "observe": 4,
@@ -33,11 +34,11 @@ THIRD_PARTY = {
     "docker": {"brokers.container_guard", "brokers.docker_engine"},
     "google": {"wire.pulsar.*"},
     "hdrh": {"profile.sizes", "report.hdr"},
-    "httpx": {"brokers.pulsar_admin", "drivers.pulsar.admin", "drivers.pulsar.oauth2", "profile.openmetrics"},
+    "httpx": {"drivers.pulsar.broker_admin", "drivers.pulsar.admin", "drivers.pulsar.oauth2", "profile.openmetrics"},
     "jinja2": {"report.html.page"},
     "markupsafe": {"report.html.page"},
     "numpy": {
-        "brokers.batch", "brokers.exchange", "brokers.faults", "brokers.delay_queue", "brokers.subscription_table", "drivers.*", "engine.*", "fleet.*", "message.*", "metrics.*",
+        "drivers.*", "engine.*", "fleet.*", "message.*", "metrics.*",
         "observe.*", "pipeline.*", "report.hdr", "report.timeline", "schedule.*", "testing.*", "wire.*",
     },
     "paho": {"drivers.mqtt.*"},
@@ -46,7 +47,7 @@ THIRD_PARTY = {
     "prometheus_client": {"drivers.pulsar.metrics", "profile.openmetrics", "report.gitlab", "report.live_metrics"},
     "py4j": {"pipeline.*"},
     "pyarrow": {"engine.sample_files", "pipeline.*", "wire.pulsar.compression"},
-    "pydantic": {"profile.*"},
+    "pydantic": {"profile.*", "drivers.loopback.settings", "drivers.mqtt.*", "drivers.pulsar.settings"},
     "pydantic_core": {"profile.*"},
     "pyspark": {"pipeline.*"},
     "pytest": {"fleet.options", "fleet.xdist", "plugin.*"},
@@ -54,6 +55,9 @@ THIRD_PARTY = {
     "testcontainers": {"brokers.container", "brokers.docker_engine"},
     "yaml": {"profile.*"},
 }  # fmt: skip
+
+KIND = re.compile(r"drivers\.(pulsar|mqtt|loopback)\.")
+NAMED = re.compile(r"""isinstance\([^)]*Settings|["'](pulsar|mqtt|loopback|artemis|mosquitto)["']""")
 
 # The core (layers 0 to 2) sees no clock, file, process or network; what profiles are read from is its one edge.
 OUTSIDE = {"asyncio", "multiprocessing", "os", "pathlib", "random", "socket", "subprocess", "tempfile", "threading", "time"}
@@ -171,6 +175,19 @@ def test_the_engine_knows_no_driver_by_name() -> None:
     """It drives whatever fulfils the contract in drivers.base."""
     wrong = [str(i) for i in IMPORTS if layer(i.by) == 4 and own(i.what).startswith("drivers") and own(i.what) != "drivers.base"]
     assert wrong == []
+
+
+def test_only_a_kind_itself_imports_its_folder() -> None:
+    """Everybody else asks its descriptor, which names modules as text."""
+    wrong = [i for i in IMPORTS if (found := KIND.match(own(i.what))) and not f"{i.by}.".startswith(found[0])]
+    assert list(map(str, wrong)) == []
+
+
+def test_shared_code_compares_no_name_of_a_kind() -> None:
+    """Nor asks whose settings it has: it asks for capabilities. The one name is the default driver of a profile."""
+    shared = {module: path.read_text(encoding="utf-8") for module, path in MODULES.items() if not module.startswith(("drivers.", "wire."))}
+    said = [(module, line.strip()) for module, text in shared.items() for line in text.splitlines() if NAMED.search(line)]
+    assert said == [("kinds.registry", 'DEFAULT: Final = "pulsar"')]
 
 
 def test_other_packages_are_imported_where_they_belong() -> None:

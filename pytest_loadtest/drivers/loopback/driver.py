@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_loadtest.brokers.faults import relay_settings
 from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, DriverFacts, Joined, Received
 from pytest_loadtest.drivers.loopback.connection import CONNECT_TIMEOUT, RelayConnection
 from pytest_loadtest.drivers.loopback.consumers import RelayConsumers
+from pytest_loadtest.drivers.loopback.faults import relay_settings
 from pytest_loadtest.drivers.loopback.numbers import listed
 from pytest_loadtest.drivers.loopback.producers import RelayProducers
 from pytest_loadtest.errors import TargetError

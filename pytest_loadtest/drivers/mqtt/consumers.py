@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
-from pytest_loadtest.drivers.base import Received
-from pytest_loadtest.message import envelope, payloads
+from pytest_loadtest.drivers.columns import ArrivedMessages
 from pytest_loadtest.message.samples import Flag
 
 if TYPE_CHECKING:
@@ -20,40 +17,6 @@ _NOWHERE: Final = -1  # instead of a place, as long as the consumer has none
 _REDELIVERED: Final = int(Flag.REDELIVERED)
 
 
-class MqttArrivals:
-    """Messages that came, as lists of one length: the consumer's place, ns, the whole payload, flags.
-
-    :param checksum: bodies end in one to be verified.
-    """
-
-    def __init__(self, *, checksum: bool = False) -> None:
-        self._checksum = checksum
-        self.place: list[int] = []
-        self.time: list[int] = []
-        self.payload: list[bytes] = []
-        self.flags: list[int] = []
-
-    def take(self) -> Received | None:
-        """All of them as columns, or None; afterwards there are none."""
-        if not self.time:
-            return None
-        place, time, payload, flag = self.place, self.time, self.payload, self.flags
-        self.place, self.time, self.payload, self.flags = [], [], [], []
-        count, head = len(time), envelope.HEAD
-        heads = np.frombuffer(b"".join([data[:head].ljust(head, b"\0") for data in payload]), np.uint8).reshape(count, head)
-        flags = np.array(flag, np.int8)
-        if self._checksum:
-            flags[[i for i, data in enumerate(payload) if not payloads.body_ok(data)]] |= Flag.CORRUPT
-        return Received(
-            consumer=np.array(place, np.int32),
-            heads=heads,
-            size=np.fromiter(map(len, payload), np.int32, count),
-            time=np.array(time, np.int64),
-            order=np.zeros(count, np.int64),
-            flags=flags,
-        )
-
-
 class MqttConsumer:
     """Receives over a client of its own. Acknowledgements go out as messages are read.
 
@@ -62,10 +25,10 @@ class MqttConsumer:
 
     def __init__(self, connection: MqttConnection, clock: Clock) -> None:
         self._connection = connection
-        self._clock, self._arrivals, self._place = clock, MqttArrivals(), _NOWHERE
+        self._clock, self._arrivals, self._place = clock, ArrivedMessages(), _NOWHERE
         connection.client.on_message = self._arrived
 
-    def settle(self, place: int, arrivals: MqttArrivals) -> None:
+    def settle(self, place: int, arrivals: ArrivedMessages) -> None:
         """It has its place now; what came and what comes goes to ``arrivals``."""
         early = self._arrivals
         arrivals.place += [place] * len(early.time)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from pytest_loadtest.drivers.columns import ArrivedMessages
 from pytest_loadtest.drivers.mqtt.base import MqttDriverBase
 from pytest_loadtest.drivers.mqtt.clients import FAREWELL
 from pytest_loadtest.drivers.mqtt.connection import MqttConnection
-from pytest_loadtest.drivers.mqtt.consumers import MqttArrivals, MqttConsumer
+from pytest_loadtest.drivers.mqtt.consumers import MqttConsumer
 from pytest_loadtest.drivers.mqtt.producers import MqttProducers
 from pytest_loadtest.drivers.mqtt.setup import topic_name
 
@@ -32,7 +33,7 @@ class MqttDriver(MqttDriverBase[MqttConnection]):
     def __init__(self, context: DriverContext) -> None:
         super().__init__(context, ("paho-mqtt", version("paho-mqtt")), MqttConnection)
         self._producers = MqttProducers(context)
-        self._arrivals = MqttArrivals(checksum=context.checksum)
+        self._arrivals = ArrivedMessages(checksum=context.checksum)
         self._receivers: dict[MqttConnection, MqttConsumer] = {}
 
     def _clear_retained(self) -> None:

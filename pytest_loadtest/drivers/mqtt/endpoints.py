@@ -13,7 +13,7 @@ from pytest_loadtest.values.addresses import check_address
 
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import DriverContext
-    from pytest_loadtest.profile.tls import Tls
+    from pytest_loadtest.drivers.mqtt.tls_settings import Tls
 
 PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
 _CONNECT_TIMEOUT: Final = 5.0

@@ -21,7 +21,7 @@ from pytest_loadtest.wire.mqtt.packets import FAILURE
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_loadtest.profile.settings import MqttSettings
+    from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 
 _DEADLINE: Final = 10.0
 
@@ -32,7 +32,7 @@ class MqttObserver:
     :raises UsageError: a filter that is none, or would take messages from others. :raises TargetError: not reached, or refused.
     """
 
-    partitions = 1
+    topics, partitions = 0, 1  # a filter matches any number of topics
 
     def __init__(
         self, url: str, topics: Sequence[str], settings: MqttSettings, take: Callable[[paho.MQTTMessage], None] | None = None
@@ -126,3 +126,8 @@ def check_filter(topic: str) -> None:
     wrong = any(("#" in level or "+" in level) and len(level) > 1 for level in levels) or "#" in levels[:-1]
     if not topic or wrong:
         raise UsageError(f"topic {topic!r} is no topic filter: + stands for a whole level, # for all that follow, at the end")
+
+
+def observe(url: str, topics: Sequence[str], settings: MqttSettings, admin_url: str | None) -> MqttObserver:
+    """Read what matches these filters. :param admin_url: not used: the broker has none."""
+    return MqttObserver(url, topics, settings)

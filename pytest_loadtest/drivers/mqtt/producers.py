@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from paho.mqtt.enums import MQTTErrorCode
 
-from pytest_loadtest.drivers.mqtt.answers import AnswerColumns
+from pytest_loadtest.drivers.columns import AnswerColumns
 from pytest_loadtest.drivers.mqtt.setup import topic_name
 from pytest_loadtest.message import envelope, payloads
 from pytest_loadtest.message.samples import Status

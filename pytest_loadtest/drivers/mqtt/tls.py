@@ -11,8 +11,8 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pytest_loadtest.drivers.mqtt.tls_settings import Tls
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.profile.tls import Tls
 
 if TYPE_CHECKING:
     import socket

@@ -13,7 +13,7 @@ from pytest_loadtest.values.quantities import SECOND
 if TYPE_CHECKING:
     import httpx
 
-    from pytest_loadtest.profile.settings import Persistence, PulsarSettings
+    from pytest_loadtest.drivers.pulsar.settings import Persistence, PulsarSettings
 
 _UNLIMITED_BACKLOG = {"limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
 _UNAUTHORIZED, _GONE, _NOT_ALLOWED, _CONFLICT = 401, 404, 405, 409

@@ -16,7 +16,7 @@ from pytest_loadtest.values.quantities import SECOND
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_loadtest.profile.settings import Authentication, PulsarSettings
+    from pytest_loadtest.drivers.pulsar.settings import Authentication, PulsarSettings
 
 
 def credentials(auth: Authentication | None, settings: PulsarSettings) -> tuple[str, Callable[[], bytes]]:

@@ -12,17 +12,17 @@ import pulsar
 
 from pytest_loadtest.drivers.pulsar import settings_facts
 from pytest_loadtest.drivers.pulsar.auth import needed, optional, password_of, tls_context, token_of
+from pytest_loadtest.drivers.pulsar.chunk_settings import LIBRARY_EXPIRY
 from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, explain
 from pytest_loadtest.drivers.pulsar.settings_facts import batching, batching_type, window
 from pytest_loadtest.errors import TargetError
-from pytest_loadtest.profile.chunk_settings import LIBRARY_EXPIRY
 from pytest_loadtest.profile.fields import exact_duration
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_loadtest.profile.settings import Authentication, PulsarSettings
+    from pytest_loadtest.drivers.pulsar.settings import Authentication, PulsarSettings
 
 VERSION: Final[str] = pulsar.__version__
 CLOSE_TIMEOUT: Final = 5.0  # seconds until a broker that does not answer is not waited for any more

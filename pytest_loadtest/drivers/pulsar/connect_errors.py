@@ -21,7 +21,7 @@ from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar.connection import PulsarConnection
 
 if TYPE_CHECKING:
-    from pytest_loadtest.profile.settings import PulsarSettings
+    from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 
 PATIENCE: Final = 5.0  # s for each step of a look
 NAME_REMEDY: Final = (

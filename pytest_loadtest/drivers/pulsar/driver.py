@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, Joined, Received
-    from pytest_loadtest.profile.settings import PulsarSettings
+    from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 
     T = TypeVar("T")
 

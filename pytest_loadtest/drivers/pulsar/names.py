@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_loadtest.drivers.base import DriverContext
-    from pytest_loadtest.profile.settings import Persistence, PulsarSettings
+    from pytest_loadtest.drivers.pulsar.settings import Persistence, PulsarSettings
     from pytest_loadtest.schedule.topology import Topology
 
 DEFAULT_NAMESPACE: Final = "public/default"

@@ -21,7 +21,7 @@ from pytest_loadtest.profile.observed import Seen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_loadtest.profile.settings import PulsarSettings
+    from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 
 _POLL: Final = 100  # ms that a reader waits before it looks whether it shall end
 _CLOSE: Final = 5.0
@@ -40,6 +40,7 @@ class PulsarObserver:
             if partitions is None:
                 raise UsageError(f"{topic} does not exist at {admin_url}, and learn makes none: is the name right?")
             parts[topic] = [f"{topic}-partition-{i}" for i in range(partitions)] or [topic]
+        self.topics = len(set(topics))
         self.partitions = max(map(len, parts.values()))
         self._seen: SimpleQueue[Seen | TargetError] = SimpleQueue()
         self._least, self._last = float("inf"), float("inf")
@@ -118,3 +119,16 @@ def full_name(topic: str) -> str:
     if domain not in ("persistent", "non-persistent") or rest.count("/") != 2 or not all(rest.split("/")):
         raise UsageError(f"topic {topic!r}: write persistent://tenant/namespace/name")
     return f"{domain}://{rest}"
+
+
+def observe(url: str, topics: Sequence[str], settings: PulsarSettings, admin_url: str | None) -> PulsarObserver:
+    """Read these topics.
+
+    :raises UsageError: as :class:`PulsarObserver`, or without an admin URL.
+    """
+    if admin_url is None:
+        raise UsageError(
+            "Pulsar needs --admin-url, e.g. http://host:8080: only there can be seen whether a topic exists, and to read one"
+            " that does not would make it"
+        )
+    return PulsarObserver(url, admin_url, topics, settings)

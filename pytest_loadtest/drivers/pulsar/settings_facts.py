@@ -12,7 +12,7 @@ from pytest_loadtest.profile.fields import exact_duration
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_loadtest.profile.settings import PulsarSettings
+    from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 
 
 def window(settings: PulsarSettings, partitions: int) -> int | None:

@@ -8,8 +8,10 @@ from xml.etree import ElementTree
 import pytest
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers import BrokerRequest, artemis, maven
+from pytest_loadtest.brokers import BrokerRequest
 from pytest_loadtest.brokers.java import Java
+from pytest_loadtest.drivers.mqtt import artemis
+from pytest_loadtest.drivers.mqtt import jars as mqtt_jars
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.profile.sections import SecuritySection
 
@@ -106,5 +108,7 @@ def test_without_java_and_without_jars(monkeypatch: pytest.MonkeyPatch, tmp_path
     java.write_text("#!/bin/sh\necho 'openjdk version \"17.0.15\"' >&2\n")
     java.chmod(0o755)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with pytest.raises(TargetError, match=rf"process: Artemis {maven.ARTEMIS.version} is not cached and there is no Maven .*doctor --fix"):
+    with pytest.raises(
+        TargetError, match=rf"process: Artemis {mqtt_jars.ARTEMIS.version} is not cached and there is no Maven .*doctor --fix"
+    ):
         brokers.start(request, print)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.brokers.batch import STREAM, Batch, bundle, join, pick, within
+from pytest_loadtest.drivers.loopback.batch import STREAM, Batch, bundle, join, pick, within
 
 SIZES = st.lists(st.sampled_from([0, 1, 5, 3000]), max_size=12) | st.lists(st.just(4), max_size=12) | st.lists(st.just(3000), max_size=4)
 

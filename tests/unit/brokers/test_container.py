@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_loadtest.brokers import container
+from pytest_loadtest.drivers.mqtt import mosquitto_container
+from pytest_loadtest.drivers.pulsar import container as pulsar_container
 from pytest_loadtest.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 def test_pulsar_plan() -> None:
     """The broker advertises the address and port that clients use, and binds all of the container's."""
-    plan = container.pulsar_plan(
+    plan = pulsar_container.pulsar_plan(
         image="registry.example/pulsar:4", ports=(7001, 7002), settings={"journalSyncData": "true"}, host="docker.example"
     )
     conf = plan.env["LOADTEST_CONF"].splitlines()
@@ -35,7 +37,7 @@ def test_pulsar_plan() -> None:
 
 def test_mosquitto_plan() -> None:
     """One listener on all of the container's addresses, under the image's own user."""
-    plan = container.mosquitto_plan(image="mosquitto:2", ports=(7001,), settings={"max_queued_messages": "0"}, host="127.0.0.1")
+    plan = mosquitto_container.mosquitto_plan(image="mosquitto:2", ports=(7001,), settings={"max_queued_messages": "0"}, host="127.0.0.1")
     conf = plan.env["LOADTEST_CONF"].splitlines()
     assert (plan.image, plan.url, plan.admin_url, plan.ports) == ("mosquitto:2", "mqtt://127.0.0.1:7001", None, (7001,))
     assert {"listener 7001 0.0.0.0", "max_queued_messages 0"} <= set(conf)
@@ -45,31 +47,36 @@ def test_mosquitto_plan() -> None:
 @pytest.mark.parametrize(("host", "address"), [("127.0.0.1", "127.0.0.1"), ("docker.example", None), ("192.0.2.7", None)])
 def test_only_a_remote_engine_publishes_ports_on_every_address(host: str, address: str | None) -> None:
     """The broker has no password: what this machine alone uses, this machine alone reaches."""
-    assert container.mosquitto_plan(image="mosquitto:2", ports=(7001,), settings={}, host=host).address == address
-    assert container.pulsar_plan(image="pulsar:4", ports=(7001, 7002), settings={}, host=host).address == address
+    assert mosquitto_container.mosquitto_plan(image="mosquitto:2", ports=(7001,), settings={}, host=host).address == address
+    assert pulsar_container.pulsar_plan(image="pulsar:4", ports=(7001, 7002), settings={}, host=host).address == address
 
 
 def test_the_command_writes_the_configuration_as_it_is(tmp_path: Path) -> None:
     """A shell writes every byte of it, quotes, percent signs and dollars too, before the broker starts."""
     conf = "a 'b' \"c\"\n%s $HOME `x` \\n\n"
-    shell = container._with_conf(str(tmp_path / "conf"), f"cat {tmp_path}/conf")
+    shell = container.with_conf(str(tmp_path / "conf"), f"cat {tmp_path}/conf")
     answer = subprocess.run(shell, env={"LOADTEST_CONF": conf, "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True)
     assert answer.stdout == conf
 
 
 def test_ready_without_a_broker() -> None:
     """Nothing listens, nothing is ready."""
-    assert not container.ready(container.mosquitto_plan(image="mosquitto:2", ports=(1,), settings={}, host="127.0.0.1"))
-    assert not container.ready(container.pulsar_plan(image="registry.example/pulsar:4", ports=(1, 2), settings={}, host="127.0.0.1"))
+    assert not mosquitto_container.ready(mosquitto_container.mosquitto_plan(image="mosquitto:2", ports=(1,), settings={}, host="127.0.0.1"))
+    assert not pulsar_container.ready(
+        pulsar_container.pulsar_plan(image="registry.example/pulsar:4", ports=(1, 2), settings={}, host="127.0.0.1")
+    )
 
 
 def test_settings_that_are_chosen_per_run_are_refused() -> None:
     """As for processes."""
     with pytest.raises(UsageError, match="brokerServicePort"):
-        container.pulsar_plan(image="registry.example/pulsar:4", ports=(1, 2), settings={"brokerServicePort": "6650"}, host="h")
+        pulsar_container.pulsar_plan(image="registry.example/pulsar:4", ports=(1, 2), settings={"brokerServicePort": "6650"}, host="h")
 
 
 def test_default_images() -> None:
     """The brokers' own; a version wanted is their tag."""
-    assert (container.default_image("pulsar"), container.default_image("mqtt")) == ("apachepulsar/pulsar:4.2.4", "eclipse-mosquitto:2")
-    assert container.default_image("pulsar", "4.0.0") == "apachepulsar/pulsar:4.0.0"
+    assert (pulsar_container.default_image(None), mosquitto_container.default_image(None)) == (
+        "apachepulsar/pulsar:4.2.4",
+        "eclipse-mosquitto:2",
+    )
+    assert pulsar_container.default_image("4.0.0") == "apachepulsar/pulsar:4.0.0"

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.brokers.batch import Batch
-from pytest_loadtest.brokers.delay_queue import DelayQueue
+from pytest_loadtest.drivers.loopback.batch import Batch
+from pytest_loadtest.drivers.loopback.delay_queue import DelayQueue
 
 BATCHES = st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=8), max_size=8)
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.brokers import faults as what
-from pytest_loadtest.brokers.batch import Batch
-from pytest_loadtest.brokers.faults import HOLD, Faults, Gate, HalfPairs
-from pytest_loadtest.profile.settings import LoopbackSettings, Stall
+from pytest_loadtest.drivers.loopback import faults as what
+from pytest_loadtest.drivers.loopback.batch import Batch
+from pytest_loadtest.drivers.loopback.faults import HOLD, Faults, Gate, HalfPairs
+from pytest_loadtest.drivers.loopback.settings import LoopbackSettings, Stall
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 EVERY = st.none() | st.integers(1, 9)

@@ -12,10 +12,12 @@ import pytest
 
 from pytest_loadtest.brokers import maven
 from pytest_loadtest.brokers.base import UnavailableError
+from pytest_loadtest.drivers.mqtt import jars as mqtt_jars
+from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
 from pytest_loadtest.errors import UsageError
 
 
-@pytest.mark.parametrize("jars", [maven.PULSAR, maven.ARTEMIS], ids=lambda jars: jars.name)
+@pytest.mark.parametrize("jars", [pulsar_jars.PULSAR, mqtt_jars.ARTEMIS], ids=lambda jars: jars.name)
 def test_pom_names_the_default_version(jars: maven.Jars) -> None:
     """The pinned version is the same in the pom and in the code."""
     root = ElementTree.parse(jars.pom).getroot()
@@ -26,7 +28,7 @@ def test_pom_names_the_default_version(jars: maven.Jars) -> None:
 def test_a_version_is_not_a_path(version: str) -> None:
     """The version becomes a folder and an argument: only versions pass."""
     with pytest.raises(UsageError, match="not a version of Pulsar"):
-        maven.PULSAR.resolve(version, print)
+        pulsar_jars.PULSAR.resolve(version, print)
 
 
 FAILURE = """\
@@ -63,33 +65,33 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_jars_are_resolved_once(runs: Path) -> None:
     """The second call only looks; nothing but the jars and the lock is left."""
     said: list[str] = []
-    jars = maven.PULSAR.resolve("4.0.0", said.append)
-    assert maven.PULSAR.resolve("4.0.0", said.append) == jars
+    jars = pulsar_jars.PULSAR.resolve("4.0.0", said.append)
+    assert pulsar_jars.PULSAR.resolve("4.0.0", said.append) == jars
     assert sorted(path.name for path in jars.iterdir()) == ["a.jar", "b.jar"]
     assert runs.read_text().split() == ["run"]
     assert sorted(path.name for path in jars.parent.iterdir()) == ["pulsar-4.0.0", "pulsar-4.0.0.lock"]
-    assert maven.PULSAR.cached_versions() == ("4.0.0",)
+    assert pulsar_jars.PULSAR.cached_versions() == ("4.0.0",)
     assert said[-1].startswith("resolved Pulsar 4.0.0: 2 jars")
 
 
 def test_a_failed_resolve_leaves_nothing_and_says_why(runs: Path) -> None:
     """Maven's own words, and no half-filled folder that a later session would trust."""
     with pytest.raises(UnavailableError) as raised:
-        maven.PULSAR.resolve("9.9.9", print)
+        pulsar_jars.PULSAR.resolve("9.9.9", print)
     assert raised.value.reason.splitlines() == [
         "Maven could not get Pulsar 9.9.9 (status 1)",
         "Could not transfer metadata x/maven-metadata.xml: Connection refused",
         "Could not find artifact pulsar-broker:9.9.9 -> [Help 1]",
     ]
     assert not runs.exists()
-    assert maven.PULSAR.cached_versions() == ()
+    assert pulsar_jars.PULSAR.cached_versions() == ()
 
 
 def test_leftovers_of_a_killed_session_are_removed(runs: Path) -> None:
     """A staging folder without its session is in nobody's way."""
     leftover = maven.cache_root() / ".resolving-pulsar-4.0.0-dead"
     leftover.mkdir(parents=True)
-    maven.PULSAR.resolve("4.0.0", print)
+    pulsar_jars.PULSAR.resolve("4.0.0", print)
     assert not leftover.exists()
 
 
@@ -99,7 +101,7 @@ def test_a_second_session_waits_and_then_finds_the_jars(runs: Path) -> None:
     root.mkdir(parents=True)
     waiting = threading.Event()
     found: list[Path] = []
-    second = threading.Thread(target=lambda: found.append(maven.PULSAR.resolve("4.0.0", lambda _: waiting.set())))
+    second = threading.Thread(target=lambda: found.append(pulsar_jars.PULSAR.resolve("4.0.0", lambda _: waiting.set())))
     with (root / "pulsar-4.0.0.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         second.start()
@@ -112,7 +114,7 @@ def test_a_second_session_waits_and_then_finds_the_jars(runs: Path) -> None:
 
 def test_each_broker_has_jars_of_its_own(runs: Path) -> None:
     """Of one version, side by side."""
-    for jars in (maven.PULSAR, maven.ARTEMIS):
+    for jars in (pulsar_jars.PULSAR, mqtt_jars.ARTEMIS):
         jars.resolve("4.0.0", print)
     assert runs.read_text().split() == ["run", "run"]
-    assert maven.ARTEMIS.cached_versions() == maven.PULSAR.cached_versions() == ("4.0.0",)
+    assert mqtt_jars.ARTEMIS.cached_versions() == pulsar_jars.PULSAR.cached_versions() == ("4.0.0",)

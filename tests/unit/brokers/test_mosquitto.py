@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_loadtest.brokers import mosquitto
 from pytest_loadtest.brokers.base import UnavailableError
-from pytest_loadtest.brokers.mosquitto_tls import tls_listener
+from pytest_loadtest.drivers.mqtt import mosquitto
+from pytest_loadtest.drivers.mqtt.mosquitto_tls import tls_listener
+from pytest_loadtest.drivers.mqtt.tls_settings import Tls
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.profile.sections import SecuritySection
-from pytest_loadtest.profile.tls import Tls
 
 
 def lines(**settings: str) -> list[str]:

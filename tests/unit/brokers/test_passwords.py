@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from pytest_loadtest.brokers.passwords import apr1, token
+from pytest_loadtest.drivers.pulsar.passwords import apr1, token
 
 
 @pytest.mark.parametrize(

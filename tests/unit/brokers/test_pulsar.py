@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_loadtest.brokers import java, pulsar, pulsar_admin
+from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import UnavailableError
 from pytest_loadtest.brokers.java import Java
-from pytest_loadtest.brokers.secured import Secured
+from pytest_loadtest.drivers.pulsar import broker as pulsar
+from pytest_loadtest.drivers.pulsar import broker_admin as pulsar_admin
+from pytest_loadtest.drivers.pulsar.secured import Secured
 from pytest_loadtest.errors import UsageError
 
 

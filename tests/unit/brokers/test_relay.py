@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_loadtest.brokers.exchange import Exchange
-from pytest_loadtest.brokers.faults import Faults
-from pytest_loadtest.brokers.relay import Relay
+from pytest_loadtest.drivers.loopback.exchange import Exchange
+from pytest_loadtest.drivers.loopback.faults import Faults
+from pytest_loadtest.drivers.loopback.relay import Relay
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire import frames
 from pytest_loadtest.wire.frames import Decoder, Frame, Kind

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers import BrokerRequest, docker_engine, maven, mosquitto, starting
+from pytest_loadtest.brokers import BrokerRequest, docker_engine, starting
 from pytest_loadtest.brokers.base import UnavailableError
+from pytest_loadtest.drivers.mqtt import mosquitto
+from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
 from pytest_loadtest.errors import TargetError, UsageError
 
 
@@ -76,7 +78,7 @@ def test_pulsar_without_maven_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UnavailableError, match="doctor --fix"):
-        maven.PULSAR.resolve("4.2.4", print)
+        pulsar_jars.PULSAR.resolve("4.2.4", print)
 
 
 def test_a_silent_engine_is_given_up_quickly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,10 @@ from pytest_loadtest.commands import calibrate
 from pytest_loadtest.commands.calibrate import LARGE, SMALL, PerMessage
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet import machine
+from pytest_loadtest.kinds.costs import Cost
+from pytest_loadtest.kinds.registry import shipped_costs
 from pytest_loadtest.profile import from_document
 from pytest_loadtest.schedule.batches import expected_batch
-from pytest_loadtest.schedule.costs import SHIPPED, Cost
 from pytest_loadtest.schedule.plan import Plan, make_plan, profile_pool
 from pytest_loadtest.schedule.pricing import profile_cost_key
 
@@ -90,7 +91,7 @@ def test_noise_makes_no_cost_negative(slow: PerMessage, large: PerMessage, fast:
 def test_plans_use_what_was_kept() -> None:
     """The measured row is there in place of the shipped one; the others stay as shipped."""
     path = calibrate.keep({"pulsar": COST})
-    assert machine.costs() == {**SHIPPED, "pulsar": COST}
+    assert machine.costs() == {**shipped_costs(), "pulsar": COST}
     document = json.loads(path.read_text())
     assert set(document) == {"version", "measured", "python", "costs"}
 
@@ -100,7 +101,7 @@ def test_figures_kept_before_batches_were_shared() -> None:
     row = {name: figure for name, figure in COST.document().items() if name != "shared"}
     machine.costs_file().parent.mkdir(parents=True)
     machine.costs_file().write_text(json.dumps({"costs": {"pulsar-native": row, "pulsar": row, "gone": row}}))
-    expected = {**SHIPPED, "pulsar": COST, "pulsar-native": replace(COST, shared=SHIPPED["pulsar-native"].shared)}
+    expected = {**shipped_costs(), "pulsar": COST, "pulsar-native": replace(COST, shared=shipped_costs()["pulsar-native"].shared)}
     assert machine.costs() == expected
     calibrate.keep({"loopback": COST})
     assert machine.costs() == {**expected, "loopback": COST}
@@ -112,17 +113,17 @@ def test_an_earlier_calibration_stays() -> None:
     machine.costs_file().write_text("{")
     calibrate.keep({"pulsar": COST})
     calibrate.keep({"loopback": COST})
-    assert machine.costs() == {**SHIPPED, "pulsar": COST, "loopback": COST}
+    assert machine.costs() == {**shipped_costs(), "pulsar": COST, "loopback": COST}
 
 
 def test_the_table_shows_both() -> None:
     """Measured, and shipped in parentheses, in µs and µs per KiB."""
     lines = calibrate.table({"loopback": Cost(produce=1234, consume=2000, broker=3000, per_byte=1)})
-    shipped = SHIPPED["loopback"].produce / 1e3
+    shipped = shipped_costs()["loopback"].produce / 1e3
     assert f"1.2 ({shipped:.1f})" in lines[1]
     assert "1.0 (" in lines[1]
     assert lines[2:] == ["in parentheses: the shipped figures"]
-    shared = calibrate.table({"pulsar-native": SHIPPED["pulsar-native"]})[2]
+    shared = calibrate.table({"pulsar-native": shipped_costs()["pulsar-native"]})[2]
     assert shared == "pulsar-native: messages of one batch share 99% of send, receive and broker"
 
 
@@ -130,36 +131,36 @@ def plan(key: str, size: int, rate: float) -> Plan:
     """What two workers would drive."""
     profile = from_document(calibrate.profile_of(key, "fast", size, rate))
     return make_plan(
-        profile, profile_pool(profile), workers=2, cost=SHIPPED[key], machine=machine.machine(), broker_here=True
+        profile, profile_pool(profile), workers=2, cost=shipped_costs()[key], machine=machine.machine(), broker_here=True
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("key", calibrate.DRIVERS)
+@pytest.mark.parametrize("key", calibrate.rows())
 def test_a_calibrated_cost_is_that_of_one_client(key: str) -> None:
     """Whichever of them plans would choose: the row measured is the row that such a plan reads."""
     assert profile_cost_key(plan(key, SMALL, 100).profile) == key
 
 
-@pytest.mark.parametrize("key", calibrate.DRIVERS)
+@pytest.mark.parametrize("key", calibrate.rows())
 def test_load_is_what_a_machine_carries(key: str) -> None:
     """Less than a third of a core for each process by the shipped costs, and two phases."""
-    shipped = SHIPPED[key]
+    shipped = shipped_costs()[key]
     for size, rate in calibrate._rates(shipped):
         assert rate * max(shipped.produce, shipped.consume) <= 0.3e9 * 1.001
         assert [phase.name for phase in plan(key, size, rate).phases] == ["warm-up", "measure"]
 
 
-@pytest.mark.parametrize("key", calibrate.DRIVERS)
+@pytest.mark.parametrize("key", calibrate.rows())
 def test_the_first_worker_only_sends_and_the_second_only_receives(key: str) -> None:
     """Or their CPU times could not be told apart."""
     shares = plan(key, SMALL, 100).assignments
     assert [(len(share.streams), len(share.consumers)) for share in shares] == [(1, 0), (0, 1)]
 
 
-@pytest.mark.parametrize("key", calibrate.DRIVERS)
+@pytest.mark.parametrize("key", calibrate.rows())
 def test_each_message_is_a_batch_of_its_own(key: str) -> None:
     """At every rate that is driven and with ticks that are late: what is measured is the figure itself."""
-    for size, rate in calibrate._rates(SHIPPED[key]):
+    for size, rate in calibrate._rates(shipped_costs()[key]):
         made = plan(key, size, rate)
-        assert expected_batch(made.profile, made.topology, size, 100 * rate) == 1.0 or not SHIPPED[key].shared
-        assert made.needs.batch == (1.0 if SHIPPED[key].shared else None)
+        assert expected_batch(made.profile, made.topology, size, 100 * rate) == 1.0 or not shipped_costs()[key].shared
+        assert made.needs.batch == (1.0 if shipped_costs()[key].shared else None)

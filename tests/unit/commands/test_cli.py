@@ -10,9 +10,9 @@ import pytest
 
 from pytest_loadtest.commands import calibrate, cli, doctor
 from pytest_loadtest.errors import GeneratorLimited, NoData, TargetError, UsageError
-from pytest_loadtest.schedule.costs import SHIPPED
+from pytest_loadtest.kinds.registry import shipped_costs
 
-COST = SHIPPED["loopback"]
+COST = shipped_costs()["loopback"]
 
 
 def refused(*arguments: str) -> int:
@@ -62,8 +62,8 @@ def test_spark_settings_are_pairs() -> None:
 
 
 def test_every_driver_with_a_cost_can_be_calibrated() -> None:
-    """The command line, the calibration and the shipped table name the same drivers."""
-    assert set(cli.KEYS) == set(calibrate.DRIVERS) == set(SHIPPED)
+    """The calibration and the shipped table name the same drivers."""
+    assert set(calibrate.rows()) == set(shipped_costs())
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_the_doctor_ends_well_when_nothing_is_left_to_do(
 @pytest.mark.parametrize(
     ("arguments", "working", "status"),
     [
-        ((), set(calibrate.DRIVERS), cli.OK),
+        ((), set(calibrate.rows()), cli.OK),
         ((), {"loopback"}, cli.OK),
         ((), set(), cli.NO_DATA),
         (("--driver", "loopback"), {"loopback"}, cli.OK),

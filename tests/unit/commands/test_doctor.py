@@ -10,21 +10,22 @@ import pytest
 from pytest_loadtest.brokers.java import Java
 from pytest_loadtest.commands import doctor
 from pytest_loadtest.commands.doctor import Inventory
+from pytest_loadtest.drivers.mqtt import needs as mqtt_needs
+from pytest_loadtest.drivers.pulsar import needs as pulsar_needs
 from pytest_loadtest.pipeline import class_archive
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+HERE = (*pulsar_needs.judged(("4.2.4",), lite=True), *mqtt_needs.judged("2.0.11", ("2.42.0",)))
+NOTHING = (*pulsar_needs.judged((), lite=False), *mqtt_needs.judged(None, ()))
 WELL = Inventory(
     java=Java("/usr/bin/java", 17),
     maven="/usr/bin/mvn",
-    mosquitto="2.0.11",
     docker="27.1",
     docker_missing="",
-    images=doctor.IMAGES,
-    embedded=True,
-    pulsar=("4.2.4",),
-    artemis=("2.42.0",),
+    images=doctor.own_images(),
+    needs=HERE,
     archive=True,
     files=65_536,
     ports=28_232,
@@ -39,13 +40,10 @@ BARE = replace(
     WELL,
     java=None,
     maven=None,
-    mosquitto=None,
     docker=None,
     docker_missing="no Docker engine answers",
     images=(),
-    embedded=False,
-    pulsar=(),
-    artemis=(),
+    needs=NOTHING,
     archive=None,
     files=1024,
     ports=5000,
@@ -82,13 +80,13 @@ def test_maven_is_not_missed_once_the_jars_are_cached() -> None:
     """Maven is needed once, for each broker."""
     rows = {row.name: row for row in doctor.rows(replace(WELL, maven=None))}
     assert rows["Maven"].well
-    rows = {row.name: row for row in doctor.rows(replace(WELL, maven=None, artemis=()))}
+    rows = {row.name: row for row in doctor.rows(replace(WELL, maven=None, needs=(*HERE[:2], *mqtt_needs.judged("2.0.11", ()))))}
     assert not rows["Maven"].well and not rows["Artemis jars"].well
 
 
 def test_images_matter_where_an_engine_could_run_them() -> None:
     """What is not here is pulled, or comes from a registry of one's own; without an engine there is nothing to say of images."""
-    rows = {row.name: row for row in doctor.rows(replace(WELL, images=doctor.IMAGES[:1]))}
+    rows = {row.name: row for row in doctor.rows(replace(WELL, images=doctor.own_images()[:1]))}
     assert (rows["images"].found, rows["images"].cost) == ("apachepulsar/pulsar:4.2.4", "the first run pulls eclipse-mosquitto:2")
     assert "docker pull eclipse-mosquitto:2, or an image of your own registry: --load-image, target.image" in rows["images"].remedy
     assert "images" not in {row.name for row in doctor.rows(BARE)}
@@ -128,7 +126,7 @@ def test_collect_looks_at_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path
     machine = doctor.collect()
     assert machine.cores >= 1
     assert machine.disk > 0
-    assert machine.pulsar == machine.artemis == ()
+    assert [need.found for need in machine.needs if need.jars_of] == [None, None]
     assert doctor.render(doctor.rows(machine))
 
 

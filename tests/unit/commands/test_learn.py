@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from pytest_loadtest import profile
 from pytest_loadtest.commands import cli, learn
 from pytest_loadtest.drivers.mqtt.observer import check_filter
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.drivers.pulsar.observer import full_name
+from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import NoData, UsageError
 from pytest_loadtest.message.payloads import parse_range
 from pytest_loadtest.profile.observed import MOST_RANGES, Seen, Source, Traffic, profile_text, summary
-from pytest_loadtest.profile.settings import MqttSettings, PulsarSettings
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def test_rates_have_no_exponent(messages: int, seconds: float) -> None:
 class ScriptedObserver:
     """Gives a message at each reading, stamped by the clock given."""
 
-    partitions = 1
+    topics, partitions = 0, 1
 
     def __init__(self, each: int = 1, late: float = 0.0, ends: bool = False) -> None:
         self.each, self.late, self.ends, self.closed = each, late, ends, False

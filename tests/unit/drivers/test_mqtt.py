@@ -19,20 +19,21 @@ from paho.mqtt.enums import MQTTErrorCode
 
 from pytest_loadtest.drivers import driver_class
 from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, TargetAddress
+from pytest_loadtest.drivers.columns import ArrivedMessages
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket
-from pytest_loadtest.drivers.mqtt.consumers import MqttArrivals, MqttConsumer
+from pytest_loadtest.drivers.mqtt.consumers import MqttConsumer
 from pytest_loadtest.drivers.mqtt.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.endpoints import find_endpoints
 from pytest_loadtest.drivers.mqtt.loop import Loop
 from pytest_loadtest.drivers.mqtt.packet_socket import PacketSocket
 from pytest_loadtest.drivers.mqtt.producers import CHUNK, UNSENT, MqttProducers
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.drivers.mqtt.setup import is_shared, topic_filter
 from pytest_loadtest.drivers.mqtt.tls import ALERT
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.message import envelope
 from pytest_loadtest.message.payloads import PayloadPool, build_pool
 from pytest_loadtest.message.samples import Flag, Status
-from pytest_loadtest.profile.settings import MqttSettings
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.testing import FakeClock
 from pytest_loadtest.values.quantities import SECOND
@@ -498,7 +499,7 @@ class TestProducers:
 class TestConsumers:
     def test_columns(self) -> None:
         """Payloads become padded heads, sizes, instants and flags."""
-        connection, clock, arrivals = FakeConnection(), FakeClock(1000), MqttArrivals()
+        connection, clock, arrivals = FakeConnection(), FakeClock(1000), ArrivedMessages()
         MqttConsumer(connection, clock).settle(4, arrivals)  # type: ignore[arg-type]
         assert arrivals.take() is None
         for payload, dup in ((b"short", False), (b"x" * 100, True), (b"", False)):
@@ -513,7 +514,7 @@ class TestConsumers:
 
     def test_what_comes_before_the_place_waits_for_it(self) -> None:
         """Of two consumers, what the second one got before the engine knew its place comes afterwards, whole and with its own instant."""
-        connections, clock, arrivals = [FakeConnection(), FakeConnection()], FakeClock(1000), MqttArrivals()
+        connections, clock, arrivals = [FakeConnection(), FakeConnection()], FakeClock(1000), ArrivedMessages()
         first, second = (MqttConsumer(connection, clock) for connection in connections)  # type: ignore[arg-type]
         first.settle(0, arrivals)
         for connection, payload in ((connections[1], b"early"), (connections[0], b"one")):
@@ -533,7 +534,7 @@ class TestConsumers:
         whole = bytes(32) + body
         damaged = whole[:40] + bytes([whole[40] ^ 1]) + whole[41:]
         for checksum, expected in ((True, [0, Flag.CORRUPT]), (False, [0, 0])):
-            connection, arrivals = FakeConnection(), MqttArrivals(checksum=checksum)
+            connection, arrivals = FakeConnection(), ArrivedMessages(checksum=checksum)
             MqttConsumer(connection, FakeClock(1000)).settle(0, arrivals)  # type: ignore[arg-type]
             for payload in (whole, damaged):
                 connection.client.on_message(None, None, SimpleNamespace(payload=payload, dup=False))

@@ -32,10 +32,10 @@ from pytest_loadtest.drivers.pulsar.consumers import PulsarConsumers
 from pytest_loadtest.drivers.pulsar.driver import PulsarDriver
 from pytest_loadtest.drivers.pulsar.names import RunNames
 from pytest_loadtest.drivers.pulsar.producers import PulsarProducers
+from pytest_loadtest.drivers.pulsar.settings import Authentication, Persistence, PulsarSettings
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.message import envelope, payloads
 from pytest_loadtest.message.samples import Flag, Status
-from pytest_loadtest.profile.settings import Authentication, Persistence, PulsarSettings
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.testing.clock import FakeClock
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND

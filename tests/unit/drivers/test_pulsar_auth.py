@@ -18,8 +18,8 @@ import pytest
 
 from pytest_loadtest.drivers.pulsar.auth import admin_headers, credentials, tls_context
 from pytest_loadtest.drivers.pulsar.client import make_client
+from pytest_loadtest.drivers.pulsar.settings import Authentication, PulsarSettings
 from pytest_loadtest.errors import TargetError, UsageError
-from pytest_loadtest.profile.settings import Authentication, PulsarSettings
 
 KEY = "data:application/json;base64," + base64.b64encode(b'{"client_id": "me", "client_secret": "s"}').decode()
 

@@ -11,12 +11,13 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from pytest_loadtest.drivers.base import TargetAddress
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.drivers.pulsar.admin import RefusedError
 from pytest_loadtest.drivers.pulsar.bundle_admin import Bundles
 from pytest_loadtest.drivers.pulsar.bundle_ring import LAST, Bundle, position
 from pytest_loadtest.drivers.pulsar.names import own_topic
+from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.profile.settings import MqttSettings, PulsarSettings
 from pytest_loadtest.schedule.topology import Topology
 
 REMEDY = "write target: {adminUrl: http://host:8080}, or pytest --load-admin-url"

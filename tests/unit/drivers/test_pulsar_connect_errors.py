@@ -13,8 +13,8 @@ import pytest
 from pytest_loadtest.brokers.certificates import Authority, KeyPair
 from pytest_loadtest.drivers.pulsar.admin import Admin
 from pytest_loadtest.drivers.pulsar.connect_errors import explain
+from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import TargetError
-from pytest_loadtest.profile.settings import PulsarSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

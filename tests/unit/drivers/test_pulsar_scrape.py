@@ -12,8 +12,8 @@ import pytest
 
 from pytest_loadtest.drivers.base import TargetAddress, Watched
 from pytest_loadtest.drivers.pulsar.scrape import MOST_TOPICS, Scrape
+from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import TargetError
-from pytest_loadtest.profile.settings import PulsarSettings
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.values.quantities import SECOND
 

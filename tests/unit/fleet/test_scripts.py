@@ -16,7 +16,7 @@ from pytest_loadtest.fleet.aggregated import Aggregated
 from pytest_loadtest.fleet.messages import Part
 from pytest_loadtest.fleet.scripts import SearchScript
 from pytest_loadtest.fleet.workload_run import WorkloadRun
-from pytest_loadtest.schedule.costs import SHIPPED
+from pytest_loadtest.kinds.registry import shipped_costs
 from pytest_loadtest.schedule.plan import make_plan, profile_pool
 from pytest_loadtest.schedule.pricing import profile_cost_key
 from pytest_loadtest.schedule.scaling import Machine
@@ -41,7 +41,7 @@ class Target:
     def __init__(self, holds: float, first: dict[float, Outcome] | None = None) -> None:
         profile = profiles.loads(SEARCH, "p.yaml")
         plan = make_plan(
-            profile, profile_pool(profile), workers=1, cost=SHIPPED[profile_cost_key(profile)], machine=Machine(cores=2, memory=1 << 34),
+            profile, profile_pool(profile), workers=1, cost=shipped_costs()[profile_cost_key(profile)], machine=Machine(cores=2, memory=1 << 34),
             broker_here=True,
         )  # fmt: skip
         workload = WorkloadRun(

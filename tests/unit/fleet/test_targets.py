@@ -12,12 +12,13 @@ from waiting_for import gone
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.brokers.base import Broker, BrokerFacts
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings
+from pytest_loadtest.drivers.mqtt.tls_settings import Tls
+from pytest_loadtest.drivers.pulsar.settings import Authentication, PulsarSettings
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.fleet.messages import Part, Request
 from pytest_loadtest.fleet.options import Options
 from pytest_loadtest.fleet.targets import Targets, address, check_broker, check_security, here, subscriber_url, with_keys
-from pytest_loadtest.profile.settings import Authentication, MqttSettings, PulsarSettings
-from pytest_loadtest.profile.tls import Tls
 
 PROFILE = "name: p\nmessageSize: 64\nproducerRate: 1\ntestDuration: 1s\ndriver: {{name: {driver}}}\n{target}"
 URL, IMAGE = "target: {url: 'mqtt://profile:1'}\n", "target: {image: profile/mosquitto}\n"

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.drivers import driver_class, planned_facts
+from pytest_loadtest.kinds.costs import cost_key
+from pytest_loadtest.kinds.registry import kinds, shipped_costs
 from pytest_loadtest.profile import Profile, from_document, loads
-from pytest_loadtest.profile.choice import NATIVE, ClientChoice, choose_client
+from pytest_loadtest.profile.choice import ClientChoice, choose_client
 from pytest_loadtest.report.plan import lines
-from pytest_loadtest.schedule.costs import SHIPPED, cost_key
 from pytest_loadtest.schedule.plan import Plan, make_plan, profile_pool
 from pytest_loadtest.schedule.scaling import Machine
 
@@ -56,7 +57,7 @@ def test_every_place_that_asks_gets_the_same_answer(rate: int, scale: float, wor
 
 
 def plan(profile: Profile, **more: Any) -> Plan:
-    given: dict[str, Any] = {"workers": 1, "cost": SHIPPED["pulsar"], "machine": HERE, "broker_here": True} | more
+    given: dict[str, Any] = {"workers": 1, "cost": shipped_costs()["pulsar"], "machine": HERE, "broker_here": True} | more
     return make_plan(profile, profile_pool(profile), **given)
 
 
@@ -79,8 +80,9 @@ def test_a_client_left_out_stays_open_in_results() -> None:
     assert loads("name: a\nmessageSize: 100\nproducerRate: 1\ntestDuration: 1s\ndriver: {name: pulsar}\n", "a.yaml").driver.client is None
 
 
-@pytest.mark.parametrize("name", sorted(NATIVE))
+@pytest.mark.parametrize("name", [kind.name for kind in kinds().values() if "native" in kind.clients])
 def test_a_native_client_that_may_be_chosen_is_there(name: str) -> None:
     """Its driver is registered and has a cost, by every QoS where there are some."""
     assert driver_class(name, "native")
-    assert cost_key(name, None, "native") in SHIPPED or {cost_key(name, qos, "native") for qos in (0, 1, 2)} <= set(SHIPPED)
+    rows = {cost_key(name, f"qos{qos}", "native") for qos in (0, 1, 2)}
+    assert cost_key(name, "", "native") in shipped_costs() or rows <= set(shipped_costs())

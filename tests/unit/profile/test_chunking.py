@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_loadtest import profile
+from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import ProfileError
-from pytest_loadtest.profile.settings import PulsarSettings
 from pytest_loadtest.values.quantities import MINUTE, SECOND
 
 HEAD = "name: X\nmessageSize: 20MB\nproducerRate: 1\ntestDuration: 1s\n"

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from pytest_loadtest import profile
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import ProfileError
-from pytest_loadtest.profile.settings import MqttSettings
 from pytest_loadtest.values.quantities import MINUTE, SECOND
 
 ONLY = "name: a\nmessages: 0\nsubscriptionsPerTopic: 0\ndriver: {name: mqtt, connectRate: 100}\nslo: {connectLatency: {p50: 1s}}\n"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pytest_loadtest import profile as profiles
+from pytest_loadtest.drivers.pulsar.settings import STRICT, TICK
 from pytest_loadtest.errors import ProfileError
 from pytest_loadtest.message.due import Delays
-from pytest_loadtest.profile.delay import STRICT, TICK
 from pytest_loadtest.values.quantities import SECOND
 
 BASE = "name: p\nproducerRate: 100\nmessageSize: 100\ntestDuration: 1s\n"

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_loadtest import profile
+from pytest_loadtest.drivers.loopback.settings import LoopbackSettings
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings
+from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import ProfileError, UsageError
-from pytest_loadtest.profile.settings import MqttSettings, PulsarSettings
 from pytest_loadtest.values.quantities import SECOND, ByteRate
 
 if TYPE_CHECKING:
@@ -113,7 +115,7 @@ def test_overrides(tmp_path: Path) -> None:
     found = profile.override(path, changes)
     assert (found.message_size, found.producer_rate, found.name) == (1024, ByteRate(5 * 1024**2), "a")
     assert found.slo == {"endToEndLatency": {"p99.9": "1s"}, "loss": 0}
-    assert isinstance(found.driver, profile.MqttSettings)
+    assert isinstance(found.driver, MqttSettings)
     assert (found.driver.qos, found.driver.retain) == (0, True)
     assert profile.override(path, {}) == profile.load(path)
 
@@ -159,7 +161,7 @@ def test_a_workload_has_its_own_bounds_when_scaled() -> None:
         (LEAST + "slo: {loss: 0}", {"search": {"hold": "1s"}}, {"peak_search": True}),
         (LEAST + "slo: {loss: 0}", {"search": True}, {"search": profile.SearchSection()}),
         (LEAST + "slo: {loss: 0}\ntarget: {url: pulsar://x:1}", {"target": None}, {"target": None}),
-        (LEAST, {"driver.ioThreads": 3}, {"driver": profile.PulsarSettings(io_threads=3)}),
+        (LEAST, {"driver.ioThreads": 3}, {"driver": PulsarSettings(io_threads=3)}),
     ],
 )  # fmt: skip
 def test_one_key_takes_the_place_of_another(tmp_path: Path, text: str, changes: dict[str, object], left: dict[str, object]) -> None:
@@ -193,7 +195,7 @@ def test_overrides_of_workloads(tmp_path: Path) -> None:
     path = written(tmp_path, TOGETHER)
     found = profile.override(path, {"workloads.files.messageSize": "2KB", "driver.delay": "1ms"})
     assert [one.message_size for one in found.workloads] == [1024, 2048]
-    assert [one.driver.delay for one in found.workloads if isinstance(one.driver, profile.LoopbackSettings)] == [1_000_000, 1_000_000]
+    assert [one.driver.delay for one in found.workloads if isinstance(one.driver, LoopbackSettings)] == [1_000_000, 1_000_000]
     assert wrong(path, producerRate=5) == [
         "@pytest.mark.load(producerRate=5): every workload has its own producerRate (write workloads.telemetry.producerRate)"
     ]

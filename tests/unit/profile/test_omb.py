@@ -9,6 +9,7 @@ from made_plans import HERE, made
 
 from pytest_loadtest import profile
 from pytest_loadtest.drivers import planned_facts
+from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import ProfileError, UsageError
 from pytest_loadtest.profile.omb_driver import OmbDriver, read_driver
 from pytest_loadtest.report.plan import lines
@@ -243,12 +244,12 @@ def test_a_profile_names_its_driver_file(tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_text(LEAST + "driver: pulsar.yaml\n")
     found = profile.load(path)
-    assert isinstance(found.driver, profile.PulsarSettings)
+    assert isinstance(found.driver, PulsarSettings)
     assert found.target is not None
     assert (found.driver.io_threads, found.target.url) == (4, "pulsar://localhost:6650")
     assert profile.from_document(found.document()).not_applied == found.not_applied != {}
     changed = profile.override(path, {"driver.ioThreads": 3}).driver
-    assert isinstance(changed, profile.PulsarSettings)
+    assert isinstance(changed, PulsarSettings)
     assert (changed.io_threads, changed.connections_per_broker) == (3, 2)
     path.write_text(LEAST + "driver: pulsar.yaml\ntarget: {url: pulsar://other:6650}\n")
     assert profile.load(path).target == profile.TargetSection(url="pulsar://other:6650")

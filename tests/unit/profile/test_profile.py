@@ -10,6 +10,9 @@ import pytest
 from pydantic import ValidationError
 
 from pytest_loadtest import profile
+from pytest_loadtest.drivers.loopback.settings import LoopbackSettings
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings
+from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message.payloads import Bucket
 from pytest_loadtest.values.quantities import HOUR, MILLISECOND, MINUTE, SECOND
@@ -50,7 +53,7 @@ def test_omb_workload_file() -> None:
     found = loads(OMB)
     assert (found.message_size, found.producer_rate, found.randomized_payload_pool_size) == (1024, 50_000, 100)
     assert (found.test_duration, found.warmup_duration) == (15 * MINUTE, 2 * MINUTE)
-    assert found.driver == profile.PulsarSettings()
+    assert found.driver == PulsarSettings()
 
 
 @pytest.mark.parametrize(
@@ -93,7 +96,7 @@ def test_units() -> None:
     driver = "driver: {name: pulsar, sendTimeout: 0, operationTimeout: 1500ms, batchingMaxBytes: 1MB}"
     found = loads(f"{LEAST}drainTimeout: 2min\nmaxSendDelay: 1h\n{driver}\ngenerator: {{sendDelayP99: 250us}}\n")
     assert (found.drain_timeout, found.max_send_delay, found.generator.send_delay_p99) == (2 * MINUTE, HOUR, 250_000)
-    assert isinstance(found.driver, profile.PulsarSettings)
+    assert isinstance(found.driver, PulsarSettings)
     assert (found.driver.send_timeout, found.driver.operation_timeout, found.driver.batching_max_bytes) == (0, 1_500_000_000, 1024**2)
 
 
@@ -150,19 +153,19 @@ def test_omb_spellings_of_a_driver() -> None:
     """For OMB, pendingQueueSize is the word for maxPendingMessages, and protocolVersion may be a number."""
     assert loads(LEAST + "driver: {name: pulsar, pendingQueueSize: 7}\n").driver.window(1) == 7
     mqtt = loads(LEAST + "driver: {name: mqtt, protocolVersion: 5}\n").driver
-    assert isinstance(mqtt, profile.MqttSettings)
+    assert isinstance(mqtt, MqttSettings)
     assert mqtt.protocol_version == "5"
 
 
 @pytest.mark.parametrize(
     ("settings", "connections"),
     [
-        (profile.PulsarSettings(connections_per_broker=4), 8),
-        (profile.MqttSettings(), 30),
-        (profile.LoopbackSettings(), 2),
+        (PulsarSettings(connections_per_broker=4), 8),
+        (MqttSettings(), 30),
+        (LoopbackSettings(), 2),
     ],
 )
-def test_connections(settings: profile.PulsarSettings | profile.MqttSettings | profile.LoopbackSettings, connections: int) -> None:
+def test_connections(settings: PulsarSettings | MqttSettings | LoopbackSettings, connections: int) -> None:
     """Clients of Pulsar share connections, a worker of the loopback has one, MQTT's clients have one each."""
     assert settings.connections(10, 20, workers=2) == connections
 

@@ -10,8 +10,8 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from pytest_loadtest import profile
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import ProfileError
-from pytest_loadtest.profile.settings import MqttSettings
 from pytest_loadtest.values.quantities import HOUR, MINUTE
 
 FOLDER = Path(__file__).parents[3] / "profiles"
@@ -82,7 +82,7 @@ def test_the_broadcast_of_the_benchmark(subscribers: str, each: int, sessions: s
     (one,) = profile.matrix_of(path, {"subscribers": subscribers, "size": "4KB", "sessions": sessions, "tls": "tls12"})
     found = profile.override(path, one.changes)
     assert (found.topics, found.producers_per_topic) == ((1, 1) if subscribers.startswith("1x") else (10, 1))
-    assert (found.subscriptions_per_topic, found.consumer_per_subscription, found.shared, found.ordered) == (each, 1, False, True)
+    assert (found.subscriptions_per_topic, found.consumer_per_subscription, found.ordered) == (each, 1, True)
     assert found.message_size == 4096
     assert isinstance(found.driver, MqttSettings)
     assert (found.driver.qos, found.driver.clean_start, found.driver.session_expiry > 0) == (int(sessions[-1]), clean, not clean)

@@ -12,9 +12,9 @@ from made_plans import CLUSTER, HERE, made
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers import planned_facts
+from pytest_loadtest.kinds.registry import shipped_costs
 from pytest_loadtest.report.plan import lines
 from pytest_loadtest.schedule.batches import expected_batch
-from pytest_loadtest.schedule.costs import SHIPPED
 from pytest_loadtest.schedule.scaling import AUTO_LOAD, Machine
 from pytest_loadtest.schedule.topology import Topology
 
@@ -90,7 +90,7 @@ def test_more_messages_are_never_fewer_batches(rates: list[float], size: float, 
 
 def test_the_production_mix() -> None:
     """Each of 200 producers has 12.5 messages in a millisecond, but only 5.1 of its mean size are 128 KiB."""
-    plan, cost = made(profiles.load(PROD), workers=2), SHIPPED["pulsar-native"]
+    plan, cost = made(profiles.load(PROD), workers=2), shipped_costs()["pulsar-native"]
     assert plan.needs.batch == pytest.approx(131_072 / 25_614, rel=0.001)
     assert plan.needs.cores == pytest.approx(cost.cores(2.5e6, 1, plan.mean_size, broker_here=True, batch=plan.needs.batch))
     alone = cost.cores(2.5e6, 1, plan.mean_size, broker_here=True)
@@ -130,5 +130,5 @@ def test_the_library_costs_the_same_in_any_batch() -> None:
     profile = pulsar("client: library").model_copy(update={"producer_rate": 1e5})
     plan = made(profile)
     assert plan.needs.batch is None
-    assert plan.needs.cores == pytest.approx(SHIPPED["pulsar"].cores(1e5, 1, 100, broker_here=True))
+    assert plan.needs.cores == pytest.approx(shipped_costs()["pulsar"].cores(1e5, 1, 100, broker_here=True))
     assert "a batch" not in cpu(plan)

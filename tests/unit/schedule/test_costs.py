@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.schedule.costs import SHIPPED, Cost, cost_key
+from pytest_loadtest.kinds.costs import Cost, cost_key
+from pytest_loadtest.kinds.registry import shipped_costs
 
 COST = Cost(produce=100, consume=50, broker=40, per_byte=2)
 
@@ -78,10 +79,10 @@ def test_a_document_from_before_there_was_a_share() -> None:
 
 def test_every_driver_has_a_row() -> None:
     """The table has every driver and client, MQTT by QoS; more assured delivery never costs less."""
-    mqtt = (cost_key("mqtt", qos, client) for qos in (0, 1, 2) for client in ("library", "native"))
-    assert {cost_key("pulsar", None), cost_key("pulsar", None, "native"), cost_key("loopback", None), *mqtt} == set(SHIPPED)
-    assert {key for key, cost in SHIPPED.items() if cost.shared} == {"pulsar-native"}
-    library, native = (SHIPPED[key].cores(1e6, 1, 100, broker_here=True, batch=100) for key in ("pulsar", "pulsar-native"))
+    mqtt = (cost_key("mqtt", f"qos{qos}", client) for qos in (0, 1, 2) for client in ("library", "native"))
+    assert {cost_key("pulsar"), cost_key("pulsar", "", "native"), cost_key("loopback"), *mqtt} == set(shipped_costs())
+    assert {key for key, cost in shipped_costs().items() if cost.shared} == {"pulsar-native"}
+    library, native = (shipped_costs()[key].cores(1e6, 1, 100, broker_here=True, batch=100) for key in ("pulsar", "pulsar-native"))
     assert native < library / 20
     for of in ("mqtt", "mqtt-native"):
-        assert SHIPPED[f"{of}-qos0"].produce < SHIPPED[f"{of}-qos1"].produce < SHIPPED[f"{of}-qos2"].produce
+        assert shipped_costs()[f"{of}-qos0"].produce < shipped_costs()[f"{of}-qos1"].produce < shipped_costs()[f"{of}-qos2"].produce

@@ -15,12 +15,13 @@ from made_plans import CLUSTER, HERE, loopback, made
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers import planned_facts
+from pytest_loadtest.drivers.mqtt.kind import ARTEMIS
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.kinds.registry import shipped_costs
 from pytest_loadtest.message.payloads import PayloadChooser
 from pytest_loadtest.report.plan import lines
 from pytest_loadtest.schedule import plan as plan_module
 from pytest_loadtest.schedule.changes import CHANGE_IN
-from pytest_loadtest.schedule.costs import ARTEMIS, SHIPPED
 from pytest_loadtest.schedule.plan import beyond, profile_pool
 from pytest_loadtest.schedule.pricing import profile_cost, profile_cost_key
 from pytest_loadtest.schedule.scaling import Machine
@@ -337,7 +338,7 @@ def test_a_backlog_is_so_many_messages() -> None:
 def test_what_a_plan_needs() -> None:
     """Bytes, samples on disk, memory with every window full, cores by cost; connections as the driver has them."""
     profile = loopback(rate=1000, topics=2, producers=3, subscriptions=2, consumers=2, size=1000, duration="3s")
-    plan, cost = made(profile, workers=2), SHIPPED["loopback"]
+    plan, cost = made(profile, workers=2), shipped_costs()["loopback"]
     needs, driver = plan.needs, profile.driver
     assert needs.bytes_per_second == 1_000_000
     assert needs.disk == 1000 * 3 * 3 * plan_module.SAMPLE_BYTES
@@ -362,8 +363,8 @@ def test_another_broker_has_a_cost_of_its_own(qos: int, client: str) -> None:
         broker: profiles.loads(f"{text}driver: {{name: mqtt, qos: {qos}, client: {client}, broker: {broker}}}\n", "p.yaml")
         for broker in ("mosquitto", "artemis")
     }
-    cost = {broker: profile_cost(profile, SHIPPED) for broker, profile in of.items()}
-    assert cost["mosquitto"] == SHIPPED[profile_cost_key(of["mosquitto"])]
+    cost = {broker: profile_cost(profile, shipped_costs()) for broker, profile in of.items()}
+    assert cost["mosquitto"] == shipped_costs()[profile_cost_key(of["mosquitto"])]
     assert cost["artemis"] == replace(cost["mosquitto"], broker=ARTEMIS[qos])
     cores = {broker: made(profile).needs.cores for broker, profile in of.items()}
     assert cores["artemis"] - cores["mosquitto"] == pytest.approx((ARTEMIS[qos] - cost["mosquitto"].broker) * 1000 / 1e9)

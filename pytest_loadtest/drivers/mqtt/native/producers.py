@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from pytest_loadtest.drivers.mqtt.answers import AnswerColumns
+from pytest_loadtest.drivers.columns import AnswerColumns
 from pytest_loadtest.drivers.mqtt.native.user import ConnectionUser
 from pytest_loadtest.drivers.mqtt.setup import topic_name
 from pytest_loadtest.message import envelope, payloads

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import DriverContext
     from pytest_loadtest.drivers.pulsar.names import RunNames
     from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
-    from pytest_loadtest.profile.settings import PulsarSettings
+    from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 
 NAME: Final = "pytest-loadtest"
 

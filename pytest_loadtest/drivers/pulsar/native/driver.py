@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, DriverFacts, Joined, Received
-    from pytest_loadtest.profile.settings import PulsarSettings
+    from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 
 _HEADROOM: Final = 1024  # bytes that the metadata of an entry may take of the broker's limit
 

@@ -8,7 +8,7 @@ from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire.pulsar.chunks import ChunkAssembler, Why
 
 if TYPE_CHECKING:
-    from pytest_loadtest.profile.settings import PulsarSettings
+    from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
     from pytest_loadtest.wire.pulsar.api_pb2 import MessageMetadata
     from pytest_loadtest.wire.pulsar.chunks import Assembled
 

@@ -12,7 +12,7 @@ from pytest_loadtest.wire.pulsar.framing import encode
 
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
-    from pytest_loadtest.profile.settings import PulsarSettings
+    from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
     from pytest_loadtest.wire.pulsar.connection import Entry
 
 TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")

@@ -18,9 +18,9 @@ from native_rig import MovedClock, faulty
 
 from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
 from pytest_loadtest.drivers.pulsar.native.link import Address, BrokerLink
+from pytest_loadtest.drivers.pulsar.settings import Authentication
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.samples import Status
-from pytest_loadtest.profile.settings import Authentication
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar.connection import PulsarConnection

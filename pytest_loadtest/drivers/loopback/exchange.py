@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pytest_loadtest.brokers.batch import Batch, bundle, pick, within
-from pytest_loadtest.brokers.delay_queue import DelayQueue
-from pytest_loadtest.brokers.faults import Faults, Gate, HalfPairs, damage, delivered
-from pytest_loadtest.brokers.subscription_table import SEAT, Kept, SubscriptionTable, holder_of
+from pytest_loadtest.drivers.loopback.batch import Batch, bundle, pick, within
+from pytest_loadtest.drivers.loopback.delay_queue import DelayQueue
+from pytest_loadtest.drivers.loopback.faults import Faults, Gate, HalfPairs, damage, delivered
+from pytest_loadtest.drivers.loopback.subscription_table import SEAT, Kept, SubscriptionTable, holder_of
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire import frames
 from pytest_loadtest.wire.frames import Frame, FrameError, Kind
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.brokers.batch import Index
+    from pytest_loadtest.drivers.loopback.batch import Index
 
 
 class Parcel(NamedTuple):

@@ -8,14 +8,14 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from pytest_loadtest.brokers import faults
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
+from pytest_loadtest.drivers.loopback import faults
 from pytest_loadtest.errors import UsageError
 
 START_SECONDS = 30.0
-ROOT = Path(__file__).parents[2]  # where the package is importable from
+ROOT = Path(__file__).parents[3]  # where the package is importable from
 
 
 def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
@@ -37,7 +37,15 @@ def _launch(port: int, request: BrokerRequest, progress: Progress) -> StartedBro
     folder = request.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    relay = [sys.executable, "-m", "pytest_loadtest.brokers.relay", "--port", str(port), "--settings", json.dumps(dict(request.settings))]
+    relay = [
+        sys.executable,
+        "-m",
+        "pytest_loadtest.drivers.loopback.relay",
+        "--port",
+        str(port),
+        "--settings",
+        json.dumps(dict(request.settings)),
+    ]
     child = Child(relay, folder=folder, env={"PYTHONPATH": path})
     wait_ready(child, lambda: '{"port"' in child.tail(), name="the loopback relay", seconds=START_SECONDS, progress=progress)
     facts = BrokerFacts(

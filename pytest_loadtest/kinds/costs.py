@@ -3,13 +3,14 @@
 A client library costs the same for every message. One that works by the batch costs for each batch, and next to nothing for each further
 message of it: see :attr:`Cost.shared`, and :mod:`~pytest_loadtest.schedule.batches` for how many share one.
 
-Shipped figures are rounded up from measurements on a slow shared machine; ``python -m pytest_loadtest calibrate`` measures this machine's.
+Each kind of broker ships its figures in its :class:`~pytest_loadtest.kinds.kind.DriverKind`, rounded up from measurements on a slow shared
+machine; ``python -m pytest_loadtest calibrate`` measures this machine's.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,27 +67,10 @@ class Cost:
         return asdict(self)
 
 
-# broker: below the 90 to 180 µs measured in the first minute of a JVM that still compiles; calibrate shows those
-PULSAR: Final = Cost(produce=75_000, consume=20_000, broker=75_000, per_byte=8.0)
-# of an entry, as measured cold with one message in each; a further message of a batch costs below a microsecond
-PULSAR_NATIVE: Final = Cost(produce=60_000, consume=30_000, broker=75_000, per_byte=4.0, shared=0.99)
-SHIPPED: Final[Mapping[str, Cost]] = {
-    "pulsar": PULSAR,
-    "pulsar-native": PULSAR_NATIVE,
-    "mqtt-qos0": Cost(produce=40_000, consume=80_000, broker=24_000, per_byte=6.0),
-    "mqtt-qos1": Cost(produce=125_000, consume=110_000, broker=40_000, per_byte=6.0),
-    "mqtt-qos2": Cost(produce=200_000, consume=190_000, broker=70_000, per_byte=6.0),
-    "mqtt-native-qos0": Cost(produce=25_000, consume=20_000, broker=24_000, per_byte=6.0),
-    "mqtt-native-qos1": Cost(produce=80_000, consume=40_000, broker=40_000, per_byte=6.0),
-    "mqtt-native-qos2": Cost(produce=120_000, consume=50_000, broker=70_000, per_byte=6.0),
-    "loopback": Cost(produce=1_500, consume=1_000, broker=1_000, per_byte=1.0),
-}
-# Artemis's own, by QoS, where the rows of MQTT have mosquitto's: measured 1 → 1 and 1 → 100, the dearer of both, in a JVM that ran for a
-# minute. Before that it takes up to five times as much; but a plan that counted with it would refuse what the machine holds from then on.
-ARTEMIS: Final[Mapping[int, float]] = {0: 120_000, 1: 180_000, 2: 360_000}
+def cost_key(driver: str, variant: str = "", client: str = "library") -> str:
+    """The row of the cost table for a driver, its client and its variant (``qos1``); the client library adds no name.
 
-
-def cost_key(driver: str, qos: int | None, client: str = "library") -> str:
-    """The table's row for a driver and its client: MQTT's differ by QoS, and a library's has no name of its own."""
+    :returns: ``pulsar-native``, ``mqtt-qos1``, ``mqtt-native-qos1``.
+    """
     name = driver if client == "library" else f"{driver}-{client}"
-    return name if qos is None else f"{name}-qos{qos}"
+    return f"{name}-{variant}" if variant else name

@@ -11,17 +11,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.brokers import java, maven, pulsar_admin
-from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, refuse_managed
+from pytest_loadtest.brokers import java
+from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, described, refuse_managed
 from pytest_loadtest.brokers.mounts import data_folder
 from pytest_loadtest.brokers.process import Child
-from pytest_loadtest.brokers.pulsar_admin import Access
-from pytest_loadtest.brokers.secured import Secured, described, secure
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
 from pytest_loadtest.brokers.watchdog import remove
+from pytest_loadtest.drivers.pulsar import broker_admin as pulsar_admin
+from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
 from pytest_loadtest.drivers.pulsar.auth import admin_headers, tls_context
+from pytest_loadtest.drivers.pulsar.broker_admin import Access
+from pytest_loadtest.drivers.pulsar.secured import Secured, secure
+from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.profile.settings import PulsarSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -105,9 +107,9 @@ def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
     :raises UnavailableError: no Java 17, or the jars are neither cached nor to be had.
     :raises TargetError: it did not start; with the last lines of its log.
     """
-    version = request.version or maven.PULSAR.version
+    version = request.version or pulsar_jars.PULSAR.version
     runtime = java.require("Pulsar")
-    jars = maven.PULSAR.resolve(version, progress)
+    jars = pulsar_jars.PULSAR.resolve(version, progress)
     return on_free_ports(3, lambda ports: _launch(partial(command, runtime, jars), ports, version, request, progress))
 
 
@@ -203,7 +205,7 @@ def _launch(
 
 
 def access_of(client: Mapping[str, Any]) -> Access:
-    """Access to the admin REST for who has these settings. :param client: see :class:`~pytest_loadtest.brokers.secured.Secured`."""
+    """Access to the admin REST for who has these settings. :param client: see :class:`~pytest_loadtest.drivers.pulsar.secured.Secured`."""
     if not client:
         return pulsar_admin.OPEN
     settings = PulsarSettings(**client)

@@ -1,9 +1,9 @@
-"""The loopback relay: frames in, frames out, with faults on order (:mod:`~pytest_loadtest.brokers.faults`).
+"""The loopback relay: frames in, frames out, with faults on order (:mod:`~pytest_loadtest.drivers.loopback.faults`).
 
-``python -m pytest_loadtest.brokers.relay --port 0 --settings '{"delay": "20ms"}'`` prints ``{"port": N}`` when it listens on 127.0.0.1 and
-ends on SIGTERM, or when its standard input is a pipe and that is closed.
+``python -m pytest_loadtest.drivers.loopback.relay --port 0 --settings '{"delay": "20ms"}'`` prints ``{"port": N}`` when it listens on
+127.0.0.1 and ends on SIGTERM, or when its standard input is a pipe and that is closed.
 
-What becomes of a message is in :mod:`~pytest_loadtest.brokers.exchange`. What a client does not read waits in memory.
+What becomes of a message is in :mod:`~pytest_loadtest.drivers.loopback.exchange`. What a client does not read waits in memory.
 One thread; ``select`` rather than ``epoll``, whose time-outs are whole milliseconds in Python; that bounds it to about 1000 connections.
 """
 
@@ -23,8 +23,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.brokers.exchange import Exchange
-from pytest_loadtest.brokers.faults import Faults, parse
+from pytest_loadtest.drivers.loopback.exchange import Exchange
+from pytest_loadtest.drivers.loopback.faults import Faults, parse
 from pytest_loadtest.message.due import wall_offset
 from pytest_loadtest.wire.frames import Decoder, FrameError, Outbox
 
@@ -142,7 +142,9 @@ class Relay:
 
 def main(argv: Sequence[str]) -> int:
     """Serve until told to end; 2 when the settings are wrong."""
-    parser = argparse.ArgumentParser(prog="python -m pytest_loadtest.brokers.relay", description="A loopback relay with faults on order.")
+    parser = argparse.ArgumentParser(
+        prog="python -m pytest_loadtest.drivers.loopback.relay", description="A loopback relay with faults on order."
+    )
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--settings", default="{}", help='JSON object of texts: {"delay": "20ms", "loseEvery": "1000"}')
     options = parser.parse_args(argv)

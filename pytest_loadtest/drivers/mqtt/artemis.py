@@ -14,12 +14,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape
 
-from pytest_loadtest.brokers import java, maven
-from pytest_loadtest.brokers.base import NO_SECURITY, BrokerFacts, BrokerRequest, refuse_managed
+from pytest_loadtest.brokers import java
+from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, refuse_managed
 from pytest_loadtest.brokers.ports import listens
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
 from pytest_loadtest.brokers.watchdog import remove
+from pytest_loadtest.drivers.mqtt import jars as mqtt_jars
 from pytest_loadtest.errors import UsageError
 
 if TYPE_CHECKING:
@@ -108,10 +109,10 @@ def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
     :raises TargetError: it did not start; with the last lines of its log.
     """
     if request.security is not None:
-        raise UsageError(NO_SECURITY)
-    version = request.version or maven.ARTEMIS.version
+        raise UsageError("target.security: Artemis is started without TLS and authentication: leave it out, or driver.broker: artemis")
+    version = request.version or mqtt_jars.ARTEMIS.version
     runtime = java.require("Artemis")
-    jars = maven.ARTEMIS.resolve(version, progress)
+    jars = mqtt_jars.ARTEMIS.resolve(version, progress)
     return on_free_ports(1, lambda ports: _launch(runtime, jars, ports[0], version, request, progress))
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.brokers.secured import ROLE
-from pytest_loadtest.profile.tls import Tls
+from pytest_loadtest.brokers.base import ROLE
+from pytest_loadtest.drivers.mqtt.tls_settings import Tls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,8 +11,9 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.brokers import passwords
-from pytest_loadtest.profile.settings import Authentication
+from pytest_loadtest.brokers.base import ROLE
+from pytest_loadtest.drivers.pulsar import passwords
+from pytest_loadtest.drivers.pulsar.settings import Authentication
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.profile.sections import SecuritySection
 
-ROLE: Final = "loadtest"
 TOKEN_KEY: Final = "token.key"
 _PROVIDERS: Final = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
 _PLUGINS: Final = "org.apache.pulsar.client.impl.auth.Authentication"
@@ -52,12 +52,6 @@ def secure(folder: Path, asked: SecuritySection | None) -> Secured:
         told, client["authentication"] = {"token": _token, "basic": _basic, "tls": _certificate}[asked.auth](folder)
         lines |= {"authenticationEnabled": "true", "authorizationEnabled": "true", "superUserRoles": ROLE, **told}
     return Secured(tls=bool(asked.tls), lines=lines, client=client)
-
-
-def described(asked: SecuritySection) -> str:
-    """``TLS, token authentication``: encryption and authentication cost a broker time, so results name them."""
-    tls = {True: ["TLS"], False: [], "subscribers": ["TLS for subscribers"]}[asked.tls]
-    return ", ".join(tls + ([f"{asked.auth} authentication"] if asked.auth else []))
 
 
 def _tls(folder: Path, *, clients: bool) -> tuple[dict[str, str], dict[str, Any]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.profile.choice import choose_client
 from pytest_loadtest.profile.fields import exact_duration, spelling
 from pytest_loadtest.profile.presence import Misfit
-from pytest_loadtest.profile.settings import PulsarSettings
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ _OF_CHUNKS: Final = (
 def _sent(profile: Profile) -> Iterator[Misfit]:
     """Where chunks can be."""
     driver, path = profile.driver, ("driver", "chunkingEnabled")
-    if not isinstance(driver, PulsarSettings) or not driver.chunking_enabled:
+    assert isinstance(driver, PulsarSettings)
+    if not driver.chunking_enabled:
         return
     if driver.batching_enabled:
         yield Misfit(path, "driver.chunkingEnabled: no batch is cut into chunks", "write batchingEnabled: false")
@@ -39,7 +40,8 @@ def _sent(profile: Profile) -> Iterator[Misfit]:
 
 def _unused(profile: Profile) -> Iterator[Misfit]:
     driver = profile.driver
-    if not isinstance(driver, PulsarSettings) or driver.chunking_enabled:
+    assert isinstance(driver, PulsarSettings)
+    if driver.chunking_enabled:
         return
     for key in [spelling(name) for name in _OF_CHUNKS if name in driver.model_fields_set]:
         yield Misfit(("driver", key), f"driver.{key}: no message is sent in chunks", "write chunkingEnabled: true beside it", at_key=True)
@@ -48,7 +50,8 @@ def _unused(profile: Profile) -> Iterator[Misfit]:
 def _again(profile: Profile) -> Iterator[Misfit]:
     """The library's own limit."""
     driver = profile.driver
-    if not isinstance(driver, PulsarSettings) or choose_client(profile).client != "library":
+    assert isinstance(driver, PulsarSettings)
+    if choose_client(profile).client != "library":
         return
     if 0 < driver.unacked_messages_timeout < LIBRARY_LEAST:
         asked, least = exact_duration(driver.unacked_messages_timeout), exact_duration(LIBRARY_LEAST)
@@ -56,9 +59,8 @@ def _again(profile: Profile) -> Iterator[Misfit]:
         yield Misfit(("driver", "unackedMessagesTimeout"), message, f"write {least}, or client: native")
 
 
-_DRIVER: Final = "driver.name"
 CHECKS: Final = (
-    (_sent, (_DRIVER, "driver.batchingEnabled", "driver.topicType", "driver.subscriptionType")),
-    (_unused, (_DRIVER, "driver.chunkingEnabled")),
-    (_again, (_DRIVER, "driver.client")),
+    (_sent, ("driver.batchingEnabled", "driver.topicType", "driver.subscriptionType")),
+    (_unused, ("driver.chunkingEnabled",)),
+    (_again, ("driver.client",)),
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pytest_loadtest.brokers.batch import Batch, join
+from pytest_loadtest.drivers.loopback.batch import Batch, join
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

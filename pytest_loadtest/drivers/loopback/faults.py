@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from pytest_loadtest.brokers.batch import Batch, join
+from pytest_loadtest.drivers.loopback.batch import Batch, join
 from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND, parse_duration
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.brokers.batch import Index
+    from pytest_loadtest.drivers.loopback.batch import Index
 
 HOLD: Final = SECOND  # how long the first of a pair waits for the second
 _GRAIN: Final = MILLISECOND  # messages that the capacity lets out within it go together, at its end

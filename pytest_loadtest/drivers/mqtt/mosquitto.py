@@ -19,13 +19,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.brokers import mosquitto_tls
-from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, UnavailableError, refuse_managed
-from pytest_loadtest.brokers.mosquitto_tls import TlsListener, tls_listener
+from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, UnavailableError, described, refuse_managed
 from pytest_loadtest.brokers.ports import listens
 from pytest_loadtest.brokers.process import Child
-from pytest_loadtest.brokers.secured import described
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
+from pytest_loadtest.drivers.mqtt import mosquitto_tls
+from pytest_loadtest.drivers.mqtt.mosquitto_tls import TlsListener, tls_listener
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -81,3 +81,8 @@ def decisive_settings(admin_url: str, access: Access = OPEN) -> dict[str, str]:
     if not isinstance(runtime, dict):
         return {}
     return {key: str(runtime[key]) for key in DECISIVE if key in runtime}
+
+
+def describe(admin_url: str) -> tuple[str, dict[str, str]]:
+    """Version and the settings that decide results, of a target that the run did not start."""
+    return version(admin_url), decisive_settings(admin_url)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from pytest_loadtest.brokers.batch import STREAM, Batch, Index, join, pick, within
+from pytest_loadtest.drivers.loopback.batch import STREAM, Batch, Index, join, pick, within
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

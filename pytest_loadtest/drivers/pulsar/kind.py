@@ -1,0 +1,70 @@
+"""The descriptor of Apache Pulsar."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pytest_loadtest.kinds import BrokerStart, Client, Cost, CostRow, DriverKind, MessageLimit, Scheme
+
+METADATA: Final = 1024
+"""Bytes left free below the broker's limit: a batch of one carries its message's metadata inside what the broker measures."""
+
+KIND: Final = DriverKind(
+    name="pulsar",
+    label="Pulsar",
+    packages=("pulsar-client",),
+    settings="pytest_loadtest.drivers.pulsar.settings:PulsarSettings",
+    clients={
+        "library": Client(driver="pytest_loadtest.drivers.pulsar.driver:PulsarDriver"),
+        "native": Client(
+            driver="pytest_loadtest.drivers.pulsar.native.driver:NativePulsarDriver", connection_memory=3 << 10, setup_time=50_000
+        ),
+    },
+    misspellings={
+        "chunking": "chunkingEnabled",
+        "enableChunking": "chunkingEnabled",
+        "chunking_enabled": "chunkingEnabled",
+        "batching": "batchingEnabled",
+        "enableBatching": "batchingEnabled",
+        "batching_enabled": "batchingEnabled",
+    },
+    checks="pytest_loadtest.drivers.pulsar.checks:CHECKS",
+    costs={
+        # broker: below the 90 to 180 µs measured in the first minute of a JVM that still compiles; calibrate shows those
+        "pulsar": CostRow(cost=Cost(produce=75_000, consume=20_000, broker=75_000, per_byte=8.0), settings={"client": "library"}),
+        # of an entry, as measured cold with one message in each; a further message of a batch costs below a microsecond
+        "pulsar-native": CostRow(
+            cost=Cost(produce=60_000, consume=30_000, broker=75_000, per_byte=4.0, shared=0.99),
+            settings={"client": "native", "batchingMaxMessages": 1},
+        ),
+    },
+    schemes={
+        "pulsar": Scheme(port=6650),
+        "pulsar+ssl": Scheme(port=6651, tls=True),
+        "http": Scheme(port=8080, admin=True),
+        "https": Scheme(port=8443, tls=True, admin=True),
+    },
+    brokers={
+        "pulsar": BrokerStart(
+            ways={
+                "container": "pytest_loadtest.brokers.container:start",
+                "process": "pytest_loadtest.drivers.pulsar.broker:start",
+                "embedded": "pytest_loadtest.drivers.pulsar.embedded:start",
+            },
+            container="pytest_loadtest.drivers.pulsar.container:RECIPE",
+            secured=True,
+        ),
+    },
+    describe="pytest_loadtest.drivers.pulsar.broker_admin:describe",
+    message_limit=MessageLimit(default=5 * 1024**2, key="maxMessageSize", overhead=METADATA),
+    delays=True,
+    delayed_index="pytest_loadtest.drivers.pulsar.planned:planned",
+    topic_hashes=True,
+    security=("token", "basic", "tls"),
+    telemetry="pytest_loadtest.drivers.pulsar.scrape:Scrape",
+    observer="pytest_loadtest.drivers.pulsar.observer:observe",
+    fixture={"bundles": "pytest_loadtest.drivers.pulsar.live_bundles:live_bundles"},
+    doctor="pytest_loadtest.drivers.pulsar.needs:needs",
+    omb_classes=("io.openmessaging.benchmark.driver.pulsar.PulsarBenchmarkDriver",),
+    omb="pytest_loadtest.drivers.pulsar.omb:KEYS",
+)

@@ -1,0 +1,194 @@
+"""The descriptor of a kind of broker: everything that code outside the kind's own package may know about it.
+
+A descriptor is registered as an entry point in the group ``pytest_loadtest.drivers`` and found by :mod:`~pytest_loadtest.kinds.registry`.
+Loading one must stay cheap, because every profile loads all of them. So whatever needs a heavy import (a client library, numpy, pydantic)
+is a :data:`Reference`: the text ``"module:attribute"``, imported when it is first used.
+
+Facts that depend on a profile (the QoS, the type of subscription) are methods of the kind's settings model; see
+:class:`~pytest_loadtest.profile.client.ClientSettings`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_loadtest.kinds.costs import Cost
+
+Reference = str
+"""``"module:attribute"``, imported on use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """One way to talk to the broker.
+
+    :param driver: a class that fulfils :class:`~pytest_loadtest.drivers.base.Driver`.
+    :param connection_memory: bytes of one connection in its worker; the default is what paho-mqtt takes, rounded up.
+    :param setup_time: ns to create one connection before it connects; measured: paho 550 µs, our native clients 30 µs.
+    :param spreads: on this machine its connections come from several addresses of 127.0.0.0/8 when there are many.
+    """
+
+    driver: Reference
+    connection_memory: int = 28 << 10
+    setup_time: int = 1_000_000
+    spreads: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheme:
+    """A URL scheme.
+
+    :param port: the default port; 0: the URL must name one. :param tls: connections are encrypted.
+    :param admin: an address of the admin REST, which cannot be a target.
+    """
+
+    port: int
+    tls: bool = False
+    admin: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostRow:
+    """A shipped cost.
+
+    :param settings: keys of the ``driver`` section, besides ``name``, that ``calibrate`` measures it with.
+    """
+
+    cost: Cost
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerStart:
+    """A broker that a run can start itself.
+
+    :param ways: mode (``process``, ``container``, ``embedded``) → a function ``start(request, progress)`` that takes a
+        :class:`~pytest_loadtest.brokers.base.BrokerRequest` and returns a :class:`~pytest_loadtest.brokers.base.Broker`. It raises
+        :class:`~pytest_loadtest.brokers.base.UnavailableError` where the way is missing on this machine.
+    :param container: for ``container`` with the ready-made starter ``pytest_loadtest.brokers.container:start``, a
+        :class:`~pytest_loadtest.brokers.container.ContainerRecipe`.
+    :param costs: row of the cost table → ns in the broker, where they differ from the row's own.
+    :param label: what texts call it, where that is not the kind's label.
+    :param secured: the process can be started with keys of its own (``target.security``).
+    """
+
+    ways: Mapping[str, Reference]
+    container: Reference | None = None
+    costs: Mapping[str, float] = field(default_factory=dict)
+    label: str = ""
+    secured: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageLimit:
+    """The largest message that the broker takes.
+
+    :param default: bytes. :param key: in ``broker.settings``, which changes it. :param overhead: bytes of it that are no payload.
+    """
+
+    default: int
+    key: str | None = None
+    overhead: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverKind:
+    """One kind of broker. Only ``name``, ``label``, ``settings``, ``schemes``, ``clients`` and ``costs`` are required.
+
+    **Names.**
+
+    :param name: ``driver.name`` in profiles: lower-case letters, digits, ``_``. The entry point has the same name.
+    :param aliases: other spellings of ``driver.name`` that mean this kind.
+    :param label: what texts call the broker: ``Pulsar``, ``MQTT``.
+    :param target: the noun for what is under test: a broker, a relay. :param remote: what reports call a target that the run did not
+        start; ``label`` unless given.
+    :param packages: distributions whose versions are part of results, such as the client library's.
+
+    **Settings and clients.**
+
+    :param settings: the settings model, a subclass of :class:`~pytest_loadtest.profile.client.ClientSettings`: one branch of ``driver``.
+    :param clients: ``library`` (the broker's own Python client) and ``native`` (one of yours for its wire protocol). A profile without
+        ``driver.client`` gets the native one where there is one.
+    :param misspellings: keys that people write under ``driver`` → the key that is meant; only for hints in error messages.
+    :param checks: a tuple of pairs: a function that yields a :class:`~pytest_loadtest.profile.presence.Misfit` for each contradiction
+        between keys of a profile, and the keys that must be valid for it to run (``driver.name`` goes without saying).
+    :param costs: row of the cost table (:func:`~pytest_loadtest.kinds.costs.cost_key`) → the cost of a message. There is one for each
+        client and each ``cost_variant`` of the settings.
+
+    **Addresses and brokers.**
+
+    :param schemes: URL scheme → its default port. The first is the example in messages.
+    :param brokers: what a run can start: ``broker_name`` of the settings → how. The default ``broker_name`` is ``name``.
+    :param own_broker: every run brings its own target, so no address, image or command-line option applies.
+    :param describe: a function that takes an admin URL and returns the broker's version and the settings that decide results.
+    :param message_limit: None: any size.
+
+    **What it can do.**
+
+    :param delays: messages can be delayed (``deliverAfter``). :param delayed_index: a function that says what such messages take of the
+        broker's memory: ``(profile, topology, rate, messages) → (text, warning or None)``.
+    :param topic_hashes: topics fall into bundles by their hash (``skew.hashes``).
+    :param subscriber_url: consumers can have an address of their own (``target.subscriberUrl``).
+    :param opening_times: clients report how long connecting took (``connectLatency``, ``messages: 0``).
+    :param security: values of ``target.security.auth`` that a started broker can ask for; empty: it has no security at all.
+
+    **What runs beside the load.**
+
+    :param telemetry: a class made of a :class:`~pytest_loadtest.drivers.base.Watched` that asks the broker for its own counters; see
+        :class:`~pytest_loadtest.observe.sampler.TelemetrySource`.
+    :param observer: a function ``(url, topics, settings, admin_url)`` for ``learn``; see
+        :class:`~pytest_loadtest.commands.learn.TopicObserver`.
+    :param fixture: attribute of ``load`` in live tests → a function that is called with a
+        :class:`~pytest_loadtest.drivers.base.LiveRun` and with a function that raises once the load is over, and returns the attribute.
+        Its method ``restore``, if it has one, is called when the load is over.
+    :param doctor: a function without parameters that returns :class:`~pytest_loadtest.brokers.needs.MachineNeed` entries.
+
+    **OpenMessaging Benchmark.**
+
+    :param omb_classes: full names of the ``driverClass`` values that it reads. :param omb: the
+        :class:`~pytest_loadtest.profile.omb_driver.OmbKeys` of those files.
+
+    :ivar package: the distribution that registered it; set by the registry.
+    """
+
+    name: str
+    label: str
+    settings: Reference
+    clients: Mapping[str, Client]
+    schemes: Mapping[str, Scheme]
+    costs: Mapping[str, CostRow]
+    aliases: tuple[str, ...] = ()
+    target: str = "broker"
+    remote: str = ""
+    packages: tuple[str, ...] = ()
+    misspellings: Mapping[str, str] = field(default_factory=dict)
+    checks: Reference | None = None
+    brokers: Mapping[str, BrokerStart] = field(default_factory=dict)
+    own_broker: bool = False
+    describe: Reference | None = None
+    message_limit: MessageLimit | None = None
+    delays: bool = False
+    delayed_index: Reference | None = None
+    topic_hashes: bool = False
+    subscriber_url: bool = False
+    opening_times: bool = False
+    security: tuple[str, ...] = ()
+    telemetry: Reference | None = None
+    observer: Reference | None = None
+    fixture: Mapping[str, Reference] = field(default_factory=dict)
+    doctor: Reference | None = None
+    omb_classes: tuple[str, ...] = ()
+    omb: Reference | None = None
+    package: str = ""
+
+    @property
+    def target_schemes(self) -> tuple[str, ...]:
+        """Schemes of the addresses that load can be driven on."""
+        return tuple(name for name, scheme in self.schemes.items() if not scheme.admin)
+
+    def start_of(self, broker: str) -> BrokerStart:
+        """How this broker is started; without any way where the kind has none. :param broker: ``broker_name`` of the settings."""
+        return self.brokers.get(broker) or BrokerStart(ways={})

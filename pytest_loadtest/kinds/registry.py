@@ -1,0 +1,130 @@
+"""The installed kinds of broker, found through entry points. Nothing is loaded before a kind is needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_loadtest.errors import UsageError
+from pytest_loadtest.kinds.kind import DriverKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from importlib.metadata import EntryPoint
+
+    from pytest_loadtest.kinds.costs import Cost
+    from pytest_loadtest.kinds.kind import Reference
+
+GROUP: Final = "pytest_loadtest.drivers"
+DEFAULT: Final = "pulsar"
+"""``driver.name`` of a profile without a ``driver`` section: OMB's workload files are for it."""
+
+
+@cache
+def kinds() -> Mapping[str, DriverKind]:
+    """Every installed kind by its name: the default one first, kinds that bring their own broker last.
+
+    :raises UsageError: an entry point is broken, or two of them claim one name; names the packages and the remedy.
+    """
+    found = collect(entry_points(group=GROUP))
+    if DEFAULT not in found:
+        remedy = "install it again: pip install --force-reinstall pytest-loadtest (in a checkout: pip install -e .)"
+        raise UsageError(f"pytest-loadtest has no entry points {GROUP!r} in its metadata: {remedy}")
+    return dict(sorted(found.items(), key=lambda item: (item[0] != DEFAULT, item[1].own_broker, item[0])))
+
+
+def collect(points: Iterable[EntryPoint]) -> dict[str, DriverKind]:
+    """Load the descriptors.
+
+    :raises UsageError: see :func:`kinds`.
+    """
+    found: dict[str, DriverKind] = {}
+    owners: dict[str, DriverKind] = {}
+    for point in points:
+        kind = _descriptor(point)
+        for name in dict.fromkeys((kind.name, *kind.aliases, *kind.brokers)):
+            if name in owners:
+                raise _clash(name, owners[name], kind)
+            owners[name] = kind
+        found[kind.name] = kind
+    return found
+
+
+def _descriptor(point: EntryPoint) -> DriverKind:
+    package = point.dist.name if point.dist is not None else "an unknown package"
+    where = f"driver {point.name!r} of the package {package} ({point.value})"
+    remedy = f"upgrade it, or pip uninstall {package}"
+    try:
+        kind = point.load()
+    except Exception as error:
+        raise UsageError(f"{where} cannot be loaded: {type(error).__name__}: {error}: {remedy}") from error
+    if not isinstance(kind, DriverKind):
+        raise UsageError(f"{where} is a {type(kind).__name__}, not a pytest_loadtest.kinds.DriverKind: {remedy}")
+    if kind.name != point.name:
+        raise UsageError(f"{where} is named {kind.name!r} by its DriverKind: {remedy}")
+    return replace(kind, package=package)
+
+
+def _clash(name: str, one: DriverKind, other: DriverKind) -> UsageError:
+    packages = sorted({one.package, other.package})
+    whose = f"{one.name!r} of {one.package} and {other.name!r} of {other.package}"
+    return UsageError(f"two drivers claim the name {name!r}: {whose}: pip uninstall {' or '.join(packages)}")
+
+
+def kind_of(name: str) -> DriverKind:
+    """The kind with this name or alias.
+
+    :raises UsageError: there is none.
+    """
+    found = kinds().get(canonical(name))
+    if found is None:
+        raise UsageError(f"no driver {name!r}: choose one of {', '.join(kinds())}")
+    return found
+
+
+def canonical(name: str) -> str:
+    """The kind's name for one of its aliases; any other name as it is."""
+    return next((kind.name for kind in kinds().values() if name in kind.aliases), name)
+
+
+def load(kind: DriverKind, reference: Reference) -> Any:
+    """Import what a descriptor refers to.
+
+    :raises UsageError: it is not there; names the package and what is missing.
+    """
+    module, _, attribute = reference.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        remedy = f"pip install --force-reinstall {kind.package}"
+        raise UsageError(f"driver {kind.name!r} of the package {kind.package}: cannot import {reference}: {error}: {remedy}") from error
+
+
+def able(capability: str) -> tuple[DriverKind, ...]:
+    """The kinds that have a capability. :param capability: a field of :class:`DriverKind` that is true for them."""
+    return tuple(kind for kind in kinds().values() if getattr(kind, capability))
+
+
+def labels(capability: str) -> str:
+    """Their labels, as in ``only Pulsar and MQTT``."""
+    return " and ".join(kind.label for kind in able(capability))
+
+
+def shipped_costs() -> dict[str, Cost]:
+    """The cost table of all kinds as it is shipped: row → cost."""
+    return {key: row.cost for kind in kinds().values() for key, row in kind.costs.items()}
+
+
+def kind_of_broker(name: str) -> DriverKind:
+    """The kind that has a broker of this name.
+
+    :raises UsageError: there is none.
+    """
+    found = next((kind for kind in kinds().values() if name in (kind.name, *kind.brokers)), None)
+    if found is None:
+        known = dict.fromkeys(broker for kind in kinds().values() for broker in (kind.name, *kind.brokers))
+        raise UsageError(f"no broker of kind {name!r}: choose one of {', '.join(known)}")
+    return found
