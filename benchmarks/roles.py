@@ -22,9 +22,9 @@ from pytest_loadtest.drivers.base import Joined
 from pytest_loadtest.engine.recorder import Recorder
 from pytest_loadtest.engine.run import Engine, drive
 from pytest_loadtest.engine.setup import Setup
+from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.schedule.counts import StreamCounts
 from pytest_loadtest.schedule.pacing import Pacer
-from pytest_loadtest.schedule.phases import Phase
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_loadtest.errors import BrokenRun, GeneratorLimited, LoadtestError, NoData, ProfileError, UsageError
-    from pytest_loadtest.fixture.result import Load, SloMissed
+    from pytest_loadtest.results.load import Load, SloMissed
     from pytest_loadtest.values.units import Rate, ms, s, us
 
 __all__ = [

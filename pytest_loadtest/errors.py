@@ -17,9 +17,18 @@ Every one survives pickling, because errors cross from workers to the controller
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from pytest_loadtest.values.wording import shortened
+MOST_SHOWN = 80
+"""The characters of a user's value that an error shows: enough to recognize it, and a file that is no profile is not printed."""
+_QUOTED = re.compile(rf"(?<!\w)(['\"])((?:\\.|(?!\1)[^\\]){{{MOST_SHOWN}}})(?:\\.|(?!\1)[^\\])+\1(?!\w)", re.DOTALL)
+_WORD = re.compile(rf"([^\s/]{{{MOST_SHOWN}}})[^\s/…][^\s/]*")  # a path is never cut: it names the file
+
+
+def _shortened(message: str) -> str:
+    """Return the message with its long values cut: those in quotes, and long words."""
+    return _WORD.sub(r"\1…", _QUOTED.sub(r"\1\2…", message))
 
 
 class LoadtestError(Exception):
@@ -45,7 +54,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         for name in ("message", "suggestion"):
-            object.__setattr__(self, name, shortened(getattr(self, name)))
+            object.__setattr__(self, name, _shortened(getattr(self, name)))
 
     def render(self, source: str) -> str:
         hint = f" ({self.suggestion})" if self.suggestion else ""

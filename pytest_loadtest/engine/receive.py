@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.message.due import Delays
     from pytest_loadtest.message.envelope import Heads
     from pytest_loadtest.message.payloads import PayloadPool
+    from pytest_loadtest.plan.phases import Phase
     from pytest_loadtest.schedule.pacing import Pacer
-    from pytest_loadtest.schedule.phases import Phase
 
     Columns = dict[str, NDArray[Any]]
 

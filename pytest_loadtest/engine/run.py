@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.engine.blocks import Block
     from pytest_loadtest.engine.recorder import Recorder
     from pytest_loadtest.engine.setup import Setup
+    from pytest_loadtest.plan.phases import Phase
     from pytest_loadtest.schedule.changes import Change
-    from pytest_loadtest.schedule.phases import Phase
 
 TICK = 1_000_000  # ns between two looks at what is due: what a sleeping process gets from a scheduler, more or less
 COLLECT = 25_000_000  # ns between two looks at what came back; drivers stamp it, so this costs no precision

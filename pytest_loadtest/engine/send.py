@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.engine.setup import Setup
     from pytest_loadtest.message.draws import WeightedChoice
     from pytest_loadtest.message.due import Delays
+    from pytest_loadtest.plan.phases import Phase
     from pytest_loadtest.schedule.changes import Change
     from pytest_loadtest.schedule.pacing import Pacer
-    from pytest_loadtest.schedule.phases import Phase
     from pytest_loadtest.schedule.schedules import Schedule
 
     Column = NDArray[np.int64]

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_loadtest.engine.progress import Progress
-    from pytest_loadtest.schedule.phases import Phase, StageSpan
-    from pytest_loadtest.schedule.plan import Plan
+    from pytest_loadtest.plan.phases import Phase, StageSpan
+    from pytest_loadtest.plan.plan import Plan
     from pytest_loadtest.verdict.abort import Abort
 
 STALE = 70

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pytest_loadtest.schedule.phases import StageSpan
+    from pytest_loadtest.plan.phases import StageSpan
 
 
 def until(end: int, spans: Sequence[StageSpan]) -> Iterator[StageSpan]:

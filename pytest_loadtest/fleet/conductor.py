@@ -20,7 +20,6 @@ from pytest_loadtest.values.quantities import SECOND
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_loadtest.fixture.result import Load
     from pytest_loadtest.fleet.aggregated import Aggregated
     from pytest_loadtest.fleet.coordinator import Coordinator, Run
     from pytest_loadtest.fleet.custom import Custom
@@ -29,10 +28,11 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.scripts import Next, Script
     from pytest_loadtest.fleet.targets import Targets
     from pytest_loadtest.fleet.workload_run import WorkloadRun
+    from pytest_loadtest.plan.plan import Plan
     from pytest_loadtest.report.live import LiveLine
     from pytest_loadtest.report.live_metrics import LiveMetrics
+    from pytest_loadtest.results.load import Load
     from pytest_loadtest.schedule.changes import Change
-    from pytest_loadtest.schedule.plan import Plan
 
 START_IN = 200_000_000  # ns from the decision to start until the first message is due: all workers must have heard of it
 
@@ -87,7 +87,7 @@ class Conductor:
     def _order(self, run: Run, request: Request) -> Sequence[Sequence[WorkloadAssignment]]:
         from pytest_loadtest.fleet import planning
         from pytest_loadtest.fleet.scripts import aligned
-        from pytest_loadtest.schedule.connecting import takes
+        from pytest_loadtest.plan.connecting import takes
 
         self._announce(f"{request.nodeid}: planning, having a target")
         self.aggregation.start()

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited
-from pytest_loadtest.fixture.result import Load, without_measurements
-from pytest_loadtest.fixture.result import together as combine
 from pytest_loadtest.fleet import backlogs, observing
 from pytest_loadtest.fleet.comparing import beside
 from pytest_loadtest.fleet.messages import RunResult
@@ -21,6 +19,8 @@ from pytest_loadtest.observe.disagreement import disagreement
 from pytest_loadtest.report import bottleneck, document, hdr, junit
 from pytest_loadtest.report.baseline import same
 from pytest_loadtest.report.timeline import timeline
+from pytest_loadtest.results.load import Load, without_measurements
+from pytest_loadtest.results.load import together as combine
 from pytest_loadtest.schedule.changes import Aborted
 from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.verdict import slo

@@ -14,7 +14,7 @@ from pathlib import Path
 from pytest_loadtest.brokers.ports import ephemeral_range
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import kinds, shipped_costs
-from pytest_loadtest.schedule.scaling import Machine
+from pytest_loadtest.plan.scaling import Machine
 
 _UNLIMITED = 1 << 30
 _PACKAGES = ("pytest-loadtest", "pytest", "pytest-xdist", "numpy", "pyarrow", "pyspark")

@@ -22,9 +22,9 @@ from pytest_loadtest.fleet.messages import Finished, PhaseFinished, Request, Run
 from pytest_loadtest.fleet.observing import whereabouts
 from pytest_loadtest.message.samples import EVIDENCE
 from pytest_loadtest.metrics.hdr import document, histogram
+from pytest_loadtest.plan.connecting import instants, opened_before, up_in_time
+from pytest_loadtest.plan.plan import profile_pool
 from pytest_loadtest.profile.choice import choose_client
-from pytest_loadtest.schedule.connecting import instants, opened_before, up_in_time
-from pytest_loadtest.schedule.plan import profile_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

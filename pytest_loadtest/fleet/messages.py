@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.drivers.base import DriverFacts, TargetAddress
-    from pytest_loadtest.fixture.result import Load
+    from pytest_loadtest.plan.phases import Phase
     from pytest_loadtest.profile import Profile
+    from pytest_loadtest.results.load import Load
     from pytest_loadtest.schedule.dealing import Assignment
-    from pytest_loadtest.schedule.phases import Phase
     from pytest_loadtest.schedule.topology import Topology
 
 

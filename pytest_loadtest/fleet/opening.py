@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from pytest_loadtest.plan.connecting import opened_consumers
 from pytest_loadtest.profile.choice import choose_client
-from pytest_loadtest.schedule.connecting import opened_consumers
 from pytest_loadtest.values.quantities import SECOND, format_count, format_duration
 
 if TYPE_CHECKING:

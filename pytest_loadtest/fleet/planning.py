@@ -9,9 +9,9 @@ from pytest_loadtest.drivers import planned_facts
 from pytest_loadtest.errors import GeneratorLimited
 from pytest_loadtest.fleet.machine import costs, machine
 from pytest_loadtest.fleet.targets import check_broker, check_security, here
+from pytest_loadtest.plan.plan import beyond, make_plan, profile_pool
+from pytest_loadtest.plan.pricing import profile_cost
 from pytest_loadtest.report.plan import lines
-from pytest_loadtest.schedule.plan import beyond, make_plan, profile_pool
-from pytest_loadtest.schedule.pricing import profile_cost
 from pytest_loadtest.values.quantities import format_size
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.fleet.messages import Part, Request
     from pytest_loadtest.fleet.options import Options
-    from pytest_loadtest.schedule.plan import Plan
+    from pytest_loadtest.plan.plan import Plan
 
 
 BESIDE = 16 << 20  # bytes beside the samples: results, logs, what Spark shuffles

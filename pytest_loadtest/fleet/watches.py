@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pytest_loadtest.engine.run import COLLECT
+from pytest_loadtest.plan.phases import Phase, StageSpan
 from pytest_loadtest.schedule.changes import CHANGE_IN, Change
-from pytest_loadtest.schedule.phases import Phase, StageSpan
 from pytest_loadtest.verdict.early import certainly_missed, exceeds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_loadtest.engine.progress import Progress
-    from pytest_loadtest.schedule.phases import BacklogPlan
+    from pytest_loadtest.plan.phases import BacklogPlan
     from pytest_loadtest.verdict.objectives import Objective
 
 BYTES_SPREAD: Final = 1.1

@@ -20,8 +20,8 @@ from pytest_loadtest.fleet.messages import WorkloadAssignment
 from pytest_loadtest.fleet.targets import target_of, with_keys
 from pytest_loadtest.fleet.wall_clock import WallClock
 from pytest_loadtest.pipeline.run_file import RUN_VERSION, STREAMS_FILE, write_columns, write_document
+from pytest_loadtest.plan.connecting import connections, opened
 from pytest_loadtest.report.target import broker_document, driver_document
-from pytest_loadtest.schedule.connecting import connections, opened
 from pytest_loadtest.schedule.counts import StreamCounts
 from pytest_loadtest.verdict.early import exceeds
 from pytest_loadtest.verdict.windowed import apart
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.brokers.base import Broker
     from pytest_loadtest.fleet.messages import Part, PhaseFinished
+    from pytest_loadtest.plan.phases import Phase, StageSpan
+    from pytest_loadtest.plan.plan import Plan
     from pytest_loadtest.schedule.changes import Aborted, Change
-    from pytest_loadtest.schedule.phases import Phase, StageSpan
-    from pytest_loadtest.schedule.plan import Plan
     from pytest_loadtest.verdict.objectives import Objective
 
 

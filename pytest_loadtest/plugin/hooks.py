@@ -12,8 +12,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from pytest_loadtest.fixture.result import Load
     from pytest_loadtest.plugin.session import LoadSession
+    from pytest_loadtest.results.load import Load
 
 _SESSION: pytest.StashKey[LoadSession] = pytest.StashKey()
 

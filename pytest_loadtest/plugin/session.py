@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pytest_loadtest.fixture.handle import LiveLoad
-    from pytest_loadtest.fixture.result import Load
     from pytest_loadtest.fleet.conductor import Conductor
     from pytest_loadtest.fleet.link import Link
     from pytest_loadtest.fleet.local import LocalFleet
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.options import Options
     from pytest_loadtest.fleet.xdist import GangController, GangWorker
     from pytest_loadtest.report.live_metrics import LiveMetrics
+    from pytest_loadtest.results.load import Load
 
 _ATTEMPTS = pytest.StashKey[int]()
 _PLAIN = (str, int, float, bool, type(None))  # themselves: a type derived from them is another one to execnet

@@ -100,6 +100,16 @@ class ClientSettings(Section):
         """Why no publish latency can be measured, and what to write instead; None: the broker acknowledges every message."""
         return None
 
+    @property
+    def exactly_once(self) -> bool:
+        """The protocol promises that no message is delivered twice, so that a duplicate is the target's fault."""
+        return False
+
+    @property
+    def resumes_sessions(self) -> bool:
+        """A consumer may take over the session of an earlier run, which may still hold messages of that run."""
+        return False
+
     def earliest(self, broker: Mapping[str, str]) -> int:
         """How much earlier than due a delayed message may come, ns. :param broker: ``broker.settings``."""
         return 0

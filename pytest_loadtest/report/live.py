@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_loadtest.engine.progress import Progress
-    from pytest_loadtest.schedule.phases import Phase
+    from pytest_loadtest.plan.phases import Phase
 
 _TERMINAL_EVERY, _PLAIN_EVERY = 0.5, 10.0
 

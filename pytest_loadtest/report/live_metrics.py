@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from pytest_loadtest.engine.progress import Progress
+    from pytest_loadtest.plan.phases import Phase
     from pytest_loadtest.report.document import Document
-    from pytest_loadtest.schedule.phases import Phase
 
 BUCKETS: Final = tuple(int(ms * MILLISECOND) for ms in (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000))
 """Upper edges of the live histogram, ns; workers tell of each how many copies took longer."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.kinds.registry import load
+from pytest_loadtest.plan.connecting import takes
 from pytest_loadtest.profile.choice import choose_client
-from pytest_loadtest.schedule.connecting import takes
 from pytest_loadtest.values.quantities import MILLISECOND, format_count, format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import scale_word
 from pytest_loadtest.verdict.grammar import SILENT
@@ -16,8 +16,8 @@ from pytest_loadtest.verdict.shown import bounds
 
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import DriverFacts
-    from pytest_loadtest.schedule.plan import Needs, Plan
-    from pytest_loadtest.schedule.scaling import Machine
+    from pytest_loadtest.plan.plan import Needs, Plan
+    from pytest_loadtest.plan.scaling import Machine
     from pytest_loadtest.verdict.peak import Spec
 
 _SHOWN_WORKERS = 16

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 
 from pytest_loadtest.values.quantities import format_duration, format_rate
 
 ROUNDING = 1e-9
 """Relative error that arithmetic on rates may bring; bounds are inclusive."""
-
-
-MOST_SHOWN = 80
-"""Characters of a value that somebody wrote: what it is can be seen, and a file that is no profile is not printed."""
-_QUOTED = re.compile(rf"(?<!\w)(['\"])((?:\\.|(?!\1)[^\\]){{{MOST_SHOWN}}})(?:\\.|(?!\1)[^\\])+\1(?!\w)", re.DOTALL)
-_WORD = re.compile(rf"([^\s/]{{{MOST_SHOWN}}})[^\s/…][^\s/]*")  # a path is never cut: it names the file
-
-
-def shortened(message: str) -> str:
-    """A message with the long values in it, in quotes or in one word, cut."""
-    return _WORD.sub(r"\1…", _QUOTED.sub(r"\1\2…", message))
 
 
 def scale_word(factor: float) -> str:

@@ -20,7 +20,7 @@ from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.mqtt.loop import MAX_OPENING
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import TargetError
-from pytest_loadtest.schedule.connecting import instants
+from pytest_loadtest.plan.connecting import instants
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.testing.rig import plain_pool
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_loadtest.engine.progress import Progress
-    from pytest_loadtest.schedule.phases import Phase
+    from pytest_loadtest.plan.phases import Phase
 
     Act = Callable[[Progress], None]
 

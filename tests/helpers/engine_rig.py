@@ -19,9 +19,9 @@ from pytest_loadtest.engine.run import drive as run_engines
 from pytest_loadtest.engine.setup import Setup
 from pytest_loadtest.fleet.drain import Drain
 from pytest_loadtest.message.payloads import build_pool
+from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.schedule.counts import StreamCounts
 from pytest_loadtest.schedule.pacing import Pacer
-from pytest_loadtest.schedule.phases import Phase
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.testing import FakeClock
 from pytest_loadtest.values.quantities import SECOND

@@ -53,7 +53,7 @@ def test_asks_by_another_fixture(prepared):
 BROKEN = """\
 import pytest
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.fixture.result import SloMissed
+from pytest_loadtest.results.load import SloMissed
 
 @pytest.mark.xfail
 @pytest.mark.load("few")

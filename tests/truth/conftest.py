@@ -18,12 +18,12 @@ from numpy_aggregation import NumpyAggregation, measured, samples
 from pytest_loadtest import brokers
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers.mqtt import mosquitto
-from pytest_loadtest.fixture.result import Load
 from pytest_loadtest.fleet.aggregated import read_run
 from pytest_loadtest.fleet.conductor import Conductor
 from pytest_loadtest.fleet.local import LocalFleet
 from pytest_loadtest.fleet.messages import Part, Request, RunResult
 from pytest_loadtest.fleet.options import Options
+from pytest_loadtest.results.load import Load
 from pytest_loadtest.verdict import slo
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.engine.progress import Progress
     from pytest_loadtest.fleet.coordinator import Run
     from pytest_loadtest.metrics.measurements import Measurements
-    from pytest_loadtest.schedule.phases import Phase
+    from pytest_loadtest.plan.phases import Phase
 
 Act = Callable[["Progress"], None]
 

@@ -1,4 +1,4 @@
-"""Who may import whom: the layers of docs/design.md, held against every import statement in the package."""
+"""Who may import whom: the packages of docs/design.md in one direction, checked at every import statement."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import pytest
 ROOT = Path(__file__).parents[2] / "pytest_loadtest"
 NAME = "pytest_loadtest"
 
-# A package or module → its layer; the longest name that fits holds. A module imports downwards, or sideways where no cycle comes of it.
-LAYERS = {
-    "errors": 0, "values": 0,
-    "kinds": 1, "message": 1, "schedule": 1, "metrics": 1, "wire": 1,
-    "schedule.batches": 2, "schedule.chunking": 2, "schedule.connecting": 2, "schedule.connections": 2, "schedule.phases": 2, "schedule.plan": 2, "schedule.pricing": 2, "schedule.scaling": 2, "schedule.skewed": 2, "metrics.stats": 2, "verdict": 2, "profile": 2,
-    "brokers": 3, "drivers": 3,
-    "engine": 4, "observe": 4,
-    "fleet": 5, "pipeline": 5, "report": 5, "fixture": 5,
-    "testing": 6,
-    "": 7, "__main__": 7, "commands": 7, "plugin": 7,
-}  # fmt: skip
+# The packages, bottom up: a module imports its own package, and those before it. docs/design.md shows the same list.
+PACKAGES = (
+    "errors", "values",
+    "message", "metrics", "schedule", "wire",
+    "verdict", "kinds", "profile", "plan",
+    "brokers", "drivers",
+    "engine", "observe",
+    "pipeline", "results", "report", "fleet", "fixture",
+    "testing", "plugin", "commands", "__main__", "",
+)  # fmt: skip
+CORE = ("errors", "values", "message", "metrics", "schedule", "wire", "verdict", "profile", "plan")
 
 # Another distribution's package → the modules that may import it; a trailing * stands for any ending. Types alone are free everywhere.
 THIRD_PARTY = {
@@ -39,7 +39,7 @@ THIRD_PARTY = {
     "markupsafe": {"report.html.page"},
     "numpy": {
         "drivers.*", "engine.*", "fleet.*", "message.*", "metrics.*",
-        "observe.*", "pipeline.*", "report.hdr", "report.timeline", "schedule.*", "testing.*", "wire.*",
+        "observe.*", "pipeline.*", "plan.*", "report.hdr", "report.timeline", "schedule.*", "testing.*", "wire.*",
     },
     "paho": {"drivers.mqtt.*"},
     "psutil": {"observe.disk_wait", "observe.processes"},
@@ -59,7 +59,7 @@ THIRD_PARTY = {
 KIND = re.compile(r"drivers\.(pulsar|mqtt|loopback)\.")
 NAMED = re.compile(r"""isinstance\([^)]*Settings|["'](pulsar|mqtt|loopback|artemis|mosquitto)["']""")
 
-# The core (layers 0 to 2) sees no clock, file, process or network; what profiles are read from is its one edge.
+# The core sees no clock, file, process or network; what profiles are read from is its one edge.
 OUTSIDE = {"asyncio", "multiprocessing", "os", "pathlib", "random", "socket", "subprocess", "tempfile", "threading", "time"}
 EDGE = {"profile.contents", "profile.files", "profile.openmetrics", "profile.sizes"}
 
@@ -129,10 +129,8 @@ def is_own(name: str) -> bool:
     return name.partition(".")[0] == NAME
 
 
-def layer(module: str) -> int:
-    while module not in LAYERS:
-        module = module.rpartition(".")[0]
-    return LAYERS[module]
+def package(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def matches(module: str, patterns: set[str]) -> bool:
@@ -142,17 +140,24 @@ def matches(module: str, patterns: set[str]) -> bool:
 IMPORTS = [found for module in MODULES for found in imports_of(module)]
 
 
-def test_every_module_has_its_layer() -> None:
-    """A new module is placed on purpose, and the table names none that is gone."""
-    heads = {module.partition(".")[0] for module in MODULES}
-    assert heads == {name.partition(".")[0] for name in LAYERS}
-    assert set(LAYERS) <= set(MODULES)
+def test_every_package_has_its_place() -> None:
+    """A new package is placed on purpose, and the list names none that is gone."""
+    assert {package(module) for module in MODULES} == set(PACKAGES)
 
 
-def test_imports_go_downwards_or_sideways() -> None:
-    """No module knows of a layer above its own, not even a type of it."""
-    wrong = [str(i) for i in IMPORTS if is_own(i.what) and layer(own(i.what)) > layer(i.by)]
+def test_a_package_imports_only_packages_below_it() -> None:
+    """So the folders can be read one after another, bottom up. Imports of types alone count too."""
+    found = [i for i in IMPORTS if is_own(i.what) and package(own(i.what)) != package(i.by)]
+    wrong = [str(i) for i in found if PACKAGES.index(package(own(i.what))) > PACKAGES.index(package(i.by))]
     assert wrong == []
+
+
+def test_the_design_shows_the_same_packages() -> None:
+    """The picture of docs/design.md is the list that is checked."""
+    text = (ROOT.parent / "docs/design.md").read_text(encoding="utf-8")
+    block = text[text.index("pytest_loadtest/\n") :].partition("```")[0]
+    shown = [line.split()[0].rstrip("/") for line in block.splitlines()[1:] if line.startswith("  ") and not line.startswith("   ")]
+    assert shown == [name for name in PACKAGES if name not in ("", "__main__")]
 
 
 def test_nothing_imports_in_a_circle() -> None:
@@ -173,7 +178,11 @@ def test_nothing_imports_in_a_circle() -> None:
 
 def test_the_engine_knows_no_driver_by_name() -> None:
     """It drives whatever fulfils the contract in drivers.base."""
-    wrong = [str(i) for i in IMPORTS if layer(i.by) == 4 and own(i.what).startswith("drivers") and own(i.what) != "drivers.base"]
+    wrong = [
+        str(i)
+        for i in IMPORTS
+        if package(i.by) in ("engine", "observe") and own(i.what).startswith("drivers") and own(i.what) != "drivers.base"
+    ]
     assert wrong == []
 
 
@@ -211,7 +220,7 @@ def test_http_goes_through_httpx() -> None:
 
 def test_the_core_sees_no_clock_file_process_or_network() -> None:
     """Callers pass text and numbers."""
-    core = [i for i in IMPORTS if layer(i.by) <= 2 and i.by not in EDGE and not i.types]
+    core = [i for i in IMPORTS if package(i.by) in CORE and i.by not in EDGE and not i.types]
     assert [str(i) for i in core if i.what.partition(".")[0] in OUTSIDE] == []
 
 

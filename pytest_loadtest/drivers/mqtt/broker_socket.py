@@ -12,7 +12,7 @@ from ipaddress import IPv4Address
 from typing import Any, Final
 
 from pytest_loadtest.drivers.mqtt.tls import ALERT, LOST, ClientTls
-from pytest_loadtest.schedule.connections import EACH_SOURCE
+from pytest_loadtest.plan.connections import EACH_SOURCE
 
 _SOURCES: Final = 256  # addresses of each worker
 _BIND_ADDRESS_NO_PORT: Final = 24  # linux/in.h: the port is chosen by connect, which knows the other end

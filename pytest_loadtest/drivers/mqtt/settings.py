@@ -112,6 +112,15 @@ class MqttSettings(ClientSettings):
         insecure = self.tls is not None and self.tls.insecure and any(url.startswith("mqtts:") for url in urls)
         return f"driver.tls.insecure is true: {ANY_NAME}" if insecure else None
 
+    @property
+    def exactly_once(self) -> bool:
+        """At QoS 2. With MQTT 3.1.1 a retained message comes again with each subscribe after a lost connection."""
+        return self.qos == 2 and not (self.retain and self.protocol_version == "3.1.1")
+
+    @property
+    def resumes_sessions(self) -> bool:
+        return not self.clean_start
+
     def unordered(self, *, consumers: int, keyed: bool) -> tuple[str, str] | None:
         """Consumers of a shared subscription overtake each other."""
         shared = consumers > 1 if self.shared_subscription is None else self.shared_subscription

@@ -17,10 +17,10 @@ from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet import machine
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import shipped_costs
+from pytest_loadtest.plan.batches import expected_batch
+from pytest_loadtest.plan.plan import Plan, make_plan, profile_pool
+from pytest_loadtest.plan.pricing import profile_cost_key
 from pytest_loadtest.profile import from_document
-from pytest_loadtest.schedule.batches import expected_batch
-from pytest_loadtest.schedule.plan import Plan, make_plan, profile_pool
-from pytest_loadtest.schedule.pricing import profile_cost_key
 
 COST = Cost(produce=1, consume=2, broker=3, per_byte=4)
 times = st.floats(0, 1e9)

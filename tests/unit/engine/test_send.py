@@ -20,10 +20,10 @@ from pytest_loadtest.engine.waiting import RETRY
 from pytest_loadtest.errors import WorkerError
 from pytest_loadtest.message.payloads import Bucket, build_pool
 from pytest_loadtest.message.samples import Status
+from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.schedule.changes import Change
 from pytest_loadtest.schedule.counts import StreamCounts
 from pytest_loadtest.schedule.pacing import NEVER, Pacer
-from pytest_loadtest.schedule.phases import Phase
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 

@@ -12,9 +12,9 @@ from pytest_loadtest.drivers.base import DriverContext, Joined, TargetAddress
 from pytest_loadtest.engine.run import Engine, drive
 from pytest_loadtest.engine.setup import Setup
 from pytest_loadtest.fleet.drain import Drain
+from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.schedule.counts import StreamCounts
 from pytest_loadtest.schedule.pacing import Pacer
-from pytest_loadtest.schedule.phases import Phase
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.testing import FakeClock
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND

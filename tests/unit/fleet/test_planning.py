@@ -13,7 +13,7 @@ from pytest_loadtest.errors import GeneratorLimited
 from pytest_loadtest.fleet import planning
 from pytest_loadtest.fleet.messages import Part, Request
 from pytest_loadtest.fleet.options import Options
-from pytest_loadtest.schedule.scaling import Machine
+from pytest_loadtest.plan.scaling import Machine
 
 if TYPE_CHECKING:
     from pathlib import Path

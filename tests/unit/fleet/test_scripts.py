@@ -11,15 +11,15 @@ from made_measurements import made
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.fixture.result import Load
 from pytest_loadtest.fleet.aggregated import Aggregated
 from pytest_loadtest.fleet.messages import Part
 from pytest_loadtest.fleet.scripts import SearchScript
 from pytest_loadtest.fleet.workload_run import WorkloadRun
 from pytest_loadtest.kinds.registry import shipped_costs
-from pytest_loadtest.schedule.plan import make_plan, profile_pool
-from pytest_loadtest.schedule.pricing import profile_cost_key
-from pytest_loadtest.schedule.scaling import Machine
+from pytest_loadtest.plan.plan import make_plan, profile_pool
+from pytest_loadtest.plan.pricing import profile_cost_key
+from pytest_loadtest.plan.scaling import Machine
+from pytest_loadtest.results.load import Load
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
 if TYPE_CHECKING:

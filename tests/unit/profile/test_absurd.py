@@ -12,7 +12,7 @@ from made_plans import made
 
 from pytest_loadtest import profile
 from pytest_loadtest.errors import LoadtestError, ProfileError, UsageError
-from pytest_loadtest.schedule.plan import profile_pool
+from pytest_loadtest.plan.plan import profile_pool
 
 BASE = {"name": "p", "producerRate": 10, "messageSize": 100, "testDuration": "1s", "driver": {"name": "loopback"}}
 LONG = "root:x:0:0:root:/root:/bin/sh " * 1000

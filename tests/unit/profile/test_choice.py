@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from pytest_loadtest.drivers import driver_class, planned_facts
 from pytest_loadtest.kinds.costs import cost_key
 from pytest_loadtest.kinds.registry import kinds, shipped_costs
+from pytest_loadtest.plan.plan import Plan, make_plan, profile_pool
+from pytest_loadtest.plan.scaling import Machine
 from pytest_loadtest.profile import Profile, from_document, loads
 from pytest_loadtest.profile.choice import ClientChoice, choose_client
 from pytest_loadtest.report.plan import lines
-from pytest_loadtest.schedule.plan import Plan, make_plan, profile_pool
-from pytest_loadtest.schedule.scaling import Machine
 
 HERE = Machine(cores=2, memory=1 << 34)
 

@@ -14,7 +14,7 @@ from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from pytest_loadtest.engine.progress import Progress
-    from pytest_loadtest.schedule.phases import Phase
+    from pytest_loadtest.plan.phases import Phase
 
 
 def said(**counts: Any) -> Progress:

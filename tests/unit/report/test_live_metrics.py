@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.report.live_metrics import BUCKETS, COUNTS, LiveMetrics
 from pytest_loadtest.schedule.counts import StreamCounts
 from pytest_loadtest.schedule.pacing import Pacer
-from pytest_loadtest.schedule.phases import Phase
 from pytest_loadtest.values.quantities import SECOND
 
 

@@ -7,11 +7,11 @@ import numpy as np
 from made_documents import FACTS
 from made_measurements import MS, Limits, histogram, made
 
-from pytest_loadtest.fixture.result import Load, SloMissed
 from pytest_loadtest.metrics.stretches import Stretches, of_parts
 from pytest_loadtest.report import junit, terminal
 from pytest_loadtest.report.document import Document, build, dumps, schema
 from pytest_loadtest.report.over_windows import MOST
+from pytest_loadtest.results.load import Load, SloMissed
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.slo import Verdict, evaluate, parse
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_measurements import MS, Limits, histogram, made, made_bucket, spread
 
-from pytest_loadtest.fixture.result import Load
+from pytest_loadtest.results.load import Load
 from pytest_loadtest.values.units import ms
 from pytest_loadtest.verdict.early import certainly_missed, exceeds
 from pytest_loadtest.verdict.observations import latencies, observe

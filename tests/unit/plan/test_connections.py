@@ -10,10 +10,10 @@ from made_plans import made
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers import planned_facts
+from pytest_loadtest.plan.connections import EACH_SOURCE, Connections, too_many
+from pytest_loadtest.plan.plan import beyond
+from pytest_loadtest.plan.scaling import OTHER_FILES, Machine
 from pytest_loadtest.report.plan import lines
-from pytest_loadtest.schedule.connections import EACH_SOURCE, Connections, too_many
-from pytest_loadtest.schedule.plan import beyond
-from pytest_loadtest.schedule.scaling import OTHER_FILES, Machine
 from pytest_loadtest.schedule.topology import Topology
 
 if TYPE_CHECKING:

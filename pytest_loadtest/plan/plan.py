@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import PayloadPool, build_pool
-from pytest_loadtest.schedule.batches import expected_batch
-from pytest_loadtest.schedule.chunking import ChunkBuffers, chunk_buffers
-from pytest_loadtest.schedule.connections import Connections, connects, fitting, too_many
-from pytest_loadtest.schedule.dealing import assign, rows_of_broadcast
-from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
-from pytest_loadtest.schedule.phases import BacklogPlan, PacedTraffic, Phase, paced_traffic, warmup_and_measure
-from pytest_loadtest.schedule.scaling import (
+from pytest_loadtest.plan.batches import expected_batch
+from pytest_loadtest.plan.chunking import ChunkBuffers, chunk_buffers
+from pytest_loadtest.plan.connections import Connections, connects, fitting, too_many
+from pytest_loadtest.plan.phases import BacklogPlan, PacedTraffic, Phase, paced_traffic, warmup_and_measure
+from pytest_loadtest.plan.scaling import (
     Machine,
     Scale,
     auto_crowd,
@@ -33,7 +31,9 @@ from pytest_loadtest.schedule.scaling import (
     lengths,
     shrunk,
 )
-from pytest_loadtest.schedule.skewed import skewed_pool, turns_of
+from pytest_loadtest.plan.skewed import skewed_pool, turns_of
+from pytest_loadtest.schedule.dealing import assign, rows_of_broadcast
+from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
 from pytest_loadtest.schedule.topology import MOST, Topology
 from pytest_loadtest.values.quantities import SECOND, format_size
 from pytest_loadtest.verdict.early import lowest_rate
@@ -153,7 +153,7 @@ def make_plan(
     """Compile a profile.
 
     :param scale: a factor, ``"auto"``, or None. :param duration_cap: longest measured phase, or hold of a search, ns; see
-        :func:`~pytest_loadtest.schedule.scaling.lengths`.
+        :func:`~pytest_loadtest.plan.scaling.lengths`.
     """
     wanted = Topology(
         topics=profile.topics, partitions=profile.partitions_per_topic, producers=profile.producers_per_topic,

@@ -13,9 +13,9 @@ from made_plans import CLUSTER, loopback, made
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.kinds.costs import Cost
-from pytest_loadtest.schedule.phases import PacedTraffic
-from pytest_loadtest.schedule.plan import beyond
-from pytest_loadtest.schedule.scaling import AUTO_LOAD, HANDLES_PER_CORE, Machine, auto_factor, auto_topology, lengths, shrunk
+from pytest_loadtest.plan.phases import PacedTraffic
+from pytest_loadtest.plan.plan import beyond
+from pytest_loadtest.plan.scaling import AUTO_LOAD, HANDLES_PER_CORE, Machine, auto_factor, auto_topology, lengths, shrunk
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.values.quantities import SECOND
 

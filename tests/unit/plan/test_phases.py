@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_loadtest import profile as profiles
+from pytest_loadtest.plan.phases import BacklogPlan, PacedTraffic, Phase, StageSpan, paced_traffic, search_phases, warmup_and_measure
+from pytest_loadtest.plan.plan import profile_pool
 from pytest_loadtest.schedule.changes import CHANGE_IN, Change
 from pytest_loadtest.schedule.counts import StreamCounts
 from pytest_loadtest.schedule.pacing import Pacer
-from pytest_loadtest.schedule.phases import BacklogPlan, PacedTraffic, Phase, StageSpan, paced_traffic, search_phases, warmup_and_measure
-from pytest_loadtest.schedule.plan import profile_pool
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_loadtest import profile as profiles
-from pytest_loadtest.schedule.chunking import chunk_buffers
+from pytest_loadtest.plan.chunking import chunk_buffers
 from pytest_loadtest.schedule.topology import Topology
 
 TEXT = """\

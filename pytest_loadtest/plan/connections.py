@@ -10,15 +10,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pytest_loadtest.plan.scaling import OTHER_FILES, fewer, largest
 from pytest_loadtest.profile.choice import choose_client
-from pytest_loadtest.schedule.scaling import OTHER_FILES, fewer, largest
 from pytest_loadtest.values.quantities import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pytest_loadtest.plan.scaling import Machine
     from pytest_loadtest.profile import Profile
-    from pytest_loadtest.schedule.scaling import Machine
     from pytest_loadtest.schedule.topology import Topology
 
 EACH_SOURCE: Final = 10_000

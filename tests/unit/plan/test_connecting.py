@@ -10,11 +10,11 @@ from made_plans import HERE, made
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers import planned_facts
+from pytest_loadtest.plan.connecting import connections, instants, opened, opened_before, takes, up_in_time
+from pytest_loadtest.plan.connections import fitting
+from pytest_loadtest.plan.plan import beyond
+from pytest_loadtest.plan.scaling import Machine, fewer
 from pytest_loadtest.report.plan import lines
-from pytest_loadtest.schedule.connecting import connections, instants, opened, opened_before, takes, up_in_time
-from pytest_loadtest.schedule.connections import fitting
-from pytest_loadtest.schedule.plan import beyond
-from pytest_loadtest.schedule.scaling import Machine, fewer
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.values.quantities import SECOND
 

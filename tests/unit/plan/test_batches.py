@@ -13,13 +13,13 @@ from made_plans import CLUSTER, HERE, made
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers import planned_facts
 from pytest_loadtest.kinds.registry import shipped_costs
+from pytest_loadtest.plan.batches import expected_batch
+from pytest_loadtest.plan.scaling import AUTO_LOAD, Machine
 from pytest_loadtest.report.plan import lines
-from pytest_loadtest.schedule.batches import expected_batch
-from pytest_loadtest.schedule.scaling import AUTO_LOAD, Machine
 from pytest_loadtest.schedule.topology import Topology
 
 if TYPE_CHECKING:
-    from pytest_loadtest.schedule.plan import Plan
+    from pytest_loadtest.plan.plan import Plan
 
 PROD = Path(__file__).parents[3] / "profiles" / "prod-2m.yaml"
 LIMITS = "batchingMaxPublishDelayMs: 2, batchingMaxMessages: 50, batchingMaxBytes: 10000"

@@ -17,7 +17,7 @@ from pytest_loadtest.values.quantities import SECOND
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pytest_loadtest.schedule.plan import Plan
+    from pytest_loadtest.plan.plan import Plan
 
 
 def instants(start: int, rate: float, numbers: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -19,12 +19,12 @@ from pytest_loadtest.drivers.mqtt.kind import ARTEMIS
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.kinds.registry import shipped_costs
 from pytest_loadtest.message.payloads import PayloadChooser
+from pytest_loadtest.plan import plan as plan_module
+from pytest_loadtest.plan.plan import beyond, profile_pool
+from pytest_loadtest.plan.pricing import profile_cost, profile_cost_key
+from pytest_loadtest.plan.scaling import Machine
 from pytest_loadtest.report.plan import lines
-from pytest_loadtest.schedule import plan as plan_module
 from pytest_loadtest.schedule.changes import CHANGE_IN
-from pytest_loadtest.schedule.plan import beyond, profile_pool
-from pytest_loadtest.schedule.pricing import profile_cost, profile_cost_key
-from pytest_loadtest.schedule.scaling import Machine
 from pytest_loadtest.values.quantities import HOUR, MINUTE, SECOND
 
 PROFILES = Path(__file__).parents[3] / "profiles"
@@ -277,8 +277,8 @@ def test_a_search_that_load_duration_cuts_says_so(cap: int, lengths: tuple[int, 
     plan = made(profiles.loads(SEARCHED, "p.yaml"), duration_cap=cap * SECOND)
     assert plan.search is not None
     assert (plan.search.hold, plan.search.confirm, plan.search.warmup) == tuple(length * SECOND for length in lengths)
-    scaled = [line for line in lines(plan, planned_facts(plan.profile), HERE) if line.startswith("SCALED")]
-    assert [line.partition("×1: ")[2] for line in scaled] == ([f"{said}. It says nothing about the full load."] if said else [])
+    scaled = [line for line in lines(plan, planned_facts(plan.profile), HERE) if line.startswith("SHORTENED")]
+    assert [line.partition(" ")[2].strip() for line in scaled] == ([f"{said}. It says nothing about the full load."] if said else [])
 
 
 def test_a_warm_up_that_load_duration_cuts_says_so() -> None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pytest_loadtest.kinds.costs import Cost
+    from pytest_loadtest.plan.phases import PacedTraffic
     from pytest_loadtest.profile import Profile
-    from pytest_loadtest.schedule.phases import PacedTraffic
     from pytest_loadtest.schedule.topology import Topology
 
 AUTO_LOAD = 0.2  # of all cores: leaves room for the broker's own bursts, Spark's idle JVM and other tenants
