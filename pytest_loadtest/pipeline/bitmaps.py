@@ -61,10 +61,14 @@ class Words:
     def _check_room(self) -> None:
         """:raises NoData: there are more words than have a number, with a bit for each mark of a message beside it."""
         marks = max(len(self.planes) + 2, 4)
-        if (self._words * max(self.run.subscriptions, 1) * self.pieces << WORD_BITS + marks).bit_length() > 63:
+        if (self._all_words() << WORD_BITS + marks).bit_length() > 63:
             raise NoData(
                 f"{self._words:,} words of messages in {self.pieces:,} windows are more than can be counted: ask for longer windows"
             )
+
+    def _all_words(self) -> int:
+        """The number of words over all subscriptions and pieces, a Python integer."""
+        return self._words * max(self.run.subscriptions, 1) * self.pieces
 
     def sent(self, rows: Rows) -> Table:
         """The words of sent messages, once for every subscription: how many rows, and which messages were offered, acked and resent.
@@ -132,7 +136,9 @@ class Words:
 
     def _delivery(self, rows: Rows) -> NDArray[np.int64]:
         """The number of the message for the subscription."""
-        number: NDArray[np.int64] = self._number(rows) + rows["subscription"] * (self._words << WORD_BITS)
+        # The column is int32, and numpy keeps a product with a Python integer at that width: 800 M messages are too many for it.
+        subscription = rows["subscription"].astype(np.int64)
+        number: NDArray[np.int64] = self._number(rows) + subscription * (self._words << WORD_BITS)
         return number
 
     def _number(self, rows: Rows) -> NDArray[np.int64]:

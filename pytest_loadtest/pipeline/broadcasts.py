@@ -38,10 +38,22 @@ class BroadcastWords(Words):
     """Messages are numbered over all streams; each has ``width`` words."""
 
     def __init__(self, run: Expected) -> None:
-        super().__init__(run)
         self.width = (run.subscriptions - 1 >> WORD_BITS) + 1
         lengths = run.end - run.first
         self._before = np.cumsum(lengths) - lengths
+        self._planned = int(lengths.sum())
+        super().__init__(run)
+
+    def _all_words(self) -> int:
+        return max(self._planned * self.width, super()._all_words())
+
+    def by_subscription(self, deliveries: Rows) -> Table:
+        """Deliveries as named words of 64 messages of one subscription, as runs without broadcasts have them; their bits are ``mask``.
+
+        :param deliveries: int64 ``subscription``, ``stream``, ``seq``.
+        """
+        number = super()._number(deliveries) + deliveries["subscription"] * (self._words << WORD_BITS)
+        return self.named(words(number, {}, ("n", "mask")))
 
     def _with_ends(self, table: Table, rows: Rows) -> Table:
         """Of each word the ``last`` arrival, how ``early`` the first was, and when it was ``due``."""
@@ -196,14 +208,10 @@ class _Messages:
         """Of 64 subscriptions."""
         row, bit = bits(self._missing[messages, group])
         message = messages[row]
-        stream, seq, streams = self._stream[message], self._seq[message], len(self._how.run.first)
-        most = int(seq.max(initial=0) >> WORD_BITS) + 1
-        subscription = (group << WORD_BITS) + bit
-        table = words(((subscription * streams + stream) * most << WORD_BITS) + seq, {}, ("n", "mask"))
-        rest, word = np.divmod(table["word"], most)
-        subscription, stream = np.divmod(rest, max(streams, 1))
+        deliveries = {"subscription": (group << WORD_BITS) + bit, "stream": self._stream[message], "seq": self._seq[message]}
+        table = self._how.by_subscription(deliveries)
         mask = table["mask"]
         return {
-            "topic": self._how.run.stream_topics[stream], "subscription": subscription, "stream": stream, "word": word,
+            "topic": self._how.run.stream_topics[table["stream"]], **{name: table[name] for name in ("subscription", "stream", "word")},
             "first": mask & ~(mask << 1), "last": mask & ~(mask >> 1 & MANY),
         }  # fmt: skip

@@ -243,9 +243,12 @@ def _column(values: list[Any], kind: str) -> pa.Array:
     if kind in ("int", "bigint"):
         return _array(np.array(values, np.int32 if kind == "int" else np.int64))
     contents = [value.encode() if isinstance(value, str) else value for value in values]
-    ends = np.cumsum([0, *map(len, contents)], dtype=np.int32)
+    ends = np.cumsum([0, *map(len, contents)], dtype=np.int64)
+    if ends[-1] > np.iinfo(np.int32).max:  # Arrow's offsets, and Spark takes no column with wider ones
+        raise OverflowError(f"the tables of one task take {ends[-1]:,} bytes, above the 2 GiB of a batch: ask for longer windows")
     type_ = pa.string() if kind == "string" else pa.binary()
-    return pa.Array.from_buffers(type_, len(contents), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(contents))])
+    offsets = pa.py_buffer(ends.astype(np.int32))
+    return pa.Array.from_buffers(type_, len(contents), [None, offsets, pa.py_buffer(b"".join(contents))])
 
 
 def _array(numbers: NDArray[Any]) -> pa.Array:

@@ -17,7 +17,9 @@ from pytest_loadtest.metrics.expected import Expected, Recorded
 from pytest_loadtest.metrics.measurements import Lost
 from pytest_loadtest.metrics.stats import measure
 from pytest_loadtest.pipeline import read
-from pytest_loadtest.pipeline.aggregate import aggregate, aggregate_with_stages
+from pytest_loadtest.pipeline import transforms as T
+from pytest_loadtest.pipeline.aggregate import _ask, aggregate, aggregate_with_stages
+from pytest_loadtest.pipeline.assemble import _lost
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -58,6 +60,9 @@ RUNS = {
     "windows that nothing is received in": {"subscriptions": 0, "duration": 5 * SECOND, "window": SECOND},
     "drift alone, of a run without acknowledgements": {"duration": 40 * SECOND, "drift": True, "publish_acks": False},
     "a window longer than the run": {"window": 3 * SECOND},
+    "sequences around 2**31": {"subscriptions": 2, "first": 2**31 - 50},
+    "sequences around 2**33": {"subscriptions": 2, "first": 2**33 - 50, "delays": RANDOM, "ordered": False},
+    "broadcasts of sequences around 2**33": {"subscriptions": 70, "messages": 30, "first": 2**33 - 9, "broadcasts": True},
     "a stream without messages, and one bucket": {"streams": 3, "end": np.array([40, 0, 70]), "buckets": ("all",)},
 }
 
@@ -138,6 +143,26 @@ def test_a_run_without_stages_has_none(spark: SparkSession, tmp_path: Path) -> N
     assert aggregate_with_stages(spark, write_run(tmp_path / "run", run, *generate(run, 0)))[1] == ()
 
 
+@pytest.mark.parametrize("planned", [200_000_000, 2**31 - 1, 2**31, 2**31 + 1, 2**33])
+def test_the_last_of_very_many_messages_reach_their_subscriptions(spark: SparkSession, tmp_path: Path, planned: int) -> None:
+    """Four streams of so many messages and four subscriptions; the samples have a stream's last ten, of which subscription 2 lost one."""
+    run = make_run(streams=4, topics=1, subscriptions=4, end=np.full(4, planned))
+    few = dataclasses.replace(run, first=np.array([planned - 10, *run.end[1:]]))
+    sent, received = faultless(few)
+    copies = [{**received, "subscription": np.full(10, subscription)} for subscription in range(4)]
+    rows = {name: np.concatenate([part[name] for part in copies]) for name in received}
+    kept = (rows["subscription"] != 2) | (rows["seq"] != planned - 2)
+    folder = write_run(tmp_path / "run", run, sent, {name: column[kept] for name, column in rows.items()})
+    with T.for_workers():
+        (found,) = _ask(spark, read.load(folder), [run])
+    by_subscription = dict.fromkeys(range(4), 0)
+    for subscription, count in zip(found.deliveries["subscription"].tolist(), found.deliveries["received"].tolist(), strict=True):
+        by_subscription[subscription] += count
+    assert by_subscription == {0: 10, 1: 10, 2: 9, 3: 10}
+    assert found.edges is not None
+    assert _lost(found.edges) == (Lost(topic=0, subscription=2, stream=0, first=planned - 2, last=planned - 2),)
+
+
 def test_a_producer_only_run_has_no_deliveries(spark: SparkSession, tmp_path: Path) -> None:
     """Nothing is received, nothing lost, nothing late; what was acked is still known."""
     run = make_run(streams=2, subscriptions=0)
@@ -159,7 +184,7 @@ def test_nothing_received(spark: SparkSession, tmp_path: Path, messages: int) ->
 def faultless(run: Expected) -> tuple[dict[str, Any], dict[str, Any]]:
     """Every message acked and received once, in order."""
     sent, _ = generate(run, 0)
-    sent = {name: column[sent["seq"] < 1_000_000] for name, column in sent.items()}
+    sent = {name: column[sent["seq"] < run.end[sent["stream"]]] for name, column in sent.items()}
     sent |= {"status": np.full(len(sent["seq"]), Status.ACKED), "acked": sent["intended"] + 5, "sent": sent["intended"] + 3}
     received = {name: sent[name] for name in ("stream", "topic", "bucket", "size", "seq", "intended")}
     nothing = np.zeros(len(sent["seq"]), np.int64)
