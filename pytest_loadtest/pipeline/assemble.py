@@ -82,6 +82,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         subscribe=recorded.subscribe,
         opening=recorded.opening,
         lateness=lateness(answers.tables) if run.delays else None,
+        later_copies=histogram(answers.tables, t.LATER, t.WHOLE),
     )
 
 
@@ -156,7 +157,7 @@ def _counts(run: Expected, recorded: Recorded, answers: Answers) -> Counts:
         corrupt=recorded.corrupt + fate[t.CORRUPT],
         resent=_sum(deliveries["resent"][deliveries["subscription"] == 0]),  # each subscription repeats the number: count it once
         duplicates_of_resent=_sum(deliveries["duplicates_of_resent"]),
-        out_of_due_order=_sum(received["undue"][received["fate"] == t.COPY]) if run.delays else None,
+        out_of_due_order=_sum(_where(answers.tables["seconds"], "what", t.UNDUE)["n"]) if run.delays else None,
     )
 
 
