@@ -80,8 +80,8 @@ class Breakdown:
 class Series:
     """Per second of the measured phase (and its drain), one entry a second; times in ns, NaN where nothing was measured.
 
-    ``missing`` is what subscriptions should have of the messages intended in that second, acked × subscriptions, less the first copies that
-    came: above zero something is lost, below zero something came and was never acked. None where nothing subscribes, or
+    ``missing`` is what subscriptions should have of the messages intended in that second, acked × subscriptions, less the copies that came:
+    above zero something is lost, below zero something came twice, or came and was never acked. None where nothing subscribes, or
     others send. ``blocked`` is ns before the target's full window, summed over the messages handed over in that second; None where
     nobody sends.
     """
@@ -108,7 +108,7 @@ class Series:
         """Bring the columns to one length: the planned seconds, or as long as anything happened.
 
         :param planned: number of seconds. :param counted: offered, sent, acked, received; ns blocked; acked and copies by the second of
-            their intended time: each by second from 0; the copies are first ones.
+            their intended time: each by second from 0.
         :param seconds: ``(k,)``, seconds that have latencies. :param latency: ``(k, 3)``, their p50, p99 and maximum in ns.
         """
         length = max(planned, int(seconds.max(initial=-1)) + 1, *map(len, counted))

@@ -3,8 +3,8 @@
 Seconds are whole ones since the start; what has an earlier time counts in second 0. A message is offered in the second of its intended
 time; sent, acked and received (every copy) in the seconds in which that happened; the end-to-end latency of a first copy belongs to the
 second of its *intended* time, so that a stall shows where it began. What is missing goes by the intended time too, of both sides:
-acknowledged messages, once for each subscription, less first copies, so that no second copy hides a lost message. The two percentiles of a second come from HDR buckets with seven bits (at most 0.4 %
-off), nearest rank, within that second's exact minimum and maximum.
+acknowledged messages, once for each subscription, less copies, all of them. The two percentiles of a
+second come from HDR buckets with seven bits (at most 0.4 % off), nearest rank, within that second's exact minimum and maximum.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def by_second(sent: Columns, out: Columns, acked: Columns, received: tuple[Colum
     """The series of a run, of one value a message or copy.
 
     :param sent: those that were due (int64 ``intended``, ns, as all times here). :param out: those handed over (``sent``, ``blocked``).
-    :param acked: those acknowledged (``intended``, ``acked``). :param received: all copies (``received``), and the first one of each
-        delivery (``intended``, ``received``).
+    :param acked: those acknowledged (``intended``, ``acked``). :param received: all copies, and the first one of each delivery (both
+        ``intended``, ``received``).
     """
     copies, first = received
     second = run.seconds(first["intended"])
@@ -45,7 +45,7 @@ def by_second(sent: Columns, out: Columns, acked: Columns, received: tuple[Colum
     counted = [np.bincount(run.seconds(times)) for times in happened]
     blocked = np.zeros(int(run.seconds(out["sent"]).max(initial=-1)) + 1, np.int64)
     np.add.at(blocked, run.seconds(out["sent"]), out["blocked"])
-    counted += [blocked, np.bincount(run.seconds(acked["intended"])), np.bincount(second)]
+    counted += [blocked, np.bincount(run.seconds(acked["intended"])), np.bincount(run.seconds(copies["intended"]))]
     latency = first["received"] - first["intended"]
     seconds = np.unique(second)
     rows = [_one_second(latency[second == s]) for s in seconds]

@@ -121,12 +121,8 @@ def _repeated(slots: Mapping[str, list[Table]]) -> Table | None:
 def _of_first_copies(tables: Mapping[str, Table], first: Mapping[str, Table]) -> dict[str, Table]:
     """Tables of all copies with latencies of first ones. :param first: as :func:`~pytest_loadtest.pipeline.transforms.first_copies`."""
     found = {**tables, "due": first["due"], "extremes": first["extremes"]}
-    for name, of_copies in (
-        ("counts", TIMES_OF_COPIES),
-        ("histograms", TIMES_OF_COPIES),
-        ("spans", TIMES_OF_COPIES),
-        ("seconds", (UNDUE,)),
-    ):
+    for name in ("counts", "histograms", "spans", "seconds"):
+        of_copies = (UNDUE,) if name == "seconds" else TIMES_OF_COPIES
         others = take(tables[name], ~np.isin(tables[name]["what"], of_copies))
         found[name] = merge(name, [others, first[name]])
     return found

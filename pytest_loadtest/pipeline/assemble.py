@@ -229,8 +229,10 @@ def _series(run: Expected, tables: Mapping[str, t.Table]) -> Series:
         return counted
 
     extremes, due = tables["extremes"], tables["due"]
+    again = _where(tables["seconds"], "what", t.AGAIN)
     came = np.zeros(int(due["second"].max(initial=-1)) + 1, np.int64)
-    np.add.at(came, due["second"], due["n"])
+    for some in (due, again):  # later copies are of the same second as the first one
+        np.add.at(came, some["second"], some["n"])
     counted = [*(by_second(what) for what in (t.OFFERED, t.SENT, t.ACKED, t.RECEIVED, t.BLOCKED, t.KEPT)), came]
     percentiles = [
         np.clip(midpoint(_nearest_rank(due, extremes["second"], p), SERIES_BITS), extremes["minimum"], extremes["maximum"])

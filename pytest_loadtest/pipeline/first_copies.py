@@ -44,9 +44,8 @@ class FirstCopiesOfFiles:
 
     def __init__(self, tasks: Sequence[Sequence[str]], parts: Sequence[Expected], repeated: Sequence[Table | None]) -> None:
         self._tasks = [[path for path in task if path.rsplit("/", 2)[-2] != "sent"] for task in tasks]
-        self._parts = [
-            (number, run, ranges) for number, (run, ranges) in enumerate(zip(parts, repeated, strict=True)) if ranges is not None
-        ]
+        every = zip(range(len(parts)), parts, repeated, strict=True)
+        self._parts = [(number, run, ranges) for number, run, ranges in every if ranges is not None]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """:param batches: numbers of tasks."""
@@ -90,7 +89,7 @@ class _Repeated:
     """Copies of deliveries that came more than once, with the ``number`` of each one's delivery."""
 
     def __init__(self, words: Words) -> None:
-        self._words = words
+        self._words, self.run = words, words.run
         self._blocks: list[Rows] = []
         self.size = 0
 
@@ -129,7 +128,7 @@ def _rows_by_slot(waiting: Mapping[int, _Repeated], counted: Mapping[int, _Count
     for number, one in waiting.items():
         if (found := one.split()) is not None:
             first, later = found
-            counted[number].add(later_copy_tables(later))
+            counted[number].add(later_copy_tables(later, one.run))
             sent += [(number, slot, ROWS, pack(rows)) for slot, rows in one.slots(first)]
     return record_batch(sent, ROWS_SCHEMA)
 
@@ -152,7 +151,7 @@ def tables_of_slots(parts: Sequence[Expected]) -> Callable[[pa.Table], pa.Table]
         if (found := repeated.split()) is not None:
             first, later = found
             counted.add(first_copy_tables(first, run))
-            counted.add(later_copy_tables(later))
+            counted.add(later_copy_tables(later, run))
             if isinstance(words, BroadcastWords):
                 counted.add(words.completions(first["number"], first))
         return pa.Table.from_batches([table_batch({(number, name): table for name, table in counted.merged()})])

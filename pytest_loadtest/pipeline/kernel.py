@@ -15,6 +15,7 @@ from pytest_loadtest.metrics.hdr import HALF, hdr_index, midpoint
 from pytest_loadtest.metrics.series import SERIES_BITS
 from pytest_loadtest.pipeline.tables import (
     ACKED,
+    AGAIN,
     BLOCKED,
     BUCKET,
     COPY,
@@ -121,8 +122,9 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
     yield "due", cells.keys | {"n": cells.n}
 
 
-def later_copy_tables(copies: Rows) -> Iterator[tuple[str, Table]]:
+def later_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     """The tables of copies that are not the first of their delivery."""
+    yield from _happened(AGAIN, copies["intended"], run)
     latency = copies["received"] - copies["intended"]
     yield from times(LATER, latency, hdr_index(latency), {WHOLE: np.zeros(len(latency), np.int8)})
 

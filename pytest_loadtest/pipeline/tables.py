@@ -22,8 +22,9 @@ COPY, CORRUPT, MISPLACED = 0, 1, 2  # the fate of a received row
 LATENCY, PUBLISH, DELAY, OWN, COMPLETION, SPREAD, LATE, EARLY, LATER = range(9)  # later: end to end, of all copies but the first
 TIMES_OF_COPIES: Final = (LATENCY, LATE, EARLY)  # of first copies, once it is known which those are
 WHOLE, TOPIC, BUCKET, SPAN = 0, 1, 2, 3  # what a histogram is of
-# what happened in a second; blocked: ns, in the place of messages; kept: acked, and undue: out of due order, by the second of the intended time
-OFFERED, SENT, ACKED, RECEIVED, BLOCKED, KEPT, UNDUE = range(7)
+# what happened in a second; blocked: ns, in the place of messages; by the second of the intended time kept: acked, undue: first copies out
+# of due order, again: copies but the first
+OFFERED, SENT, ACKED, RECEIVED, BLOCKED, KEPT, UNDUE, AGAIN = range(8)
 
 TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
     "sent": {
@@ -55,7 +56,7 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
 ``extremes``: the same seconds' least and greatest latency.
 ``deliveries``: messages with each property. ``buckets``: deliveries by size bucket.
 ``stretches``: deliveries by the piece in which their message was intended, and those before the end of their window, or tenth.
-The table of :func:`lost_edges` is not among them: :func:`first_edges` merges it; nor is that of :func:`ranges_of`, which has no equal rows."""
+The tables of :func:`lost_edges`, which :func:`first_edges` merges, and of :func:`ranges_of`, without equal rows, are not among them."""
 
 EDGES = ("topic", "subscription", "stream", "word", "first", "last")
 _LOW = np.iinfo(np.int64).max  # bits 0 to 62; bit 63 is an int64's sign

@@ -21,6 +21,7 @@ LATENCIES = {
     "subscribe": "subscribe",
     "lateness": "lateness",
     "earliness": "earliness",
+    "laterCopies": "later_copies",
 }
 COUNTS = ("offered", "sent", "acked", "received", "lost", "duplicates", "outOfOrder", "failed", "dropped", "corrupt", "foreign")
 RESENT = ("resent", "duplicatesOfResent")

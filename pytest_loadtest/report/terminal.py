@@ -20,7 +20,7 @@ COLUMNS = ("p50", "p90", "p99", "p99.9")
 KINDS = {"publish": "publish", "endToEnd": "end-to-end", "sendDelay": "send delay", "ownSendDelay": "  of it our own"}
 SOMETIMES = {
     "completion": "until all have it", "spread": "first to last", "connect": "connect", "subscribe": "subscribe",
-    "lateness": "after due", "earliness": "before due",
+    "lateness": "after due", "earliness": "before due", "laterCopies": "later copies",
 }  # fmt: skip
 BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS = "_.-=+*#@"

@@ -16,7 +16,7 @@ from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.metrics.expected import Expected, Recorded
 from pytest_loadtest.metrics.measurements import Lost
 from pytest_loadtest.metrics.stats import measure
-from pytest_loadtest.pipeline import read
+from pytest_loadtest.pipeline import bitmaps, executor, first_copies, read
 from pytest_loadtest.pipeline import transforms as T
 from pytest_loadtest.pipeline.aggregate import _ask, aggregate, aggregate_with_stages
 from pytest_loadtest.pipeline.assemble import _lost
@@ -86,6 +86,56 @@ def test_spark_equals_the_definitions_when_it_shuffles(spark: SparkSession, tmp_
     monkeypatch.setattr(read, "TASK_ROWS", 500)
     run = make_run(subscriptions=2, first=7, messages=300)
     assert_spark_agrees(spark, tmp_path / "run", run, *generate(run, seed=5), workers=3)
+
+
+SHUFFLED = (
+    "two subscriptions, words begun in the middle",
+    "broadcasts to an odd number, of several streams",
+    "random delays",
+    "windows, a last one that is longer, and tenths",
+    "windows of broadcasts",
+)
+
+
+@pytest.mark.parametrize("again", [0.01, 1.0])
+@pytest.mark.parametrize("shape", SHUFFLED)
+def test_first_copies_are_found_wherever_the_others_are(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str, again: float
+) -> None:
+    """In another file, task or worker, read before or after; where few deliveries came more than once, and where all did."""
+    monkeypatch.setattr(read, "TASK_ROWS", 1000)
+    run = make_run(**RUNS[shape])
+    assert_spark_agrees(spark, tmp_path / "run", run, *generate(run, seed=7, again=again), workers=3, chunk=400)
+
+
+@pytest.mark.parametrize("shape", SHUFFLED)
+def test_first_copies_are_the_same_however_coarse_their_words_and_slots(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
+) -> None:
+    """With a range of words for each slot, one word to a slot of rows, and rows that leave a task in small portions."""
+    monkeypatch.setattr(read, "TASK_ROWS", 1000)
+    monkeypatch.setattr(bitmaps, "RANGES", 1)
+    monkeypatch.setattr(first_copies, "ROW_SLOT_BITS", 0)
+    monkeypatch.setattr(first_copies, "CELLS", 100)
+    monkeypatch.setattr(executor, "BLOCK", 128)
+    run = make_run(**RUNS[shape])
+    assert_spark_agrees(spark, tmp_path / "run", run, *generate(run, seed=8, again=0.05), workers=2, chunk=400)
+
+
+def test_only_what_came_more_than_once_costs_another_scan(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And only a median that is another one by it costs the words again."""
+    scans: list[str] = []
+    for name in ("file_tables", "deliveries", "first_copies"):
+        monkeypatch.setattr(T, name, lambda *how, name=name, scan=getattr(T, name): (scans.append(name), scan(*how))[1])
+    run = make_run(streams=2, messages=50)
+    sent, received = faultless(run)
+    times = {"once": 1, "twice": np.where(received["seq"] == 7, 2, 1)}
+    found = {}
+    for name, many in times.items():
+        scans.clear()
+        aggregate(spark, write_run(tmp_path / name, run, sent, {key: np.repeat(column, many) for key, column in received.items()}))
+        found[name] = list(scans)
+    assert found == {"once": ["file_tables", "deliveries"], "twice": ["file_tables", "deliveries", "first_copies"]}
 
 
 def test_windows_are_the_same_however_many_read_them(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

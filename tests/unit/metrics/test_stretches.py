@@ -191,7 +191,9 @@ def test_counts_of_a_window_do_not_end_at_32_bits() -> None:
     """Two buckets of fewer than 2**31 messages each, more than that in all: none of them early, beside one that was."""
     many = 2**31 - 1
     cells = {"piece": np.zeros(2, np.int64), "index": np.array([5, 6]), "n": np.array([many, many])}
-    whole = {name: np.array([value]) for name, value in {"piece": 0, "minimum": 5, "maximum": 6, "high": 0, "low": 11, "negative": 0}.items()}
+    whole = {
+        name: np.array([value]) for name, value in {"piece": 0, "minimum": 5, "maximum": 6, "high": 0, "low": 11, "negative": 0}.items()
+    }
     late = histograms(1, cells, whole)
     early = histograms(1, {"piece": np.zeros(1, np.int64), "index": np.array([0]), "n": np.array([1])}, whole)
     assert late is not None and early is not None
