@@ -123,9 +123,9 @@ class BrokenWatch:
         """How many deliveries are beyond each bound for certain, by objective name.
 
         Percentiles rank over all that was due, so what is overdue counts whether it will come or not; ``max`` is of what came. Latencies of
-        the verdict are of first copies, and workers see all of them. So a late copy counts only where it cannot be a second one: no worker saw
-        a sequence again, and no subscription has several consumers, because a copy that goes to another consumer of it looks like a first
-        one. What is overdue counts in any case: second copies among those received make it smaller.
+        the verdict are of first copies, and workers see all copies. So a late one counts only where it cannot be a second one: no worker
+        saw a sequence again, and no subscription has several consumers, because a copy that goes to another consumer of it looks like a
+        first one. What is overdue counts in any case: second copies among those received make it smaller.
         """
         received = sum(p.received for p in progress)
         only_first = self._consumers <= 1 and not any(p.repeats for p in progress)
