@@ -1,11 +1,12 @@
 """Spark's side of a run: rows per second when warm, CPU seconds, memory of the driver and of its Python workers.
 
-Generates a run folder (sent and received rows as workers write them, lognormal latency with a stall, some lost, doubled and late) and
+Generates a run folder (sent and received rows as workers write them, lognormal latency with a stall, some lost and late) and
 aggregates it several times in one session::
 
     python benchmarks/bench_spark.py --messages 10_000_000 --repeat 3
     python benchmarks/bench_spark.py --messages 2_000_000 --rate 20_000 --window 10    # and each window of ten seconds
     python benchmarks/bench_spark.py --messages 12_000_000 --rate 20_000 --streams 20_000 --topics 1000    # 10 min of many slow streams
+    python benchmarks/bench_spark.py --messages 10_000_000 --twice 1e-4    # some deliveries come twice: latencies are counted once more
 
 Read the CPU seconds first: the wall clock belongs to whatever else the machine does.
 """
@@ -35,11 +36,12 @@ WORKERS, BUCKETS = 10, 8
 
 
 class Shape(NamedTuple):
-    """Of the run: all streams share the rate, msg/s."""
+    """Of the run: all streams share the rate, msg/s. ``twice`` is the share of deliveries that come twice."""
 
     streams: int
     topics: int
     rate: int
+    twice: float
 
 
 def generate(folder: Path, messages: int, shape: Shape) -> None:
@@ -95,7 +97,7 @@ def _chunk(
     stalled = (shared["intended"] // (SECOND // 5)) % 50 == 7
     latency[stalled] += rng.integers(0, SECOND // 5, int(stalled.sum()))
     sent = shared | {"status": np.zeros(n), "sent": out, "acked": out + latency // 2, "blocked": np.zeros(n), "resends": np.zeros(n)}
-    keep = np.repeat(np.arange(n), rng.choice([0, 1, 2], n, p=[2e-4, 1 - 3e-4, 1e-4]))
+    keep = np.repeat(np.arange(n), rng.choice([0, 1, 2], n, p=[2e-4, 1 - 2e-4 - shape.twice, shape.twice]))
     received = {name: column[keep] for name, column in shared.items()}
     m = len(keep)
     flags = np.where(rng.random(m) < 1e-5, int(Flag.LATE), 0)
@@ -134,6 +136,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=160)
     parser.add_argument("--topics", type=int, default=10)
     parser.add_argument("--window", type=int, default=0, help="seconds: count each window of so many too")
+    parser.add_argument("--twice", type=float, default=0.0, help="share of deliveries that come twice")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark setting")
     parser.add_argument("--run-dir", type=Path, help="keep the generated run here, and use it when it is there")
@@ -142,7 +145,7 @@ def main() -> None:
         folder = options.run_dir or Path(scratch) / "run"
         if not (folder / "run.json").exists():
             folder.mkdir(parents=True)
-            generate(folder, options.messages, Shape(options.streams, options.topics, options.rate))
+            generate(folder, options.messages, Shape(options.streams, options.topics, options.rate, options.twice))
         run = json.loads((folder / "run.json").read_text())
         write_document(folder, run | {"window": options.window * SECOND or None})
         host = SparkHost(Path(scratch), dict(setting.split("=", 1) for setting in options.conf))

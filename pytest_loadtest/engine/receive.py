@@ -177,10 +177,11 @@ class Inbox:
 
     def _current(self, heads: Heads) -> NDArray[np.bool_] | None:
         """Which rows are this run's and this phase's; None when all are. Counts the others by what they are."""
-        strange = np.count_nonzero(heads.kind) or np.count_nonzero(heads.stream >= len(self._first))
+        beyond = heads.stream.view(np.uint32) >= len(self._first)  # 32 bits without a sign in the envelope
+        strange = np.count_nonzero(heads.kind) or np.count_nonzero(beyond)
         if not strange and not np.count_nonzero(heads.seq < self._first.take(heads.stream)):
             return None
-        known = (heads.kind == OURS) & (heads.stream < len(self._first))
+        known = (heads.kind == OURS) & ~beyond
         stream = np.where(known, heads.stream, 0)
         current = known & (heads.seq >= self._first[stream])
         ours, corrupt = int(np.count_nonzero(known)), int(np.count_nonzero(heads.kind == CORRUPT))

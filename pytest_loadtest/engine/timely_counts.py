@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 class TimelyCounts:
     """By bound and by second of the intended time, how many copies took no longer; of a copy that did, its second is not long ago.
 
+    Second copies count too, for a worker does not know them all. So there are at least as many as first copies: ``abort``, which asks
+    whether enough came in time, ends no run by them that would go on without them; it may end one later.
+
     :param bounds: ns. :param kept: seconds that are told.
     """
 

@@ -112,7 +112,7 @@ class SearchScript:
             ask.rate, in_bytes=plan.mean_size if plan.profile.in_bytes else None, warmup=ask.warmup, hold=ask.duration, number=ask.number,
             streams=plan.topology.streams, turns=plan.turns,
         )  # fmt: skip
-        self._watch = BrokenWatch(self._workload.bounds, phases[-1], plan.topology.subscriptions)
+        self._watch = BrokenWatch(self._workload.bounds, phases[-1], plan.topology.subscriptions, plan.topology.consumers)
         return [
             Next(phase=phase, folder=f"step-{ask.number:02d}" if phase.recorded else None, watch=self._watch if phase.recorded else None)
             for phase in phases

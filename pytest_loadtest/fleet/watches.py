@@ -133,13 +133,13 @@ class BrokenWatch:
     not in it. So the messages that should be here are those that were due at the time of the oldest report less the interval between two
     looks at arrivals: one of them that nobody has counted will be too late, if it comes at all.
 
-    :param objectives: upper bounds on end-to-end latencies, as the workers count them.
+    :param objectives: upper bounds on end-to-end latencies, as the workers count them. :param consumers: of each subscription.
     """
 
     spans: tuple[StageSpan, ...] = ()
 
-    def __init__(self, objectives: Sequence[Objective], phase: Phase, subscriptions: int) -> None:
-        self._objectives, self._phase, self._fan_out = objectives, phase, subscriptions
+    def __init__(self, objectives: Sequence[Objective], phase: Phase, subscriptions: int, consumers: int) -> None:
+        self._objectives, self._phase, self._fan_out, self._consumers = objectives, phase, subscriptions, consumers
         self._in_bytes = phase.mean_size is not None
         self.broke: str | None = None
 
@@ -153,19 +153,22 @@ class BrokenWatch:
         return None if self.broke is None else Change(at=elapsed + CHANGE_IN, end=True, foregone=self.broke)
 
     def _exceeded(self, progress: Sequence[Progress]) -> dict[str, int]:
-        """How many deliveries are beyond each bound, by objective name; an objective of which that is not certain is left out.
+        """How many deliveries are beyond each bound for certain, by objective name.
 
         Percentiles rank over all that was due, so what is overdue counts whether it will come or not. For ``max`` it does not: the profile
-        may allow it never to come. Latencies count every copy: where there are second ones, the base of a percentile is unknown.
+        may allow it never to come. Latencies of the verdict are of first copies, and workers see all copies. So a late one counts only
+        where it cannot be a second one: no worker saw a sequence again, and no subscription has several consumers, because a copy that
+        goes to another consumer of it looks like a first one. What is overdue counts in any case: second copies make it smaller.
         """
-        received, repeats = sum(p.received for p in progress), any(p.has_second_copies for p in progress)
+        received = sum(p.received for p in progress)
+        only_first = self._consumers <= 1 and not any(p.has_second_copies for p in progress)
         seen = min(p.elapsed for p in progress) - COLLECT
         exceeded = {}
         for i, objective in enumerate(self._objectives):
-            late = sum(p.beyond_bounds[i] for p in progress if len(p.beyond_bounds) > i)
+            late = sum(p.beyond_bounds[i] for p in progress if len(p.beyond_bounds) > i) if only_first else 0
             if objective.percentile is None:
                 exceeded[objective.name] = late
-            elif not repeats:
+            else:
                 overdue = 0 if self._in_bytes else self._phase.pacer.due(seen - (exceeds(objective) or 0)) * self._fan_out
                 # a copy that is here may be a younger message's
                 exceeded[objective.name] = late + max(0, overdue - received)

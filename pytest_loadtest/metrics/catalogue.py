@@ -48,7 +48,7 @@ class Metric:
     :param needs: without one of these the metric does not apply.
     :param absent: why a latency has no values, where it has none.
     :param never_came: what percentiles rank over in addition to the values measured.
-    :param always: reports show it for every run; otherwise only where it was measured.
+    :param always: reports show it for every run; otherwise only where it was measured. :param exported: continuous integration gets it.
     :param per_stage: a stage of a run has it. :param per_bucket: a size bucket has it. :param per_window: a window has it.
     :param drifts: the last tenth can be compared with the first. :param compared: runs are compared by it, with its noise.
     :param omb: prefix of its fields in OpenMessaging Benchmark's TestResult; empty where there are none.
@@ -66,6 +66,7 @@ class Metric:
     absent: str = ""
     never_came: NeverCame = ""
     always: bool = False
+    exported: bool = True
     per_stage: bool = True
     per_bucket: bool = False
     per_window: bool = False
@@ -111,7 +112,7 @@ CATALOGUE: Final = (
     ),
     Metric(
         name="", attribute="own_send_delay", key="ownSendDelay", form="latency", label="own send delay", row="  of it our own", always=True,
-        absent="nothing was sent",
+        exported=False, absent="nothing was sent",
     ),
     Metric(
         name="broadcastCompletion", attribute="completion", key="completion", form="latency", label="broadcast completion",
@@ -144,6 +145,10 @@ CATALOGUE: Final = (
         name="earliness", attribute="earliness", key="earliness", form="latency", label="earliness", row="before due",
         needs=(Need.CONSUMERS, Need.DELAYS), per_window=True, absent=_NOT_DELAYED,
         meaning="of delayed messages: due − received, 0 where one did not come early; max: the broker's tick unless given",
+    ),
+    Metric(
+        name="", attribute="later_copies", key="laterCopies", form="latency", label="later copies", needs=(Need.CONSUMERS,),
+        absent="no delivery came twice",
     ),
     Metric(
         name="loss", attribute="lost", key="lost", form="count", label="lost", needs=(Need.CONSUMERS,), per_bucket=True,

@@ -38,7 +38,8 @@ class Counts:
     again after a lost connection; of the duplicates, ``duplicates_of_resent`` are copies of those messages.
     ``out_of_order`` is None where order is not applicable, ``foreign`` where nobody knows when such messages came: in a stage.
     ``corrupt_heads`` of the corrupt ones had a damaged head, so when they came is not known: at any time of the run, the warm-up included.
-    ``out_of_due_order`` counts copies before which their consumer had one that is due more than a tick later; None where none is delayed.
+    ``out_of_due_order`` counts first copies before which their consumer had one that is due more than a tick later; None where none is
+    delayed.
     """
 
     offered: int
@@ -181,7 +182,8 @@ class Measurements:
 
     :param duration: ns, the measured phase as planned. :param rate: offered msg/s. :param subscriptions: per topic.
     :param publish: acked − intended; None where acknowledgement is not applicable or nothing was acked.
-    :param end_to_end: received − intended, first copies and duplicates alike; None when nothing was received.
+    :param end_to_end: received − intended of the first copy of each delivery; None when nothing was received. :param later_copies: the same
+        of all other copies; None where there are none.
     :param send_delay: sent − intended. :param own_send_delay: the same less the time blocked before the target's full window.
     :param blocked: ns, summed over messages. :param intervals: of ten seconds each, where there is more than one.
     :param over_time: end-to-end latencies by the second; None when nothing was received.
@@ -189,11 +191,12 @@ class Measurements:
         and the last of the phase; None where no drift is asked for, or the phase is shorter than ten seconds.
     :param custom: what users' own ``pytest_loadtest_aggregate`` returned, by name.
     :param broadcasts: each message went to 64 subscriptions or more, of one consumer each: only then there are the next two.
-    :param completion: of each message that every subscription got, last copy received − intended. :param spread: of the same, last − first.
+    :param completion: of each message that every subscription got, last first copy received − intended. :param spread: of the same, the
+        last of the first copies − the first of them.
     :param connect: how long connections took to come up, before load and, unless they are paced, at every loss of one. :param subscribe:
         and subscriptions to be confirmed; None where the client does not tell.
     :param opening: how connections came up that were paced, or are all that there is; None of others.
-    :param lateness: received − due of every copy; None where messages are not delayed, or nothing was received.
+    :param lateness: received − due of first copies; None where messages are not delayed, or nothing was received.
     :param delayed_index: what the broker says of its index of delayed messages; None where nobody asked it.
     :param forgotten: connections of MQTT producers that came up again at a broker which had forgotten their session; None: unknown.
     :param silent: topics and streams of which nothing arrived; None where that is unknown or not applicable.
@@ -231,18 +234,19 @@ class Measurements:
     subscribe: Histogram | None = None
     opening: Opening | None = None
     lateness: Lateness | None = None
+    later_copies: Histogram | None = None
     delayed_index: DelayedIndex | None = None
     forgotten: int | None = None
     silent: Silent | None = None
 
     @property
     def earliness(self) -> Histogram | None:
-        """due − received of every copy, zero of those that came in time or later; None as of ``lateness``."""
+        """due − received of first copies, zero of those that came in time or later; None as of ``lateness``."""
         return None if self.lateness is None else self.lateness.earliness
 
     @property
     def throughput(self) -> float:
-        """Delivered msg/s, per subscription: first copies received within the measured phase, moved by the median latency."""
+        """Delivered msg/s, per subscription: deliveries with a copy within the measured phase, moved by the median latency."""
         deliveries = self.counts.received_in_time / max(self.subscriptions, 1)
         return deliveries / (self.duration / 1e9)
 

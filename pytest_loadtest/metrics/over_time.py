@@ -17,7 +17,7 @@ MOST_BLOCKS: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverTime:
-    """End-to-end latencies of all copies by the second of their message's intended time, where there are any.
+    """End-to-end latencies of first copies by the second of their message's intended time, where there are any.
 
     :param second: int64 ``(k,)``, since the start of the measured phase, ascending. :param index: int64 ``(k,)``, HDR bucket of seven
         bits, as an HdrHistogram of two significant digits has it; ascending in each second. :param count: int64 ``(k,)``, copies.

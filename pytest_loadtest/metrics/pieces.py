@@ -22,7 +22,7 @@ Rows = tuple[Columns, "NDArray[np.int64]"]
 
 
 def kinds_of(acked: Columns, out: Columns, copies: Columns, run: Expected) -> dict[str, Rows]:
-    """What latencies there are, each with the rows that have them."""
+    """What latencies there are, each with the rows that have them. :param copies: the first of each delivery."""
     delay = out["sent"] - out["intended"]
     kinds = {"end_to_end": (copies, copies["received"] - copies["intended"]), "send_delay": (out, delay)}
     if run.publish_acks:

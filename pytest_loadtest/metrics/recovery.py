@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -35,7 +35,7 @@ def recovery(at: int, answered: tuple[Column, Column], arrived: tuple[Column, Co
     """What came of a disturbance.
 
     :param at: ns, its instant. :param answered: stream and ``acked`` of every answer.
-    :param arrived: stream, ``intended`` and ``received`` of every copy.
+    :param arrived: stream, ``intended`` and ``received`` of the first copy of each delivery.
     """
     stream, intended, received = arrived
     latency, after = received - intended, received >= at
@@ -44,6 +44,18 @@ def recovery(at: int, answered: tuple[Column, Column], arrived: tuple[Column, Co
     slow = after & (latency > latency[~after].max())
     ends = [_end(np.sort(received[slow & (stream == one)])) for one in np.unique(stream[slow])]
     return Recovery(_pause(at, *answered), max(ends, default=at) - at)
+
+
+def is_first(subscription: NDArray[np.integer[Any]], stream: NDArray[np.integer[Any]], seq: Column, received: Column) -> NDArray[np.bool_]:
+    """Which copies are the first of their delivery: what came again after a restart says nothing of how slow messages are."""
+    order = np.lexsort((received, seq, stream, subscription))
+    again = np.ones(max(len(order) - 1, 0), np.bool_)
+    for column in (subscription, stream, seq):
+        ordered = column[order]
+        again &= ordered[1:] == ordered[:-1]
+    found = np.ones(len(order), np.bool_)
+    found[order[1:][again]] = False
+    return found
 
 
 def _end(times: Column) -> int:

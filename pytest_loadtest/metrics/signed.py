@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Lateness:
-    """received − due of every copy; below zero where it came early.
+    """received − due of each delivery's first copy; below zero where it came early.
 
     :param early: due − received of those that came before. :param late: received − due of the others. None where there are none.
     """
@@ -68,7 +68,7 @@ class Lateness:
 
     @property
     def earliness(self) -> Histogram:
-        """How early each copy came; zero of those that came in time or later."""
+        """How early each first copy came; zero of those that came in time or later."""
         late, early = _count(self.late), self.early
         if early is None:
             return Histogram(index=np.zeros(1, np.int64), count=np.array([late]), minimum=0, maximum=0, total=0)

@@ -10,7 +10,13 @@ subscription of its stream's topic. Of the measured received rows
 
 A delivery is *lost* when the message was acked and has no copy, *out of order* when all its copies are ``Flag.LATE``, *in time* when a copy
 came within the measured phase, moved as a whole by the median end-to-end latency. Of delayed messages in time counts from when each is due:
-the delay that was asked for is taken off its arrival, and the phase is moved by the median lateness. Latencies count every copy.
+the delay that was asked for is taken off its arrival, and the phase is moved by the median lateness.
+
+Latencies are those of *first copies*: of each delivery the copy that was received first, wherever it was recorded, and of several at that
+instant one that is not ``Flag.UNDUE``. This holds for the whole run, topics, buckets, seconds, intervals, windows, tenths and stages, for
+lateness, and for the median above. Messages out of due order are those whose first copy is ``Flag.UNDUE``. The latencies of all other
+copies are a figure of their own, ``later_copies``. What arrived by the second counts every copy.
+
 Topic and size bucket of a message are the same in its sent row and in all its copies; by them, deliveries are broken down.
 
 A *stage* is measured like a run: the same samples, its own start, duration, rate, ``[first, end)`` of each stream, and its seconds of what
@@ -18,8 +24,8 @@ the workers say of themselves. When they counted foreign messages and damaged he
 corrupt ones those with a good head. Without
 subscriptions there are no deliveries, and whatever is received is foreign.
 
-Of a run that *broadcasts*, each message that every subscription got has a *completion*, from its intended time until its last copy came,
-and a *spread*, from its first copy to its last.
+Of a run that *broadcasts*, each message that every subscription got has a *completion*, from its intended time until the last
+subscription got its first copy, and a *spread*, from the earliest of these first copies to that one.
 
 Of the *windows* of a run, and its first and last *tenth*, each has the messages that were intended in it, their latencies, and their
 deliveries; such a delivery is in time when a copy came before the window's end, which is moved by the median latency of the whole.
@@ -78,41 +84,44 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
     misplaced = (received["topic"] != run.stream_topics[received["stream"]]) | ~_within(received["subscription"], run.subscriptions)
     damaged = ~misplaced & (received["flags"] & Flag.CORRUPT != 0)
     copies = _take(received, ~misplaced & ~damaged)
+    is_first = _is_first(copies, run)
+    first, later = _take(copies, is_first), _take(copies, ~is_first)
     acked, out = _take(sent, sent["status"] == Status.ACKED), _take(sent, sent["sent"] > 0)
-    end_to_end = copies["received"] - copies["intended"]
+    end_to_end = first["received"] - first["intended"]
     delay = out["sent"] - out["intended"]
-    latency, late = histogram(end_to_end), None if run.delays is None else lateness(run.lateness(copies))
+    latency, late = histogram(end_to_end), None if run.delays is None else lateness(run.lateness(first))
     deliveries = _deliveries(sent, acked, copies, run, typical(latency, late))
     own = {**out, "own": np.maximum(delay - out["blocked"], 0)}
     foreign = None if recorded.foreign is None else recorded.foreign + int(misplaced.sum())
     corrupt = recorded.corrupt + int(damaged.sum())
-    complete = _completions(copies, deliveries, run) if run.broadcasts else {}
-    latencies = by_piece(kinds_of(acked, out, copies, run) | (complete if run.spans else {}), run)
-    series, counted = by_second(sent, out, acked, copies, run), _by_asked_piece(sent, copies, deliveries, run)
+    complete = _completions(first, deliveries, run) if run.broadcasts else {}
+    latencies = by_piece(kinds_of(acked, out, first, run) | (complete if run.spans else {}), run)
+    series, counted = by_second(sent, out, acked, (copies, first), run), _by_asked_piece(sent, copies, deliveries, run)
     return Measurements(
         duration=run.duration,
         rate=run.rate,
         subscriptions=run.subscriptions,
         counts=replace(
             _counts(sent, deliveries, run, foreign, corrupt),
-            out_of_due_order=_out_of_due_order(copies, run),
+            out_of_due_order=_out_of_due_order(first, run),
             corrupt_heads=recorded.corrupt,
         ),
         bytes_sent=int(sent["size"][sent["status"] != Status.DROPPED].sum()),
         publish=histogram(acked["acked"] - acked["intended"]) if run.publish_acks else None,
         end_to_end=latency,
+        later_copies=histogram(later["received"] - later["intended"]),
         send_delay=histogram(delay),
         own_send_delay=histogram(own["own"]),
         blocked=int(sent["blocked"].sum()),
         series=series,
         intervals=intervals(run, latencies),
-        over_time=by_second_and_bucket(copies, run),
+        over_time=by_second_and_bucket(first, run),
         windows=stretches(run, "windows", latencies, series.offered, counted),
         tenths=stretches(run, "tenths", latencies, series.offered, counted),
-        topics=_breakdown("topic", run.topic_names(), sent, acked, copies, deliveries, run),
+        topics=_breakdown("topic", run.topic_names(), sent, acked, first, deliveries, run),
         buckets=tuple(
             replace(part, own_send_delay=histogram(own["own"][own["bucket"] == i]))
-            for i, part in enumerate(_breakdown("bucket", run.buckets, sent, acked, copies, deliveries, run))
+            for i, part in enumerate(_breakdown("bucket", run.buckets, sent, acked, first, deliveries, run))
         ),
         workers=recorded.workers,
         lost=_lost(deliveries.lost, run),
@@ -149,14 +158,23 @@ def _numbers(rows: Columns, run: Expected) -> NDArray[np.int64]:
     return numbers
 
 
+def _is_first(copies: Columns, run: Expected) -> NDArray[np.bool_]:
+    """Which copies are the first of their delivery."""
+    delivery = copies["subscription"] * int((run.end - run.first).sum()) + _numbers(copies, run)
+    order = np.lexsort((copies["flags"] & Flag.UNDUE, copies["received"], delivery))
+    found = np.zeros(len(delivery), np.bool_)
+    found[order[np.diff(delivery[order], prepend=-1) != 0]] = True
+    return found
+
+
 def typical(latency: Histogram | None, late: Lateness | None) -> int:
     """By how much the span is moved in which a copy must come to be in time, ns."""
     middle = late or latency
     return middle.percentile(50) if middle else 0
 
 
-def _out_of_due_order(copies: Columns, run: Expected) -> int | None:
-    return None if run.delays is None else int((copies["flags"] & Flag.UNDUE != 0).sum())
+def _out_of_due_order(first: Columns, run: Expected) -> int | None:
+    return None if run.delays is None else int((first["flags"] & Flag.UNDUE != 0).sum())
 
 
 def _deliveries(sent: Columns, acked: Columns, copies: Columns, run: Expected, moved: int) -> Deliveries:
@@ -195,7 +213,7 @@ def _by_asked_piece(sent: Columns, copies: Columns, deliveries: Deliveries, run:
 
 
 def _completions(copies: Columns, deliveries: Deliveries, run: Expected) -> dict[str, Rows]:
-    """How long messages took to reach all subscriptions: completion and spread."""
+    """How long messages took to reach all subscriptions: completion and spread. :param copies: the first of each delivery."""
     offered, number = int((run.end - run.first).sum()), _numbers(copies, run)
     least = np.iinfo(np.int64)
     first, last, due = np.full(offered, least.max), np.full(offered, least.min), np.zeros(offered, np.int64)
@@ -237,19 +255,16 @@ def _silent(acked: Columns, copies: Columns, run: Expected) -> Silent | None:
 
 
 def _breakdown(
-    key: str, names: tuple[str, ...], sent: Columns, acked: Columns, copies: Columns, deliveries: Deliveries, run: Expected
+    key: str, names: tuple[str, ...], sent: Columns, acked: Columns, first: Columns, deliveries: Deliveries, run: Expected
 ) -> tuple[Breakdown, ...]:
     offered = int((run.end - run.first).sum())
-    first = _take(copies, np.zeros(len(copies["seq"]), np.bool_))
-    if len(copies["seq"]):
-        first = _take(copies, np.unique(copies["subscription"] * offered + _numbers(copies, run), return_index=True)[1])
     key_of = np.zeros(offered, np.int64)
     key_of[_numbers(sent, run)] = sent[key]
     keys = np.tile(key_of, run.subscriptions)
     lost, in_time = keys[deliveries.lost], keys[deliveries.in_time > 0]
     parts = []
     for i, name in enumerate(names):
-        part_sent, part_acked, part_copies = (_take(rows, rows[key] == i) for rows in (sent, acked, copies))
+        part_sent, part_acked, part_first = (_take(rows, rows[key] == i) for rows in (sent, acked, first))
         out = part_sent["status"] != Status.DROPPED
         parts.append(
             Breakdown(
@@ -257,11 +272,11 @@ def _breakdown(
                 offered=len(part_sent["seq"]),
                 sent=int(out.sum()),
                 acked=len(part_acked["seq"]),
-                received=int((first[key] == i).sum()),
+                received=len(part_first["seq"]),
                 received_in_time=int((in_time == i).sum()),
                 lost=int((lost == i).sum()),
                 bytes_sent=int(part_sent["size"][out].sum()),
-                end_to_end=histogram(part_copies["received"] - part_copies["intended"]),
+                end_to_end=histogram(part_first["received"] - part_first["intended"]),
                 publish=histogram(part_acked["acked"] - part_acked["intended"]) if run.publish_acks else None,
             )
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -71,9 +71,10 @@ class Histograms:
         low, high = self.first[piece : piece + 2].tolist()
         if low == high:
             return None
-        index, count = cast("NDArray[np.int64]", self.index), cast("NDArray[np.int64]", self.count)  # read alike, in half the room
+        # kept in half the room, but computed with in 64 bits: what is added to a count may be more than 32 bits hold
+        index, count = self.index[low:high].astype(np.int64), self.count[low:high].astype(np.int64)
         return Histogram(
-            index=index[low:high], count=count[low:high], minimum=int(self.minimum[piece]), maximum=int(self.maximum[piece]),
+            index=index, count=count, minimum=int(self.minimum[piece]), maximum=int(self.maximum[piece]),
             total=join_total(int(self.high[piece]), int(self.low[piece])), negative=int(self.negative[piece]),
         )  # fmt: skip
 

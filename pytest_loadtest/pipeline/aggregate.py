@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
@@ -18,7 +19,18 @@ from pytest_loadtest.pipeline import transforms as T
 from pytest_loadtest.pipeline.assemble import Answers, assemble, histogram, lateness
 from pytest_loadtest.pipeline.broadcasts import words_of
 from pytest_loadtest.pipeline.executor import unpack
-from pytest_loadtest.pipeline.tables import BUCKET, LATENCY, TABLES, Table, first_edges, joined, merge
+from pytest_loadtest.pipeline.tables import (
+    BUCKET,
+    LATENCY,
+    TABLES,
+    TIMES_OF_COPIES,
+    UNDUE,
+    Table,
+    first_edges,
+    joined,
+    merge,
+    take,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,15 +81,51 @@ def _measure(spark: SparkSession, folder: read.RunFolder, parts: list[Expected],
 
 
 def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Expected]) -> list[Answers]:
-    """Two scans: what is in time, in the second, depends on the median latency, which comes of the first."""
+    """Two scans: what is in time, in the second, depends on the median latency, which comes of the first.
+
+    Latencies are those of first copies. The first scan takes each copy for one; the second tells which deliveries came more than once. Most
+    runs have none, and all is said. Otherwise a third scan makes the tables of latencies anew, and the second is repeated where the median
+    is another.
+    """
     for part in parts:
         words_of(part)  # or there are too many
     tasks = read.tasks(folder)
     numbers = spark.range(0, len(tasks), 1, len(tasks))
     found = _tables(T.file_tables(numbers, tasks, parts), len(parts))
-    begins = [_begin(part, of_part) for part, of_part in zip(parts, found, strict=True)]
-    slots = _found(T.deliveries(numbers, tasks, parts, begins, LOST_RANGES))
-    return [_answers(found[i], {name: tables for (part, name), tables in slots.items() if part == i}) for i in range(len(parts))]
+    begins = _begins(parts, found)
+    slots = _slots(T.deliveries(numbers, tasks, parts, begins, LOST_RANGES), len(parts))
+    repeated = [_repeated(of_part) for of_part in slots]
+    if any(ranges is not None for ranges in repeated):
+        firsts = _tables(T.first_copies(numbers, tasks, parts, repeated), len(parts))
+        found = [
+            tables if ranges is None else _of_first_copies(tables, first)
+            for tables, ranges, first in zip(found, repeated, firsts, strict=True)
+        ]
+        if (moved := _begins(parts, found)) != begins:
+            slots = _slots(T.deliveries(numbers, tasks, parts, moved, LOST_RANGES), len(parts))
+    return [_answers(*of_part) for of_part in zip(found, slots, strict=True)]
+
+
+def _slots(frame: DataFrame, parts: int) -> list[dict[str, list[Table]]]:
+    """By part, what the words of every slot tell, by name of the table."""
+    found = _found(frame)
+    return [{name: tables for (part, name), tables in found.items() if part == number} for number in range(parts)]
+
+
+def _repeated(slots: Mapping[str, list[Table]]) -> Table | None:
+    """The ranges of words with deliveries that came more than once, in order; None where none did."""
+    found = sorted((ranges for ranges in slots.get("repeated", ()) if len(ranges["low"])), key=lambda ranges: int(ranges["low"][0]))
+    return joined(found) if found else None
+
+
+def _of_first_copies(tables: Mapping[str, Table], first: Mapping[str, Table]) -> dict[str, Table]:
+    """Tables of all copies with latencies of first ones. :param first: as :func:`~pytest_loadtest.pipeline.transforms.first_copies`."""
+    found = {**tables, "due": first["due"], "extremes": first["extremes"]}
+    for name in ("counts", "histograms", "spans", "seconds"):
+        of_copies = (UNDUE,) if name == "seconds" else TIMES_OF_COPIES
+        others = take(tables[name], ~np.isin(tables[name]["what"], of_copies))
+        found[name] = merge(name, [others, first[name]])
+    return found
 
 
 def _answers(tables: Mapping[str, Table], slots: Mapping[str, list[Table]]) -> Answers:
@@ -96,9 +144,12 @@ def _answers(tables: Mapping[str, Table], slots: Mapping[str, list[Table]]) -> A
     )
 
 
-def _begin(part: Expected, found: Mapping[str, Table]) -> int:
+def _begins(parts: list[Expected], found: list[Mapping[str, Table]]) -> list[int]:
     """When the span begins in which a copy must arrive to count as in time, ns: the phase's start plus the median latency."""
-    return part.start + typical(histogram(found, LATENCY, BUCKET), lateness(found) if part.delays else None)
+    return [
+        part.start + typical(histogram(tables, LATENCY, BUCKET), lateness(tables) if part.delays else None)
+        for part, tables in zip(parts, found, strict=True)
+    ]
 
 
 def _tables(frame: DataFrame, parts: int) -> list[Mapping[str, Table]]:

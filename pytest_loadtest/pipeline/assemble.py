@@ -86,6 +86,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         opening=recorded.opening,
         lateness=lateness(answers.tables) if run.delays else None,
         silent=_silent(run, answers),
+        later_copies=histogram(answers.tables, t.LATER, t.WHOLE),
     )
 
 
@@ -161,7 +162,7 @@ def _counts(run: Expected, recorded: Recorded, answers: Answers) -> Counts:
         corrupt_heads=recorded.corrupt,
         resent=_sum(deliveries["resent"][deliveries["subscription"] == 0]),  # each subscription repeats the number: count it once
         duplicates_of_resent=_sum(deliveries["duplicates_of_resent"]),
-        out_of_due_order=_sum(received["undue"][received["fate"] == t.COPY]) if run.delays else None,
+        out_of_due_order=_sum(_where(answers.tables["seconds"], "what", t.UNDUE)["n"]) if run.delays else None,
     )
 
 
@@ -245,8 +246,10 @@ def _series(run: Expected, tables: Mapping[str, t.Table]) -> Series:
         return counted
 
     extremes, due = tables["extremes"], tables["due"]
+    again = _where(tables["seconds"], "what", t.AGAIN)
     came = np.zeros(int(due["second"].max(initial=-1)) + 1, np.int64)
-    np.add.at(came, due["second"], due["n"])
+    for some in (due, again):  # later copies are of the same second as the first one
+        np.add.at(came, some["second"], some["n"])
     counted = [*(by_second(what) for what in (t.OFFERED, t.SENT, t.ACKED, t.RECEIVED, t.BLOCKED, t.KEPT)), came]
     percentiles = [
         np.clip(midpoint(_nearest_rank(due, extremes["second"], p), SERIES_BITS), extremes["minimum"], extremes["maximum"])

@@ -13,8 +13,8 @@ import numpy as np
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.samples import Flag, Status
-from pytest_loadtest.pipeline.kernel import fates, measured
-from pytest_loadtest.pipeline.tables import COPY, Table, bucket_totals, count_bits, delivery_totals, lost_edges, stretch_totals, take
+from pytest_loadtest.pipeline.kernel import copies_of, measured
+from pytest_loadtest.pipeline.tables import Table, bucket_totals, count_bits, delivery_totals, lost_edges, ranges_of, stretch_totals
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +28,7 @@ WORD_BITS = 6
 WORD_SUMS = ("offered_rows", "copies")
 WORD_ENDS = ("last", "early", "due")  # of broadcasts
 WORD_MASKS = ("offered", "acked", "resent", "got", "punctual", "in_time")
+RANGES = 1 << 13  # of repeated words, of one slot: at most 128 KiB, so that those of all slots fit on the controller and in every task
 SLOT_BITS = 17  # so many words are merged at once: 8 million messages, some 13 MB
 
 
@@ -61,10 +62,14 @@ class Words:
     def _check_room(self) -> None:
         """:raises NoData: there are more words than have a number, with a bit for each mark of a message beside it."""
         marks = max(len(self.planes) + 2, 4)
-        if (self._words * max(self.run.subscriptions, 1) * self.pieces << WORD_BITS + marks).bit_length() > 63:
+        if (self._all_words() << WORD_BITS + marks).bit_length() > 63:
             raise NoData(
                 f"{self._words:,} words of messages in {self.pieces:,} windows are more than can be counted: ask for longer windows"
             )
+
+    def _all_words(self) -> int:
+        """The number of words over all subscriptions and pieces, a Python integer."""
+        return self._words * max(self.run.subscriptions, 1) * self.pieces
 
     def sent(self, rows: Rows) -> Table:
         """The words of sent messages, once for every subscription: how many rows, and which messages were offered, acked and resent.
@@ -99,14 +104,12 @@ class Words:
 
         :param rows: ``RECEIVED_WORD_COLUMNS``, and ``intended`` where messages are delayed, or the phase is cut for objectives.
         """
-        rows = measured(rows, self.run)
-        rows = take(rows, fates(rows, self.run) == COPY)
+        rows = copies_of(rows, self.run)
         punctual = rows["flags"] & int(Flag.LATE) == 0
         came = rows["received"] if self.run.delays is None else rows["intended"] + self.run.lateness(rows)
         in_time = (came >= begin) & (came < end)
         marks = {"punctual": punctual, "in_time": in_time} | self._before_ends(rows, came - begin)
-        number = self._of_piece(self._delivery(rows), rows)
-        table, number = _words_and_order(number, marks, ("copies", "got"))
+        table, number = _words_and_order(self.of_rows(rows), marks, ("copies", "got"))
         further = number[1:][number[1:] == number[:-1]]
         return self._with_ends(_apart(table, further) if len(further) else table, rows)
 
@@ -132,8 +135,9 @@ class Words:
 
     def _delivery(self, rows: Rows) -> NDArray[np.int64]:
         """The number of the message for the subscription."""
-        # the column has 32 bits, and so would its product with a Python integer: 800 M messages of 4 subscriptions are beyond them
-        number: NDArray[np.int64] = self._number(rows) + rows["subscription"].astype(np.int64) * (self._words << WORD_BITS)
+        # The column is int32, and numpy keeps a product with a Python integer at that width: 800 M messages are too many for it.
+        subscription = rows["subscription"].astype(np.int64)
+        number: NDArray[np.int64] = self._number(rows) + subscription * (self._words << WORD_BITS)
         return number
 
     def _number(self, rows: Rows) -> NDArray[np.int64]:
@@ -166,21 +170,34 @@ class Words:
     def _columns(self) -> tuple[str, ...]:
         return (*WORD_SUMS, *WORD_MASKS, *self.run.spans, *self.planes)
 
-    def _slot_words(self) -> int:
-        """How many words in a row make a slot."""
-        return self.pieces << SLOT_BITS
+    def repeated(self, table: Table) -> Table:
+        """Ranges that have all words of which a message came more than once. :param table: the words of one slot, merged."""
+        return ranges_of(self._together(table["word"][table["copies"] > count_bits(table["got"])]), RANGES)
+
+    def _together(self, word: NDArray[np.int64]) -> NDArray[np.int64]:
+        """These words, and those whose copies must be looked at together with theirs. :param word: ascending."""
+        return word
+
+    def of_rows(self, rows: Rows) -> NDArray[np.int64]:
+        """The number of each copy's delivery, of which 64 in a row make a word. :param rows: measured copies."""
+        return self._of_piece(self._delivery(rows), rows)
+
+    def slot_words(self, bits: int) -> int:
+        """How many words in a row make a slot. :param bits: 2**bits, or about as many."""
+        return self.pieces << bits
 
     def slots(self, table: Table) -> Iterator[tuple[int, Table]]:
         """The words of each slot, by its number. :param table: in the order of its words."""
-        slot = table["word"] // self._slot_words()
+        slot = table["word"] // self.slot_words(SLOT_BITS)
         starts = _starts(slot)
         for number, low, high in zip(slot[starts].tolist(), starts, np.append(starts, len(slot))[1:], strict=True):
             yield number, {name: column[low:high] for name, column in table.items()}
 
     def tables(self, table: Table, ranges: int) -> dict[str, Table]:
-        """What all words of one slot tell: ``deliveries``, ``buckets`` and ``edges``. :param table: merged."""
+        """What all words of one slot tell: ``deliveries``, ``buckets``, ``edges`` and ``repeated``. :param table: merged."""
         named = self.named(table)
         return {
+            "repeated": self.repeated(table),
             "deliveries": delivery_totals(named),
             "buckets": bucket_totals(named, len(self.run.buckets)),
             "edges": lost_edges(self.named(self._whole(table)), self.run.stream_topics, ranges),

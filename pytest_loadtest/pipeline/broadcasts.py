@@ -14,7 +14,7 @@ from pytest_loadtest.message.broadcast import bits
 from pytest_loadtest.metrics.hdr import hdr_index
 from pytest_loadtest.pipeline.bitmaps import WORD_BITS, WORD_ENDS, Words, words
 from pytest_loadtest.pipeline.kernel import MANY, times
-from pytest_loadtest.pipeline.tables import COMPLETION, SPAN, SPREAD, WHOLE, Groups, Table, count_bits, first_edges, take
+from pytest_loadtest.pipeline.tables import COMPLETION, SPAN, SPREAD, WHOLE, Groups, Table, count_bits, first_edges, take, within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,10 +38,22 @@ class BroadcastWords(Words):
     """Messages are numbered over all streams; each has ``width`` words."""
 
     def __init__(self, run: Expected) -> None:
-        super().__init__(run)
         self.width = (run.subscriptions - 1 >> WORD_BITS) + 1
         lengths = run.end - run.first
         self._before = np.cumsum(lengths) - lengths
+        self._planned = int(lengths.sum())
+        super().__init__(run)
+
+    def _all_words(self) -> int:
+        return max(self._planned * self.width, super()._all_words())
+
+    def by_subscription(self, deliveries: Rows) -> Table:
+        """Deliveries as named words of 64 messages of one subscription, as runs without broadcasts have them; their bits are ``mask``.
+
+        :param deliveries: int64 ``subscription``, ``stream``, ``seq``.
+        """
+        number = super()._number(deliveries) + deliveries["subscription"] * (self._words << WORD_BITS)
+        return self.named(words(number, {}, ("n", "mask")))
 
     def _with_ends(self, table: Table, rows: Rows) -> Table:
         """Of each word the ``last`` arrival, how ``early`` the first was, and when it was ``due``."""
@@ -56,7 +68,8 @@ class BroadcastWords(Words):
         """Besides, ``histograms``, ``counts`` and ``spans`` of how long messages took to reach all."""
         found = _Messages(self, table)
         tables = {"deliveries": found.deliveries(), "buckets": found.buckets(), "reached": found.reached(), "edges": found.edges(ranges)}
-        tables |= dict(found.times())
+        tables["repeated"] = self.repeated(table)
+        tables |= dict(found.times(tables["repeated"]))
         return tables | ({} if self.run.asked is None else {"stretches": found.stretches(self.run.asked)})
 
     def place(self, message: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -85,8 +98,40 @@ class BroadcastWords(Words):
     def _columns(self) -> tuple[str, ...]:
         return (*super()._columns(), *WORD_ENDS)
 
-    def _slot_words(self) -> int:
-        return self.width * max(super()._slot_words() // self.width, 1)
+    def slot_words(self, bits: int) -> int:
+        """See :class:`~pytest_loadtest.pipeline.bitmaps.Words`; whole messages."""
+        return self.width * max(super().slot_words(bits) // self.width, 1)
+
+    def completions(self, number: NDArray[np.int64], rows: Rows) -> Iterator[tuple[str, Table]]:
+        """How long messages took to reach all of which some subscription got several copies.
+
+        :param number: of each row's delivery, ascending. :param rows: the first copies of all deliveries of some messages.
+        """
+        starts = np.flatnonzero(np.diff(number // (self.width << WORD_BITS), prepend=-1))
+        if not len(starts):
+            return
+        many = np.diff(starts, append=len(number))
+        all_got = many == self.run.subscriptions
+        first, last = (how.reduceat(rows["received"], starts)[all_got] for how in (np.minimum, np.maximum))
+        yield from _completions(first, last, rows["intended"][starts][all_got], self.run)
+
+    def _together(self, word: NDArray[np.int64]) -> NDArray[np.int64]:
+        """All words of the messages that have one of these, because how long a message took is told of all its copies together."""
+        message = np.unique(word // self.width)
+        return (message[:, None] * self.width + np.arange(self.width)).ravel()
+
+
+def _completions(first: NDArray[np.int64], last: NDArray[np.int64], due: NDArray[np.int64], run: Expected) -> Iterator[tuple[str, Table]]:
+    """The tables of messages that all subscriptions got. :param first: copy. :param last: copy. :param due: the intended time, all ns."""
+    found: dict[str, list[Table]] = {}
+    for what, values in ((COMPLETION, last - due), (SPREAD, last - first)):
+        by: dict[int, NDArray[Any]] = {WHOLE: np.zeros(len(values), np.int8)}
+        if run.spans and run.cut is not None:
+            by[SPAN] = run.cut.of(run.seconds(due))
+        for name, table in times(what, values, hdr_index(values), by):
+            found.setdefault(name, []).append(table)
+    for name, parts in found.items():
+        yield name, {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
 
 
 class _Messages:
@@ -171,21 +216,15 @@ class _Messages:
         found = {"received": self._counts["received"], **dict.fromkeys(("windows", "tenths"), np.zeros(self._n, np.int64)), **self._early}
         return groups.keys | {name: groups.sum(column) for name, column in found.items()}
 
-    def times(self) -> Iterator[tuple[str, Table]]:
-        """Of each message that all subscriptions got: until the last copy came, and from the first copy to the last."""
-        run = self._how.run
-        all_got = self._counts["received"] == run.subscriptions
-        last, due = self._ends["last"][all_got], self._ends["due"][all_got]
-        first = MANY - self._ends["early"][all_got]
-        found: dict[str, list[Table]] = {}
-        for what, values in ((COMPLETION, last - due), (SPREAD, last - first)):
-            by: dict[int, NDArray[Any]] = {WHOLE: np.zeros(len(values), np.int8)}
-            if run.spans and run.cut is not None:
-                by[SPAN] = run.cut.of(run.seconds(due))
-            for name, table in times(what, values, hdr_index(values), by):
-                found.setdefault(name, []).append(table)
-        for name, parts in found.items():
-            yield name, {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
+    def times(self, repeated: Table) -> Iterator[tuple[str, Table]]:
+        """Of each message that all subscriptions got once: until the last copy came, and from the first copy to the last.
+
+        :param repeated: ranges of words; :meth:`BroadcastWords.completions` has what lies in them, for here are copies of all kinds.
+        """
+        once = self._counts["received"] == self._how.run.subscriptions
+        once &= ~within((self._low + np.arange(self._n)) * self._how.width, repeated)
+        ends = {name: column[once] for name, column in self._ends.items()}
+        yield from _completions(MANY - ends["early"], ends["last"], ends["due"], self._how.run)
 
     def edges(self, ranges: int) -> Table:
         """Where ranges of lost messages begin and end, as :func:`~pytest_loadtest.pipeline.tables.lost_edges` has them.
@@ -207,14 +246,10 @@ class _Messages:
         """Of 64 subscriptions."""
         row, bit = bits(self._missing[messages, group])
         message = messages[row]
-        stream, seq, streams = self._stream[message], self._seq[message], len(self._how.run.first)
-        most = int(seq.max(initial=0) >> WORD_BITS) + 1
-        subscription = (group << WORD_BITS) + bit
-        table = words(((subscription * streams + stream) * most << WORD_BITS) + seq, {}, ("n", "mask"))
-        rest, word = np.divmod(table["word"], most)
-        subscription, stream = np.divmod(rest, max(streams, 1))
+        deliveries = {"subscription": (group << WORD_BITS) + bit, "stream": self._stream[message], "seq": self._seq[message]}
+        table = self._how.by_subscription(deliveries)
         mask = table["mask"]
         return {
-            "topic": self._how.run.stream_topics[stream], "subscription": subscription, "stream": stream, "word": word,
+            "topic": self._how.run.stream_topics[table["stream"]], **{name: table[name] for name in ("subscription", "stream", "word")},
             "first": mask & ~(mask << 1), "last": mask & ~(mask >> 1 & MANY),
         }  # fmt: skip

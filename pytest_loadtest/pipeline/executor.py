@@ -54,11 +54,11 @@ class TablesOfFiles:
         """:param batches: numbers of tasks."""
         found: dict[tuple[int, str], Gathered] = {}
         how = {"sent": (SENT_COLUMNS, sent_tables), "received": (RECEIVED_COLUMNS, received_tables)}
-        for kind, rows in _blocks(self._tasks, batches, {kind: columns for kind, (columns, _) in how.items()}):
+        for kind, rows in blocks(self._tasks, batches, {kind: columns for kind, (columns, _) in how.items()}):
             for number, part in enumerate(self._parts):
                 for name, table in how[kind][1](rows, part):
                     found.setdefault((number, name), Gathered(name)).add(table)
-        yield _batch({(part, name): table for (part, of), gathered in found.items() for name, table in shards(of, gathered.merged())})
+        yield table_batch({(part, name): table for (part, of), gathered in found.items() for name, table in shards(of, gathered.merged())})
 
 
 def shards(name: str, table: Table) -> Iterator[tuple[str, Table]]:
@@ -87,10 +87,15 @@ def merge_tables(rows: pa.Table) -> pa.Table:
     """Merge the tables of one part and name."""
     part, name = rows["part"][0].as_py(), rows["name"][0].as_py()
     gathered = Gathered(name.partition(" ")[0])
-    for content in rows["content"]:
-        gathered.add(unpack(content.as_buffer()))
+    for content in contents(rows):
+        gathered.add(content)
     merged = gathered.merged()
-    return pa.Table.from_batches([_batch({(part, name): narrow(merged) if name.startswith("spans") else merged})])
+    return pa.Table.from_batches([table_batch({(part, name): narrow(merged) if name.startswith("spans") else merged})])
+
+
+def contents(rows: pa.Table) -> Iterator[Table]:
+    """The tables of rows that Spark brought together."""
+    return (unpack(content.as_buffer()) for content in rows["content"])
 
 
 class Gathered:
@@ -131,7 +136,7 @@ class WordsOfFiles:
         cut = any(part.asked for part in self._parts)
         due = ("intended",) if cut or any(part.delays for part in self._parts) else ()
         columns = {"sent": (*SENT_WORD_COLUMNS, *(due if cut else ())), "received": (*RECEIVED_WORD_COLUMNS, *due)}
-        for kind, rows in _blocks(self._tasks, batches, columns):
+        for kind, rows in blocks(self._tasks, batches, columns):
             for part, begin, gathered in zip(words, self._begins, found, strict=True):
                 gathered.add(part.sent(rows) if kind == "sent" else part.copies(rows, begin, begin + part.run.duration))
             if sum(gathered.size for gathered in found) > CELLS:
@@ -167,7 +172,7 @@ def _slots(words: Sequence[Words], found: Sequence[GatheredWords]) -> pa.RecordB
         if gathered.tables
         for slot, content in part.slots(part.compact(gathered.tables))
     ]
-    return _record_batch(rows, WORDS_SCHEMA)
+    return record_batch(rows, WORDS_SCHEMA)
 
 
 def deliveries_of_words(parts: Sequence[Expected], ranges: int) -> Callable[[pa.Table], pa.Table]:
@@ -183,15 +188,15 @@ def deliveries_of_words(parts: Sequence[Expected], ranges: int) -> Callable[[pa.
         run = parts[number]
         words = words_of(run)
         gathered = GatheredWords(words)
-        for content in rows["content"]:
-            gathered.add(unpack(content.as_buffer()))
+        for content in contents(rows):
+            gathered.add(content)
         tables = words.tables(words.merge(gathered.tables), ranges)
-        return pa.Table.from_batches([_batch({(number, name): table for name, table in tables.items()})])
+        return pa.Table.from_batches([table_batch({(number, name): table for name, table in tables.items()})])
 
     return tell
 
 
-def _blocks(
+def blocks(
     tasks: Sequence[Sequence[str]], batches: Iterator[pa.RecordBatch], columns: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, Rows]]:
     """The rows of the tasks' files, with their kind, which is the folder they lie in; those of broadcasts as received rows."""
@@ -225,11 +230,12 @@ def unpack(content: bytes) -> Table:
     return {name: _numbers(batch[name]) for name in batch.schema.names}
 
 
-def _batch(found: Mapping[tuple[int, str], Table]) -> pa.RecordBatch:
-    return _record_batch([(*key, pack(table)) for key, table in found.items()], TABLE_SCHEMA)
+def table_batch(found: Mapping[tuple[int, str], Table]) -> pa.RecordBatch:
+    """Tables by part and name, one row each."""
+    return record_batch([(*key, pack(table)) for key, table in found.items()], TABLE_SCHEMA)
 
 
-def _record_batch(rows: Sequence[tuple[Any, ...]], schema: str) -> pa.RecordBatch:
+def record_batch(rows: Sequence[tuple[Any, ...]], schema: str) -> pa.RecordBatch:
     """:param schema: as Spark has it."""
     columns = [column.split() for column in schema.split(", ")]
     arrays = [_column([row[i] for row in rows], kind) for i, (_, kind) in enumerate(columns)]
@@ -243,13 +249,13 @@ def _column(values: list[Any], kind: str) -> pa.Array:
     """:param kind: Spark's name of a type."""
     if kind in ("int", "bigint"):
         return _array(np.array(values, np.int32 if kind == "int" else np.int64))
-    contents = [value.encode() if isinstance(value, str) else value for value in values]
-    ends = np.cumsum([0, *map(len, contents)], dtype=np.int64)
+    parts = [value.encode() if isinstance(value, str) else value for value in values]
+    ends = np.cumsum([0, *map(len, parts)], dtype=np.int64)
     if ends[-1] > LARGEST:
         raise ValueError(f"{ends[-1]:,} bytes of tables are more than an Arrow column holds, {LARGEST:,}: fewer topics or windows")
-    ends = ends.astype(np.int32)
     type_ = pa.string() if kind == "string" else pa.binary()
-    return pa.Array.from_buffers(type_, len(contents), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(contents))])
+    offsets = pa.py_buffer(ends.astype(np.int32))
+    return pa.Array.from_buffers(type_, len(parts), [None, offsets, pa.py_buffer(b"".join(parts))])
 
 
 def _array(numbers: NDArray[Any]) -> pa.Array:

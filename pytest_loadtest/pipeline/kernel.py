@@ -15,6 +15,7 @@ from pytest_loadtest.metrics.hdr import HALF, hdr_index, midpoint
 from pytest_loadtest.metrics.series import SERIES_BITS
 from pytest_loadtest.pipeline.tables import (
     ACKED,
+    AGAIN,
     BLOCKED,
     BUCKET,
     COPY,
@@ -24,6 +25,7 @@ from pytest_loadtest.pipeline.tables import (
     KEPT,
     LATE,
     LATENCY,
+    LATER,
     MISPLACED,
     OFFERED,
     OWN,
@@ -32,6 +34,7 @@ from pytest_loadtest.pipeline.tables import (
     SENT,
     SPAN,
     TOPIC,
+    UNDUE,
     WHOLE,
     Groups,
     Table,
@@ -88,26 +91,42 @@ def _delays(went: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
 
 
 def received_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
-    """The tables of a block of received rows, by name. :param rows: ``RECEIVED_COLUMNS``."""
+    """The tables of a block of received rows, by name; latencies as if each copy were the first of its delivery.
+
+    :param rows: ``RECEIVED_COLUMNS``.
+    """
     rows = measured(rows, run)
     if not len(rows["seq"]):
         return
     fate = fates(rows, run)
     groups = Groups({"fate": fate})
-    yield "received", groups.keys | {"n": groups.n, "undue": groups.sum(rows["flags"] & int(Flag.UNDUE) != 0)}
+    yield "received", groups.keys | {"n": groups.n}
     copies = take(rows, fate == COPY)
+    yield from _happened(RECEIVED, copies["received"], run)
+    yield from first_copy_tables(copies, run)
+
+
+def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
+    """The tables of latencies. :param copies: measured ones, each the first of its delivery; ``RECEIVED_COLUMNS`` but ``subscription``."""
     if not len(copies["seq"]):
         return
     latency, second = copies["received"] - copies["intended"], run.seconds(copies["intended"])
     index = hdr_index(latency)
-    yield from _happened(RECEIVED, copies["received"], run)
     yield from times(LATENCY, latency, index, {TOPIC: copies["topic"], BUCKET: copies["bucket"], **_span(copies["intended"], run)})
     if run.delays is not None:
         yield from _lateness(run.lateness(copies), copies["intended"], run)
+        yield from _happened(UNDUE, copies["intended"][copies["flags"] & int(Flag.UNDUE) != 0], run)
     due = Groups({"second": second})
     yield "extremes", due.keys | {"minimum": due.minimum(latency), "maximum": due.maximum(latency)}
     cells = Groups({"second": second, "index": _coarser(index)})
     yield "due", cells.keys | {"n": cells.n}
+
+
+def later_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
+    """The tables of copies that are not the first of their delivery."""
+    yield from _happened(AGAIN, copies["intended"], run)
+    latency = copies["received"] - copies["intended"]
+    yield from times(LATER, latency, hdr_index(latency), {WHOLE: np.zeros(len(latency), np.int8)})
 
 
 def _lateness(late: NDArray[np.int64], intended: NDArray[np.int64], run: Expected) -> Iterator[tuple[str, Table]]:
@@ -137,6 +156,12 @@ def measured(rows: Rows, run: Expected) -> Rows:
     rows = take(rows, (stream >= 0) & (stream < len(run.first)))
     stream, seq = rows["stream"], rows["seq"]
     return take(rows, (seq >= run.first[stream]) & (seq < run.end[stream]))
+
+
+def copies_of(rows: Rows, run: Expected) -> Rows:
+    """The measured received rows that are whole and where they belong."""
+    rows = measured(rows, run)
+    return take(rows, fates(rows, run) == COPY)
 
 
 def fates(rows: Rows, run: Expected) -> NDArray[np.int64]:

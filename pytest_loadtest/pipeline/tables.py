@@ -19,17 +19,19 @@ Column = Literal["key", "sum", "minimum", "maximum", "union"]
 
 COPY, CORRUPT, MISPLACED = 0, 1, 2  # the fate of a received row
 # times: end-to-end, publish, send delay, own send delay, two of a broadcast, two of delayed messages
-LATENCY, PUBLISH, DELAY, OWN, COMPLETION, SPREAD, LATE, EARLY = range(8)
+LATENCY, PUBLISH, DELAY, OWN, COMPLETION, SPREAD, LATE, EARLY, LATER = range(9)  # later: end to end, of all copies but the first
+TIMES_OF_COPIES: Final = (LATENCY, LATE, EARLY)  # of first copies, once it is known which those are
 WHOLE, TOPIC, BUCKET, SPAN = 0, 1, 2, 3  # what a histogram is of
-# what happened in a second; blocked: ns, in the place of messages; kept: acked, by the second of the intended time
-OFFERED, SENT, ACKED, RECEIVED, BLOCKED, KEPT = range(6)
+# what happened in a second; blocked: ns, in the place of messages; by the second of the intended time kept: acked, undue: first copies out
+# of due order, again: copies but the first
+OFFERED, SENT, ACKED, RECEIVED, BLOCKED, KEPT, UNDUE, AGAIN = range(8)
 
 TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
     "sent": {
         "topic": "key", "bucket": "key", "status": "key",
         "n": "sum", "bytes": "sum", "in_time": "sum", "blocked": "sum",
     },
-    "received": {"fate": "key", "n": "sum", "undue": "sum"},
+    "received": {"fate": "key", "n": "sum"},
     "histograms": {
         "what": "key", "by": "key", "group": "key",
         "negative": "sum", "high": "sum", "low": "sum", "minimum": "minimum", "maximum": "maximum",
@@ -51,12 +53,12 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
 """``sent``: measured sent rows. ``received``: measured received rows.
 ``histograms``: what a histogram has beside its ``counts``, with the sum in two halves. ``counts``: values per HDR bucket.
 ``spans``: the same of pieces of the measured phase (:mod:`pytest_loadtest.metrics.stretches`), whose histograms are of ``by`` ``SPAN``.
-``seconds``: messages by second. ``due``: latencies of copies by the second of their intended time and HDR bucket of seven bits.
+``seconds``: messages by second. ``due``: latencies of first copies by the second of their intended time and HDR bucket of seven bits.
 ``extremes``: the same seconds' least and greatest latency.
 ``deliveries``: messages with each property. ``buckets``: deliveries by size bucket.
 ``reached``: of a broadcast, by topic and ``group`` of 64 subscriptions, which of them got a message of the topic.
 ``stretches``: deliveries by the piece in which their message was intended, and those before the end of their window, or tenth.
-The table of :func:`lost_edges` is not among them: :func:`first_edges` merges it."""
+The tables of :func:`lost_edges`, which :func:`first_edges` merges, and of :func:`ranges_of`, without equal rows, are not among them."""
 
 EDGES = ("topic", "subscription", "stream", "word", "first", "last")
 _LOW = np.iinfo(np.int64).max  # bits 0 to 62; bit 63 is an int64's sign
@@ -210,6 +212,27 @@ def _missing(words: Table) -> NDArray[np.int64]:
 def count_bits(masks: NDArray[np.int64]) -> NDArray[np.int64]:
     """How many bits of each mask are set, the sign bit included."""
     return np.bitwise_count(masks.view(np.uint64)).astype(np.int64)
+
+
+def ranges_of(numbers: NDArray[np.int64], most: int) -> Table:
+    """Ranges ``low`` to ``high``, both included, that have all of these numbers: one range where there would be more than ``most``.
+
+    :param numbers: ascending.
+    """
+    starts = np.flatnonzero(np.diff(numbers, prepend=-2) > 1)
+    if len(starts) > most:
+        starts = starts[:1]
+    ends = np.append(starts[1:], len(numbers))[: len(starts)] - 1
+    return {"low": numbers[starts], "high": numbers[ends]}
+
+
+def within(numbers: NDArray[np.int64], ranges: Table) -> NDArray[np.bool_]:
+    """Which numbers lie in one of the ranges. :param ranges: in order, as of :func:`ranges_of`."""
+    if not len(ranges["low"]):
+        return np.zeros(len(numbers), np.bool_)
+    at = np.searchsorted(ranges["low"], numbers, side="right") - 1
+    inside: NDArray[np.bool_] = (at >= 0) & (numbers <= ranges["high"][at])
+    return inside
 
 
 def lost_edges(words: Table, stream_topics: NDArray[np.int64], ranges: int) -> Table:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_loadtest.pipeline.by_value import by_value
 from pytest_loadtest.pipeline.executor import TABLE_SCHEMA, WORDS_SCHEMA, TablesOfFiles, WordsOfFiles, deliveries_of_words, merge_tables
+from pytest_loadtest.pipeline.first_copies import ROWS_SCHEMA, FirstCopiesOfFiles, tables_of_slots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from pytest_loadtest.metrics.expected import Expected
+    from pytest_loadtest.pipeline.tables import Table
 
     Tasks = Sequence[Sequence[str]]
 
@@ -35,9 +37,20 @@ def for_workers() -> AbstractContextManager[None]:
 
 
 def deliveries(numbers: DataFrame, tasks: Tasks, parts: Sequence[Expected], begins: Sequence[int], ranges: int) -> DataFrame:
-    """``part, name, content``: of every slot of every part the tables ``deliveries`` and ``buckets``, and the ``edges`` of lost messages.
+    """``part, name, content``: of every slot of every part the tables ``deliveries`` and ``buckets``, the ``edges`` of lost messages, and
+    the words with ``repeated`` ones.
 
     Words travel in columns and not as rows: Spark takes longer for a row of them than reading its 64 messages takes.
     """
     words = numbers.mapInArrow(WordsOfFiles(tasks, parts, begins), WORDS_SCHEMA)
     return words.groupBy("part", "slot").applyInArrow(deliveries_of_words(parts, ranges), TABLE_SCHEMA)
+
+
+def first_copies(numbers: DataFrame, tasks: Tasks, parts: Sequence[Expected], repeated: Sequence[Table | None]) -> DataFrame:
+    """``part, name, content``: the tables of latencies of each part that has deliveries which came more than once.
+
+    :param repeated: as of :class:`~pytest_loadtest.pipeline.first_copies.FirstCopiesOfFiles`.
+    """
+    rows = numbers.mapInArrow(FirstCopiesOfFiles(tasks, parts, repeated), ROWS_SCHEMA)
+    tables = rows.groupBy("part", "slot", "name").applyInArrow(tables_of_slots(parts), TABLE_SCHEMA)
+    return tables.groupBy("part", "name").applyInArrow(merge_tables, TABLE_SCHEMA)

@@ -64,7 +64,7 @@ def _add(gauges: dict[str, Gauge], document: Document) -> None:
     if measured["throughput"] is not None:
         gauges["throughput_per_second"].labels(*who).set(_rounded(measured["throughput"]))
     for metric in LATENCIES.values():
-        percentiles = (measured["latencies"].get(metric.key) or {}).get("percentiles", {}) if metric.name else {}
+        percentiles = (measured["latencies"].get(metric.key) or {}).get("percentiles", {}) if metric.exported else {}
         for quantile in QUANTILES:
             if percentiles.get(quantile) is not None:
                 gauges["latency_seconds"].labels(*who, metric.label, quantile).set(_rounded(percentiles[quantile] / 1e9))

@@ -76,7 +76,7 @@ def _numbers(measured: Document) -> list[tuple[str, str]]:
     if measured["throughput"] is not None:
         found.append(("load.throughput.msg_per_s", f"{measured['throughput']:.1f}"))
     for name, metric in LATENCIES.items():
-        latency = measured["latencies"].get(metric.key) if metric.name else None
+        latency = measured["latencies"].get(metric.key) if metric.exported else None
         if latency is not None:
             values = {**latency["percentiles"], "max": latency["maximum"], "mean": latency["mean"]}
             found += [(f"load.{name}.{statistic}.ms", f"{ns / 1e6:.3f}") for statistic, ns in values.items() if ns is not None]

@@ -71,8 +71,8 @@ def certainly_missed(objectives: Iterable[Objective], planned: int, exceeded: Ma
 
     :param planned: deliveries that the whole hold plans, all subscriptions together (messages, where there are none). More than there
         turn out to be is safe.
-    :param exceeded: by objective name, how many so far: of a latency, messages that took :func:`exceeds` or longer or are that old and
-        still outstanding; of loss, dropped, failed and the like, the count itself. A name that is left out is not judged.
+    :param exceeded: by objective name, how many so far: of a latency, first copies that took :func:`exceeds` or longer, and messages that
+        are that old and still outstanding; of loss, dropped, failed and the like, the count itself. A name that is left out is not judged.
     """
     return next((o.name for o in objectives if o.maximum is not None and _broken(o, planned, exceeded.get(o.name, 0))), None)
 

@@ -27,7 +27,8 @@ def pauses(objective: Objective, found: Latencies, own: Histogram | None, subscr
     """Why the generator's pauses broke an upper bound on these latencies, ``would hold without …``; None as of :func:`our_own`.
 
     They did where the bound would hold without as many messages as had own send delay (less the time before the target's full window)
-    above half of it. Those are taken from the largest latencies, which is generous to the target; what never came stays.
+    above half of it. Those are taken from the largest latencies, which is generous to the target; what never came stays. End to end a
+    message has one latency for each subscription, that of its first copy.
 
     :param own: own send delay of the same messages. :param bound: ns, that was missed.
     """
@@ -36,8 +37,8 @@ def pauses(objective: Objective, found: Latencies, own: Histogram | None, subscr
     if bound is None or own is None or found.histogram is None or isinstance(found.histogram, Lateness):
         return None
     late = own.above(bound / 2)
-    copies = late * max(subscriptions, 1) if objective.metric == "endToEndLatency" else late
-    value = Latencies(found.histogram.without_largest(copies), found.never_came).statistic(objective) if late else None
+    delayed = late * max(subscriptions, 1) if objective.metric == "endToEndLatency" else late
+    value = Latencies(found.histogram.without_largest(delayed), found.never_came).statistic(objective) if late else None
     if not late or (value is not None and value > bound):
         return None
     half = format_value(bound / 2, "ns")

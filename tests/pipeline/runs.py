@@ -50,8 +50,11 @@ def make_stages(run: Expected, seed: int) -> dict[str, Expected]:
     return {"up": stage(run.first, cuts[0], 0), "down": stage(cuts[1], cuts[2], 1), "none": stage(cuts[2], cuts[2], 3)}
 
 
-def generate(run: Expected, seed: int) -> tuple[Rows, Rows]:
-    """Sent and received rows of the run with every fault there is, and some rows that are not measured."""
+def generate(run: Expected, seed: int, again: float = 0.1) -> tuple[Rows, Rows]:
+    """Sent and received rows of the run with every fault there is, and some rows that are not measured.
+
+    :param again: the share of deliveries that come more than once; their copies are in any order, file and worker.
+    """
     rng = np.random.default_rng(seed)
     lengths = run.end - run.first
     stream = np.repeat(np.arange(len(lengths)), lengths)
@@ -68,7 +71,7 @@ def generate(run: Expected, seed: int) -> tuple[Rows, Rows]:
         "sent": np.where(status == Status.DROPPED, 0, out), "acked": np.where(status == Status.ACKED, acked, 0), "blocked": blocked,
         "resends": _resends(n, seed),
     }  # fmt: skip
-    received = _copies(run, sent, rng)
+    received = _copies(run, sent, rng, again)
     return _with_others(sent, rng), _with_others(received, rng)
 
 
@@ -98,12 +101,12 @@ def _resends(n: int, seed: int) -> NDArray[np.int64]:
     return np.minimum(times, 255) * (seed % 4 != 3)
 
 
-def _copies(run: Expected, sent: Rows, rng: np.random.Generator) -> Rows:
+def _copies(run: Expected, sent: Rows, rng: np.random.Generator, again: float) -> Rows:
     parts: list[Rows] = [empty("received")]
     for subscription in range(run.subscriptions):
         reached = np.isin(sent["status"], [Status.ACKED, Status.UNKNOWN]) & (rng.random(len(sent["seq"])) > 0.1)
         reached[: len(reached) // 5] &= rng.random() < 0.5  # sometimes a long range is lost
-        copies = np.where(reached, rng.choice([1, 2, 3], len(reached), p=[0.9, 0.07, 0.03]), 0)
+        copies = np.where(reached, rng.choice([1, 2, 3], len(reached), p=[1 - again, again / 2, again / 2]), 0)
         rows = {name: np.repeat(sent[name], copies) for name in ("stream", "topic", "bucket", "size", "seq", "intended")}
         n = len(rows["seq"])
         rows["subscription"] = np.where(rng.random(n) < 0.01, run.subscriptions + 3, subscription)
@@ -116,6 +119,8 @@ def _copies(run: Expected, sent: Rows, rng: np.random.Generator) -> Rows:
             rows["flags"] = flags | rng.choice([0, Flag.UNDUE], n)
             rows["received"] += run.delays.due(rows["stream"], rows["seq"], rows["intended"]) - rows["intended"]
             rows["received"] -= rng.integers(0, 50 * MILLISECOND, n)
+        at_once = rng.random(n) < 0.3  # some copies of a message come at the same instant
+        rows["received"] = np.where(at_once, rows["received"] // SECOND * SECOND, rows["received"])
         parts.append(rows)
     mixed = {column.name: np.concatenate([part[column.name] for part in parts]) for column in KINDS["received"]}
     order = rng.permutation(len(mixed["seq"]))

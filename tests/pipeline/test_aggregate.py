@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,10 @@ from pytest_loadtest.metrics.expected import Expected, Recorded
 from pytest_loadtest.metrics.measurements import Lost
 from pytest_loadtest.metrics.stats import measure
 from pytest_loadtest.pipeline import aggregate as aggregation
-from pytest_loadtest.pipeline import read, transforms
-from pytest_loadtest.pipeline.aggregate import aggregate, aggregate_with_stages
+from pytest_loadtest.pipeline import bitmaps, executor, first_copies, read, transforms
+from pytest_loadtest.pipeline import transforms as T
+from pytest_loadtest.pipeline.aggregate import _ask, aggregate, aggregate_with_stages
+from pytest_loadtest.pipeline.assemble import _lost
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -59,6 +62,9 @@ RUNS = {
     "windows that nothing is received in": {"subscriptions": 0, "duration": 5 * SECOND, "window": SECOND},
     "drift alone, of a run without acknowledgements": {"duration": 40 * SECOND, "drift": True, "publish_acks": False},
     "a window longer than the run": {"window": 3 * SECOND},
+    "sequences around 2**31": {"subscriptions": 2, "first": 2**31 - 50},
+    "sequences around 2**33": {"subscriptions": 2, "first": 2**33 - 50, "delays": RANDOM, "ordered": False},
+    "broadcasts of sequences around 2**33": {"subscriptions": 70, "messages": 30, "first": 2**33 - 9, "broadcasts": True},
     "a stream without messages, and one bucket": {"streams": 3, "end": np.array([40, 0, 70]), "buckets": ("all",)},
 }
 
@@ -82,6 +88,61 @@ def test_spark_equals_the_definitions_when_it_shuffles(spark: SparkSession, tmp_
     monkeypatch.setattr(read, "TASK_ROWS", 500)
     run = make_run(subscriptions=2, first=7, messages=300)
     assert_spark_agrees(spark, tmp_path / "run", run, *generate(run, seed=5), workers=3)
+
+
+SHUFFLED = (
+    "two subscriptions, words begun in the middle",
+    "broadcasts to an odd number, of several streams",
+    "random delays",
+    "windows, a last one that is longer, and tenths",
+    "windows of broadcasts",
+)
+
+
+@pytest.mark.parametrize("again", [0.01, 1.0])
+@pytest.mark.parametrize("shape", SHUFFLED)
+def test_first_copies_are_found_wherever_the_others_are(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str, again: float
+) -> None:
+    """In another file, task or worker, read before or after; where few deliveries came more than once, and where all did."""
+    monkeypatch.setattr(read, "TASK_ROWS", 1000)
+    run = make_run(**RUNS[shape])
+    assert_spark_agrees(spark, tmp_path / "run", run, *generate(run, seed=7, again=again), workers=3, chunk=400)
+
+
+@pytest.mark.parametrize("shape", SHUFFLED)
+def test_first_copies_are_the_same_however_coarse_their_words_and_slots(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
+) -> None:
+    """With a range of words for each slot, one word to a slot of rows, and rows that leave a task in small portions."""
+    monkeypatch.setattr(read, "TASK_ROWS", 1000)
+    monkeypatch.setattr(bitmaps, "RANGES", 1)
+    monkeypatch.setattr(first_copies, "ROW_SLOT_BITS", 0)
+    monkeypatch.setattr(first_copies, "CELLS", 100)
+    monkeypatch.setattr(executor, "BLOCK", 128)
+    run = make_run(**RUNS[shape])
+    assert_spark_agrees(spark, tmp_path / "run", run, *generate(run, seed=8, again=0.05), workers=2, chunk=400)
+
+
+def _scanned(scans: list[str], name: str, scan: Any, *how: Any) -> Any:
+    scans.append(name)
+    return scan(*how)
+
+
+def test_only_what_came_more_than_once_costs_another_scan(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And only a median that is another one by it costs the words again."""
+    scans: list[str] = []
+    for name in ("file_tables", "deliveries", "first_copies"):
+        monkeypatch.setattr(T, name, partial(_scanned, scans, name, getattr(T, name)))
+    run = make_run(streams=2, messages=50)
+    sent, received = faultless(run)
+    times = {"once": 1, "twice": np.where(received["seq"] == 7, 2, 1)}
+    found = {}
+    for name, many in times.items():
+        scans.clear()
+        aggregate(spark, write_run(tmp_path / name, run, sent, {key: np.repeat(column, many) for key, column in received.items()}))
+        found[name] = list(scans)
+    assert found == {"once": ["file_tables", "deliveries"], "twice": ["file_tables", "deliveries", "first_copies"]}
 
 
 def test_windows_are_the_same_however_many_read_them(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +200,26 @@ def test_a_run_without_stages_has_none(spark: SparkSession, tmp_path: Path) -> N
     assert aggregate_with_stages(spark, write_run(tmp_path / "run", run, *generate(run, 0)))[1] == ()
 
 
+@pytest.mark.parametrize("planned", [200_000_000, 2**31 - 1, 2**31, 2**31 + 1, 2**33])
+def test_the_last_of_very_many_messages_reach_their_subscriptions(spark: SparkSession, tmp_path: Path, planned: int) -> None:
+    """Four streams of so many messages and four subscriptions; the samples have a stream's last ten, of which subscription 2 lost one."""
+    run = make_run(streams=4, topics=1, subscriptions=4, end=np.full(4, planned))
+    few = dataclasses.replace(run, first=np.array([planned - 10, *run.end[1:]]))
+    sent, received = faultless(few)
+    copies = [{**received, "subscription": np.full(10, subscription)} for subscription in range(4)]
+    rows = {name: np.concatenate([part[name] for part in copies]) for name in received}
+    kept = (rows["subscription"] != 2) | (rows["seq"] != planned - 2)
+    folder = write_run(tmp_path / "run", run, sent, {name: column[kept] for name, column in rows.items()})
+    with T.for_workers():
+        (found,) = _ask(spark, read.load(folder), [run])
+    by_subscription = dict.fromkeys(range(4), 0)
+    for subscription, count in zip(found.deliveries["subscription"].tolist(), found.deliveries["received"].tolist(), strict=True):
+        by_subscription[subscription] += count
+    assert by_subscription == {0: 10, 1: 10, 2: 9, 3: 10}
+    assert found.edges is not None
+    assert _lost(found.edges) == (Lost(topic=0, subscription=2, stream=0, first=planned - 2, last=planned - 2),)
+
+
 def test_a_producer_only_run_has_no_deliveries(spark: SparkSession, tmp_path: Path) -> None:
     """Nothing is received, nothing lost, nothing late; what was acked is still known."""
     run = make_run(streams=2, subscriptions=0)
@@ -160,7 +241,7 @@ def test_nothing_received(spark: SparkSession, tmp_path: Path, messages: int) ->
 def faultless(run: Expected) -> tuple[dict[str, Any], dict[str, Any]]:
     """Every message acked and received once, in order."""
     sent, _ = generate(run, 0)
-    sent = {name: column[sent["seq"] < 1_000_000] for name, column in sent.items()}
+    sent = {name: column[sent["seq"] < run.end[sent["stream"]]] for name, column in sent.items()}
     sent |= {"status": np.full(len(sent["seq"]), Status.ACKED), "acked": sent["intended"] + 5, "sent": sent["intended"] + 3}
     received = {name: sent[name] for name in ("stream", "topic", "bucket", "size", "seq", "intended")}
     nothing = np.zeros(len(sent["seq"]), np.int64)

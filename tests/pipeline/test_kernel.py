@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runs import generate, make_run, make_stages
 
-from pytest_loadtest.message.samples import Status
+from pytest_loadtest.errors import NoData
+from pytest_loadtest.message.samples import KINDS, Status
 from pytest_loadtest.metrics.hdr import hdr_index, join_total
-from pytest_loadtest.pipeline import bitmaps, executor, kernel, tables
+from pytest_loadtest.pipeline import bitmaps, broadcasts, executor, kernel, tables
 
 INT = st.integers(-(1 << 40), 1 << 40)
 FAR = st.sampled_from([0, 1, 5, 1 << 30, -(1 << 40)])  # keys so far apart that they are sorted, not counted
@@ -80,6 +81,54 @@ def test_words_are_named_by_subscription_stream_and_place() -> None:
     keys = list(zip(*(found[name].tolist() for name in ("subscription", "stream", "word", "offered", "plane_0", "plane_1")), strict=True))
     once = [(0, 1, 1 << 6, 0, 0), (0, 2, 1 << 1, 1 << 1, 1 << 1), (3, 1, 1, 0, 1)]
     assert keys == [(subscription, *word) for subscription in (0, 1) for word in once]
+
+
+@pytest.mark.parametrize("planned", [200_000_000, 2**29 - 1, 2**29, 2**29 + 1, 2**31, 2**33])
+@pytest.mark.parametrize("first", [0, 2**31 - 1, 2**33])
+def test_words_of_more_messages_than_32_bits_count_keep_their_subscription(planned: int, first: int) -> None:
+    """Four streams of so many messages each, and four subscriptions, in columns as wide as those of sample files."""
+    run = make_run(streams=4, topics=1, subscriptions=4, first=first, end=np.full(4, first + planned))
+    words = bitmaps.Words(run)
+    seq = np.array([first + planned - 1, first + 2])
+    rows = {column.name: np.zeros(8, column.type) for column in KINDS["received"]} | {"seq": np.tile(seq, 4)}
+    rows |= {"subscription": np.repeat(np.arange(4, dtype=np.int32), 2), "stream": np.full(8, 3, np.int32)}
+    for found in (words.named(words.copies(rows, 0, 1)), words.named(words.sent(sent_rows(3, seq)))):
+        pairs = zip(*(found[name].tolist() for name in ("subscription", "stream", "word")), strict=True)
+        assert sorted(pairs) == [(subscription, 3, int(word)) for subscription in range(4) for word in sorted(seq >> 6)]
+
+
+def sent_rows(stream: int, seq: Any) -> dict[str, Any]:
+    """As sample files have them."""
+    rows = {column.name: np.zeros(len(seq), column.type) for column in KINDS["sent"]}
+    return rows | {"seq": np.asarray(seq, np.int64), "stream": np.full(len(seq), stream, np.int32)}
+
+
+@pytest.mark.parametrize("subscriptions", [65, 10_000_000])
+def test_broadcasts_have_no_more_words_than_64_bits_number(subscriptions: int) -> None:
+    """The last of them has a number, and where it would have none the run is refused."""
+    planned = (1 << 62 - bitmaps.WORD_BITS - 4) // (-(-subscriptions // 64))
+    run = make_run(streams=1, topics=1, subscriptions=subscriptions, end=np.array([planned]), broadcasts=True)
+    rows = {column.name: np.zeros(1, column.type) for column in KINDS["received"]}
+    rows |= {"seq": np.array([planned - 1]), "subscription": np.array([subscriptions - 1], np.int32)}
+    (word,) = broadcasts.BroadcastWords(run).copies(rows, 0, 1)["word"].tolist()
+    assert word == planned * -(-subscriptions // 64) - 1
+    with pytest.raises(NoData, match="more than can be counted"):
+        broadcasts.BroadcastWords(replace(run, end=np.array([2 * planned + 2])))
+
+
+@pytest.mark.parametrize("first", [2**31 - 1, 2**33, 2**50])
+def test_lost_broadcasts_are_named_by_sequences_of_any_size(first: int) -> None:
+    """Of 100 000 subscriptions the last one lost the second of two messages."""
+    run = make_run(streams=2, topics=1, subscriptions=100_000, messages=2, first=first, broadcasts=True)
+    words = broadcasts.BroadcastWords(run)
+    found = words.by_subscription({"subscription": np.array([99_999]), "stream": np.array([1]), "seq": np.array([first + 1])})
+    assert [found[name].tolist() for name in ("subscription", "stream", "word")] == [[99_999], [1], [first + 1 >> 6]]
+
+
+def test_tables_too_large_for_one_batch_are_an_error() -> None:
+    """Arrow's offsets have 32 bits: beyond them they would name other bytes."""
+    with pytest.raises(OverflowError, match="3,221,225,472 bytes"):
+        executor._column([bytes(1 << 30)] * 3, "binary")
 
 
 def merged(rows: dict[str, Any], kind: str, runs: list[Any], block: int) -> dict[str, Any]:

@@ -191,6 +191,14 @@ def test_where_nobody_of_the_run_sends_everything_is_only_counted() -> None:
     assert (made.counts.received, made.counts.foreign, made.arrivals.seconds) == (4, 0, {0: 3})
 
 
+@pytest.mark.parametrize("stream", [2**31, 2**32 - 1])
+def test_streams_have_32_bits_without_a_sign(stream: int) -> None:
+    """One that no run has is foreign, and not counted from the end."""
+    made, post = inbox(0)
+    assert collected(made, post, [Copy(stream=stream)], 0) == {}
+    assert made.counts.foreign == 1
+
+
 def test_a_run_of_one_stream_gets_anothers_messages() -> None:
     """They may name streams that this run does not have."""
     made, post = inbox(0)

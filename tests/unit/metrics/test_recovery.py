@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pytest_loadtest.metrics.recovery import QUIET, Recovery, recovery
+from pytest_loadtest.metrics.recovery import QUIET, Recovery, is_first, recovery
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 AT = 10 * SECOND
@@ -49,3 +49,10 @@ def test_unknown_is_not_zero(received: np.ndarray) -> None:  # type: ignore[type
     """Without anything before nobody knows what is slow, without answers nobody knows of a pause."""
     stream = np.arange(len(received))
     assert recovery(AT, (stream, received), (stream, received, received)) == Recovery(None, None)
+
+
+def test_what_came_before_the_restart_and_again_after_it_is_not_slow() -> None:
+    """Of each subscription, stream and sequence the copy that was received first counts, wherever it stands."""
+    subscription, stream, seq = streams(0, 0, 1, 0, 0), streams(3, 3, 3, 4, 3), streams(7, 7, 7, 7, 8)
+    assert is_first(subscription, stream, seq, column(12, 9, 12, 12, 12)).tolist() == [False, True, True, True, True]
+    assert is_first(*(streams(),) * 4).tolist() == []

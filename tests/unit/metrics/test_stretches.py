@@ -15,7 +15,7 @@ from pytest_loadtest.message.samples import RECEIVED, SENT, Flag, Status
 from pytest_loadtest.metrics.expected import Expected, Recorded
 from pytest_loadtest.metrics.histogram import Histogram
 from pytest_loadtest.metrics.stats import measure
-from pytest_loadtest.metrics.stretches import Cut, Stretches, tenths, windows
+from pytest_loadtest.metrics.stretches import Cut, Stretches, histograms, tenths, windows
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -185,3 +185,23 @@ def test_lateness_of_a_window_has_both_sides(least: int) -> None:
     assert (lateness.n, lateness.minimum, lateness.maximum) == (20, -3 * MILLISECOND, 7 * MILLISECOND)
     assert (earliness.n, earliness.minimum, earliness.maximum) == (20, 0, 3 * MILLISECOND)
     assert (found.never_came("lateness", 1), found.never_came("earliness", 1)) == (0, 0)
+
+
+def test_counts_of_a_window_do_not_end_at_32_bits() -> None:
+    """Two buckets of fewer than 2**31 messages each, more than that in all: none of them early, beside one that was."""
+    many = 2**31 - 1
+    cells = {"piece": np.zeros(2, np.int64), "index": np.array([5, 6]), "n": np.array([many, many])}
+    whole = {
+        name: np.array([value]) for name, value in {"piece": 0, "minimum": 5, "maximum": 6, "high": 0, "low": 11, "negative": 0}.items()
+    }
+    late = histograms(1, cells, whole)
+    early = histograms(1, {"piece": np.zeros(1, np.int64), "index": np.array([0]), "n": np.array([1])}, whole)
+    assert late is not None and early is not None
+    nothing = np.zeros(1, np.int64)
+    one = Stretches(
+        start=nothing, end=nothing + SECOND, begin=nothing, after=nothing + 1, offered=nothing, received=nothing, in_time=nothing,
+        subscriptions=1, latencies={"late": late, "early": early},
+    )  # fmt: skip
+    found = one.of("earliness", 0)
+    assert found is not None
+    assert found.n == 2 * many + 1

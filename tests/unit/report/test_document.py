@@ -24,7 +24,7 @@ from pytest_loadtest.values.units import Rate, ms
 from pytest_loadtest.verdict.grammar import METRICS
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
-SOMETIMES = {"completion", "spread", "connect", "subscribe", "lateness", "earliness"}
+SOMETIMES = {"completion", "spread", "connect", "subscribe", "lateness", "earliness", "laterCopies"}
 """Latencies that only some runs have."""
 VALIDATOR = jsonschema.Draft202012Validator(schema())
 NO_DATA = Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",))

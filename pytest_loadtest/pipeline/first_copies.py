@@ -1,0 +1,159 @@
+"""Latencies of first copies, where some deliveries came more than once: see decision 024.
+
+Which copy of a delivery came first is known only where all of its copies are together. So the rows of the words that have such deliveries
+are sent through a shuffle by slot, one for each delivery and task, and all other rows are counted where they are read. These functions
+travel to Spark's workers as those of :mod:`pytest_loadtest.pipeline.executor` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pytest_loadtest.message.samples import Flag
+from pytest_loadtest.pipeline.bitmaps import WORD_BITS
+from pytest_loadtest.pipeline.broadcasts import BroadcastWords, words_of
+from pytest_loadtest.pipeline.executor import CELLS, Gathered, blocks, contents, merge_tables, pack, record_batch, shards, table_batch
+from pytest_loadtest.pipeline.kernel import RECEIVED_COLUMNS, copies_of, first_copy_tables, later_copy_tables
+from pytest_loadtest.pipeline.tables import take, within
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.metrics.expected import Expected
+    from pytest_loadtest.pipeline.bitmaps import Words
+    from pytest_loadtest.pipeline.tables import Table
+
+    Rows = Mapping[str, NDArray[Any]]
+
+ROWS_SCHEMA: Final = "part int, slot bigint, name string, content binary"
+ROWS: Final = "rows"
+NOWHERE: Final = -1  # the slot of tables
+ROW_SLOT_BITS: Final = 11  # words whose rows are looked at together: 131 072 deliveries, some 6 MB for each time they came
+
+
+class FirstCopiesOfFiles:
+    """Of a task's files the tables of all that came once, and the ``rows`` of what may have come more than once, by slot.
+
+    :param tasks: paths by the number of the task. :param parts: the runs, or stages, that rows are counted for.
+    :param repeated: of each part the ranges of words with deliveries that came more than once, in order; None of a part that has none.
+    """
+
+    def __init__(self, tasks: Sequence[Sequence[str]], parts: Sequence[Expected], repeated: Sequence[Table | None]) -> None:
+        self._tasks = [[path for path in task if path.rsplit("/", 2)[-2] != "sent"] for task in tasks]
+        every = zip(range(len(parts)), parts, repeated, strict=True)
+        self._parts = [(number, run, ranges) for number, run, ranges in every if ranges is not None]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """:param batches: numbers of tasks."""
+        counted = {number: _Counted() for number, _, _ in self._parts}
+        waiting = {number: _Repeated(words_of(run)) for number, run, _ in self._parts}
+        for _, rows in blocks(self._tasks, batches, {"received": RECEIVED_COLUMNS}):
+            for number, run, ranges in self._parts:
+                copies = waiting[number].number(copies_of(rows, run))
+                again = within(copies["number"] >> WORD_BITS, ranges)
+                counted[number].add(first_copy_tables(take(copies, ~again), run))
+                waiting[number].add(take(copies, again))
+            if sum(one.size for one in waiting.values()) > CELLS:
+                yield _rows_by_slot(waiting, counted)
+        yield _rows_by_slot(waiting, counted)
+        tables = [(number, NOWHERE, *table) for number, one in counted.items() for table in one.packed()]
+        yield record_batch(tables, ROWS_SCHEMA)
+
+
+class _Counted:
+    """Tables by name."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, Gathered] = {}
+
+    def add(self, tables: Iterator[tuple[str, Table]]) -> None:
+        """More of them."""
+        for name, table in tables:
+            self._tables.setdefault(name, Gathered(name)).add(table)
+
+    def merged(self) -> Iterator[tuple[str, Table]]:
+        """Each whole, or in shards."""
+        for name, gathered in self._tables.items():
+            yield from shards(name, gathered.merged())
+
+    def packed(self) -> Iterator[tuple[str, bytes]]:
+        """The same to be sent."""
+        return ((name, pack(table)) for name, table in self.merged())
+
+
+class _Repeated:
+    """Copies of deliveries that came more than once, with the ``number`` of each one's delivery."""
+
+    def __init__(self, words: Words) -> None:
+        self._words, self.run = words, words.run
+        self._blocks: list[Rows] = []
+        self.size = 0
+
+    def number(self, copies: Rows) -> Rows:
+        """Copies with the number of their delivery, in place of the subscription."""
+        return {name: column for name, column in copies.items() if name != "subscription"} | {"number": self._words.of_rows(copies)}
+
+    def add(self, copies: Rows) -> None:
+        """More of them."""
+        if len(copies["number"]):
+            self._blocks.append(copies)
+            self.size += len(copies["number"])
+
+    def split(self) -> tuple[Rows, Rows] | None:
+        """First copies, by their number, and later ones; none is kept. None where there are none."""
+        if not self._blocks:
+            return None
+        rows = {name: np.concatenate([block[name] for block in self._blocks]) for name in self._blocks[0]}
+        self._blocks, self.size = [], 0
+        order = np.lexsort((rows["flags"] & int(Flag.UNDUE), rows["received"], rows["number"]))
+        rows = {name: column[order] for name, column in rows.items()}
+        first = np.diff(rows["number"], prepend=-1) != 0
+        return take(rows, first), take(rows, ~first)
+
+    def slots(self, rows: Rows) -> Iterator[tuple[int, Rows]]:
+        """The rows of each slot. :param rows: by their number."""
+        slot = rows["number"] // (self._words.slot_words(ROW_SLOT_BITS) << WORD_BITS)
+        edges = np.flatnonzero(np.diff(slot, prepend=-1, append=-1))
+        for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+            yield int(slot[low]), {name: column[low:high] for name, column in rows.items()}
+
+
+def _rows_by_slot(waiting: Mapping[int, _Repeated], counted: Mapping[int, _Counted]) -> pa.RecordBatch:
+    """What may be first copies leaves; what another one of the same task came before is counted here."""
+    sent = []
+    for number, one in waiting.items():
+        if (found := one.split()) is not None:
+            first, later = found
+            counted[number].add(later_copy_tables(later, one.run))
+            sent += [(number, slot, ROWS, pack(rows)) for slot, rows in one.slots(first)]
+    return record_batch(sent, ROWS_SCHEMA)
+
+
+def tables_of_slots(parts: Sequence[Expected]) -> Callable[[pa.Table], pa.Table]:
+    """The tables of the rows of one slot, or of one name.
+
+    Returns a plain function, as :func:`~pytest_loadtest.pipeline.executor.deliveries_of_words` does. :param parts: as above.
+    """
+
+    def tell(rows: pa.Table) -> pa.Table:
+        if rows["name"][0].as_py() != ROWS:
+            return merge_tables(rows)
+        number = rows["part"][0].as_py()
+        run = parts[number]
+        words, counted = words_of(run), _Counted()
+        repeated = _Repeated(words)
+        for content in contents(rows):
+            repeated.add(content)
+        if (found := repeated.split()) is not None:
+            first, later = found
+            counted.add(first_copy_tables(first, run))
+            counted.add(later_copy_tables(later, run))
+            if isinstance(words, BroadcastWords):
+                counted.add(words.completions(first["number"], first))
+        return pa.Table.from_batches([table_batch({(number, name): table for name, table in counted.merged()})])
+
+    return tell
