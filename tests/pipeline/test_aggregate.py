@@ -125,8 +125,8 @@ def test_first_copies_are_the_same_however_coarse_their_words_and_slots(
 def test_only_what_came_more_than_once_costs_another_scan(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And only a median that is another one by it costs the words again."""
     scans: list[str] = []
-    for name in ("file_tables", "deliveries", "first_copies"):
-        monkeypatch.setattr(T, name, lambda *how, name=name, scan=getattr(T, name): (scans.append(name), scan(*how))[1])
+    for scan in (T.file_tables, T.deliveries, T.first_copies):
+        monkeypatch.setattr(T, scan.__name__, lambda *how, scan=scan: (scans.append(scan.__name__), scan(*how))[1])
     run = make_run(streams=2, messages=50)
     sent, received = faultless(run)
     times = {"once": 1, "twice": np.where(received["seq"] == 7, 2, 1)}
