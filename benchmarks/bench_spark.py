@@ -97,7 +97,7 @@ def _chunk(
     stalled = (shared["intended"] // (SECOND // 5)) % 50 == 7
     latency[stalled] += rng.integers(0, SECOND // 5, int(stalled.sum()))
     sent = shared | {"status": np.zeros(n), "sent": out, "acked": out + latency // 2, "blocked": np.zeros(n), "resends": np.zeros(n)}
-    keep = np.repeat(np.arange(n), rng.choice([0, 1, 2], n, p=[2e-4, 1 - 2e-4 - shape.twice, shape.twice]))
+    keep = np.repeat(np.arange(n), rng.choice([0, 1], n, p=[2e-4, 1 - 2e-4]) * np.where(rng.random(n) < shape.twice, 2, 1))
     received = {name: column[keep] for name, column in shared.items()}
     m = len(keep)
     flags = np.where(rng.random(m) < 1e-5, int(Flag.LATE), 0)

@@ -71,7 +71,7 @@ class Expected:
         object.__setattr__(self, "cut", Cut(*edges, self.interval_spans.start // SECOND) if spans or self.intervals else None)
 
     def lateness(self, copies: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
-        """received − due of each copy, ns. :param copies: int64 ``stream``, ``seq``, ``intended``, ``received``."""
+        """received − due of each of these copies, ns. :param copies: int64 ``stream``, ``seq``, ``intended``, ``received``."""
         due = copies["intended"] if self.delays is None else self.delays.due(copies["stream"], copies["seq"], copies["intended"])
         late: NDArray[np.int64] = copies["received"] - due
         return late

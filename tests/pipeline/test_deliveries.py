@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from runs import Rows, far_rows, generate, make_run
 
 from pytest_loadtest.message.samples import KINDS
-from pytest_loadtest.pipeline import bitmaps, executor, tables
+from pytest_loadtest.pipeline import bitmaps, broadcasts, executor, tables
 
 HIGH = -(1 << 63)
 
@@ -192,3 +192,26 @@ def test_who_was_reached_in_several_slots_is_merged_by_bits() -> None:
         {"topic": 0, "group": 1, "mask": HIGH | 1},
         {"topic": 2, "group": 0, "mask": 1},
     ]
+
+
+@given(numbers=st.sets(st.integers(0, 60)), most=st.integers(1, 8))
+def test_ranges_have_all_their_numbers_and_as_few_others_as_they_may(numbers: set[int], most: int) -> None:
+    """Exactly these numbers, or one range where there would be too many."""
+    ordered = np.array(sorted(numbers), np.int64)
+    found = tables.ranges_of(ordered, most)
+    inside = set(np.flatnonzero(tables.within(np.arange(61), found)).tolist())
+    apart = sum(number - 1 not in numbers for number in numbers)
+    assert inside == (numbers if apart <= most else set(range(min(numbers), max(numbers) + 1)))
+    assert len(found["low"]) == (apart if apart <= most else 1)
+
+
+def test_words_with_a_message_that_came_twice_are_repeated() -> None:
+    """In one block or in two, and no word beside it; of a broadcast all words of the message."""
+    run = make_run(streams=1, topics=1, subscriptions=130, messages=200)
+    rows = {name: np.zeros(4, np.int64) for name in (*bitmaps.RECEIVED_WORD_COLUMNS, "intended")} | {"seq": np.array([0, 63, 64, 128])}
+    for how, expected in ((bitmaps.Words(run), [(1, 1)]), (broadcasts.BroadcastWords(run), [(64 * 3, 64 * 3 + 2)])):
+        blocks = [how.copies(rows, 0, 1), how.copies({name: column[2:3] for name, column in rows.items()}, 0, 1)]
+        for parts in (blocks, [how.compact(blocks)]):
+            found = how.repeated(how.merge(parts))
+            assert list(zip(found["low"].tolist(), found["high"].tolist(), strict=True)) == expected
+        assert not len(how.repeated(how.merge(blocks[:1]))["low"])

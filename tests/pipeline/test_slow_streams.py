@@ -13,6 +13,7 @@ from pytest_loadtest.message.samples import KINDS
 from pytest_loadtest.pipeline import executor, read
 from pytest_loadtest.pipeline.bitmaps import Words
 from pytest_loadtest.pipeline.executor import GatheredWords, WordsOfFiles, unpack
+from pytest_loadtest.pipeline.first_copies import FirstCopiesOfFiles
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,3 +63,16 @@ def test_merging_takes_memory_for_words_and_not_for_pieces(folder: Path, monkeyp
     assert most <= 4 * STREAMS * MESSAGES / 64
     whole, alike = words.merge(tables), words.merge(merging.tables)
     assert {name: column.tolist() for name, column in alike.items()} == {name: column.tolist() for name, column in whole.items()}
+
+
+def test_of_what_came_three_times_a_row_leaves_a_task_for_each_delivery(folder: Path) -> None:
+    """The others are counted in the task."""
+    found = read.load(folder)
+    files = [path for task in read.tasks(found) for path in task]
+    scan = FirstCopiesOfFiles([[*files, *files, *files]], [found.run], [{"low": np.array([0]), "high": np.array([1 << 40])}])
+    names: dict[str, int] = {}
+    for batch in scan(iter([pa.record_batch([pa.array([0])], names=["id"])])):
+        for name, content in zip(batch["name"].to_pylist(), batch["content"], strict=True):
+            table = unpack(content.as_buffer())
+            names[name] = names.get(name, 0) + (int(table["n"].sum()) if "n" in table else len(next(iter(table.values()))))
+    assert (names["rows"], names["counts"]) == (STREAMS * MESSAGES, 2 * STREAMS * MESSAGES)

@@ -83,7 +83,7 @@ def _tops(measured: Document, blocks: int) -> list[int | None]:
 
 
 def percentiles(counted: Sequence[dict[int, int]], measured: Document, findings: Sequence[Document], run: str) -> Chart | None:
-    """Of all copies of the messages due in each block, however few they are; None where it is not known."""
+    """Percentiles and the largest latency of the messages due in each block, however few they are; None where they are not known."""
     if not counted:
         return None
     block = measured["overTime"]["block"]

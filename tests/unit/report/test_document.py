@@ -60,6 +60,7 @@ def objects(node: Any) -> list[dict[str, Any]]:
         document(parts={"bottleneck": BOTTLENECK}),
         document(parts={"bottleneck": {**BOTTLENECK, "conclusion": None}}),
         document(broadcasts=True, completion=spread(1, 9), spread=None, connect=spread(1, 9), subscribe=spread(1, 9)),
+        document(later_copies=spread(1, 9)),
     ],
 )
 def test_every_document_obeys_the_schema(found: Document) -> None:
