@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.values.wording import with_version
 
 if TYPE_CHECKING:
     from pytest_loadtest.profile.sections import SecuritySection
@@ -80,7 +81,7 @@ class BrokerFacts:
 
     def describe(self) -> str:
         beside = f", {self.subscriber_url} for subscribers" if self.subscriber_url else ""
-        return f"{self.name} {self.version} ({self.mode}, {self.url}{beside})"
+        return f"{with_version(self.name, self.version)} ({self.mode}, {self.url}{beside})"
 
 
 class Broker(Protocol):

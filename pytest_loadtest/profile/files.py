@@ -133,7 +133,15 @@ def payload(profile: Profile, path: Path) -> bytes | None:
     file = path.parent / profile.payload_file
     if not file.exists() and (above := path.parent.parent / profile.payload_file).exists():
         file = above  # OMB runs workloads/x.yaml from the folder above, where payload/ lies
-    content = contents(file, f"{path}: payloadFile", profile.max_message_size)
+    what = f"{_place_of(path, 'payloadFile')}: payloadFile"
+    content = contents(file, what, profile.max_message_size)
     if profile.message_size is not None and len(content) != profile.message_size:
-        raise UsageError(f"{path}: payloadFile {file} has {len(content)} B, messageSize says {profile.message_size} B")
+        raise UsageError(f"{what} {file} has {len(content)} B, messageSize says {profile.message_size} B")
     return content
+
+
+def _place_of(path: Path, key: str) -> str:
+    """``FILE:LINE:COLUMN`` of the value of a key, at whatever depth it is first; the file alone where it is not written there."""
+    places = read(_text(path, "profile")).values if path.is_file() else {}
+    found = min(((place.line, place.column) for at, place in places.items() if at and at[-1] == key), default=None)
+    return str(path) if found is None else f"{path}:{found[0]}:{found[1]}"

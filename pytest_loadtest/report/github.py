@@ -90,14 +90,14 @@ def _outcome(document: Document) -> str:
 
 def _scaled(document: Document) -> str:
     scale = scale_of(document)
-    return f" (SCALED {scale})" if scale else ""
+    return f" ({scale.upper()})" if scale else ""
 
 
 def _details(document: Document) -> Iterator[str]:
     verdict = document["verdict"]
     yield f"### {mark(verdict['outcome'], unicode=True)} {_text(run_name(document))}: {verdict['outcome']}\n"
     if scale := scale_of(document):
-        yield _text(f"SCALED {scale}: says nothing about the full load ({scale_changes(document)})") + "\n"
+        yield _text(f"{scale.upper()}: says nothing about the full load ({scale_changes(document)})") + "\n"
     yield from (f"- {_text(reason)}" for reason in [*verdict["reasons"], *document["notes"]])
     if document["peak"] is not None:
         yield f"- peak: {_text(answer(document['peak']))}"

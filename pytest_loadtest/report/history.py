@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report.figures import broker_cores, figures, noise
+from pytest_loadtest.values.wording import with_version
 from pytest_loadtest.verdict import comparable
 from pytest_loadtest.verdict.regression import LATENCY, REGRESSION
 
@@ -41,7 +42,7 @@ def line(document: Document) -> Line:
         "workload": document["workload"],
         "outcome": document["verdict"]["outcome"],
         "scale": None if document["scale"] is None else document["scale"]["factor"],
-        "broker": f"{broker['name']} {broker['version']}" if broker else None,
+        "broker": with_version(broker["name"], broker["version"]) if broker else None,
         "package": document["versions"].get("pytest-loadtest"),
         "profileKey": comparable.profile_key(document),
         "comparableKey": None if measured is None else comparable.key(document),

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
 from pytest_loadtest.report import broker_side
 from pytest_loadtest.report.bottleneck import in_words
-from pytest_loadtest.report.sections import answer, only_connects
+from pytest_loadtest.report.sections import answer, only_connects, scale_of
+from pytest_loadtest.values.wording import with_version
 
 if TYPE_CHECKING:
     from pytest_loadtest.report.document import Document
@@ -20,12 +21,12 @@ def properties(document: Document) -> list[tuple[str, str]]:
         ("load.outcome", document["verdict"]["outcome"]),
         ("load.profile", document["profile"]["name"]),
         ("load.seed", str(document["seed"])),
-        ("load.scaled", "no" if scale is None else f"×{scale['factor']:g}: says nothing about the full load"),
+        ("load.scaled", "no" if scale is None else f"{scale_of(document).removeprefix('scaled ')}: says nothing about the full load"),
     ]
     if document["workload"] is not None:
         found.append(("load.workload", document["workload"]))
     if broker:
-        found.append(("load.broker", f"{broker.get('name')} {broker.get('version')} ({broker.get('mode')})"))
+        found.append(("load.broker", f"{with_version(str(broker.get('name')), str(broker.get('version')))} ({broker.get('mode')})"))
     found += [("load.reason", reason) for reason in document["verdict"]["reasons"]]
     findings = document["verdict"]["findings"]
     explicit = {finding["name"] for finding in findings if not finding["implicit"]}

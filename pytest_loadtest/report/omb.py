@@ -18,6 +18,7 @@ from pytest_loadtest.errors import NoData
 from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.histogram import bucket_bounds
 from pytest_loadtest.report.hdr import decode
+from pytest_loadtest.values.wording import scale_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +80,7 @@ def _facts(document: Document) -> dict[str, Any]:
     plan, measured = document["plan"], document["measurements"]
     sent, outcome = measured["counts"]["sent"], document["verdict"]["outcome"]
     doubts = [outcome] if outcome in ("no data", "generator-limited") else []
-    doubts += [f"scaled x{document['scale']['factor']:g}"] if document["scale"] is not None else []
+    doubts += [scale_word(document["scale"]["factor"]).replace("×", "x")] if document["scale"] is not None else []
     return {
         "workload": _workload(document),
         "driver": f"{_driver(document)} ({', '.join(doubts)})" if doubts else _driver(document),

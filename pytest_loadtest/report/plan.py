@@ -8,6 +8,7 @@ from pytest_loadtest.kinds.registry import load
 from pytest_loadtest.profile.choice import choose_client
 from pytest_loadtest.schedule.connecting import takes
 from pytest_loadtest.values.quantities import MILLISECOND, format_count, format_duration, format_rate, format_size
+from pytest_loadtest.values.wording import scale_word
 from pytest_loadtest.verdict.grammar import SILENT
 from pytest_loadtest.verdict.objectives import explicit
 from pytest_loadtest.verdict.observations import DELIVERIES
@@ -39,7 +40,8 @@ def lines(plan: Plan, driver: DriverFacts, machine: Machine) -> list[str]:
     ]
     if plan.scale is not None:
         changes = "; ".join(f"{name} {change}" for name, change in plan.scale.changes.items())
-        rows.insert(1, ("SCALED", f"×{plan.scale.factor:g}: {changes}. It says nothing about the full load."))
+        word, _, factor = scale_word(plan.scale.factor).partition(" ")
+        rows.insert(1, (word.upper(), f"{f'{factor}: ' if factor else ''}{changes}. It says nothing about the full load."))
     if plan.unscaled is not None:
         rows.insert(2, ("", _unscaled(plan.unscaled)))
     return [f"{name:<12} {text}" for name, text in rows]

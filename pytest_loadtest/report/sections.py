@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_loadtest.metrics.silent import Silent
 from pytest_loadtest.values.quantities import format_duration, format_rate, format_size
-from pytest_loadtest.values.wording import exact, format_value
+from pytest_loadtest.values.wording import exact, format_value, scale_word
 from pytest_loadtest.verdict.observations import samples_needed
 from pytest_loadtest.verdict.remarks import name_silent
 
@@ -42,8 +42,8 @@ def _workload(name: str | None) -> str:
 
 
 def scale_of(document: Document) -> str:
-    """``×0.01``; empty where the profile ran as written."""
-    return "" if document["scale"] is None else f"×{document['scale']['factor']:g}"
+    """``scaled ×0.01``, or ``shortened``; empty where the profile ran as written."""
+    return "" if document["scale"] is None else scale_word(document["scale"]["factor"])
 
 
 def scale_changes(document: Document) -> str:

@@ -9,7 +9,7 @@ from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
 from pytest_loadtest.report import bottleneck, broker_side, compared, sections
 from pytest_loadtest.report.sections import aligned, mark
 from pytest_loadtest.values.quantities import format_bits, format_count, format_duration, format_rate, format_size
-from pytest_loadtest.values.wording import exact, format_value
+from pytest_loadtest.values.wording import exact, format_value, with_version
 from pytest_loadtest.verdict.observations import never_came
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _headline(document: Document) -> Iterable[str]:
     yield f"{title} · {verdict['outcome'].upper()}{of}"
     if scale := sections.scale_of(document):
         changes = sections.scale_changes(document)
-        yield f"  SCALED {scale} — says nothing about the full load{f' ({changes})' if changes else ''}"
+        yield f"  {scale.upper()} — says nothing about the full load{f' ({changes})' if changes else ''}"
     yield from _reasons(verdict)
     yield from (f"  note       {note}" for note in document["notes"])
     yield f"  target     {_target(document['broker'])}"
@@ -99,7 +99,7 @@ def _target(broker: Document) -> str:
     stand_in = "" if broker.get("evidence", True) else " — a stand-in, no evidence about the real broker"
     beside = f"{broker['subscriberUrl']} for subscribers" if broker.get("subscriberUrl") else None
     where = ", ".join(str(part) for part in (broker.get("mode"), broker.get("url"), beside) if part)
-    return f"{broker.get('name')} {broker.get('version')} ({where}){stand_in}{f' · {settings}' if settings else ''}"
+    return f"{with_version(str(broker.get('name')), str(broker.get('version')))} ({where}){stand_in}{f' · {settings}' if settings else ''}"
 
 
 def _driver(document: Document) -> Iterable[str]:

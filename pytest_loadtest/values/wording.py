@@ -22,6 +22,16 @@ def shortened(message: str) -> str:
     return _WORD.sub(r"\1…", _QUOTED.sub(r"\1\2…", message))
 
 
+def scale_word(factor: float) -> str:
+    """Name what a run had of the load of its profile: ``scaled ×0.01``, or ``shortened`` where only its duration is less."""
+    return "shortened" if factor == 1 else f"scaled ×{factor:g}"
+
+
+def with_version(name: str, version: str) -> str:
+    """``Pulsar 4.2.4``; ``MQTT broker (version not reported)`` where the version is ``unknown``."""
+    return f"{name} (version not reported)" if version == "unknown" else f"{name} {version}"
+
+
 def exact(count: float) -> str:
     """``12345`` → ``12 345``."""
     return f"{int(count):,}".replace(",", " ")

@@ -36,7 +36,7 @@ def _first(found: Found) -> Iterator[Block]:
     said = ", ".join(f"{count} {outcome}" for outcome, count in counts if count)
     yield Paragraph(f"{len(found.runs)} {'run' if len(found.runs) == 1 else 'runs'}: {said or 'none that can be read'}.")
     if any(run.document["scale"] is not None for run in found.runs):
-        yield Paragraph("Scaled runs keep the shape of the load and say nothing about the full load.", "warning")
+        yield Paragraph("Scaled and shortened runs keep the shape of the load and say nothing about the full load.", "warning")
     if found.unreadable:
         yield Listing("Results that cannot be read", found.unreadable)
 
@@ -48,9 +48,9 @@ def title(run: ReadRun) -> str:
 
 
 def scaled(document: Document) -> str:
-    """``×0.01``, with what was changed; empty where the profile ran as written."""
+    """``SCALED ×0.01``, with what was changed; empty where the profile ran as written."""
     changes = "" if document["scale"] is None else scale_changes(document)
-    return f"{scale_of(document)}{f' ({changes})' if changes else ''}"
+    return f"{scale_of(document).upper()}{f' ({changes})' if changes else ''}"
 
 
 def _runs(runs: Named) -> Table:
@@ -68,7 +68,7 @@ def _row(name: str, run: ReadRun) -> tuple[str | Cell, ...]:
     why = said[0] + (f"; and {len(said) - 1} more" if len(said) > 1 else "") if said else ""
     return (
         Cell(title(run), link=name), Cell(run.outcome, run.outcome), why,
-        scale_of(document) or "as written", *_figures(document["measurements"]),
+        scale_of(document).removeprefix("scaled ") or "as written", *_figures(document["measurements"]),
     )  # fmt: skip
 
 

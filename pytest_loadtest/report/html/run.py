@@ -66,7 +66,7 @@ def _about(run: ReadRun) -> str:
 
 def _verdict(document: Document) -> Iterator[Block]:
     if document["scale"] is not None:
-        yield Paragraph(f"SCALED {overview.scaled(document)} — says nothing about the full load", "warning")
+        yield Paragraph(f"{overview.scaled(document)} — says nothing about the full load", "warning")
     reasons = document["verdict"]["reasons"]
     if reasons:
         yield Listing("Because", reasons)

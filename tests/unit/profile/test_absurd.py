@@ -74,8 +74,8 @@ ABSURD: list[tuple[dict[str, Any], str]] = [
         "messages: nobody sends (producersPerTopic: 0) (write testDuration: 30s instead)",
     ),
     ({"scaled": 5}, "scaled: 5 is not a mapping"),
-    ({"payloadFile": "/dev/zero"}, "payloadFile /dev/zero is no regular file"),
-    ({"payloadFile": "/etc"}, "payloadFile /etc is no regular file"),
+    ({"payloadFile": "/dev/zero"}, "p.yaml:1:124: payloadFile /dev/zero is no regular file"),
+    ({"payloadFile": "/etc"}, "p.yaml:1:124: payloadFile /etc is no regular file"),
     ({"driver": "/dev/zero"}, "driver file /dev/zero is no regular file"),
     ({"driver": "/etc/passwd"}, "/etc/passwd"),
 ]  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.values.wording import distance, exact, format_value, pair
+from pytest_loadtest.values.wording import distance, exact, format_value, pair, scale_word, with_version
 
 
 @given(st.sampled_from(["ns", "ratio", "msg/s"]), st.integers(1, 10**9), st.integers(-50, 50))
@@ -54,3 +54,14 @@ def test_the_distance_from_a_bound(value: float, bound: float, unit: str, text: 
 def test_counts_are_exact(count: int) -> None:
     """Grouped, never rounded."""
     assert Decimal(exact(count).replace(" ", "")) == count
+
+
+def test_a_run_that_is_only_shorter_is_not_called_scaled() -> None:
+    """×1 would say that nothing is less."""
+    assert [scale_word(factor) for factor in (0.01, 1.0, 2)] == ["scaled ×0.01", "shortened", "scaled ×2"]
+
+
+def test_a_version_that_is_not_known_is_said_to_be_not_reported() -> None:
+    """ "MQTT broker unknown" reads as if the broker were."""
+    assert with_version("MQTT broker", "unknown") == "MQTT broker (version not reported)"
+    assert with_version("Pulsar", "4.2.4") == "Pulsar 4.2.4"
