@@ -100,6 +100,16 @@ class ClientSettings(Section):
         """Why no publish latency can be measured, and what to write instead; None: the broker acknowledges every message."""
         return None
 
+    @property
+    def fresh_subscriptions(self) -> bool:
+        """No consumer takes over a subscription of an earlier run, which may still hold messages of that run."""
+        return True
+
+    @property
+    def exactly_once(self) -> bool:
+        """Client and broker promise that no message is delivered twice."""
+        return False
+
     def earliest(self, broker: Mapping[str, str]) -> int:
         """How much earlier than due a delayed message may come, ns. :param broker: ``broker.settings``."""
         return 0

@@ -118,6 +118,16 @@ class MqttSettings(ClientSettings):
         return ("on a shared subscription", "use one consumer per subscription") if shared else None
 
     @property
+    def fresh_subscriptions(self) -> bool:
+        """Sessions of an earlier run are taken over with ``cleanStart: false``."""
+        return self.clean_start
+
+    @property
+    def exactly_once(self) -> bool:
+        """At QoS 2. With MQTT 3.1.1 a retained message comes again with each subscribe after a lost connection."""
+        return self.qos == 2 and not (self.retain and self.protocol_version == "3.1.1")
+
+    @property
     def unacknowledged(self) -> tuple[str, str] | None:
         """Messages at QoS 0 are not acknowledged."""
         return None if self.qos else ("at QoS 0", "use qos: 1")
