@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from pytest_loadtest.drivers.mqtt.tls_settings import Tls  # noqa: TC001  # pydantic reads it
 from pytest_loadtest.profile.client import ANY_NAME, ClientSettings
-from pytest_loadtest.profile.fields import WholeSeconds  # noqa: TC001  # pydantic reads it
+from pytest_loadtest.profile.fields import Duration, fault
 from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
-from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.values.quantities import SECOND, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+
+def _whole_seconds(value: int) -> int:
+    if value % SECOND:
+        raise fault(f"{format_duration(value)} is not a whole number of seconds", "MQTT counts this in whole seconds")
+    return value
+
+
+WholeSeconds = Annotated[Duration, AfterValidator(_whole_seconds)]
 
 
 def _protocol_version(value: object) -> object:
