@@ -103,7 +103,7 @@ class Link:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.connect_ex(address)  # goes on by itself; commands wait in `out` meanwhile
 
-    def ask(self, handler: Callable[[Any, int, Any], None] | None, kept: Any, *command: str | bytes | int) -> None:
+    def ask(self, handler: Callable[[Any, int, Any], None] | None, kept: Any, *command: Any) -> None:
         """Put a command behind the others. The handler gets the reply, the instant of its read, and ``kept``."""
         self.out += self._pack(command)
         self._waiting.append((handler, kept))
@@ -256,7 +256,7 @@ class RedisDriver:
         starting, first = np.unique(stream, return_index=True)
         burst.idle[part[first]] = np.where(self._in_flight[starting] == 0, self._emptied[starting], 0)
         self._in_flight += np.bincount(stream, minlength=len(self._in_flight))
-        numbers = {"stream": stream, "seq": burst.seq[part], "intended": burst.intended[part], "payload": payload}
+        numbers: dict[str, Any] = {"stream": stream, "seq": burst.seq[part], "intended": burst.intended[part], "payload": payload}
         bodies = payloads.messages(pool, envelope.encode_heads(pool, nonce=self.context.nonce, **numbers), payload)
         kept = list(zip(burst.row[part].tolist(), stream.tolist(), strict=True))
         for start in range(0, len(part), 64):  # the first message of a large burst does not wait for the last

@@ -101,13 +101,13 @@ class ClientSettings(Section):
         return None
 
     @property
-    def exactly_once(self) -> bool:
-        """The protocol promises that no message is delivered twice, so that a duplicate is the target's fault."""
-        return False
+    def fresh_subscriptions(self) -> bool:
+        """No consumer takes over a subscription of an earlier run, which may still hold messages of that run."""
+        return True
 
     @property
-    def resumes_sessions(self) -> bool:
-        """A consumer may take over the session of an earlier run, which may still hold messages of that run."""
+    def exactly_once(self) -> bool:
+        """Client and broker promise that no message is delivered twice."""
         return False
 
     def earliest(self, broker: Mapping[str, str]) -> int:

@@ -31,7 +31,6 @@ from pytest_loadtest.values.quantities import (
     SECOND,
     ByteRate,
     exact_rate,
-    format_duration,
     parse_duration,
     parse_rate,
     parse_size,
@@ -173,12 +172,6 @@ def exact_percent(ratio: float) -> str:
     return f"{(Decimal(repr(ratio)) * 100).normalize():f}%"
 
 
-def _whole_seconds(value: int) -> int:
-    if value % SECOND:
-        raise fault(f"{format_duration(value)} is not a whole number of seconds", "MQTT counts this in whole seconds")
-    return value
-
-
 def _range(text: str) -> str:
     try:
         payloads.parse_range(text)
@@ -223,7 +216,6 @@ Percent = Annotated[
 ]
 """A ratio; in YAML ``2%``."""
 
-WholeSeconds = Annotated[Duration, AfterValidator(_whole_seconds)]
 """ns, a multiple of a second."""
 
 Size = Annotated[int, BeforeValidator(_size), Field(ge=1), WithJsonSchema(_SIZE_SCHEMA, mode="validation")]

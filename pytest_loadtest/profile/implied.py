@@ -24,7 +24,7 @@ def implied(
     :param delays: None: messages are not delayed.
     """
     yield from IMPLICIT
-    if topic is None and not driver.resumes_sessions:
+    if topic is None and driver.fresh_subscriptions:
         yield NO_FOREIGN
     if driver.exactly_once:
         yield EXACTLY_ONCE

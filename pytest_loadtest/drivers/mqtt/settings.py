@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from pytest_loadtest.drivers.mqtt.tls_settings import Tls  # noqa: TC001  # pydantic reads it
 from pytest_loadtest.profile.client import ANY_NAME, ClientSettings
-from pytest_loadtest.profile.fields import WholeSeconds  # noqa: TC001  # pydantic reads it
+from pytest_loadtest.profile.fields import Duration, fault
 from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
-from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.values.quantities import SECOND, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+
+def _whole_seconds(value: int) -> int:
+    if value % SECOND:
+        raise fault(f"{format_duration(value)} is not a whole number of seconds", "MQTT counts this in whole seconds")
+    return value
+
+
+WholeSeconds = Annotated[Duration, AfterValidator(_whole_seconds)]
 
 
 def _protocol_version(value: object) -> object:
@@ -112,19 +121,20 @@ class MqttSettings(ClientSettings):
         insecure = self.tls is not None and self.tls.insecure and any(url.startswith("mqtts:") for url in urls)
         return f"driver.tls.insecure is true: {ANY_NAME}" if insecure else None
 
-    @property
-    def exactly_once(self) -> bool:
-        """At QoS 2. With MQTT 3.1.1 a retained message comes again with each subscribe after a lost connection."""
-        return self.qos == 2 and not (self.retain and self.protocol_version == "3.1.1")
-
-    @property
-    def resumes_sessions(self) -> bool:
-        return not self.clean_start
-
     def unordered(self, *, consumers: int, keyed: bool) -> tuple[str, str] | None:
         """Consumers of a shared subscription overtake each other."""
         shared = consumers > 1 if self.shared_subscription is None else self.shared_subscription
         return ("on a shared subscription", "use one consumer per subscription") if shared else None
+
+    @property
+    def fresh_subscriptions(self) -> bool:
+        """Sessions of an earlier run are taken over with ``cleanStart: false``."""
+        return self.clean_start
+
+    @property
+    def exactly_once(self) -> bool:
+        """At QoS 2. With MQTT 3.1.1 a retained message comes again with each subscribe after a lost connection."""
+        return self.qos == 2 and not (self.retain and self.protocol_version == "3.1.1")
 
     @property
     def unacknowledged(self) -> tuple[str, str] | None:
