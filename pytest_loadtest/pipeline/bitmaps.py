@@ -217,7 +217,8 @@ class Words:
         subscription, word = np.divmod(word, max(self._words, 1))
         stream = np.searchsorted(self._base, word, side="right") - 1
         own = word + (self._first - self._base)[stream]
-        expected = table["acked"] if self.run.subscriptions else np.zeros_like(table["acked"])
+        none = np.zeros_like(table["word"])
+        expected = table.get("acked", none) if self.run.subscriptions else none
         return {**table, "subscription": subscription, "stream": stream, "word": own, "piece": piece, "expected": expected}
 
 

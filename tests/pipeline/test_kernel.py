@@ -125,12 +125,6 @@ def test_lost_broadcasts_are_named_by_sequences_of_any_size(first: int) -> None:
     assert [found[name].tolist() for name in ("subscription", "stream", "word")] == [[99_999], [1], [first + 1 >> 6]]
 
 
-def test_tables_too_large_for_one_batch_are_an_error() -> None:
-    """Arrow's offsets have 32 bits: beyond them they would name other bytes."""
-    with pytest.raises(OverflowError, match="3,221,225,472 bytes"):
-        executor._column([bytes(1 << 30)] * 3, "binary")
-
-
 def merged(rows: dict[str, Any], kind: str, runs: list[Any], block: int) -> dict[str, Any]:
     """All tables of a kind, from blocks of rows."""
     how = {"sent": kernel.sent_tables, "received": kernel.received_tables}[kind]
