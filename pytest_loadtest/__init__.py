@@ -24,7 +24,7 @@ __all__ = [
     "BrokenRun", "GeneratorLimited", "Load", "LoadtestError", "NoData", "ProfileError", "Rate", "SloMissed", "UsageError", "ms", "s", "us",
 ]  # fmt: skip
 
-_HOMES = {"Load": "fixture.result", "SloMissed": "fixture.result"} | dict.fromkeys(("Rate", "ms", "s", "us"), "values.units")
+_HOMES = {"Load": "results.load", "SloMissed": "results.load"} | dict.fromkeys(("Rate", "ms", "s", "us"), "values.units")
 
 
 def __getattr__(name: str) -> Any:
