@@ -114,7 +114,7 @@ def _whole_verdict(
     wrong = None if telemetry is None else _disagreement(telemetry, measurements, run["facts"]["broker"])
     if wrong is None:
         return verdict, notes
-    if not wrong.certain:
+    if not wrong.certain or (verdict.outcome is slo.Outcome.MISSED and not wrong.compared):  # a proven miss stands
         return verdict, (*notes, wrong.text)
     return slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=verdict.findings, reasons=(wrong.text,)), notes
 

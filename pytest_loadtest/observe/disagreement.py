@@ -22,6 +22,7 @@ class Disagreement(NamedTuple):
 
     text: str
     certain: bool = True
+    compared: bool = True  # else the counts could not be: nothing speaks against ours
 
 
 def disagreement(
@@ -91,7 +92,7 @@ def _uncompared(telemetry: Telemetry, shared: bool) -> Disagreement | None:
     if not drops and not np.isfinite(continuous).any():
         return None
     certain = not shared or bool((continuous == 1).any())
-    return Disagreement(f"{why}: the broker's counts cannot be compared with ours", certain)
+    return Disagreement(f"{why}: the broker's counts cannot be compared with ours", certain, compared=False)
 
 
 def _known(telemetry: Telemetry, name: str) -> Column:
