@@ -132,7 +132,9 @@ def test_counts_that_were_being_compared_and_are_lost_are_no_data_where_a_contra
     telemetry: Telemetry, shared: bool, certain: bool
 ) -> None:
     assert disagreement(telemetry, made_counts(), 1, shared=shared) == Disagreement(
-        "broker's own counters: KeyError: 'x', 12 s into the phase: the broker's counts cannot be compared with ours", certain=certain, compared=False
+        "broker's own counters: KeyError: 'x', 12 s into the phase: the broker's counts cannot be compared with ours",
+        certain=certain,
+        compared=False,
     )
 
 
