@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from _pytest.junitxml import xml_key  # pytest's fixture record_testsuite_property is for tests, and has nothing else behind it
 from _pytest.skipping import xfailed_key
 
+from pytest_loadtest.errors import LoadtestError
+
 if TYPE_CHECKING:
     import pytest
 
@@ -18,10 +20,15 @@ if TYPE_CHECKING:
 FILE = "report.html"
 
 
-def xfail_names_errors(item: pytest.Item) -> bool:
-    """Return whether the mark that made the item's error an expected one names exceptions: ``xfail(raises=NoData)``."""
-    expected = item.stash.get(xfailed_key, None)
-    return expected is not None and expected.raises is not None
+def xfail_names(item: pytest.Item, error: BaseException) -> bool:
+    """Return whether the mark that made the item's error an expected one names its class, or a base of it in this package.
+
+    ``xfail(raises=NoData)`` does, also as ``RaisesExc(NoData, match=…)``; ``raises=Exception`` would hide whatever goes wrong.
+    """
+    expected: Any = item.stash.get(xfailed_key, None)
+    raises = None if expected is None else getattr(expected.raises, "expected_exceptions", expected.raises)
+    named = raises if isinstance(raises, tuple) else (raises,)
+    return any(isinstance(one, type) and issubclass(one, LoadtestError) and isinstance(error, one) for one in named)
 
 
 def whose_load(item: pytest.Item) -> str:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _ATTEMPTS = pytest.StashKey[int]()
 _PLAIN = (str, int, float, bool, type(None))  # themselves: a type derived from them is another one to execnet
 _LOADS: pytest.StashKey[Load | LiveLoad] = pytest.StashKey()
+_BROKEN = pytest.StashKey[BrokenRun]()
 
 
 class LoadSession:
@@ -162,6 +163,7 @@ class LoadSession:
             # not the fixture record_property: it warns under JUnit's second schema, which most projects have
             said = "generator-limited" if isinstance(error, GeneratorLimited) else "no data"
             item.user_properties += [("load.outcome", said), ("load.reason", str(error))]
+            item.stash[_BROKEN] = error
             raise
         return self._finished(outcome, item)
 
@@ -251,6 +253,8 @@ def body_returned(item: pytest.Item) -> None:
         remedy = "rename that one, or let it ask for the fixture `load` of pytest-loadtest"
         raise UsageError(f"{item.nodeid} is marked load and drove none: its `load` is {reporting.whose_load(item)}: {remedy}")
     load = item.stash.get(_LOADS, None)
+    if load is None and _BROKEN in item.stash:  # caught by a fixture of the user's; only the body of a live test may
+        raise item.stash[_BROKEN]
     if load is not None:
         load.ensure_asserted()
 
@@ -259,6 +263,8 @@ def forget(item: pytest.Item) -> None:
     """Let the result of a load test go: pytest keeps its items until the session ends."""
     if _LOADS in item.stash:
         del item.stash[_LOADS]
+    if _BROKEN in item.stash:
+        del item.stash[_BROKEN]
 
 
 def settle(report: pytest.TestReport, error: BaseException, item: pytest.Item) -> None:
@@ -266,11 +272,11 @@ def settle(report: pytest.TestReport, error: BaseException, item: pytest.Item) -
 
     An expected failure is a missed objective. That nothing is known about the target is expected only where ``xfail(raises=…)`` names it.
     """
-    if isinstance(error, pytest.xfail.Exception):
-        error = getattr(item.stash.get(_LOADS, None), "unheard_error", None) or error
+    if hasattr(report, "wasxfail"):  # whatever the body made of a run that broke
+        error = item.stash.get(_BROKEN, None) or getattr(item.stash.get(_LOADS, None), "unheard_error", None) or error
     if isinstance(error, (BrokenRun, UsageError)):
         if hasattr(report, "wasxfail"):
-            if reporting.xfail_names_errors(item):
+            if reporting.xfail_names(item, error):
                 return
             del report.wasxfail
             report.outcome = "failed"
