@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from made_report import BANDS, made_chart, made_charts, series
+from builders.report import BANDS, made_chart, made_charts, series
 
 from pytest_loadtest.values.quantities import format_count, format_duration, format_rate, format_size
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from made_report import BANDS, made_charts, made_page
+from builders.report import BANDS, made_charts, made_page
 
 
 @pytest.fixture(scope="module")

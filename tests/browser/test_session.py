@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from builders.documents import document
+from builders.report import made_session, made_soak, of_each_outcome
 from hdrh.histogram import HdrHistogram
-from made_documents import document
-from made_report import made_session, made_soak, of_each_outcome
 
 OUTCOMES = of_each_outcome()
 DATA = "return loadtest.charts[arguments[0]].plot.data"

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from made_progress import made_progress
+from builders.progress import made_progress
 
 from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.report.live_metrics import LiveMetrics

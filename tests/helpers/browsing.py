@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from made_report import made_page
+from builders.report import made_page
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from made_results import Page
+from builders.results import Page
 
 if TYPE_CHECKING:
     from .projects import Project

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from made_documents import document
-from made_results import Page, put
+from builders.documents import document
+from builders.results import Page, put
 
 from pytest_loadtest.commands import cli
 

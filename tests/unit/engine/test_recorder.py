@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from builders.plans import loopback, made
 from engine_rig import make_pool
-from made_plans import loopback, made
 
 from pytest_loadtest.engine import recorder as module
 from pytest_loadtest.engine.blocks import Block

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+from builders.progress import made_progress
 from hypothesis import given
 from hypothesis import strategies as st
-from made_progress import made_progress
 
 from pytest_loadtest.engine.run import COLLECT, PROGRESS
 from pytest_loadtest.engine.timely_counts import TimelyCounts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from made_runs import run_of, wandering
+from builders.runs import run_of, wandering
 
 from pytest_loadtest.fleet.comparing import beside
 from pytest_loadtest.report.baseline import Baseline

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from made_progress import made_progress
+from builders.progress import made_progress
 
 from pytest_loadtest.errors import NoData, TargetError, UsageError, WorkerError
 from pytest_loadtest.fleet.coordinator import MEETING_TIMEOUT, SILENCE_TIMEOUT, Coordinator, Run

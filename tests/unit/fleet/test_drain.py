@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from made_progress import made_progress
+from builders.progress import made_progress
 
 from pytest_loadtest.fleet.drain import GRACE, QUIET, Drain
 from pytest_loadtest.values.quantities import SECOND

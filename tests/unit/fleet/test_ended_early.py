@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from made_measurements import made, spread
-from made_plans import loopback
-from made_plans import made as planned
+from builders.measurements import made, spread
+from builders.plans import loopback
+from builders.plans import made as planned
 
 from pytest_loadtest.fleet.aggregated import Aggregated
 from pytest_loadtest.fleet.judge import judge, read_results

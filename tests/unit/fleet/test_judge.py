@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
-from made_measurements import MS, spread
-from made_measurements import made as measured
-from made_plans import made as planned
-from made_progress import made_progress
+from builders.measurements import MS, spread
+from builders.measurements import made as measured
+from builders.plans import made as planned
+from builders.progress import made_progress
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import NoData

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from made_plans import made
+from builders.plans import made
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.fleet.opening import begin

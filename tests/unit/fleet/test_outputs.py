@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-from made_documents import document
+from builders.documents import document
 
 from pytest_loadtest.fleet.outputs import Outputs
 from pytest_loadtest.report import history

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from made_plans import loopback, made
+from builders.plans import loopback, made
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import GeneratorLimited

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from made_measurements import made
+from builders.measurements import made
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import NoData

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from builders.progress import made_progress
 from hypothesis import given
 from hypothesis import strategies as st
-from made_progress import made_progress
 
 from pytest_loadtest.engine.run import COLLECT, PROGRESS
 from pytest_loadtest.fleet.watches import BacklogWatch, BrokenWatch, Look

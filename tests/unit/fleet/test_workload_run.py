@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from made_plans import loopback, made
+from builders.plans import loopback, made
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers.base import DriverFacts

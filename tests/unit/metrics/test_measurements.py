@@ -8,9 +8,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from builders.measurements import made
 from hypothesis import given
 from hypothesis import strategies as st
-from made_measurements import made
 
 from pytest_loadtest.metrics.hdr import hdr_index, histogram, midpoint
 from pytest_loadtest.metrics.histogram import Histogram, bucket_bounds, rank

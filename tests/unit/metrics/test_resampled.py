@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from builders.runs import wandering
 from hypothesis import given
 from hypothesis import strategies as st
-from made_runs import wandering
 
 from pytest_loadtest.metrics import resampled
 from pytest_loadtest.metrics.hdr import hdr_index

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_measurements import MS, made, spread
-from made_telemetry import made_telemetry
+from builders.measurements import MS, made, spread
+from builders.telemetry import made_telemetry
 
 from pytest_loadtest.observe.conclusion import Bottleneck, conclude
 from pytest_loadtest.observe.rules import RULES

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from made_measurements import made_counts
+from builders.measurements import made_counts
 
 from pytest_loadtest.observe.disagreement import Disagreement, disagreement
 from pytest_loadtest.observe.telemetry import COUNTERS, Telemetry

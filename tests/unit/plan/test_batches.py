@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from builders.plans import CLUSTER, HERE, made
 from hypothesis import given
 from hypothesis import strategies as st
-from made_plans import CLUSTER, HERE, made
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers import planned_facts

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from builders.plans import HERE, made
 from hypothesis import given
 from hypothesis import strategies as st
-from made_plans import HERE, made
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers import planned_facts

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from builders.plans import CLUSTER, HERE, loopback, made
 from hypothesis import given
 from hypothesis import strategies as st
-from made_plans import CLUSTER, HERE, loopback, made
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers import planned_facts

@@ -6,9 +6,9 @@ import re
 from dataclasses import replace
 
 import pytest
+from builders.plans import CLUSTER, loopback, made
 from hypothesis import given
 from hypothesis import strategies as st
-from made_plans import CLUSTER, loopback, made
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import UsageError

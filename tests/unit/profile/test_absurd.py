@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_plans import made
+from builders.plans import made
 
 from pytest_loadtest import profile
 from pytest_loadtest.errors import LoadtestError, ProfileError, UsageError

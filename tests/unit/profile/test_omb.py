@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from made_plans import HERE, made
+from builders.plans import HERE, made
 
 from pytest_loadtest import profile
 from pytest_loadtest.drivers import planned_facts

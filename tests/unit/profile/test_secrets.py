@@ -7,9 +7,9 @@ import traceback
 from typing import Any
 
 import pytest
+from builders.plans import HERE, made
 from hypothesis import given
 from hypothesis import strategies as st
-from made_plans import HERE, made
 
 from pytest_loadtest import profile
 from pytest_loadtest.brokers.base import BrokerFacts

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_documents import PEAK, document
+from builders.documents import PEAK, document
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report import baseline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from made_documents import BOTTLENECK, PEAK, document
+from builders.documents import BOTTLENECK, PEAK, document
 
 from pytest_loadtest.report.bottleneck import of_peak
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from made_documents import BOTTLENECK, document
+from builders.documents import BOTTLENECK, document
 
 from pytest_loadtest.report import broker_side, junit, terminal
 

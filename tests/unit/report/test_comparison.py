@@ -7,8 +7,8 @@ from typing import Any
 
 import jsonschema
 import pytest
-from made_documents import document
-from made_runs import run_of, wandering
+from builders.documents import document
+from builders.runs import run_of, wandering
 
 from pytest_loadtest.report.compared import lines, told
 from pytest_loadtest.report.comparison import compare, missing

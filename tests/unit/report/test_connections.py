@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from made_documents import document
-from made_measurements import MS, spread
-from made_plans import made
-from made_progress import made_progress
+from builders.documents import document
+from builders.measurements import MS, spread
+from builders.plans import made
+from builders.progress import made_progress
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.metrics.opening import Opening

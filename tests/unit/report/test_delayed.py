@@ -7,10 +7,10 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from made_documents import document
-from made_measurements import Limits, made
-from made_plans import HERE
-from made_plans import made as made_plan
+from builders.documents import document
+from builders.measurements import Limits, made
+from builders.plans import HERE
+from builders.plans import made as made_plan
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers.base import DriverFacts

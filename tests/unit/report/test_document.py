@@ -10,8 +10,8 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from made_documents import BACKLOG, BOTTLENECK, FACTS, PEAK, RESTARTED, document, stage
-from made_measurements import MS, histogram, made, made_bucket, spread
+from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, RESTARTED, document, stage
+from builders.measurements import MS, histogram, made, made_bucket, spread
 
 from pytest_loadtest.metrics.histogram import Histogram
 from pytest_loadtest.metrics.measurements import Lost

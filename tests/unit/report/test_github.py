@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from builders.documents import BOTTLENECK, FACTS, PEAK, document, stage
 from hypothesis import given
 from hypothesis import strategies as st
-from made_documents import BOTTLENECK, FACTS, PEAK, document, stage
 
 from pytest_loadtest.report.document import build
 from pytest_loadtest.report.github import LIMIT, Location, summary, workflow_commands

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 
+from builders.documents import FACTS, PEAK, document
 from hypothesis import given
 from hypothesis import strategies as st
-from made_documents import FACTS, PEAK, document
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pytest_loadtest.report.document import build

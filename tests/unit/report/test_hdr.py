@@ -7,11 +7,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
+from builders.measurements import histogram, made
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 from hypothesis import given
 from hypothesis import strategies as st
-from made_measurements import histogram, made
 
 from pytest_loadtest.report.hdr import decode, encode, encode_coarse, write_log
 

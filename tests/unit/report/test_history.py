@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from made_documents import PEAK, document
-from made_runs import run_of, wandering
+from builders.documents import PEAK, document
+from builders.runs import run_of, wandering
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report import history

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from made_documents import BACKLOG, BOTTLENECK, FACTS, PEAK, document, stage
+from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, document, stage
 
 from pytest_loadtest.report.document import build
 from pytest_loadtest.report.junit import properties

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from made_plans import loopback, made
-from made_progress import made_progress
+from builders.plans import loopback, made
+from builders.progress import made_progress
 
 from pytest_loadtest.report import live
 from pytest_loadtest.report.live import LiveLine, describe

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from builders.documents import document
+from builders.progress import made_progress
 from hypothesis import given
 from hypothesis import strategies as st
-from made_documents import document
-from made_progress import made_progress
 from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families

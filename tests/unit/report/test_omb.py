@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from builders.documents import FACTS, document
+from builders.measurements import MS, histogram, made_series, spread
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_documents import FACTS, document
-from made_measurements import MS, histogram, made_series, spread
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.metrics.measurements import Interval

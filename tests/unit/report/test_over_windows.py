@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import jsonschema
 import numpy as np
-from made_documents import FACTS
-from made_measurements import MS, Limits, histogram, made
+from builders.documents import FACTS
+from builders.measurements import MS, Limits, histogram, made
 
 from pytest_loadtest.metrics.stretches import Stretches, of_parts
 from pytest_loadtest.report import junit, terminal

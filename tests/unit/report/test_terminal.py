@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, RESTARTED, SLO, document, stage
+from builders.measurements import MS, Limits, made, made_bucket, made_series, spread
 from hypothesis import given
 from hypothesis import strategies as st
-from made_documents import BACKLOG, BOTTLENECK, FACTS, PEAK, RESTARTED, SLO, document, stage
-from made_measurements import MS, Limits, made, made_bucket, made_series, spread
 
 from pytest_loadtest.metrics.evidence import WorkerEvidence
 from pytest_loadtest.metrics.measurements import Lost

@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from builders.measurements import MS, made, made_series
 from hypothesis import given
 from hypothesis import strategies as st
-from made_measurements import MS, made, made_series
 
 from pytest_loadtest.metrics.evidence import WorkerEvidence
 from pytest_loadtest.report.timeline import MOST, spans, timeline

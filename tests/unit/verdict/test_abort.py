@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from builders.measurements import Limits, made, spread
 from hypothesis import given
 from hypothesis import strategies as st
-from made_measurements import Limits, made, spread
 
 from pytest_loadtest.metrics.histogram import rank
 from pytest_loadtest.schedule.changes import Aborted

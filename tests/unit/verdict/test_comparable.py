@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from made_documents import document
+from builders.documents import document
 
 from pytest_loadtest.verdict.comparable import Difference, differences, key, profile_key
 

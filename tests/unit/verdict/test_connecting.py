@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from made_measurements import MS, Limits, made, spread
+from builders.measurements import MS, Limits, made, spread
 
 from pytest_loadtest.metrics.opening import Opening
 from pytest_loadtest.verdict.objectives import AT_RATE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from made_measurements import Limits, made
+from builders.measurements import Limits, made
 
 from pytest_loadtest.values.units import Duration, Rate, ms
 from pytest_loadtest.verdict.objectives import ObjectiveErrors, explicit, parse

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from made_measurements import MS, Limits, histogram, made
+from builders.measurements import MS, Limits, histogram, made
 
 from pytest_loadtest.metrics.stretches import Stretches, of_parts
 from pytest_loadtest.values.quantities import SECOND

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders.measurements import Limits, made, spread
 from hypothesis import given
 from hypothesis import strategies as st
-from made_measurements import Limits, made, spread
 
 from pytest_loadtest.metrics.evidence import WorkerEvidence
 from pytest_loadtest.metrics.hdr import histogram

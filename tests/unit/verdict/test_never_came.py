@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from builders.measurements import MS, Limits, histogram, made, made_bucket, spread
 from hypothesis import given
 from hypothesis import strategies as st
-from made_measurements import MS, Limits, histogram, made, made_bucket, spread
 
 from pytest_loadtest.results.load import Load
 from pytest_loadtest.values.units import ms

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from made_measurements import MS, made, made_bucket, spread
+from builders.measurements import MS, made, made_bucket, spread
 
 from pytest_loadtest.metrics.measurements import Backlog, Measurements
 from pytest_loadtest.verdict.objectives import parse

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from made_measurements import MS, Limits, histogram, made, made_bucket, spread
+from builders.measurements import MS, Limits, histogram, made, made_bucket, spread
 
 from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate, parse
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from made_measurements import Limits, made, spread
+from builders.measurements import Limits, made, spread
 
 from pytest_loadtest.metrics.silent import Silent
 from pytest_loadtest.verdict.objectives import parse

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from builders.measurements import MS, Limits, made, made_bucket, spread
 from hypothesis import given
 from hypothesis import strategies as st
-from made_measurements import MS, Limits, made, made_bucket, spread
 
 from pytest_loadtest.metrics.evidence import WorkerEvidence
 from pytest_loadtest.verdict.objectives import EXACTLY_ONCE, IMPLICIT, NO_FOREIGN

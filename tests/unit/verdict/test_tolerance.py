@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from made_measurements import Limits, made, made_bucket, spread
+from builders.measurements import Limits, made, made_bucket, spread
 
 from pytest_loadtest.verdict.objectives import parse
 from pytest_loadtest.verdict.slo import Finding, Outcome, evaluate

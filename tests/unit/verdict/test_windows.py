@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from builders.measurements import MS, Limits, histogram, made
 from hypothesis import given
 from hypothesis import strategies as st
-from made_measurements import MS, Limits, histogram, made
 
 from pytest_loadtest.metrics.stretches import Histograms, Stretches, of_parts
 from pytest_loadtest.values.quantities import SECOND

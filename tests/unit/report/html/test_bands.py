@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from made_documents import FACTS, RESTARTED, document
+from builders.documents import FACTS, RESTARTED, document
 
 from pytest_loadtest.report.document import build
 from pytest_loadtest.report.html.bands import MOST, bands, drawn, events

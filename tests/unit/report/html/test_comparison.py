@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from made_documents import FACTS, document
-from made_results import run, shown
+from builders.documents import FACTS, document
+from builders.results import run, shown
 
 S, MS = 1_000_000_000, 1_000_000
 

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
+from builders.documents import document
+from builders.measurements import MS, histogram, made_bucket, spread
 from hypothesis import given
 from hypothesis import strategies as st
-from made_documents import document
-from made_measurements import MS, histogram, made_bucket, spread
 
 from pytest_loadtest.metrics.histogram import bucket_bounds
 from pytest_loadtest.metrics.series import SERIES_BITS

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from builders.documents import document
 from hypothesis import given
 from hypothesis import strategies as st
-from made_documents import document
 
 from pytest_loadtest.metrics.hdr import hdr_index
 from pytest_loadtest.metrics.over_time import over_time

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from made_documents import document
-from made_results import Page
+from builders.documents import document
+from builders.results import Page
 
 from pytest_loadtest.report.hdr import encode_coarse
 from pytest_loadtest.report.html import page

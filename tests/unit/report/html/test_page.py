@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_documents import BACKLOG, BOTTLENECK, FACTS, PEAK, document, stage
-from made_measurements import made_bucket, made_series, spread
-from made_results import Page, put, run, shown
+from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, document, stage
+from builders.measurements import made_bucket, made_series, spread
+from builders.results import Page, put, run, shown
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.metrics.opening import Opening

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from made_documents import FACTS, PEAK, document
-from made_results import put
+from builders.documents import FACTS, PEAK, document
+from builders.results import put
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report.document import build

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from made_documents import FACTS, document
-from made_measurements import spread
-from made_results import Page, put
+from builders.documents import FACTS, document
+from builders.measurements import spread
+from builders.results import Page, put
 
 from pytest_loadtest.report.history import append, line
 from pytest_loadtest.report.html import page

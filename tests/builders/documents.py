@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from made_measurements import MS, Limits, made, spread
-from made_telemetry import made_telemetry
-
+from builders.measurements import MS, Limits, made, spread
+from builders.telemetry import made_telemetry
 from pytest_loadtest.metrics.measurements import Backlog
 from pytest_loadtest.observe.conclusion import Bottleneck, Saturation
 from pytest_loadtest.report.bottleneck import section

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from made_documents import PEAK, document
-from made_measurements import histogram, made_bucket
 
+from builders.documents import PEAK, document
+from builders.measurements import histogram, made_bucket
 from pytest_loadtest.metrics.evidence import WorkerEvidence
 from pytest_loadtest.metrics.measurements import Series
 from pytest_loadtest.metrics.over_time import OverTime

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from made_documents import document
-from made_measurements import MS, histogram, made_series
 
+from builders.documents import document
+from builders.measurements import MS, histogram, made_series
 from pytest_loadtest.metrics.hdr import hdr_index
 from pytest_loadtest.metrics.over_time import over_time
 from pytest_loadtest.metrics.series import SERIES_BITS
@@ -33,7 +33,7 @@ def wandering(seed: int, seconds: int = 60, *, factor: float = 1.0, alike: float
 
 
 def run_of(latencies: NDArray[np.int64], section: dict[str, Any] | None = None, **parts: Any) -> Document:
-    """The document of a run with these latencies. :param parts: as :func:`made_documents.document` takes them."""
+    """The document of a run with these latencies. :param parts: as :func:`builders.documents.document` takes them."""
     seconds = len(latencies)
     second = np.repeat(np.arange(seconds), latencies.shape[1])
     course = over_time(second, hdr_index(latencies.ravel(), SERIES_BITS))
