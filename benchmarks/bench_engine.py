@@ -11,9 +11,9 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from pytest_loadtest.engine.receive import Inbox
 from pytest_loadtest.engine.recorder import Recorder
 from pytest_loadtest.engine.run import COLLECT, Engine, drive
 from pytest_loadtest.engine.setup import Setup
-from pytest_loadtest.fleet.drain import Drain
+from pytest_loadtest.fleet.workload_run import Drain
 from pytest_loadtest.message import envelope
 from pytest_loadtest.message.payloads import Bucket, PayloadPool, build_pool, parse_range
 from pytest_loadtest.message.samples import Status
@@ -32,6 +32,9 @@ from pytest_loadtest.schedule.pacing import Pacer
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.testing import FakeClock
 from pytest_loadtest.values.quantities import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 PRODUCTION = {  # as in profiles/prod-2m.yaml
     "0-256": 234, "256-1024": 456, "1024-4096": 678, "4096-16384": 312, "16384-65536": 98, "65536-262144": 45, "262144-1048576": 18,

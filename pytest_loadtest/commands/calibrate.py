@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.fleet.machine import costs_file
+from pytest_loadtest.fleet.planning import costs_file
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import kinds, shipped_costs
 from pytest_loadtest.plan.scaling import AUTO_LOAD

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.commands import beside, report
+from pytest_loadtest.commands import compare, report
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited, LoadtestError, NoData, UsageError
 from pytest_loadtest.kinds.registry import shipped_costs
 from pytest_loadtest.values.quantities import parse_duration
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pytest_loadtest.fleet.custom import Custom
+    from pytest_loadtest.fleet.aggregation import Custom
 
 OK, MISSED, USAGE, NO_DATA = 0, 1, 2, 3
 STATUSES = """\
@@ -88,10 +88,14 @@ def _parser() -> argparse.ArgumentParser:
     again_page = command("report", _report, "make report.html again from results, of several sessions too", report.EXAMPLES)
     report.add_arguments(again_page)
     figures = "hold runs against earlier ones of the same tests, figure by figure"
-    compare = command("compare", _compare, figures, " .loadtest/SESSION .loadtest/LATER\n release-4.0/results.json results.json --json")
-    beside.add_compare(compare)
-    trend = command("trend", beside.run_trend, "show how the runs in a history file went", " history.jsonl\n history.jsonl --test orders")
-    beside.add_trend(trend)
+    compare_parser = command(
+        "compare", _compare, figures, " .loadtest/SESSION .loadtest/LATER\n release-4.0/results.json results.json --json"
+    )
+    compare.add_compare(comparer)
+    trend_parser = command(
+        "trend", compare.run_trend, "show how the runs in a history file went", " history.jsonl\n history.jsonl --test orders"
+    )
+    compare.add_trend(trends)
     return parser
 
 
@@ -241,7 +245,7 @@ def _status(search: Sequence[Path], outcomes: Mapping[Path, str]) -> int:
 
 def _judge(session: SparkSession, folder: Path, custom: Custom | None) -> str:
     """The outcome of the samples in a folder."""
-    from pytest_loadtest.fleet.aggregated import aggregate, read_run
+    from pytest_loadtest.fleet.aggregation import aggregate, read_run
     from pytest_loadtest.fleet.judge import judge, read_results
     from pytest_loadtest.report.terminal import lines
 
@@ -253,7 +257,7 @@ def _judge(session: SparkSession, folder: Path, custom: Custom | None) -> str:
         outcome = "generator-limited" if isinstance(error, GeneratorLimited) else "no data"
         _print_line(f"{folder}: {outcome.upper()}\n  {error}")
         return outcome
-    _print_line("\n".join(lines(document, unicode=beside.unicode())))
+    _print_line("\n".join(lines(document, unicode=compare.unicode())))
     found: str = document["verdict"]["outcome"]
     return found
 
@@ -270,7 +274,7 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    return max([_OUTCOMES.get(outcome, NO_DATA) for outcome in beside.run_compare(options)], default=OK)
+    return max([_OUTCOMES.get(outcome, NO_DATA) for outcome in compare.run_compare(options)], default=OK)
 
 
 # --- learn

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.report import baseline, compared
+from pytest_loadtest.errors import UsageError
+from pytest_loadtest.report import baseline, compared, history, trend
 from pytest_loadtest.report.comparison import compare as compare_documents
 from pytest_loadtest.report.sections import mark, titled
 from pytest_loadtest.verdict.changes import gates
 from pytest_loadtest.verdict.objectives import ObjectiveErrors, parse
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from pytest_loadtest.report.document import Document
     from pytest_loadtest.verdict.objectives import Objective
@@ -81,3 +84,70 @@ def in_json(found: Sequence[Compared]) -> str:
     return json.dumps(
         [{"name": one.name, "comparison": one.section, "regression": list(one.said)} for one in found], indent=1, ensure_ascii=False
     )
+
+
+# ``compare`` and ``trend`` on the command line: runs beside other runs.
+
+
+def add_compare(parser: argparse.ArgumentParser) -> None:
+    """Its arguments."""
+    parser.add_argument("baseline", metavar="A", type=Path, help="the baseline: a folder with results below it, or a results.json")
+    parser.add_argument("now", metavar="B", type=Path, help="what is held against it")
+    parser.add_argument("--force", action="store_true", help="judge what the profiles say of regression also where runs are not comparable")
+    parser.add_argument("--json", action="store_true", help="for programs: a list, an entry for each test, profile and workload")
+
+
+def add_trend(parser: argparse.ArgumentParser) -> None:
+    """Its arguments."""
+    parser.add_argument("history", metavar="FILE", type=Path, help="what --load-history wrote")
+    parser.add_argument("--test", metavar="TEXT", default="", help="only tests with this in their node id, or in their profile's name")
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def run_compare(options: argparse.Namespace) -> list[str]:
+    """Print the comparison; the outcomes of what the profiles say of regression, *no data* where nothing is a pair."""
+
+    found = compare(options.baseline, options.now, force=options.force)
+    print(in_json(found) if options.json else "\n".join(in_words(found, unicode=unicode())), flush=True)
+    paired = any(one.section is not None for one in found)
+    return [outcome for one in found for outcome in one.outcomes] if paired else ["no data"]
+
+
+def run_trend(options: argparse.Namespace) -> int:
+    """Print the trend; always 0."""
+
+    found = series(options.history, options.test)
+    print(trend_in_json(found) if options.json else "\n".join(trend_in_words(found, unicode=unicode())), flush=True)
+    return 0
+
+
+def unicode() -> bool:
+    """Whether what reads our output can show more than ASCII."""
+    return (sys.stdout.encoding or "").lower().startswith("utf")
+
+
+# A history file as a table.
+
+
+def series(path: Path, wanted: str = "") -> list[dict[str, Any]]:
+    """Of each test one. :param wanted: a part of a node id or of a profile's name.
+
+    :raises UsageError: the file cannot be read, or has none of it.
+    """
+    lines, wrong = history.read(path)
+    if wrong:
+        print(f"{path}: {wrong} lines are none of a history, or of a later version; they are left out", file=sys.stderr)
+    found = [line for line in lines if wanted in line["test"] or wanted in line["profile"]]
+    if not found:
+        raise UsageError(f"{path} has no run{f' of {wanted!r}' if wanted else ''}")
+    return trend.trend(found)
+
+
+def trend_in_words(found: Sequence[dict[str, Any]], *, unicode: bool) -> Iterable[str]:
+    """A table for each test."""
+    return trend.table(found, unicode=unicode)
+
+
+def trend_in_json(found: Sequence[dict[str, Any]]) -> str:
+    """For programs, and for whoever draws it."""
+    return json.dumps(found, indent=1, ensure_ascii=False)

@@ -9,20 +9,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.engine.disk import is_full, unwritten
-from pytest_loadtest.errors import BrokenRun
+from pytest_loadtest.errors import BrokenRun, RunAborted, UsageError
 from pytest_loadtest.fleet.aggregation import Aggregation
-from pytest_loadtest.fleet.folders import run_folder, session_folder
 from pytest_loadtest.fleet.messages import StartPhase
-from pytest_loadtest.fleet.outputs import Outputs
+from pytest_loadtest.fleet.outputs import Outputs, run_folder, session_folder
 from pytest_loadtest.fleet.run_state import RunState
+from pytest_loadtest.message.payloads import check_weights
+from pytest_loadtest.schedule.changes import CHANGE_IN, Change
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_loadtest.fleet.aggregated import Aggregated
+    from pytest_loadtest.fleet.aggregation import Aggregated, Custom
     from pytest_loadtest.fleet.coordinator import Coordinator, Run
-    from pytest_loadtest.fleet.custom import Custom
     from pytest_loadtest.fleet.messages import Finished, Request, RunResult, WorkloadAssignment
     from pytest_loadtest.fleet.options import Options
     from pytest_loadtest.fleet.scripts import Next, Script
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.live import LiveLine
     from pytest_loadtest.report.live_metrics import LiveMetrics
     from pytest_loadtest.results.load import Load
-    from pytest_loadtest.schedule.changes import Change
+
 
 START_IN = 200_000_000  # ns from the decision to start until the first message is due: all workers must have heard of it
 
@@ -69,9 +69,9 @@ class Conductor:
             for workload, facts in zip(run.facts.workloads, payloads[0], strict=True):
                 workload.set_driver_facts(facts)
         elif name.startswith("connect "):
-            from pytest_loadtest.fleet import opening
+            from pytest_loadtest.fleet import run_state
 
-            return [opening.begin(run.facts, name, len(payloads), self._announce)] * len(payloads)
+            return [run_state.begin(run.facts, name, len(payloads), self._announce)] * len(payloads)
         elif name == "subscribed":
             run.facts.observing.met(run.members, payloads)
         elif name.startswith("next "):
@@ -209,7 +209,6 @@ class Conductor:
 
     def command(self, run: Run, kind: str, argument: Any) -> Any:
         """What the test's body wants: a change, at an instant that it is told (ns after the phase's start), or a restart of the target."""
-        from pytest_loadtest.fleet.commands import change_of, measuring
 
         state: RunState = run.facts
         workload = measuring(state.workloads, driving=bool(run.drains))
@@ -283,3 +282,44 @@ def _write_broken(workloads: Sequence[WorkloadRun], error: BrokenRun) -> list[di
     from pytest_loadtest.fleet.judge import broken
 
     return [broken(workload.document(), workload.folder or workload.root / "measure", error) for workload in workloads]
+
+
+# What the body of a live test may change while its load runs.
+
+
+def measuring(workloads: Sequence[WorkloadRun], *, driving: bool) -> WorkloadRun:
+    """The workload that is measured just now. :param driving: whether a phase goes on at all.
+
+    :raises UsageError: there is none, or there are several. :raises RunAborted: it was lost.
+    """
+    workload = workloads[0]
+    if len(workloads) > 1:
+        raise UsageError("several workloads run together: what the body changes would not say which; give each a test of its own")
+    if workload.aborted:
+        raise RunAborted(workload.aborted.reason)
+    if workload.phase is None or workload.folder is None or workload.ends is not None or not driving:
+        raise UsageError("nothing is measured just now: begin the load first, and change it before its end")
+    return workload
+
+
+def change_of(workload: WorkloadRun, kind: str, argument: Any, now: int) -> Change:
+    """What is to change, and when. :param now: ns of the clock.
+
+    :raises UsageError: it cannot be changed, or not any more.
+    """
+    assert workload.phase is not None
+    if workload.plan.profile.connects_only and kind in ("rate", "distribution"):
+        raise UsageError("messages: 0 in the profile: the run has none, so there is nothing to change about them")
+    if workload.phase.stages and kind in ("rate", "distribution", "consumers"):
+        raise UsageError("the profile's stages say what changes when: leave them out to change things from the test's body")
+    if kind == "distribution":
+        if (skew := workload.plan.profile.skew) is not None and skew.message_sizes is not None:
+            raise UsageError("skew.messageSizes in the profile: each topic has its own size, so there are no weights to change")
+        check_weights(argument, workload.plan.bucket_names)
+    most = workload.plan.topology.consumers
+    if kind == "consumers" and argument not in range(most + 1):
+        raise UsageError(f"load.set_consumers({argument!r}): from 0 to {most}, the profile's consumerPerSubscription; raise it there")
+    at = max(now - workload.start, 0) + CHANGE_IN
+    if kind != "end" and at >= workload.duration:
+        raise UsageError("the measured phase ends before the change could be agreed: make testDuration longer")
+    return Change(at=min(at, workload.duration), **({"end": True} if kind == "end" else {kind: argument}))

@@ -7,7 +7,6 @@ the conductor in a thread of their own, so that no event loop stands still.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,8 +14,10 @@ from pytest_loadtest.errors import LoadtestError, NoData, UsageError, WorkerErro
 from pytest_loadtest.fleet.link import Key, Message, portable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from pytest_loadtest.engine.progress import Progress
-    from pytest_loadtest.fleet.drain import Drain
+    from pytest_loadtest.fleet.workload_run import Drain
     from pytest_loadtest.schedule.changes import Change
 
 MEETING_TIMEOUT = 300  # s; connecting thousands of clients may take minutes

@@ -10,39 +10,44 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited
-from pytest_loadtest.fleet import backlogs, observing
-from pytest_loadtest.fleet.comparing import beside
+from pytest_loadtest.fleet import observing
 from pytest_loadtest.fleet.messages import RunResult
+from pytest_loadtest.metrics.measurements import Backlog
 from pytest_loadtest.observe.conclusion import conclude
 from pytest_loadtest.observe.delayed import fullest
 from pytest_loadtest.observe.disagreement import disagreement
 from pytest_loadtest.report import bottleneck, document, hdr, junit
 from pytest_loadtest.report.baseline import same
+from pytest_loadtest.report.comparison import TELLING, compare, missing
+from pytest_loadtest.report.figures import figures
 from pytest_loadtest.report.timeline import timeline
 from pytest_loadtest.results.load import Load, without_measurements
 from pytest_loadtest.results.load import together as combine
 from pytest_loadtest.schedule.changes import Aborted
-from pytest_loadtest.values.quantities import format_duration
+from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.verdict import slo
 from pytest_loadtest.verdict.abort import evaluate_aborted
 from pytest_loadtest.verdict.changes import judged
 from pytest_loadtest.verdict.early import evaluate_ended
 from pytest_loadtest.verdict.objectives import parse as objectives_of
+from pytest_loadtest.verdict.regression import THROUGHPUT
+from pytest_loadtest.verdict.slo import Outcome
 from pytest_loadtest.verdict.tolerance import tolerances
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_loadtest.fleet.aggregated import Aggregated
+    from pytest_loadtest.fleet.aggregation import Aggregated
     from pytest_loadtest.fleet.watches import BacklogWatch
-    from pytest_loadtest.metrics.measurements import Backlog, Measurements
+    from pytest_loadtest.metrics.measurements import Counts, Measurements
     from pytest_loadtest.observe.disagreement import Disagreement
     from pytest_loadtest.observe.telemetry import Telemetry
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.report.baseline import Baseline
     from pytest_loadtest.verdict.objectives import Objective
     from pytest_loadtest.verdict.peak import Peak
+    from pytest_loadtest.verdict.slo import Finding
 
 
 def judge(
@@ -65,8 +70,8 @@ def judge(
     if run["scale"] is not None:
         profile = profile.as_scaled()
     seen = {key: value for key, value in (before or {}).items() if key in ("peak", "backlog") and value is not None}
-    built = None if backlog is None else backlogs.settled(backlog, dict(samples.stages), samples.measurements)
-    drained = backlogs.read(seen["backlog"]) if "backlog" in seen else built
+    built = None if backlog is None else settled(backlog, dict(samples.stages), samples.measurements)
+    drained = read(seen["backlog"]) if "backlog" in seen else built
     telemetry = observing.read(folder)
     measurements = _completed(samples, profile, drained, telemetry)
     objectives = _scaled(profile.objectives, run, written=profile.scaled.slo)
@@ -248,3 +253,94 @@ def _facts(run: dict[str, Any], folder: Path, notes: tuple[str, ...] = ()) -> do
         scaling=facts["scaling"], plan=facts["plan"], broker=facts["broker"], driver=facts["driver"], versions=facts["versions"],
         machine=facts["machine"], notes=notes,
     )  # fmt: skip
+
+
+# A backlog's drain: the controller's looks at the workers' reports, settled by what the samples count exactly.
+
+
+def settled(watch: BacklogWatch, windows: Mapping[str, Measurements], whole: Measurements) -> Backlog | None:
+    """The backlog as far as it is certain; None if none was built, or its drain was not seen.
+
+    :param windows: of the phase, by name; the publish latency is that of the messages due while it was drained. :param whole: the phase.
+    """
+    if watch.reached is None or watch.resumed is None or watch.emptied is None:
+        return None
+    uncounted = _uncounted(whole.counts, whole.subscriptions)
+    first, certain = watch.drained_between(uncounted)
+    exact, end = first == certain, first or watch.last
+    drain, during = end.elapsed - watch.resumed, windows.get("drain")
+    between = None
+    if first is not None and not exact:
+        between = (drain, None if certain is None else certain.elapsed - watch.resumed)
+    return Backlog(
+        size_messages=watch.messages, size_bytes=round(watch.messages * watch.mean_size), build=watch.reached,
+        drain=None if between else drain, drained=None if between else first is not None, between=between, uncounted=uncounted,
+        left=None if uncounted else max(end.waiting, 0), allowed=watch.allowed,
+        drain_rate=None if uncounted else end.received / (drain / SECOND),
+        publish_during_drain=None if during is None or between or end.elapsed != watch.emptied else during.publish,
+    )  # fmt: skip
+
+
+def _uncounted(counts: Counts, subscriptions: int) -> int:
+    """How many of the copies that the workers counted are no first copies of acknowledged messages: second ones, damaged ones, those of
+    another topic, and first ones of messages that were answered as failed or not at all."""
+    first_of_acked = counts.acked * subscriptions - counts.lost
+    return max(counts.received - first_of_acked, 0) + counts.duplicates + counts.corrupt + (counts.foreign or 0)
+
+
+def read(said: Mapping[str, Any]) -> Backlog:
+    """The backlog of earlier results, as far as it is judged."""
+    between = said.get("drainedBetween")
+    return Backlog(
+        size_messages=said["messages"], size_bytes=said["bytes"], build=said["build"], drain=said["drain"], drained=said["drained"],
+        left=said["left"], allowed=said["allowed"], drain_rate=said["drainRate"], publish_during_drain=None,
+        between=between and tuple(between), uncounted=said.get("uncounted", 0),
+    )  # fmt: skip
+
+
+# A judged run beside its baseline: what differs, and what the profile says of that.
+
+Document = dict[str, Any]
+
+
+def beside(results: Document, gates: Sequence[Objective], baseline: Baseline | None) -> tuple[Document, tuple[Finding, ...]]:
+    """The document with its section ``comparison``, and the findings that its verdict has more by it.
+
+    Without a baseline the bounds on regression do not apply, which is noted: nothing was held against anything.
+    """
+    if baseline is None:
+        if not gates:
+            return results, ()
+        names = ", ".join(gate.statistic for gate in gates)
+        return results | {"notes": [*results["notes"], f"regression of {names} is not judged: no baseline was given (--load-baseline)"]}, ()
+    found = baseline.find(results)
+    comparison = missing(gates, found) if isinstance(found, str) else compare(found, results, gates, force=baseline.force)
+    tells = results["verdict"]["outcome"] in TELLING  # a run that says nothing by itself says nothing beside another either
+    findings, best = _beside_best(comparison.findings, baseline.earlier(results), results) if tells else ((), [])
+    return document.beside(results, comparison.section | {"best": best}, findings), findings
+
+
+def _beside_best(findings: Sequence[Finding], earlier: Sequence[Document], results: Document) -> tuple[tuple[Finding, ...], list[str]]:
+    """The findings, each replaced where the run is certainly worse than its bound beside the best of the earlier runs; and their folders.
+
+    Only certainty counts there: the best of several runs is partly the luckiest, so that "cannot be told from noise" would be frequent.
+    """
+    kept, best = [], dict[str, None]()
+    for finding in findings:
+        gate = finding.objective
+        known = [(value, run) for run in earlier if (value := _figure(run, gate)) is not None]
+        if finding.outcome is Outcome.MISSED or not known:
+            kept.append(finding)
+            continue
+        _, run = (max if gate.statistic == THROUGHPUT else min)(known, key=lambda one: one[0])
+        (beside_it,) = compare(run, results, (gate,)).findings
+        missed = beside_it.outcome is Outcome.MISSED
+        where = f"; beside the best of the last {len(earlier) + 1} runs that were met, {run['results']}"
+        kept.append(replace(beside_it, text=beside_it.text + where) if missed else finding)
+        best |= {run["results"]: None}
+    return tuple(kept), list(best)
+
+
+def _figure(run: Document, gate: Objective) -> float | None:
+    found = figures(run, (gate.statistic,)).get(gate.statistic)
+    return None if found is None else found.value

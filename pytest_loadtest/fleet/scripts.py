@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.fleet.aborting import AbortWatch, abort_of
-from pytest_loadtest.fleet.watches import BacklogWatch, BrokenWatch
+from pytest_loadtest.fleet.watches import AbortWatch, BacklogWatch, BrokenWatch, abort_of
 from pytest_loadtest.plan.phases import Phase, search_phases
 from pytest_loadtest.values.quantities import format_duration, format_rate
 from pytest_loadtest.verdict.peak import Step
@@ -17,7 +16,7 @@ from pytest_loadtest.verdict.slo import Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_loadtest.fleet.aggregated import Aggregated
+    from pytest_loadtest.fleet.aggregation import Aggregated
     from pytest_loadtest.fleet.watches import Watch
     from pytest_loadtest.fleet.workload_run import WorkloadRun
     from pytest_loadtest.results.load import Load

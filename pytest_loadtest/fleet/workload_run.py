@@ -12,13 +12,11 @@ import numpy as np
 
 from pytest_loadtest.drivers.base import DriverFacts, counted
 from pytest_loadtest.errors import NoData, TargetError, UsageError
-from pytest_loadtest.fleet.aborting import told
-from pytest_loadtest.fleet.boundaries import mark_at, until
-from pytest_loadtest.fleet.drain import Drain
-from pytest_loadtest.fleet.machine import describe, versions
 from pytest_loadtest.fleet.messages import WorkloadAssignment
+from pytest_loadtest.fleet.planning import describe, versions
 from pytest_loadtest.fleet.targets import target_of, with_keys
 from pytest_loadtest.fleet.wall_clock import WallClock
+from pytest_loadtest.fleet.watches import told
 from pytest_loadtest.pipeline.run_file import RUN_VERSION, STREAMS_FILE, write_columns, write_document
 from pytest_loadtest.plan.connecting import connections, opened
 from pytest_loadtest.report.target import broker_document, driver_document
@@ -27,11 +25,13 @@ from pytest_loadtest.verdict.early import exceeds
 from pytest_loadtest.verdict.windowed import apart
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from pytest_loadtest.brokers.base import Broker
+    from pytest_loadtest.engine.progress import Progress
     from pytest_loadtest.fleet.messages import Part, PhaseFinished
     from pytest_loadtest.plan.phases import Phase, StageSpan
     from pytest_loadtest.plan.plan import Plan
@@ -298,3 +298,59 @@ class WorkloadRun:
             if said is not None:
                 applied |= {f"{key} ({worker})": value for key, value in said.applied.items() if self.facts.applied.get(key) != value}
         self.facts = counted(replace(self.facts, applied=applied), facts.values())
+
+
+# Where the stages of a phase begin and end once it is over.
+
+
+def until(end: int, spans: Sequence[StageSpan]) -> Iterator[StageSpan]:
+    """The stages that began before ``end``, the last one cut off there: a change may end a phase early."""
+    for span in spans:
+        if span.start < end:
+            yield replace(span, duration=min(span.duration, end - span.start))
+
+
+def mark_at(marks: Sequence[tuple[int, NDArray[np.int64]]], at: int) -> NDArray[np.int64]:
+    """What a worker marked at the change at ``at``, or at the next one after it; of two changes at one instant the last one told."""
+    later = {when: column for when, column in marks if when >= at}
+    return later[min(later)]
+
+
+# When a phase is over: decided by what all workers together have sent, got answered and received.
+
+# As many copies as were due have arrived; a moment more lets a late duplicate show itself. Several collects of a worker fit in it.
+GRACE = 250_000_000
+# Some of those copies may be second ones, or of messages that were answered as failed, and as many others still under way: wait until the
+# target has been quiet for this long.
+QUIET = 5_000_000_000
+
+
+class Drain:
+    """Watches one phase.
+
+    :param deliveries: how many copies of an acknowledged message are due, over all subscriptions of its topic.
+    :param timeout: ns from the moment that nobody sends any more until the phase ends in any case.
+    """
+
+    def __init__(self, phase: str, members: int, deliveries: int, timeout: int) -> None:
+        self.phase = phase
+        self._members, self._deliveries, self._timeout = members, deliveries, timeout
+        self._since: int | None = None
+        self._complete: tuple[int, int] | None = None
+
+    def has_ended(self, progress: Mapping[str, Progress], now: int) -> bool:
+        """Whether the phase has ended, by every worker's latest progress."""
+        mine = [p for p in progress.values() if p.phase == self.phase]
+        if len(mine) < self._members or any(p.sending for p in mine):
+            return False
+        self._since = self._since or now
+        received, due = sum(p.received for p in mine), self._deliveries * sum(p.acked for p in mine)
+        # A message that was answered as failed may be delivered all the same: its copy is not due, and counts as if it were.
+        doubtful = received > due or any(p.failed or p.has_second_copies for p in mine)
+        if sum(p.in_flight for p in mine) or received < due:
+            self._complete = None
+        elif self._complete is None or self._complete[1] != received:
+            self._complete = (now, received)
+        elif now - self._complete[0] >= (QUIET if doubtful else GRACE):
+            return True
+        return now - self._since >= self._timeout

@@ -7,15 +7,19 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from _pytest.junitxml import xml_key  # pytest's fixture record_testsuite_property is for tests, and has nothing else behind it
+import pytest
+from _pytest.junitxml import xml_key
 from _pytest.skipping import xfailed_key
 
 from pytest_loadtest.errors import LoadtestError
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Callable
 
     from pytest_loadtest.fleet.conductor import Conductor
+    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.github import Location
+
 
 FILE = "report.html"
 
@@ -62,3 +66,69 @@ def write(config: pytest.Config, conductor: Conductor) -> str:
     if (junit := config.stash.get(xml_key, None)) is not None:
         junit.add_global_property("load.report", str(file))
     return f"report     {file}"
+
+
+# What CI systems read of a session: written when it ends, on the controller; what cannot be written is said and changes nothing.
+
+
+class CiReports:
+    """A plugin beside the session's. :param documents: of the runs so far."""
+
+    def __init__(self, config: pytest.Config, documents: Callable[[], list[Document]]) -> None:
+        self._config, self._documents = config, documents
+        self._places: dict[str, Location] = {}
+        self._wrong: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note where the test stands, and whether its last attempt failed."""
+        if os.environ.get("GITHUB_ACTIONS") != "true":
+            return
+        from pytest_loadtest.report.github import Location
+
+        before = None if report.when == "setup" else self._places.get(report.nodeid)
+        file, line, _ = report.location
+        failed = report.failed or (before is not None and before.failed)
+        self._places[report.nodeid] = Location(file=self._in_repository(file), line=(line or 0) + 1, failed=failed)
+
+    def _in_repository(self, file: str) -> str:
+        """GitHub counts from the repository's root, pytest from its own."""
+        path, root = Path(os.path.normpath(self._config.rootpath / file)), os.environ.get("GITHUB_WORKSPACE")
+        return path.relative_to(root).as_posix() if root and path.is_relative_to(root) else file
+
+    def pytest_sessionfinish(self) -> None:
+        """All runs are over."""
+        if not self._documents():
+            return
+        summary, metrics = os.environ.get("GITHUB_STEP_SUMMARY"), self._config.option.load_gitlab_metrics
+        for name, path, write in (
+            ("GITHUB_STEP_SUMMARY", summary, self._summary),
+            ("--load-gitlab-metrics", metrics, self._metrics),
+        ):
+            try:
+                if path:
+                    write(Path(path))
+            except OSError as error:
+                self._wrong.append(f"WARNING: {name} {path} cannot be written: {error.strerror}")
+
+    def _summary(self, path: Path) -> None:
+        from pytest_loadtest.report.github import LIMIT, summary
+
+        with path.open("a", encoding="utf-8") as file:  # the step may have said something before
+            file.write(summary(self._documents(), LIMIT - file.tell()))
+
+    def _metrics(self, path: Path) -> None:
+        from pytest_loadtest.report.gitlab import metrics
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(metrics(self._documents()), encoding="utf-8")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """After the summary of the runs: annotations, which GitHub takes from the output."""
+        lines = list(self._wrong)
+        if os.environ.get("GITHUB_ACTIONS") == "true" and self._documents():
+            from pytest_loadtest.report.github import workflow_commands
+
+            lines += workflow_commands(self._documents(), self._places)
+        for line in lines:
+            terminalreporter.write_line(line)

@@ -13,7 +13,7 @@ import pytest
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited, UsageError
 from pytest_loadtest.plugin import reporting
 from pytest_loadtest.plugin.aggregating import AggregateHook
-from pytest_loadtest.plugin.ci import CiReports
+from pytest_loadtest.plugin.reporting import CiReports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_loadtest.commands import calibrate, cli
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.fleet import machine
+from pytest_loadtest.fleet import planning
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_a_calibration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -17,11 +20,11 @@ def test_a_calibration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(calibrate, "PHASES", {"warmupDuration": "100ms", "testDuration": "2s", "drainTimeout": "5s"})
     assert cli.main(["calibrate", "--driver", "loopback"]) == cli.OK
-    cost = machine.costs()["loopback"]
-    assert cost.document() == calibrate._kept(machine.costs_file())["loopback"]
+    cost = planning.costs()["loopback"]
+    assert cost.document() == calibrate._kept(planning.costs_file())["loopback"]
     assert all(math.isfinite(value) and value >= 0 for value in cost.document().values())
     assert min(cost.produce, cost.consume) > 0
-    assert f"kept in {machine.costs_file()}" in capsys.readouterr().out
+    assert f"kept in {planning.costs_file()}" in capsys.readouterr().out
 
 
 def test_a_run_without_results_ends_the_calibration_with_what_pytest_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +15,7 @@ from pytest_loadtest.engine.recorder import Recorder
 from pytest_loadtest.engine.run import Engine
 from pytest_loadtest.engine.run import drive as run_engines
 from pytest_loadtest.engine.setup import Setup
-from pytest_loadtest.fleet.drain import Drain
+from pytest_loadtest.fleet.workload_run import Drain
 from pytest_loadtest.message.payloads import build_pool
 from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.schedule.counts import StreamCounts
@@ -27,6 +25,9 @@ from pytest_loadtest.testing import FakeClock
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
     from pytest_loadtest.engine.progress import Progress
     from pytest_loadtest.message.due import Delays
     from pytest_loadtest.schedule.changes import Change

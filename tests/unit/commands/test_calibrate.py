@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -14,13 +13,16 @@ from hypothesis import strategies as st
 from pytest_loadtest.commands import calibrate
 from pytest_loadtest.commands.calibrate import LARGE, SMALL, PerMessage
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.fleet import machine
+from pytest_loadtest.fleet import planning
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import shipped_costs
 from pytest_loadtest.plan.batches import expected_batch
 from pytest_loadtest.plan.plan import Plan, make_plan, profile_pool
 from pytest_loadtest.plan.pricing import profile_cost_key
 from pytest_loadtest.profile import from_document
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 COST = Cost(produce=1, consume=2, broker=3, per_byte=4)
 times = st.floats(0, 1e9)
@@ -91,7 +93,7 @@ def test_noise_makes_no_cost_negative(slow: PerMessage, large: PerMessage, fast:
 def test_plans_use_what_was_kept() -> None:
     """The measured row is there in place of the shipped one; the others stay as shipped."""
     path = calibrate.keep({"pulsar": COST})
-    assert machine.costs() == {**shipped_costs(), "pulsar": COST}
+    assert planning.costs() == {**shipped_costs(), "pulsar": COST}
     document = json.loads(path.read_text())
     assert set(document) == {"version", "measured", "python", "costs"}
 
@@ -99,21 +101,21 @@ def test_plans_use_what_was_kept() -> None:
 def test_figures_kept_before_batches_were_shared() -> None:
     """Are read with the shipped share, also where others are kept beside them; those of a client that is no more are left out."""
     row = {name: figure for name, figure in COST.document().items() if name != "shared"}
-    machine.costs_file().parent.mkdir(parents=True)
-    machine.costs_file().write_text(json.dumps({"costs": {"pulsar-native": row, "pulsar": row, "gone": row}}))
+    planning.costs_file().parent.mkdir(parents=True)
+    planning.costs_file().write_text(json.dumps({"costs": {"pulsar-native": row, "pulsar": row, "gone": row}}))
     expected = {**shipped_costs(), "pulsar": COST, "pulsar-native": replace(COST, shared=shipped_costs()["pulsar-native"].shared)}
-    assert machine.costs() == expected
+    assert planning.costs() == expected
     calibrate.keep({"loopback": COST})
-    assert machine.costs() == {**expected, "loopback": COST}
+    assert planning.costs() == {**expected, "loopback": COST}
 
 
 def test_an_earlier_calibration_stays() -> None:
     """One driver after the other; a broken file is nobody's cost and is replaced."""
-    machine.costs_file().parent.mkdir(parents=True)
-    machine.costs_file().write_text("{")
+    planning.costs_file().parent.mkdir(parents=True)
+    planning.costs_file().write_text("{")
     calibrate.keep({"pulsar": COST})
     calibrate.keep({"loopback": COST})
-    assert machine.costs() == {**shipped_costs(), "pulsar": COST, "loopback": COST}
+    assert planning.costs() == {**shipped_costs(), "pulsar": COST, "loopback": COST}
 
 
 def test_the_table_shows_both() -> None:
@@ -131,7 +133,7 @@ def plan(key: str, size: int, rate: float) -> Plan:
     """What two workers would drive."""
     profile = from_document(calibrate.profile_of(key, "fast", size, rate))
     return make_plan(
-        profile, profile_pool(profile), workers=2, cost=shipped_costs()[key], machine=machine.machine(), broker_here=True
+        profile, profile_pool(profile), workers=2, cost=shipped_costs()[key], machine=planning.machine(), broker_here=True
     )  # fmt: skip
 
 

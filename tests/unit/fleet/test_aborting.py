@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_loadtest.engine.run import COLLECT, PROGRESS
 from pytest_loadtest.engine.timely_counts import TimelyCounts
-from pytest_loadtest.fleet.aborting import STALE, AbortWatch
+from pytest_loadtest.fleet.watches import STALE, AbortWatch
 from pytest_loadtest.metrics.histogram import rank
 from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.schedule.changes import CHANGE_IN, Aborted, Change
@@ -22,6 +21,8 @@ from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.verdict.abort import read
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pytest_loadtest.engine.progress import Progress
 
 RATE, BOUND, HOLD, LASTS = 50, 2 * SECOND, 3, 40

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,12 +12,14 @@ from builders.progress import made_progress
 
 from pytest_loadtest.errors import NoData, TargetError, UsageError, WorkerError
 from pytest_loadtest.fleet.coordinator import MEETING_TIMEOUT, SILENCE_TIMEOUT, Coordinator, Run
-from pytest_loadtest.fleet.drain import Drain
+from pytest_loadtest.fleet.workload_run import Drain
 from pytest_loadtest.schedule.changes import Change
 from pytest_loadtest.testing import FakeClock
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from pytest_loadtest.fleet.link import Message
 
 KEY = (4, 0)

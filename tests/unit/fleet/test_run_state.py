@@ -10,7 +10,7 @@ import pytest
 from builders.plans import made
 
 from pytest_loadtest import profile as profiles
-from pytest_loadtest.fleet.opening import begin
+from pytest_loadtest.fleet.run_state import begin
 
 TEXT = """\
 name: a
