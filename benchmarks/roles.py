@@ -21,7 +21,7 @@ from pyarrow import parquet
 from pytest_loadtest.drivers.base import Joined
 from pytest_loadtest.engine.recorder import Recorder
 from pytest_loadtest.engine.run import Engine, drive
-from pytest_loadtest.engine.setup import Setup
+from pytest_loadtest.engine.send import Setup
 from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.schedule.counts import StreamCounts
 from pytest_loadtest.schedule.pacing import Pacer

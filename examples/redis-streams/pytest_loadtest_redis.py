@@ -14,12 +14,10 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, UnavailableError, refuse_managed
-from pytest_loadtest.brokers.ports import listens
 from pytest_loadtest.brokers.process import Child
-from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
+from pytest_loadtest.brokers.starting import Progress, StartedBroker, listens, on_free_ports, wait_ready
 from pytest_loadtest.drivers.base import Burst, DriverContext, DriverFacts, Joined
-from pytest_loadtest.drivers.columns import AnswerColumns, ArrivedMessages
-from pytest_loadtest.drivers.windows import beyond
+from pytest_loadtest.drivers.columns import AnswerColumns, ArrivedMessages, beyond
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.kinds import BrokerStart, Client, Cost, CostRow, DriverKind, Scheme
 from pytest_loadtest.message import envelope, payloads

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
 import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
 
 from pytest_loadtest.brokers.base import UnavailableError
+from pytest_loadtest.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
 
 OLDEST = 17
 REMEDY = "apt-get install openjdk-17-jre-headless, or python -m pytest_loadtest doctor --fix"
@@ -56,3 +67,164 @@ def require(broker: str) -> Java:
     if java.major < OLDEST:
         raise UnavailableError(f"{java.path} is Java {java.major}, {broker} needs {OLDEST} or later", REMEDY)
     return java
+
+
+# The jars of brokers that run on Java: resolved once per version by Maven into the user's cache, then only looked up.
+#
+# ``~/.cache/pytest-loadtest/pulsar-<version>/`` appears whole or not at all: Maven fills a folder beside it, which is renamed. A lock
+# makes a second session wait instead of resolving too.
+
+MAVEN_REMEDY = "apt-get install maven, or python -m pytest_loadtest doctor --fix"
+HEARTBEAT = 5.0  # s between two lines of progress
+_NO_CAUSE = ("To see the full stack trace", "Re-run Maven", "For more information", "[Help")
+_VERSION = re.compile(r"\d+(\.\d+)*[0-9A-Za-z.\-]*")
+
+
+def cache_root() -> Path:
+    """``$XDG_CACHE_HOME/pytest-loadtest``, by default below ``~/.cache``."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "pytest-loadtest"
+
+
+@dataclass(frozen=True, slots=True)
+class Jars:
+    """What one broker needs on its class path.
+
+    :param name: the broker's. :param version: the one that runs unless another is wanted; its pom names it too.
+    :param download: how much the first run fetches, in words. :param pom: the file that names the jars of ``${broker.version}``.
+    """
+
+    name: str
+    version: str
+    download: str
+    pom: Path
+
+    def cached_versions(self) -> tuple[str, ...]:
+        """Those that need no Maven any more."""
+        prefix = f"{self.name.lower()}-"
+        return tuple(sorted(path.name.removeprefix(prefix) for path in cache_root().glob(f"{prefix}*") if path.is_dir()))
+
+    def resolve(self, version: str, progress: Callable[[str], None]) -> Path:
+        """The folder that holds the jars of this version; Maven runs only the first time.
+
+        :raises UsageError: not a version.
+        :raises UnavailableError: not cached and no Maven here, or Maven could not get it; with Maven's own words.
+        """
+        what = f"{self.name} {version}"
+        if not _VERSION.fullmatch(version):
+            raise UsageError(f"{version!r} is not a version of {self.name}: write one like {self.version}")
+        jars = cache_root() / f"{self.name.lower()}-{version}"
+        if jars.is_dir():
+            return jars
+        mvn = shutil.which("mvn")
+        if mvn is None:
+            raise UnavailableError(f"{what} is not cached and there is no Maven (mvn) to fetch it", MAVEN_REMEDY)
+        jars.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(jars.with_name(f"{jars.name}.lock"), what, progress):
+            if not jars.is_dir():
+                progress(f"resolving {what} ({self.download}, once)")
+                _fetch(mvn, self.pom, version, jars, what, progress)
+        return jars
+
+
+@contextmanager
+def _lock(path: Path, what: str, progress: Callable[[str], None]) -> Iterator[None]:
+    with path.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress(f"waiting for another session that resolves {what}")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch(mvn: str, pom: Path, version: str, jars: Path, what: str, progress: Callable[[str], None]) -> None:
+    prefix = f".resolving-{jars.name}-"
+    for leftover in jars.parent.glob(f"{prefix}*"):  # of a session that was killed; nobody else is here, we hold the lock
+        shutil.rmtree(leftover, ignore_errors=True)
+    staging = Path(tempfile.mkdtemp(prefix=prefix, dir=jars.parent))
+    try:
+        started = time.monotonic()
+        shutil.copyfile(pom, staging / "pom.xml")
+        _maven(maven_command(mvn, version, staging), staging, what, progress)
+        count = sum(1 for _ in (staging / "lib").glob("*.jar"))
+        if count == 0:
+            raise UnavailableError(f"Maven ended well, yet brought no jar of {what}")
+        (staging / "lib").rename(jars)
+        progress(f"resolved {what}: {count} jars in {time.monotonic() - started:.0f} s")
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _maven(command: list[str], staging: Path, what: str, progress: Callable[[str], None]) -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=staging, text=True, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT) as process:
+        try:
+            assert process.stdout is not None
+            errors = _follow(process.stdout, what, progress)
+            status = process.wait()
+        finally:
+            process.kill()  # only does something on Ctrl-C
+    if status != 0:
+        said = "\n".join([f"Maven could not get {what} (status {status})", *errors[:5]])
+        raise UnavailableError(said, "check the version, the network and Maven's settings.xml")
+
+
+def maven_command(mvn: str, version: str, staging: Path) -> list[str]:
+    """Copies everything the pom needs at run time into ``staging/lib``; settings and mirrors are the user's own."""
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", "-Dmdep.prependGroupId=true", f"-DoutputDirectory={staging / 'lib'}"]
+    return [mvn, "-B", "-f", str(staging / "pom.xml"), *goal, f"-Dbroker.version={version}"]
+
+
+def _follow(output: IO[str], what: str, progress: Callable[[str], None]) -> list[str]:
+    """Tell how far it is; what went wrong, in Maven's words."""
+    errors: list[str] = []
+    downloaded = 0
+    told = time.monotonic()
+    for line in output:
+        downloaded += line.count("Downloaded from ")
+        errors += _causes(line)
+        if time.monotonic() - told >= HEARTBEAT:
+            told = time.monotonic()
+            progress(f"resolving {what}: {downloaded} files downloaded")
+    return errors
+
+
+def _causes(line: str) -> list[str]:
+    """What a line of Maven's says of a failure: without a network it is in a warning; hints on how to use Maven are none."""
+    tag, _, text = line.strip().partition("] ")
+    told = tag == "[ERROR" or text.startswith("Could not transfer")
+    return [text[:300]] if told and text and not text.startswith(_NO_CAUSE) else []
+
+
+# What a kind of broker needs of a machine, for ``doctor``: looked for, judged, and fetched where that is possible.
+
+FIX: Final = "python -m pytest_loadtest doctor --fix"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineNeed:
+    """One thing that brokers of a kind need.
+
+    :param found: what there is of it, as text; None: nothing. :param well: it is what is needed.
+    :param cost: what does not work without it. :param remedy: the line that helps.
+    :param package: the Debian package that has it. :param fetch: gets it; called with a function that takes lines of progress.
+    :param jars_of: what runs in Java from jars that Maven fetches, where this is such jars: ``Artemis``.
+    """
+
+    name: str
+    found: str | None
+    well: bool
+    cost: str
+    remedy: str
+    package: str = ""
+    fetch: Callable[[Callable[[str], None]], object] | None = None
+    jars_of: str = ""
+
+
+def needed_jars(jars: Jars, cached: Sequence[str], cost: str, what: str) -> MachineNeed:
+    """Jars that Maven fetches. :param cached: versions. :param what: runs from them."""
+    return MachineNeed(
+        name=f"{jars.name} jars", found=", ".join(cached) or None, well=jars.version in cached, cost=cost, remedy=FIX,
+        fetch=lambda tell: jars.resolve(jars.version, tell), jars_of=what,
+    )  # fmt: skip

@@ -8,6 +8,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.brokers import watchdog
@@ -15,7 +17,7 @@ from pytest_loadtest.errors import TargetError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
+
 
 GRACE = 2.0  # s between SIGTERM and SIGKILL: the data is thrown away, so nothing needs longer
 
@@ -141,3 +143,31 @@ def tail(path: Path, lines: int = 20) -> str:
         return ""
     told = [line[:300] for line in text.splitlines() if not line.lstrip().startswith(("at ", "... "))]
     return "\n".join(told[-lines:])
+
+
+# Where a broker's data can lie: Pulsar's bookie asks Java which mount its folders are on, and ends where Java finds none.
+
+MEMORY = Path("/dev/shm")
+
+
+def mount_known(folder: Path, mounts: str) -> bool:
+    """Whether Java finds the mount that a folder is on.
+
+    Java goes up from the folder as long as the device stays the same, and looks for the last path in the list of mounts. Below a changed
+    root (chroot) that is no mount point itself it finds none.
+
+    :param mounts: the text of ``/proc/self/mounts``.
+    """
+    top = folder.resolve()
+    while top != top.parent and top.parent.stat().st_dev == top.stat().st_dev:
+        top = top.parent
+    return str(top) in {line.split()[1] for line in mounts.splitlines()}
+
+
+def data_folder(folder: Path, mounts: str) -> str:
+    """Make ``folder``, or a link of that name to a folder in memory where its mount cannot be known; where the data lies then, or ""."""
+    if folder.exists() or mount_known(folder.parent, mounts) or not mount_known(MEMORY, mounts):
+        folder.mkdir(exist_ok=True)
+        return str(MEMORY) if folder.is_symlink() else ""
+    folder.symlink_to(tempfile.mkdtemp(prefix="pytest-loadtest-", dir=MEMORY), target_is_directory=True)
+    return str(MEMORY)

@@ -88,13 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     again_page = command("report", _report, "make report.html again from results, of several sessions too", report.EXAMPLES)
     report.add_arguments(again_page)
     figures = "hold runs against earlier ones of the same tests, figure by figure"
-    compare_parser = command(
-        "compare", _compare, figures, " .loadtest/SESSION .loadtest/LATER\n release-4.0/results.json results.json --json"
-    )
+    comparer = command("compare", _compare, figures, " .loadtest/SESSION .loadtest/LATER\n release-4.0/results.json results.json --json")
     compare.add_compare(comparer)
-    trend_parser = command(
-        "trend", compare.run_trend, "show how the runs in a history file went", " history.jsonl\n history.jsonl --test orders"
-    )
+    trends = command("trend", compare.run_trend, "show how the runs in a history file went", " history.jsonl\n history.jsonl --test orders")
     compare.add_trend(trends)
     return parser
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.brokers import docker_engine, java, maven
+from pytest_loadtest.brokers import docker_engine, java
 from pytest_loadtest.brokers.base import UnavailableError
 from pytest_loadtest.brokers.container import recipe_of
-from pytest_loadtest.brokers.needs import FIX
-from pytest_loadtest.brokers.ports import ephemeral_range
+from pytest_loadtest.brokers.java import FIX
+from pytest_loadtest.brokers.starting import ephemeral_range
 from pytest_loadtest.commands import spark_archive
 from pytest_loadtest.kinds.registry import able, kinds, load
 from pytest_loadtest.values.quantities import format_size
@@ -27,7 +27,7 @@ from pytest_loadtest.values.quantities import format_size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_loadtest.brokers.needs import MachineNeed
+    from pytest_loadtest.brokers.java import MachineNeed
 
 PACKAGES = {"java": "openjdk-17-jre-headless", "maven": "maven"}
 MEMORY_WANTED = 4 * 1024**3  # Pulsar 2 GiB, Spark 1 GiB, the load workers
@@ -91,7 +91,7 @@ def collect() -> Inventory:
         localhost=_has_address("localhost"),
         cores=len(os.sched_getaffinity(0)),
         memory=_available_memory(),
-        disk=shutil.disk_usage(_existing(maven.cache_root())).free,
+        disk=shutil.disk_usage(_existing(java.cache_root())).free,
         root=os.geteuid() == 0,
         debian=Path("/etc/debian_version").exists() and shutil.which("apt-get") is not None,
     )
@@ -160,7 +160,7 @@ def _image_rows(machine: Inventory) -> Iterator[Inspected]:
 
 def _limit_rows(machine: Inventory) -> tuple[Inspected, ...]:
     memory, disk, files, ports = machine.memory, machine.disk, machine.files, machine.ports
-    cache = maven.cache_root()
+    cache = java.cache_root()
     ours = "sysctl -w net.ipv4.ip_local_port_range='10240 65535'"
     share = "broker and load share one core: low rates only"
     need = f"Pulsar, Spark and the workers want {format_size(MEMORY_WANTED)}"

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     Column = NDArray[np.int64]
 
+
 _FREE: Final = -1  # no first word of a group is below 0
 _SMALLEST: Final = 1024
 _MIX1, _MIX2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
@@ -105,3 +106,27 @@ class OrderCheck:
         self._groups = 0
         self._clear(1 << (4 * (len(one) + more)).bit_length())
         self._highest[self._slots(one, two)] = highest
+
+
+# Whether delayed messages come in the order of their due times, to within the broker's tick: at each consumer.
+
+
+class DueOrder:
+    """Keeps of each consumer the latest due time that it has seen."""
+
+    def __init__(self) -> None:
+        self._latest: dict[int, int] = {}
+
+    def overtaken(self, consumer: NDArray[np.int32], due: NDArray[np.int64], tick: int) -> NDArray[np.bool_]:
+        """Rows before which their consumer had one that is due more than a tick later.
+
+        :param consumer: the consumer's place. Rows of one consumer stand in arrival order. :param due: ns. :param tick: ns.
+        """
+        found = np.zeros(len(due), np.bool_)
+        for place in np.unique(consumer).tolist():
+            mine = np.flatnonzero(consumer == place)
+            least = int(due[mine].min())
+            seen = np.maximum.accumulate(np.concatenate([[self._latest.get(place, least)], due[mine]]))
+            found[mine] = due[mine] < seen[:-1] - tick
+            self._latest[place] = int(seen[-1])
+        return found

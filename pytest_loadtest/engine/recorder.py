@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_loadtest.engine.disk import replace, unwritten
-from pytest_loadtest.engine.sample_files import write_samples
+from pytest_loadtest.engine.sample_files import replace, unwritten, write_samples
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message import broadcast
 from pytest_loadtest.message.samples import KINDS, MANIFEST_SUFFIX, MANIFEST_VERSION

@@ -10,12 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from pytest_loadtest.engine.consumers import Consumers
 from pytest_loadtest.engine.generator import GeneratorWatch
-from pytest_loadtest.engine.progress import Progress
-from pytest_loadtest.engine.receive import Inbox
+from pytest_loadtest.engine.progress import Progress, TimelyCounts
+from pytest_loadtest.engine.receive import Consumers, Inbox
 from pytest_loadtest.engine.send import Sender
-from pytest_loadtest.engine.timely_counts import TimelyCounts
 from pytest_loadtest.schedule.pacing import NEVER
 
 if TYPE_CHECKING:
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import Clock, Driver
     from pytest_loadtest.engine.blocks import Block
     from pytest_loadtest.engine.recorder import Recorder
-    from pytest_loadtest.engine.setup import Setup
+    from pytest_loadtest.engine.send import Setup
     from pytest_loadtest.plan.phases import Phase
     from pytest_loadtest.schedule.changes import Change
 

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from pytest_loadtest.engine.blocks import Block, Ledger
-from pytest_loadtest.engine.keys import key_column
 from pytest_loadtest.engine.retries import Retries
 from pytest_loadtest.errors import WorkerError
+from pytest_loadtest.message import draws
 from pytest_loadtest.message.by_topic import chooser
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.schedule.pacing import NEVER
 from pytest_loadtest.schedule.schedules import ByteSchedule, Drawing, EvenSchedule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
-    from pytest_loadtest.engine.setup import Setup
     from pytest_loadtest.message.draws import WeightedChoice
     from pytest_loadtest.message.due import Delays
     from pytest_loadtest.plan.phases import Phase
@@ -30,6 +28,10 @@ if TYPE_CHECKING:
     from pytest_loadtest.schedule.schedules import Schedule
 
     Column = NDArray[np.int64]
+    Keys = Callable[["NDArray[np.int64]", "NDArray[np.int64]"], "NDArray[np.int32] | None"]
+    from pytest_loadtest.drivers.base import Clock, Driver, Joined
+    from pytest_loadtest.message.payloads import PayloadPool
+    from pytest_loadtest.schedule.topology import Topology
 
 
 @dataclass(slots=True)
@@ -283,3 +285,57 @@ class Sender:
 def _block_size(rate: float) -> int:
     """Rows a block: about half a second, so that slow workers stay small and fast ones efficient."""
     return 1 << min(max(int(rate / 2).bit_length(), 6), 13)
+
+
+# Keys of messages, as OMB's key distributors give them: a key is a number, which the driver spells.
+
+KEYS: Final = 10_000  # as many as OMB has
+_APART: Final = 1 << 40  # from the draws of payloads and their bodies
+
+
+def key_column(distributor: str, seed: int, streams: range) -> Keys:
+    """What gives messages their keys, from the places of their streams among ``streams`` and their sequences; None for no keys.
+
+    ``RANDOM_NANO`` is a draw of (seed, stream, sequence), so that a run has the same keys however many workers share it.
+    """
+    if distributor == "NO_KEY":
+        return lambda index, seq: None
+    if distributor == "KEY_ROUND_ROBIN":
+        return lambda index, seq: (seq % KEYS).astype(np.int32)
+    drawn = draws.subkeys(draws.subkey(~seed, _APART), streams)
+    return lambda index, seq: (draws.words_of(drawn.take(index), seq) % np.uint64(KEYS)).astype(np.int32)
+
+
+# What one worker's engine is made from.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """One workload on one worker, connected and ready.
+
+    :param streams: of this worker. :param opened: its consumers that take messages from the beginning.
+    :param later: indexes of those that may join while load runs.
+    :param max_send_delay: ns after its intended time at which a message is dropped instead of sent.
+    :param ordered: whether order is judged.
+    :param delays: of messages that a consumer is to get later than they leave; the phase and its clock are told when it begins.
+    :param bounds: latencies in ns that the controller wants to know about while load runs: how many copies took longer.
+    :param prompt: latencies in ns of which it wants to know, second by second, how many copies took no longer.
+    :param kept: seconds of which that is told.
+    """
+
+    driver: Driver
+    clock: Clock
+    pool: PayloadPool
+    topology: Topology
+    streams: range
+    opened: Joined
+    later: Sequence[int] = ()
+    nonce: int
+    seed: int
+    key_distributor: str
+    max_send_delay: int
+    ordered: bool
+    bounds: Sequence[int] = ()
+    prompt: Sequence[int] = ()
+    kept: int = 0
+    delays: Delays | None = None

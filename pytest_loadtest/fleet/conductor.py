@@ -8,7 +8,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.engine.disk import is_full, unwritten
+from pytest_loadtest.engine.sample_files import is_full, unwritten
 from pytest_loadtest.errors import BrokenRun, RunAborted, UsageError
 from pytest_loadtest.fleet.aggregation import Aggregation
 from pytest_loadtest.fleet.messages import StartPhase

@@ -14,8 +14,8 @@ from pytest_loadtest.fleet import observing
 from pytest_loadtest.fleet.messages import RunResult
 from pytest_loadtest.metrics.measurements import Backlog
 from pytest_loadtest.observe.conclusion import conclude
-from pytest_loadtest.observe.delayed import fullest
 from pytest_loadtest.observe.disagreement import disagreement
+from pytest_loadtest.observe.telemetry import fullest
 from pytest_loadtest.report import bottleneck, document, hdr, junit
 from pytest_loadtest.report.baseline import same
 from pytest_loadtest.report.comparison import TELLING, compare, missing

@@ -15,7 +15,7 @@ from pytest_loadtest.drivers import driver_class
 from pytest_loadtest.drivers.base import DriverContext, Joined
 from pytest_loadtest.engine.recorder import Recorder
 from pytest_loadtest.engine.run import Engine, drive
-from pytest_loadtest.engine.setup import Setup
+from pytest_loadtest.engine.send import Setup
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.fleet.link import Link, Released
 from pytest_loadtest.fleet.messages import Finished, PhaseFinished, Request, RunResult, StartPhase, WorkloadAssignment

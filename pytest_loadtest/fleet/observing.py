@@ -57,8 +57,7 @@ class Observing:
         from pytest_loadtest.brokers.url import parse
         from pytest_loadtest.fleet.targets import with_keys
         from pytest_loadtest.observe.connections import ConnectionSource
-        from pytest_loadtest.observe.disk_wait import DiskWaitSource
-        from pytest_loadtest.observe.processes import ProcessSource
+        from pytest_loadtest.observe.processes import DiskWaitSource, ProcessSource
 
         broker = workload.broker
         assert broker is not None
@@ -84,7 +83,7 @@ class Observing:
     def _counters(self, workload: WorkloadRun, without: set[int]) -> dict[str, Callable[[], TelemetrySource]]:
         from pytest_loadtest.drivers.base import Watched
         from pytest_loadtest.fleet.targets import target_of, with_keys
-        from pytest_loadtest.observe.background_source import BackgroundSource
+        from pytest_loadtest.observe.sampler import BackgroundSource
         from pytest_loadtest.observe.telemetry import COUNTERS
 
         assert workload.broker is not None

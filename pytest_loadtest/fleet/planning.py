@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.brokers.ports import ephemeral_range
+from pytest_loadtest.brokers.starting import ephemeral_range
 from pytest_loadtest.drivers import planned_facts
 from pytest_loadtest.errors import GeneratorLimited
 from pytest_loadtest.fleet.targets import check_broker, check_security, here

@@ -144,7 +144,7 @@ class DriverKind:
     :param fixture: attribute of ``load`` in live tests → a function that is called with a
         :class:`~pytest_loadtest.drivers.base.LiveRun` and with a function that raises once the load is over, and returns the attribute.
         Its method ``restore``, if it has one, is called when the load is over.
-    :param doctor: a function without parameters that returns :class:`~pytest_loadtest.brokers.needs.MachineNeed` entries.
+    :param doctor: a function without parameters that returns :class:`~pytest_loadtest.brokers.java.MachineNeed` entries.
 
     **OpenMessaging Benchmark.**
 

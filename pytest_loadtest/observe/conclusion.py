@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.observe.rules import RULES
-from pytest_loadtest.observe.sampled import QUEUES, Sampled
+from pytest_loadtest.observe.rules import QUEUES, RULES, Sampled
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND, format_duration
 
 if TYPE_CHECKING:

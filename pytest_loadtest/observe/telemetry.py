@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from pytest_loadtest.metrics.delayed_index import DelayedIndex
 from pytest_loadtest.values.quantities import SECOND
 
 COUNTERS: Final = "broker's own counters"
@@ -100,3 +101,19 @@ def _short(value: float) -> float | int | None:
     if not math.isfinite(value):
         return None
     return int(value) if value == int(value) else float(f"{value:.6g}")
+
+
+# From what was sampled of a broker's index of delayed messages to what is judged. Pure.
+
+
+def fullest(telemetry: Telemetry | None) -> DelayedIndex | None:
+    """The sample with most messages delayed; None if no sample has any, or if the samples end before the phase does: the fullest one may
+    be missing."""
+    if telemetry is None or COUNTERS in telemetry.lost:
+        return None
+    messages, size = telemetry.column("sys.delayed"), telemetry.column("sys.delayedIndex")
+    known = np.flatnonzero((messages > 0) & np.isfinite(size))
+    if not len(known):
+        return None
+    at = known[np.argmax(messages[known])]
+    return DelayedIndex(bytes=int(size[at]), messages=int(messages[at]))

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.brokers.maven import cache_root
+from pytest_loadtest.brokers.java import cache_root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,8 +9,7 @@ A driver's own tests run the kit against a running target::
 Each check opens a run of its own, so that checks can be run in any order and side by side.
 """
 
-from pytest_loadtest.testing.clock import FakeClock
 from pytest_loadtest.testing.conformance import DRIVER_CHECKS, check_driver
-from pytest_loadtest.testing.rig import Rig, Subject, rig
+from pytest_loadtest.testing.rig import FakeClock, Rig, Subject, rig
 
 __all__ = ["DRIVER_CHECKS", "FakeClock", "Rig", "Subject", "check_driver", "rig"]

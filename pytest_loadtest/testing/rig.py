@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     Positions = NDArray[np.int64]
 
+
 FIRST_ROW: Final = 2**33
 """Row of a rig's first message: a driver that takes a row for a sequence or a position, or cuts it to 32 bits, is found out."""
 
@@ -293,3 +294,24 @@ def rig(
     finally:
         driver.close()
         driver.cleanup()
+
+
+# A clock that stands still.
+
+
+class FakeClock:
+    """A clock for the engine and its drivers that moves only when told to; ns."""
+
+    def __init__(self, now: int = 0) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        return self.now
+
+    def advance(self, ns: int) -> None:
+        """Let time pass."""
+        if ns < 0:
+            raise ValueError(f"time does not run backwards: ns={ns}")
+        self.now += ns
+
+    sleep = advance

@@ -40,8 +40,13 @@ from pytest_loadtest.message import envelope, payloads
 from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.testing import DRIVER_CHECKS, Subject
-from pytest_loadtest.testing.changing import check_attach_and_detach, check_detach_while_paused, check_detached_still_delivers
-from pytest_loadtest.testing.conformance import check_cleanup, check_existing_topic
+from pytest_loadtest.testing.conformance import (
+    check_attach_and_detach,
+    check_cleanup,
+    check_detach_while_paused,
+    check_detached_still_delivers,
+    check_existing_topic,
+)
 from pytest_loadtest.testing.rig import plain_pool, rig
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 

@@ -14,7 +14,7 @@ from running import running
 from pytest_loadtest import brokers
 from pytest_loadtest.brokers import certificates
 from pytest_loadtest.brokers.certificates import KeyPair
-from pytest_loadtest.brokers.ports import free_ports
+from pytest_loadtest.brokers.starting import free_ports
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.mqtt import broker_socket, mosquitto
 from pytest_loadtest.drivers.mqtt.driver import MqttDriver

@@ -12,7 +12,7 @@ from null_target import DueRows, Members, Windows, concatenate_columns
 from pytest_loadtest.drivers.base import Acks, DriverFacts, Joined, Received
 from pytest_loadtest.message import envelope
 from pytest_loadtest.message.samples import Status
-from pytest_loadtest.testing.clock import FakeClock
+from pytest_loadtest.testing.rig import FakeClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

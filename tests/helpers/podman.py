@@ -21,7 +21,7 @@ from pathlib import Path
 
 from waiting_for import wait_until
 
-from pytest_loadtest.brokers import java, maven
+from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.pulsar import broker as pulsar
 from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
 
@@ -164,7 +164,7 @@ def mounts() -> list[tuple[str, str]]:
     """What containers see of this machine, and where."""
     found = [("/usr", "/usr"), (str(pulsar.LOG4J), "/pulsar/log4j2.xml")]
     found += [(str(path), str(path)) for path in Path("/etc").glob("java-*")]
-    jars = maven.cache_root() / f"pulsar-{pulsar_jars.PULSAR.version}"
+    jars = java.cache_root() / f"pulsar-{pulsar_jars.PULSAR.version}"
     return [*found, (str(jars), "/pulsar/lib")] if jars.is_dir() else found
 
 

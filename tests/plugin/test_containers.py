@@ -15,7 +15,7 @@ from waiting_for import wait_until
 
 from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java
-from pytest_loadtest.brokers.ports import listens
+from pytest_loadtest.brokers.starting import listens
 from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
 from pytest_loadtest.errors import TargetError

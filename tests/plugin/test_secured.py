@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_loadtest.brokers import java
-from pytest_loadtest.brokers.ports import free_ports
+from pytest_loadtest.brokers.starting import free_ports
 from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
 

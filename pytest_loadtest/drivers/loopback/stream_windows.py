@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_loadtest.drivers.windows import beyond
+from pytest_loadtest.drivers.columns import beyond
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,9 +16,8 @@ from xml.sax.saxutils import escape
 
 from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, refuse_managed
-from pytest_loadtest.brokers.ports import listens
 from pytest_loadtest.brokers.process import Child
-from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
+from pytest_loadtest.brokers.starting import Progress, StartedBroker, listens, on_free_ports, wait_ready
 from pytest_loadtest.brokers.watchdog import remove
 from pytest_loadtest.drivers.mqtt import jars as mqtt_jars
 from pytest_loadtest.errors import UsageError

@@ -20,9 +20,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, UnavailableError, described, refuse_managed
-from pytest_loadtest.brokers.ports import listens
 from pytest_loadtest.brokers.process import Child
-from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
+from pytest_loadtest.brokers.starting import Progress, StartedBroker, listens, on_free_ports, wait_ready
 from pytest_loadtest.drivers.mqtt import mosquitto_tls
 from pytest_loadtest.drivers.mqtt.mosquitto_tls import TlsListener, tls_listener
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.brokers.container import CONF, ContainerPlan, ContainerRecipe, publishing_address, with_conf
-from pytest_loadtest.brokers.ports import listens
+from pytest_loadtest.brokers.starting import listens
 from pytest_loadtest.drivers.mqtt import mosquitto
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.brokers.needs import MachineNeed, needed_jars
+from pytest_loadtest.brokers.java import MachineNeed, needed_jars
 from pytest_loadtest.drivers.mqtt import jars as mqtt_jars
 from pytest_loadtest.drivers.mqtt import mosquitto
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, described, refuse_managed
-from pytest_loadtest.brokers.mounts import data_folder
-from pytest_loadtest.brokers.process import Child
+from pytest_loadtest.brokers.process import Child, data_folder
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
 from pytest_loadtest.brokers.watchdog import remove
 from pytest_loadtest.drivers.pulsar import broker_admin as pulsar_admin

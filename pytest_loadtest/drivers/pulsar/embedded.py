@@ -10,9 +10,8 @@ from importlib import metadata, util
 from pathlib import Path
 
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, UnavailableError
-from pytest_loadtest.brokers.ports import listens
 from pytest_loadtest.brokers.process import Child
-from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
+from pytest_loadtest.brokers.starting import Progress, StartedBroker, listens, on_free_ports, wait_ready
 
 START_SECONDS = 20.0
 REMEDY = "pip install 'pytest-loadtest[embedded]'"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from pytest_loadtest.brokers.process import tail
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pytest_loadtest.brokers import watchdog
+from pytest_loadtest.brokers.process import MEMORY, data_folder, mount_known, tail
 
 LOG = """\
 starting
@@ -30,3 +28,35 @@ def test_stack_frames_do_not_hide_the_cause(tmp_path: Path) -> None:
 def test_no_log_is_no_word(tmp_path: Path) -> None:
     """And no error."""
     assert tail(tmp_path / "broker.log") == ""
+
+
+HERE = Path("/proc/self/mounts").read_text()
+
+
+def test_the_mount_of_a_folder_is_looked_up_as_java_does(tmp_path: Path) -> None:
+    """By its own path, upwards to where another device begins."""
+    assert mount_known(MEMORY, f"tmpfs {MEMORY} tmpfs rw 0 0")
+    assert not mount_known(tmp_path, "proc /proc proc rw 0 0")
+
+
+def test_data_stays_where_it_is_wanted(tmp_path: Path) -> None:
+    """An ordinary machine knows its mounts."""
+    folder = MEMORY / tmp_path.name  # a mount of its own on every Linux
+    try:
+        assert data_folder(folder, HERE) == ""
+        assert folder.is_dir()
+        assert not folder.is_symlink()
+    finally:
+        folder.rmdir()
+
+
+def test_data_goes_to_memory_where_no_mount_is_known(tmp_path: Path) -> None:
+    """In a changed root; said again for a second start, and removed with its link by the watchdog."""
+    folder = tmp_path / "data"
+    mounts = f"tmpfs {MEMORY} tmpfs rw 0 0"
+    assert data_folder(folder, mounts) == data_folder(folder, mounts) == str(MEMORY)
+    target = folder.resolve()
+    (target / "file").touch()
+    watchdog.remove(str(folder))
+    assert not target.exists()
+    assert not folder.is_symlink()

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_loadtest import brokers
 from pytest_loadtest.brokers import BrokerRequest, url
-from pytest_loadtest.brokers.ports import free_ports
+from pytest_loadtest.brokers.starting import free_ports
 from pytest_loadtest.brokers.url import Endpoint
 from pytest_loadtest.errors import TargetError, UsageError
 

@@ -37,7 +37,7 @@ from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.message import envelope, payloads
 from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.schedule.topology import Topology
-from pytest_loadtest.testing.clock import FakeClock
+from pytest_loadtest.testing.rig import FakeClock
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:

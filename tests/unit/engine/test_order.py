@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.engine.order import OrderCheck
+from pytest_loadtest.engine.order import DueOrder, OrderCheck
 
 ARRIVALS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 2), st.integers(0, 12)), max_size=60)
 
@@ -68,3 +68,21 @@ def test_groups_of_many_streams_keep_apart() -> None:
     assert check.repeats == 0
     assert check.late(zero, zero, wide, wide + 5) is not None
     assert check.repeats == 1
+
+
+ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 100)), max_size=60)
+
+
+@given(ROWS, st.integers(0, 30), st.integers(0, 60))
+def test_rows_are_told_as_one_by_one(rows: list[tuple[int, int]], tick: int, cut: int) -> None:
+    """Of each consumer against the latest that it has had, however arrivals are cut into batches."""
+    latest, expected = dict[int, int](), []
+    for place, due in rows:
+        expected.append(due < latest.get(place, due) - tick)
+        latest[place] = max(latest.get(place, due), due)
+    order, found = DueOrder(), list[bool]()
+    for part in (rows[:cut], rows[cut:]):
+        if part:
+            consumer, due = (np.array(column) for column in zip(*part, strict=True))
+            found += order.overtaken(consumer.astype(np.int32), due, tick).tolist()
+    assert found == expected

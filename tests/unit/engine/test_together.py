@@ -10,7 +10,7 @@ from null_driver import NullDriver
 
 from pytest_loadtest.drivers.base import DriverContext, Joined, TargetAddress
 from pytest_loadtest.engine.run import Engine, drive
-from pytest_loadtest.engine.setup import Setup
+from pytest_loadtest.engine.send import Setup
 from pytest_loadtest.fleet.workload_run import Drain
 from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.schedule.counts import StreamCounts

@@ -9,8 +9,8 @@ from builders.progress import made_progress
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_loadtest.engine.progress import TimelyCounts
 from pytest_loadtest.engine.run import COLLECT, PROGRESS
-from pytest_loadtest.engine.timely_counts import TimelyCounts
 from pytest_loadtest.fleet.watches import STALE, AbortWatch
 from pytest_loadtest.metrics.histogram import rank
 from pytest_loadtest.plan.phases import Phase

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from waiting_for import wait_until
 
-from pytest_loadtest.observe.connections import ConnectionSource, listening
-from pytest_loadtest.observe.sock_diag import ESTABLISHED, dump, packed
+from pytest_loadtest.observe.connections import ESTABLISHED, ConnectionSource, dump, listening, packed
 
 
 class Pairs:

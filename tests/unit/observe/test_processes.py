@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from waiting_for import wait_until
 
-from pytest_loadtest.observe.processes import ProcessSource, memory_limit
+from pytest_loadtest.observe.processes import DiskWaitSource, ProcessSource, memory_limit
 
 SPIN = "print(flush=True)\nwhile True: pass"
 SLEEP = "import time\nprint(flush=True)\ntime.sleep(600)"
@@ -120,3 +120,20 @@ def test_the_limit_of_a_control_group(tmp_path: Path, line: str, file: str, text
         path.write_text(content)
     assert memory_limit(1, tmp_path / "proc", tmp_path / "groups") == limit
     assert memory_limit(2, tmp_path / "proc", tmp_path / "groups") is None
+
+
+def test_one_that_sleeps_for_something_else_does_not_wait_for_the_disk() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "print(flush=True)\nimport time\ntime.sleep(600)"], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert DiskWaitSource(lambda: process.pid).read(0) == {"broker.diskWait": 0}
+    finally:
+        process.kill()
+        process.communicate()
+    assert DiskWaitSource(lambda: process.pid).read(0) == {}
+
+
+def test_where_there_is_no_process_nothing_is_known() -> None:
+    assert DiskWaitSource(lambda: None).read(0) == {}
+    assert 0 <= DiskWaitSource(os.getpid).read(0)["broker.diskWait"] <= 1

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 
-from pytest_loadtest.observe.telemetry import Telemetry
+from pytest_loadtest.metrics.delayed_index import DelayedIndex
+from pytest_loadtest.observe.telemetry import COUNTERS, Telemetry, fullest
 from pytest_loadtest.values.quantities import SECOND
 
 TIME = [1 * SECOND, 2 * SECOND, 3 * SECOND]
@@ -37,3 +39,28 @@ def test_it_survives_json_with_nulls() -> None:
 def test_the_sample_of_the_last_second_is_taken_a_moment_later() -> None:
     late = Telemetry.of_rows([SECOND, 2 * SECOND + 90_000_000, 2 * SECOND + 110_000_000], [{"a": 1.0}, {"a": 2.0}, {"a": 3.0}])
     assert late.until(2 * SECOND).column("a").tolist() == [1, 2]
+
+
+def sampled(*rows: tuple[float, float] | None) -> Telemetry:
+    found = [{} if row is None else {"sys.delayed": row[0], "sys.delayedIndex": row[1]} for row in rows]
+    return Telemetry.of_rows(list(range(len(rows))), found)
+
+
+def test_the_fullest() -> None:
+    """Not the largest: what stays allocated after messages left is no cost of theirs."""
+    found = fullest(sampled((10, 300), None, (100, 250), (5, 900), (0, 900)))
+    assert found == DelayedIndex(bytes=250, messages=100)
+    assert found.bytes_per_message == 2.5
+
+
+def test_none() -> None:
+    """Nothing sampled, nothing known, nothing delayed: no number."""
+    assert fullest(None) is None
+    assert fullest(sampled()) is None
+    assert fullest(sampled(None, (0, 100))) is None
+
+
+def test_the_fullest_is_unknown_once_the_source_was_lost() -> None:
+    """There may have been more delayed afterwards."""
+    assert fullest(replace(sampled((10, 300)), lost={COUNTERS: "why"})) is None
+    assert fullest(replace(sampled((10, 300)), lost={"worker gw0": "why"})) is not None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from null_driver import NullDriver
 
 from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, Joined, Received, TargetAddress
-from pytest_loadtest.drivers.windows import beyond
+from pytest_loadtest.drivers.columns import beyond
 from pytest_loadtest.message import envelope
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.schedule.topology import Topology

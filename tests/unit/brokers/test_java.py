@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pytest_loadtest.brokers import maven
+from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import UnavailableError
 from pytest_loadtest.drivers.mqtt import jars as mqtt_jars
 from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
@@ -18,7 +18,7 @@ from pytest_loadtest.errors import UsageError
 
 
 @pytest.mark.parametrize("jars", [pulsar_jars.PULSAR, mqtt_jars.ARTEMIS], ids=lambda jars: jars.name)
-def test_pom_names_the_default_version(jars: maven.Jars) -> None:
+def test_pom_names_the_default_version(jars: java.Jars) -> None:
     """The pinned version is the same in the pom and in the code."""
     root = ElementTree.parse(jars.pom).getroot()
     assert root.findtext("{*}properties/{*}broker.version") == jars.version
@@ -89,7 +89,7 @@ def test_a_failed_resolve_leaves_nothing_and_says_why(runs: Path) -> None:
 
 def test_leftovers_of_a_killed_session_are_removed(runs: Path) -> None:
     """A staging folder without its session is in nobody's way."""
-    leftover = maven.cache_root() / ".resolving-pulsar-4.0.0-dead"
+    leftover = java.cache_root() / ".resolving-pulsar-4.0.0-dead"
     leftover.mkdir(parents=True)
     pulsar_jars.PULSAR.resolve("4.0.0", print)
     assert not leftover.exists()
@@ -97,7 +97,7 @@ def test_leftovers_of_a_killed_session_are_removed(runs: Path) -> None:
 
 def test_a_second_session_waits_and_then_finds_the_jars(runs: Path) -> None:
     """Two sessions never resolve the same version at once."""
-    root = maven.cache_root()
+    root = java.cache_root()
     root.mkdir(parents=True)
     waiting = threading.Event()
     found: list[Path] = []

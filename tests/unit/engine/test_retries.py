@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.engine.waiting import AT_ONCE, RETRY, Waiting
+from pytest_loadtest.engine.retries import AT_ONCE, RETRY, Waiting
 
 STREAMS = 3
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.drivers.windows import beyond
+from pytest_loadtest.drivers.columns import beyond
 
 STREAMS = 6
 BURSTS = st.lists(st.integers(0, STREAMS - 1), max_size=60)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.engine.timely_counts import TimelyCounts
+from pytest_loadtest.engine.progress import TimelyCounts
 from pytest_loadtest.values.quantities import SECOND
 
 START = 7_000 * SECOND
