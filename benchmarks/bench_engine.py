@@ -27,8 +27,7 @@ from pytest_loadtest.message import envelope
 from pytest_loadtest.message.payloads import Bucket, PayloadPool, build_pool, parse_range
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.plan.phases import Phase
-from pytest_loadtest.schedule.counts import StreamCounts
-from pytest_loadtest.schedule.pacing import Pacer
+from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.testing import FakeClock
 from pytest_loadtest.values.quantities import SECOND

@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_loadtest.values.quantities import MILLISECOND, MINUTE, SECOND
-from pytest_loadtest.verdict.peak import Ask, Spec, Step
-from pytest_loadtest.verdict.search import Search
+from pytest_loadtest.verdict.peak import Ask, Search, Spec, Step
 from pytest_loadtest.verdict.slo import Outcome
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))  # the broker and the rule that this compares are the tests' own

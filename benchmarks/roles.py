@@ -23,8 +23,7 @@ from pytest_loadtest.engine.recorder import Recorder
 from pytest_loadtest.engine.run import Engine, drive
 from pytest_loadtest.engine.send import Setup
 from pytest_loadtest.plan.phases import Phase
-from pytest_loadtest.schedule.counts import StreamCounts
-from pytest_loadtest.schedule.pacing import Pacer
+from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:

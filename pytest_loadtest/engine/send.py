@@ -12,7 +12,7 @@ from pytest_loadtest.engine.blocks import Block, Ledger
 from pytest_loadtest.engine.retries import Retries
 from pytest_loadtest.errors import WorkerError
 from pytest_loadtest.message import draws
-from pytest_loadtest.message.by_topic import chooser
+from pytest_loadtest.message.payloads import chooser
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.schedule.pacing import NEVER
 from pytest_loadtest.schedule.schedules import ByteSchedule, Drawing, EvenSchedule

@@ -29,8 +29,8 @@ from pytest_loadtest.verdict import slo
 from pytest_loadtest.verdict.abort import evaluate_aborted
 from pytest_loadtest.verdict.changes import judged
 from pytest_loadtest.verdict.early import evaluate_ended
+from pytest_loadtest.verdict.grammar import THROUGHPUT
 from pytest_loadtest.verdict.objectives import parse as objectives_of
-from pytest_loadtest.verdict.regression import THROUGHPUT
 from pytest_loadtest.verdict.slo import Outcome
 from pytest_loadtest.verdict.tolerance import tolerances
 

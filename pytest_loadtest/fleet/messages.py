@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.plan.phases import Phase
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.results.load import Load
-    from pytest_loadtest.schedule.dealing import Assignment
-    from pytest_loadtest.schedule.topology import Topology
+    from pytest_loadtest.schedule.topology import Assignment, Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,7 @@ from pytest_loadtest.fleet.targets import check_broker, check_security, here
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import kinds, shipped_costs
 from pytest_loadtest.plan.plan import beyond, make_plan, profile_pool
-from pytest_loadtest.plan.pricing import profile_cost
-from pytest_loadtest.plan.scaling import Machine
+from pytest_loadtest.plan.scaling import Machine, profile_cost
 from pytest_loadtest.report.plan import lines
 from pytest_loadtest.values.quantities import format_size
 

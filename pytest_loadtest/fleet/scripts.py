@@ -9,8 +9,7 @@ from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet.watches import AbortWatch, BacklogWatch, BrokenWatch, abort_of
 from pytest_loadtest.plan.phases import Phase, search_phases
 from pytest_loadtest.values.quantities import format_duration, format_rate
-from pytest_loadtest.verdict.peak import Step
-from pytest_loadtest.verdict.search import Search
+from pytest_loadtest.verdict.peak import Search, Step
 from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:

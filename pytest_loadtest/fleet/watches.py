@@ -12,7 +12,7 @@ from pytest_loadtest.schedule.changes import CHANGE_IN, Aborted, Change
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.verdict.abort import lost_seconds, too_late, too_many
 from pytest_loadtest.verdict.early import certainly_missed, exceeds
-from pytest_loadtest.verdict.scaled import scale
+from pytest_loadtest.verdict.objectives import scale
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from operator import add
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
+
 
 CHECKSUM: Final = 4
 MAX_BUCKETS: Final = 256  # the envelope numbers them in one byte
@@ -289,3 +290,41 @@ def messages(pool: PayloadPool, heads: NDArray[np.uint8], payload: NDArray[np.ui
     if pool.compact:
         fronts = [front[:size] for front, size in zip(fronts, pool.head_size[payload].tolist(), strict=True)]
     return list(map(add, fronts, pool.body_column.take(payload).tolist()))
+
+
+# Payloads where each topic has messages of one size.
+
+_32 = np.uint64(32)
+
+
+class Chooser(Protocol):
+    """Whose draws say which payload a message has."""
+
+    def draw(self, index: NDArray[np.int64], seq: NDArray[np.int64], table: draws.WeightedChoice) -> NDArray[np.uint16]:
+        """See :class:`~pytest_loadtest.message.payloads.PayloadChooser`."""
+
+
+class TopicChooser:
+    """A message's payload is one of its topic's size, equally likely where there are several: a function of (seed, stream, n) alone.
+
+    :param topics: index of the topic of each of the streams.
+    """
+
+    def __init__(self, pool: PayloadPool, seed: int, streams: range, topics: NDArray[np.int64]) -> None:
+        self._keys = draws.subkeys(seed, streams)
+        buckets = np.array(pool.of_topics, np.int64)[topics]
+        self._first = np.searchsorted(pool.buckets, buckets)  # the pool has the payloads of a bucket one after another
+        self._count = (np.searchsorted(pool.buckets, buckets, side="right") - self._first).astype(np.uint64)
+
+    def draw(self, index: NDArray[np.int64], seq: NDArray[np.int64], table: draws.WeightedChoice) -> NDArray[np.uint16]:
+        """One payload for each message; ``table`` says nothing here, as sizes are by topic."""
+        word = draws.words_of(self._keys.take(index), seq) >> _32
+        within = (word * self._count[index]) >> _32
+        return (self._first[index] + within.astype(np.int64)).astype(np.uint16)
+
+
+def chooser(pool: PayloadPool, seed: int, streams: range, topics: int) -> Chooser:
+    """How the messages of some streams get their payloads. :param topics: of the run, over which streams are dealt in turn."""
+    if not pool.of_topics:
+        return PayloadChooser(pool, seed, streams)
+    return TopicChooser(pool, seed, streams, np.arange(streams.start, streams.stop, streams.step) % topics)

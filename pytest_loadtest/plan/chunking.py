@@ -42,3 +42,17 @@ def chunk_buffers(profile: Profile, topology: Topology, largest: int) -> ChunkBu
     each = min(incomplete_each, topology.producers)
     incomplete = topology.all_consumers * topology.partitions * each
     return ChunkBuffers(largest=largest, chunks=-(-largest // most), producers=topology.streams, incomplete=incomplete)
+
+
+# How many messages share a batch: what a client that works by the batch costs depends on it.
+
+
+def expected_batch(profile: Profile, topology: Topology, size: float, rate: float) -> float:
+    """Mean number of messages in a batch.
+
+    :param size: mean bytes of a message. :param rate: msg/s of all streams together.
+    :returns: at least 1, which it is without batches, for drivers that have none, and for delayed messages, which no client batches.
+    """
+    if not topology.streams or profile.delays is not None:
+        return 1.0
+    return profile.driver.batch(rate / topology.streams, topology.partitions, size, keyed=profile.key_distributor != "NO_KEY")

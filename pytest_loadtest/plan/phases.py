@@ -10,8 +10,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.schedule.changes import CHANGE_IN, UNDER_WAY, Change
-from pytest_loadtest.schedule.counts import StreamCounts
-from pytest_loadtest.schedule.pacing import Pacer
+from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:

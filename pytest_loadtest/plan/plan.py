@@ -7,15 +7,14 @@ on the number of workers.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import PayloadPool, build_pool
-from pytest_loadtest.plan.batches import expected_batch
-from pytest_loadtest.plan.chunking import ChunkBuffers, chunk_buffers
+from pytest_loadtest.plan.chunking import ChunkBuffers, chunk_buffers, expected_batch
 from pytest_loadtest.plan.connections import Connections, connects, fitting, too_many
 from pytest_loadtest.plan.phases import BacklogPlan, PacedTraffic, Phase, paced_traffic, warmup_and_measure
 from pytest_loadtest.plan.scaling import (
@@ -31,10 +30,9 @@ from pytest_loadtest.plan.scaling import (
     lengths,
     shrunk,
 )
-from pytest_loadtest.plan.skewed import skewed_pool, turns_of
-from pytest_loadtest.schedule.dealing import assign, rows_of_broadcast
 from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
-from pytest_loadtest.schedule.topology import MOST, Topology
+from pytest_loadtest.schedule.stream_order import Turns
+from pytest_loadtest.schedule.topology import MOST, Topology, assign, rows_of_broadcast
 from pytest_loadtest.values.quantities import SECOND, format_size
 from pytest_loadtest.verdict.early import lowest_rate
 from pytest_loadtest.verdict.peak import Spec
@@ -43,9 +41,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_loadtest.kinds.costs import Cost
+    from pytest_loadtest.message.payloads import PayloadPool
     from pytest_loadtest.profile import Profile
-    from pytest_loadtest.schedule.dealing import Assignment
-    from pytest_loadtest.schedule.stream_order import Turns
+    from pytest_loadtest.schedule.topology import Assignment
+
 
 SAMPLE_BYTES = 7  # on disk, per row: measured 5.8 for even schedules, 7.7 for jittered ones
 # Broadcasts, all in all: measured 2.9 to 3.2 a copy of mosquitto with 100, 1 000 and 10 000 subscriptions, 4.4 of a cold Artemis, whose
@@ -297,3 +296,25 @@ def _sample_bytes(topology: Topology, workers: int) -> float:
     if not topology.broadcasts:
         return SAMPLE_BYTES * (1 + topology.subscriptions)
     return SAMPLE_BYTES + ROW_BYTES * rows_of_broadcast(topology, workers) + COPY_BYTES * topology.subscriptions
+
+
+# What a profile's ``skew`` makes of the plan: whose turn each message is, and which payloads a topic has.
+
+
+def turns_of(profile: Profile, topology: Topology, rate: float) -> Turns | None:
+    """By the weights of topics, which all producers of a topic have alike; None where topics have the same share.
+
+    :param rate: msg/s, all streams together.
+    """
+    skew = profile.skew
+    if skew is None or not topology.streams or (skew.weights is None and skew.zipf is None):
+        return None
+    return Turns.weighted(skew.shares(topology.topics), swing=skew.period(rate), times=topology.producers)
+
+
+def skewed_pool(profile: Profile, pool: PayloadPool) -> PayloadPool:
+    """The pool, where topics have sizes of their own with the size bucket of each of them."""
+    sizes = profile.skew and profile.skew.message_sizes
+    if not sizes:
+        return pool
+    return replace(pool, of_topics=tuple(pool.bucket_names.index(str(size)) for size in sizes))

@@ -8,7 +8,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.kinds.costs import cost_key
 from pytest_loadtest.message.samples import WIDTH
+from pytest_loadtest.profile.choice import choose_client
 from pytest_loadtest.schedule.pacing import Pacer
 from pytest_loadtest.values.quantities import SECOND, ByteRate, format_duration, format_rate
 from pytest_loadtest.verdict.windowed import read_held
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.plan.phases import PacedTraffic
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.schedule.topology import Topology
+
 
 AUTO_LOAD = 0.2  # of all cores: leaves room for the broker's own bursts, Spark's idle JVM and other tenants
 HANDLES_PER_CORE = 50  # partition producers and consumers that `auto` opens per core
@@ -235,3 +238,24 @@ def _rates(profile: Profile, factor: float, whole: PacedTraffic) -> str:
     elif profile.in_bytes:
         rate = ByteRate(profile.producer_rate)
     return f"{format_rate(rate)} → {format_rate(type(rate)(rate * factor))}"
+
+
+# The cost of a message of a profile, from the table of costs.
+
+
+def profile_cost(profile: Profile, table: Mapping[str, Cost]) -> Cost:
+    """The cost of a message.
+
+    :param table: rows by :func:`profile_cost_key`, each with the cost of the kind's default broker; another broker's own takes its place.
+    :raises UsageError: the kind ships no such row.
+    """
+    key, kind = profile_cost_key(profile), profile.driver.kind
+    if key not in table:
+        raise UsageError(f"driver {kind.name!r} of the package {kind.package} has no cost {key!r}: its DriverKind.costs must have one")
+    broker = kind.start_of(profile.driver.broker_name).costs.get(key)
+    return table[key] if broker is None else replace(table[key], broker=broker)
+
+
+def profile_cost_key(profile: Profile) -> str:
+    """The row of the cost table that a profile's driver and client have."""
+    return cost_key(profile.driver.name, profile.driver.cost_variant, choose_client(profile).client)

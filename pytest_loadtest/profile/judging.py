@@ -9,9 +9,8 @@ from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.metrics.catalogue import OBJECTIVES, Need, needing
 from pytest_loadtest.profile.presence import Misfit
 from pytest_loadtest.values.quantities import format_duration
-from pytest_loadtest.verdict.grammar import CONNECT_RATE, SILENT
+from pytest_loadtest.verdict.grammar import CONNECT_RATE, REGRESSION, SILENT
 from pytest_loadtest.verdict.objectives import ObjectiveErrors, parse
-from pytest_loadtest.verdict.regression import REGRESSION
 from pytest_loadtest.verdict.windowed import DRIFTING, KEYS
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from pytest_loadtest.profile.explain import IN_RESULTS_ONLY
 from pytest_loadtest.profile.fields import DURATION_PATTERN, PERCENT_PATTERN, exact_duration, exact_percent
 from pytest_loadtest.profile.model import Profile
 from pytest_loadtest.profile.presence import DURATION, EXCLUSIVE, SIZE, UNSENT
-from pytest_loadtest.verdict.grammar import BUCKET_METRICS
+from pytest_loadtest.verdict.grammar import BUCKET_METRICS, LATENCY, REGRESSION, THROUGHPUT
 from pytest_loadtest.verdict.objectives import NEVER
-from pytest_loadtest.verdict.regression import LATENCY, REGRESSION, THROUGHPUT
 from pytest_loadtest.verdict.windowed import DRIFTING, WINDOWED
 
 _DURATION = {"type": "string", "pattern": DURATION_PATTERN}

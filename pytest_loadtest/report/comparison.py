@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_loadtest.report.figures import Figure, figures, noise, own_delay, percentiles
 from pytest_loadtest.values.quantities import format_duration
-from pytest_loadtest.verdict import comparable
+from pytest_loadtest.verdict import changes
 from pytest_loadtest.verdict.changes import Changed, judge
-from pytest_loadtest.verdict.regression import LATENCY, REGRESSION, THROUGHPUT
+from pytest_loadtest.verdict.grammar import LATENCY, REGRESSION, THROUGHPUT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ class Comparison(NamedTuple):
 def compare(baseline: Document, now: Document, gates: Sequence[Objective] = (), *, force: bool = False) -> Comparison:
     """Hold a run against a baseline. :param force: judge also where the two cannot be compared."""
     wanted = percentiles(dict.fromkeys((*(gate.statistic for gate in gates), *SHOWN)))  # type: ignore[arg-type]
-    differences = comparable.differences(baseline, now)
+    differences = changes.differences(baseline, now)
     silent = [f"the {which} is {run['verdict']['outcome']}" for which, run in (("baseline", baseline), ("run", now)) if not _tells(run)]
     why = _incomparable(differences, silent)
     mine = figures(now, wanted)
@@ -86,7 +86,7 @@ def _tells(run: Document) -> bool:
     )
 
 
-def _incomparable(differences: Sequence[comparable.Difference], silent: Sequence[str]) -> str:
+def _incomparable(differences: Sequence[changes.Difference], silent: Sequence[str]) -> str:
     deciding = [f"{one.name} {one.baseline} → {one.now}" for one in differences if one.decides]
     if not deciding:
         return "; ".join(silent)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.report.measured import finite, latency, measured
 from pytest_loadtest.report.over_windows import by_tenth, by_window
-from pytest_loadtest.verdict.shown import bounds, show
+from pytest_loadtest.verdict.finding import bounds, show
 from pytest_loadtest.verdict.slo import Finding, Outcome, Verdict, overall, worst
 
 if TYPE_CHECKING:

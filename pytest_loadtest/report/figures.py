@@ -8,7 +8,7 @@ from pytest_loadtest.metrics.catalogue import OBJECTIVES
 from pytest_loadtest.report.distribution import decoded, of_latency
 from pytest_loadtest.report.measured import finite
 from pytest_loadtest.values.quantities import SECOND
-from pytest_loadtest.verdict.regression import LATENCY, THROUGHPUT
+from pytest_loadtest.verdict.grammar import LATENCY, THROUGHPUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

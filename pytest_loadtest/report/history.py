@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report.figures import broker_cores, figures, noise
 from pytest_loadtest.values.wording import with_version
-from pytest_loadtest.verdict import comparable
-from pytest_loadtest.verdict.regression import LATENCY, REGRESSION
+from pytest_loadtest.verdict import changes
+from pytest_loadtest.verdict.grammar import LATENCY, REGRESSION
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,8 +44,8 @@ def line(document: Document) -> Line:
         "scale": None if document["scale"] is None else document["scale"]["factor"],
         "broker": with_version(broker["name"], broker["version"]) if broker else None,
         "package": document["versions"].get("pytest-loadtest"),
-        "profileKey": comparable.profile_key(document),
-        "comparableKey": None if measured is None else comparable.key(document),
+        "profileKey": changes.profile_key(document),
+        "comparableKey": None if measured is None else changes.key(document),
         "objectives": [
             {key: finding[key] for key in ("unit", "minimum", "maximum", "observed", "outcome")} | {"name": _name(finding)}
             for finding in document["verdict"]["findings"]

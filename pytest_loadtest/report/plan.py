@@ -9,10 +9,10 @@ from pytest_loadtest.plan.connecting import takes
 from pytest_loadtest.profile.choice import choose_client
 from pytest_loadtest.values.quantities import MILLISECOND, format_count, format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import scale_word
+from pytest_loadtest.verdict.finding import bounds
 from pytest_loadtest.verdict.grammar import SILENT
 from pytest_loadtest.verdict.objectives import explicit
 from pytest_loadtest.verdict.observations import DELIVERIES
-from pytest_loadtest.verdict.shown import bounds
 
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import DriverFacts

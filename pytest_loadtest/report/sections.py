@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.metrics.silent import Silent
 from pytest_loadtest.values.quantities import format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import exact, format_value, scale_word
-from pytest_loadtest.verdict.observations import samples_needed
-from pytest_loadtest.verdict.remarks import name_silent
+from pytest_loadtest.verdict.observations import name_silent, samples_needed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -18,8 +18,8 @@ from pytest_loadtest.schedule.stream_order import RoundRobin
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pytest_loadtest.message.by_topic import Chooser
     from pytest_loadtest.message.draws import WeightedChoice
+    from pytest_loadtest.message.payloads import Chooser
     from pytest_loadtest.schedule.pacing import Pacer
     from pytest_loadtest.schedule.stream_order import StreamOrder, Turns
 

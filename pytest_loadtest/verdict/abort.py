@@ -19,9 +19,9 @@ from pytest_loadtest.metrics.histogram import rank
 from pytest_loadtest.values.quantities import HOUR, SECOND, format_duration, parse_duration
 from pytest_loadtest.values.wording import exact
 from pytest_loadtest.verdict.early import evaluate_ended
+from pytest_loadtest.verdict.finding import bounds
 from pytest_loadtest.verdict.grammar import Path, Problems, nearest
 from pytest_loadtest.verdict.objectives import ObjectiveErrors, parse
-from pytest_loadtest.verdict.shown import bounds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,9 +10,9 @@ from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.values.wording import ROUNDING, exact
 from pytest_loadtest.verdict.finding import Finding, Outcome, Verdict
 from pytest_loadtest.verdict.observations import KINDS
-from pytest_loadtest.verdict.own_delay import our_own
 from pytest_loadtest.verdict.slo import REMEDY, evaluate, samples_needed
 from pytest_loadtest.verdict.tolerance import with_tolerances
+from pytest_loadtest.verdict.windows import generator_caused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -112,7 +112,7 @@ def evaluate_ended(
     verdict = evaluate(told, measurements, limits, our_drops=our_drops)
     if verdict.outcome in (Outcome.NO_DATA, Outcome.GENERATOR_LIMITED):
         return replace(verdict, findings=whole.findings)
-    own = next((our_own(objective, measurements) for objective in objectives if objective.name == foregone), None)
+    own = next((generator_caused(objective, measurements) for objective in objectives if objective.name == foregone), None)
     if own is not None:
         return Verdict(outcome=Outcome.GENERATOR_LIMITED, findings=whole.findings, reasons=(own, REMEDY))
     findings = (_missed(finding) if finding.objective.name == foregone else finding for finding in whole.findings)

@@ -25,17 +25,20 @@ do what it was asked to do. An absolute throughput leaves the implicit share in 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
-from pytest_loadtest.verdict import custom, regression
+from pytest_loadtest.verdict import custom, grammar
 from pytest_loadtest.verdict.grammar import (
     BUCKET_METRICS,
     CONNECT_RATE,
     FLOORS,
     LATENCIES,
     METRICS,
+    REGRESSION,
     Path,
     Problems,
     WrongBound,
@@ -44,8 +47,10 @@ from pytest_loadtest.verdict.grammar import (
     read_sides,
     read_statistic,
 )
-from pytest_loadtest.verdict.regression import REGRESSION
 from pytest_loadtest.verdict.windowed import KEYS, WINDOWED, WindowTerms, read_drift, read_held
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +175,7 @@ def parse(
         found.append(Objective(metric=metric, statistic=statistic, minimum=low, maximum=high, unit=unit, section="drift"))
     for name, low, high, unit in custom.bounds(section["custom"], problems) if "custom" in section else ():
         found.append(Objective(metric="custom", statistic=name, minimum=low, maximum=high, unit=unit))
-    list(regression.bounds(section[REGRESSION], problems) if REGRESSION in section else ())  # read by changes.gates()
+    list(grammar.regression_bounds(section[REGRESSION], problems) if REGRESSION in section else ())  # read by changes.gates()
     if problems:
         raise ObjectiveErrors(problems)
     left = (objective for objective in implicit if not any(_overrides(one, objective) for one in found))
@@ -290,3 +295,26 @@ def _bounds(metric: str, statistic: str, value: object, path: Path, problems: Pr
         problems.append((path, "min without max: nothing would say how much is too much", hint))
         return []
     return [Objective(metric=metric, statistic=statistic, minimum=sides.minimum, maximum=sides.maximum, unit=sides.unit)]
+
+
+# The objectives of a profile as they bound a scaled run.
+
+
+def scale(objectives: Iterable[Objective], rate: float, messages: float, written: Collection[str] = ()) -> tuple[Objective, ...]:
+    """The objectives of a scaled run: absolute throughput and counts shrink with the load, shares and durations stay.
+
+    :param rate: of the run, by the profile's. :param messages: that the run plans, by those that the profile does.
+    :param written: keys of the section (``loss``, ``buckets``) that were written for a scaled run: those stay too.
+    """
+    return tuple(objective if objective.key in written else _scaled(objective, rate, messages) for objective in objectives)
+
+
+def _scaled(objective: Objective, rate: float, messages: float) -> Objective:
+    """Counts are rounded down: a tolerance never grows by it."""
+    if objective.unit == "msg/s":
+        low, high = (bound and bound * rate for bound in (objective.minimum, objective.maximum))
+    elif objective.unit == "messages":
+        low, high = (bound and math.floor(bound * messages + 1e-9) for bound in (objective.minimum, objective.maximum))
+    else:
+        return objective
+    return replace(objective, minimum=low, maximum=high)

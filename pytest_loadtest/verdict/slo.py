@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.values.wording import exact, format_value, pair
-from pytest_loadtest.verdict import drift, windows
-from pytest_loadtest.verdict.finding import Finding, Outcome, Verdict
+from pytest_loadtest.verdict import windows
+from pytest_loadtest.verdict.finding import Finding, Outcome, Verdict, show
 from pytest_loadtest.verdict.grammar import CONNECT_RATE, SILENT
-from pytest_loadtest.verdict.objectives import Objective, ObjectiveErrors, explicit, parse
+from pytest_loadtest.verdict.objectives import Objective, ObjectiveErrors, explicit, parse, scale
 from pytest_loadtest.verdict.observations import (
     DELIVERIES,
     KINDS,
@@ -23,10 +23,8 @@ from pytest_loadtest.verdict.observations import (
     sends_nothing,
     unfit,
 )
-from pytest_loadtest.verdict.own_delay import our_own
-from pytest_loadtest.verdict.scaled import scale
-from pytest_loadtest.verdict.shown import show
 from pytest_loadtest.verdict.tolerance import with_tolerances
+from pytest_loadtest.verdict.windows import generator_caused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -222,9 +220,9 @@ def _blocked(measurements: Measurements) -> str:
 
 def _judge(objective: Objective, measurements: Measurements, absent: str | None) -> Finding:
     if absent is None and objective.section == "drift":
-        return drift.judge(objective, measurements)
+        return windows.judge_drift(objective, measurements)
     if absent is None and objective.window is not None:
-        return windows.judge(objective, measurements)
+        return windows.judge_windows(objective, measurements)
     value, samples, basis = observe(objective, measurements) if absent is None else Observation(None, 0, absent)
     if value is None:
         text = f"{objective.name}: {basis}"
@@ -234,6 +232,6 @@ def _judge(objective: Objective, measurements: Measurements, absent: str | None)
         basis += f"; {_blocked(measurements)}"
     text = f"{objective.name} {shown.comparison} ({basis})"
     over = objective.metric in KINDS and objective.maximum is not None and value > objective.maximum
-    own = our_own(objective, measurements) if over else None
+    own = generator_caused(objective, measurements) if over else None
     outcome = Outcome.MET if not shown.missed_by else Outcome.GENERATOR_LIMITED if own else Outcome.MISSED
     return Finding(objective=objective, outcome=outcome, observed=value, samples=samples, text=text, own=own)

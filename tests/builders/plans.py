@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.kinds.registry import shipped_costs
 from pytest_loadtest.plan.plan import Plan, make_plan, profile_pool
-from pytest_loadtest.plan.pricing import profile_cost
-from pytest_loadtest.plan.scaling import Machine
+from pytest_loadtest.plan.scaling import Machine, profile_cost
 
 if TYPE_CHECKING:
     from pytest_loadtest.profile import Profile

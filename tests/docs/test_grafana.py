@@ -10,8 +10,7 @@ from builders.progress import made_progress
 
 from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.report.live_metrics import LiveMetrics
-from pytest_loadtest.schedule.counts import StreamCounts
-from pytest_loadtest.schedule.pacing import Pacer
+from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
 from pytest_loadtest.values.quantities import SECOND
 
 DASHBOARD = json.loads((Path(__file__).parents[2] / "docs" / "grafana" / "loadtest.json").read_text(encoding="utf-8"))

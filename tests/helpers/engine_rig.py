@@ -18,8 +18,7 @@ from pytest_loadtest.engine.send import Setup
 from pytest_loadtest.fleet.workload_run import Drain
 from pytest_loadtest.message.payloads import build_pool
 from pytest_loadtest.plan.phases import Phase
-from pytest_loadtest.schedule.counts import StreamCounts
-from pytest_loadtest.schedule.pacing import Pacer
+from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.testing import FakeClock
 from pytest_loadtest.values.quantities import SECOND

@@ -42,7 +42,7 @@ THIRD_PARTY = {
         "observe.*", "pipeline.*", "plan.*", "report.hdr", "report.timeline", "schedule.*", "testing.*", "wire.*",
     },
     "paho": {"drivers.mqtt.*"},
-    "psutil": {"observe.disk_wait", "observe.processes"},
+    "psutil": {"observe.processes"},
     "pulsar": {"drivers.pulsar.client", "drivers.pulsar.driver", "drivers.pulsar.observer"},
     "prometheus_client": {"drivers.pulsar.metrics", "profile.openmetrics", "report.gitlab", "report.live_metrics"},
     "py4j": {"pipeline.*"},

@@ -133,7 +133,7 @@ def test_collect_looks_at_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_localhost_gets_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A root file system without /etc/hosts gets the one line that Spark needs; anybody but root is told it."""
     monkeypatch.setattr(doctor, "HOSTS", tmp_path / "hosts")
-    monkeypatch.setattr(doctor.maven.Jars, "resolve", lambda jars, version, tell: None)
+    monkeypatch.setattr(doctor.java.Jars, "resolve", lambda jars, version, tell: None)
     monkeypatch.setattr(doctor.spark_archive, "there", lambda: True)
     said: list[str] = []
     assert not doctor.fix(replace(WELL, localhost=False), said.append)
@@ -145,7 +145,7 @@ def test_localhost_gets_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_fix_makes_the_archive_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Where there is Java and no archive; that none could be made leaves nothing to do by hand."""
     made: list[object] = []
-    monkeypatch.setattr(doctor.maven.Jars, "resolve", lambda jars, version, tell: None)
+    monkeypatch.setattr(doctor.java.Jars, "resolve", lambda jars, version, tell: None)
     monkeypatch.setattr(doctor.spark_archive, "make", made.append)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert doctor.fix(WELL, print)

@@ -20,8 +20,7 @@ from pytest_loadtest.message.envelope import encode_heads
 from pytest_loadtest.message.payloads import Bucket, build_pool
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.plan.phases import Phase
-from pytest_loadtest.schedule.counts import StreamCounts
-from pytest_loadtest.schedule.pacing import Pacer
+from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 START = 7_000 * SECOND

@@ -153,7 +153,7 @@ def test_a_crash_leaves_only_a_dot_file(tmp_path: Path) -> None:
     """A worker that dies while it writes leaves no file that anybody would read."""
     script = f"""
 import os, sys
-sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[2] / "helpers")!r}]
+sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[2])!r}, {str(Path(__file__).parents[2] / "helpers")!r}]
 import pyarrow.parquet as pq
 from pathlib import Path
 from pytest_loadtest.engine import recorder
@@ -218,7 +218,7 @@ def test_a_full_disk_is_no_data(small_disk: Path) -> None:
 def test_load_does_not_wait_for_pandas(tmp_path: Path) -> None:
     """Arrow imports it when asked to convert; while load runs that takes most of a second of a worker's one core."""
     code = (
-        "import sys; from pathlib import Path; sys.path[:0] = ['tests/helpers', 'tests/unit/engine']\n"
+        "import sys; from pathlib import Path; sys.path[:0] = ['tests', 'tests/helpers', 'tests/unit/engine']\n"
         "from test_recorder import arrivals, block, make_recorder\n"
         "recorder = make_recorder(Path(sys.argv[1])); recorder.sent(block(0, 5)); recorder.received(arrivals(4)); recorder.close({})\n"
         "print('pandas' in sys.modules)\n"

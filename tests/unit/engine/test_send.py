@@ -21,8 +21,7 @@ from pytest_loadtest.message.payloads import Bucket, build_pool
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.schedule.changes import Change
-from pytest_loadtest.schedule.counts import StreamCounts
-from pytest_loadtest.schedule.pacing import NEVER, Pacer
+from pytest_loadtest.schedule.pacing import NEVER, Pacer, StreamCounts
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 

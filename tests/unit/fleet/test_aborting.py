@@ -15,8 +15,7 @@ from pytest_loadtest.fleet.watches import STALE, AbortWatch
 from pytest_loadtest.metrics.histogram import rank
 from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.schedule.changes import CHANGE_IN, Aborted, Change
-from pytest_loadtest.schedule.counts import StreamCounts
-from pytest_loadtest.schedule.pacing import Pacer
+from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.verdict.abort import read
 

@@ -17,8 +17,7 @@ from pytest_loadtest.fleet.scripts import SearchScript
 from pytest_loadtest.fleet.workload_run import WorkloadRun
 from pytest_loadtest.kinds.registry import shipped_costs
 from pytest_loadtest.plan.plan import make_plan, profile_pool
-from pytest_loadtest.plan.pricing import profile_cost_key
-from pytest_loadtest.plan.scaling import Machine
+from pytest_loadtest.plan.scaling import Machine, profile_cost_key
 from pytest_loadtest.results.load import Load
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 

@@ -15,8 +15,7 @@ from pytest_loadtest.engine.run import COLLECT, PROGRESS
 from pytest_loadtest.fleet.watches import BacklogWatch, BrokenWatch, Look
 from pytest_loadtest.plan.phases import BacklogPlan, Phase
 from pytest_loadtest.schedule.changes import CHANGE_IN
-from pytest_loadtest.schedule.counts import StreamCounts
-from pytest_loadtest.schedule.pacing import Pacer
+from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.verdict.early import exceeds
 from pytest_loadtest.verdict.objectives import parse

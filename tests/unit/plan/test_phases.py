@@ -16,8 +16,7 @@ from pytest_loadtest import profile as profiles
 from pytest_loadtest.plan.phases import BacklogPlan, PacedTraffic, Phase, StageSpan, paced_traffic, search_phases, warmup_and_measure
 from pytest_loadtest.plan.plan import profile_pool
 from pytest_loadtest.schedule.changes import CHANGE_IN, Change
-from pytest_loadtest.schedule.counts import StreamCounts
-from pytest_loadtest.schedule.pacing import Pacer
+from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 

@@ -21,8 +21,7 @@ from pytest_loadtest.kinds.registry import shipped_costs
 from pytest_loadtest.message.payloads import PayloadChooser
 from pytest_loadtest.plan import plan as plan_module
 from pytest_loadtest.plan.plan import beyond, profile_pool
-from pytest_loadtest.plan.pricing import profile_cost, profile_cost_key
-from pytest_loadtest.plan.scaling import Machine
+from pytest_loadtest.plan.scaling import Machine, profile_cost, profile_cost_key
 from pytest_loadtest.report.plan import lines
 from pytest_loadtest.schedule.changes import CHANGE_IN
 from pytest_loadtest.values.quantities import HOUR, MINUTE, SECOND

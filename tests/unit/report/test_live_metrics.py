@@ -13,8 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.report.live_metrics import BUCKETS, COUNTS, LiveMetrics
-from pytest_loadtest.schedule.counts import StreamCounts
-from pytest_loadtest.schedule.pacing import Pacer
+from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
 from pytest_loadtest.values.quantities import SECOND
 
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.message.payloads import PayloadChooser, build_pool
-from pytest_loadtest.schedule.counts import StreamCounts
-from pytest_loadtest.schedule.pacing import NS, Pacer
+from pytest_loadtest.schedule.pacing import NS, Pacer, StreamCounts
 from pytest_loadtest.schedule.schedules import Drawing, EvenSchedule
 from pytest_loadtest.schedule.stream_order import MOST_TURNS, RoundRobin, StreamOrder, Turns
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import product
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.schedule.topology import Topology
+from pytest_loadtest.message.samples import WIDTH
+from pytest_loadtest.schedule.topology import BroadcastShare, Topology, assign, rows_of_broadcast
 
 FEW = st.integers(1, 5)
 
@@ -26,3 +29,63 @@ def test_streams_take_turns_and_consumers_are_neighbours(
     column = np.arange(made.all_consumers)
     assert list(zip(made.topic_of_consumer(column).tolist(), made.subscription_of_consumer(column).tolist(), strict=True)) == places
     assert made.partition_handles == partitions * (made.streams + made.all_consumers)
+
+
+def broadcast(subscriptions: int, topics: int = 1) -> Topology:
+    return Topology(topics=topics, partitions=1, producers=1, subscriptions=subscriptions, consumers=1)
+
+
+def dealt(topology: Topology, workers: int) -> list[list[int]]:
+    """What each worker has."""
+    return [list(share.consumers) for share in assign(topology, workers)]
+
+
+def rows(topology: Topology, shares: list[list[int]]) -> list[int]:
+    """Rows of a message to each topic: each worker writes its own."""
+    found = {
+        (topology.topic_of_consumer(one), topology.subscription_of_consumer(one) // WIDTH, rank)
+        for rank, share in enumerate(shares)
+        for one in share
+    }
+    return [sum(topic == which for which, _, _ in found) for topic in range(topology.topics)]
+
+
+@given(subscriptions=st.integers(WIDTH, 700), topics=st.integers(1, 9), workers=st.integers(1, 40))
+def test_a_broadcast_is_dealt_by_the_row(subscriptions: int, topics: int, workers: int) -> None:
+    """Every consumer once, in order; none has two more than another; no more rows than each cut between two workers makes."""
+    topology = broadcast(subscriptions, topics)
+    shares = dealt(topology, workers)
+    assert sorted(one for share in shares for one in share) == list(range(topics * subscriptions))
+    assert all(share == sorted(share) for share in shares)
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    assert [len(share) for share in shares] == [len(one.consumers) for one in assign(topology, workers)]
+    assert sum(rows(topology, shares)) <= round(topics * rows_of_broadcast(topology, workers))
+
+
+@given(rounds=st.integers(1, 4), topics=st.integers(1, 5), workers=st.integers(1, 20))
+def test_each_topic_is_spread(rounds: int, topics: int, workers: int) -> None:
+    """Where a topic has rows for all workers, none of which is cut: a message to it keeps no worker busier than another."""
+    topology = broadcast(WIDTH * rounds * workers, topics)
+    shares = dealt(topology, workers)
+    assert {type(one) for share in shares for one in share} == {int}
+    assert rows(topology, shares) == [rounds * workers] * topics
+    for share in shares:
+        assert set(Counter(topology.topic_of_consumer(one) for one in share).values()) == {rounds * WIDTH}
+
+
+@pytest.mark.parametrize(("workers", "expected"), [(1, 16), (2, 17), (4, 19), (16, 31)])
+def test_rows_of_a_thousand_subscriptions(workers: int, expected: int) -> None:
+    """In turn they would be 16 for each worker."""
+    topology = broadcast(1000)
+    assert rows(topology, dealt(topology, workers)) == [expected] == [rows_of_broadcast(topology, workers)]
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [broadcast(WIDTH - 1), Topology(topics=3, partitions=1, producers=1, subscriptions=WIDTH, consumers=2), broadcast(1, topics=1000)],
+)
+def test_what_has_no_broadcast_rows_is_dealt_in_turn(topology: Topology) -> None:
+    """Neighbours, which share a subscription or a topic, land on different workers."""
+    shares = assign(topology, 3)
+    assert not any(isinstance(share.consumers, BroadcastShare) for share in shares)
+    assert [share.consumers for share in shares] == [range(place, topology.all_consumers, 3) for place in (2, 1, 0)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from builders.documents import document
 
-from pytest_loadtest.verdict.comparable import Difference, differences, key, profile_key
+from pytest_loadtest.verdict.changes import Difference, differences, key, profile_key
 
 
 def changed(path: str, value: Any) -> Any:

@@ -8,8 +8,7 @@ import pytest
 from builders.measurements import Limits, made
 
 from pytest_loadtest.values.units import Duration, Rate, ms
-from pytest_loadtest.verdict.objectives import ObjectiveErrors, explicit, parse
-from pytest_loadtest.verdict.scaled import scale
+from pytest_loadtest.verdict.objectives import ObjectiveErrors, explicit, parse, scale
 from pytest_loadtest.verdict.slo import Outcome, evaluate
 
 

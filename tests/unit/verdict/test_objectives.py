@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from pytest_loadtest.metrics import catalogue
 from pytest_loadtest.verdict import slo
 from pytest_loadtest.verdict.grammar import FLOORS, INDEX, METRICS
-from pytest_loadtest.verdict.objectives import IMPLICIT, Objective, ObjectiveErrors, explicit, parse
-from pytest_loadtest.verdict.scaled import scale
+from pytest_loadtest.verdict.objectives import IMPLICIT, Objective, ObjectiveErrors, explicit, parse, scale
 
 
 def problems(section: dict[Any, Any]) -> list[tuple[Any, ...]]:

@@ -15,8 +15,7 @@ from token_bucket import TokenBucket
 from pytest_loadtest.errors import NoData, UsageError
 from pytest_loadtest.testing import FakeClock
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
-from pytest_loadtest.verdict.peak import Ask, Peak, Spec, Step
-from pytest_loadtest.verdict.search import MOST_CONFIRMATIONS, MOST_STEPS, Search
+from pytest_loadtest.verdict.peak import MOST_CONFIRMATIONS, MOST_STEPS, Ask, Peak, Search, Spec, Step
 from pytest_loadtest.verdict.slo import Outcome
 
 MET, MISSED, LIMITED, NO_DATA = Outcome.MET, Outcome.MISSED, Outcome.GENERATOR_LIMITED, Outcome.NO_DATA

@@ -9,8 +9,7 @@ import pytest
 from builders.measurements import Limits, made, spread
 
 from pytest_loadtest.metrics.silent import Silent
-from pytest_loadtest.verdict.objectives import parse
-from pytest_loadtest.verdict.scaled import scale
+from pytest_loadtest.verdict.objectives import parse, scale
 from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate
 
 if TYPE_CHECKING:

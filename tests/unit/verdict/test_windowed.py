@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_loadtest.values.quantities import SECOND
-from pytest_loadtest.verdict.objectives import Objective, ObjectiveErrors, parse
-from pytest_loadtest.verdict.scaled import scale
+from pytest_loadtest.verdict.objectives import Objective, ObjectiveErrors, parse, scale
 from pytest_loadtest.verdict.windowed import apart
 
 LATENCY = {"endToEndLatency": {"p99": "100ms"}}

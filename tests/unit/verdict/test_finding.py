@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from pytest_loadtest.verdict.finding import show
 from pytest_loadtest.verdict.objectives import parse
-from pytest_loadtest.verdict.shown import show
 
 
 def test_a_bound_that_holds_shows_no_distance() -> None:
