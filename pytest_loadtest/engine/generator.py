@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pytest_loadtest.message.samples import EVIDENCE
-from pytest_loadtest.metrics.evidence import WorkerEvidence
+from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import NoData, UsageError
-from pytest_loadtest.pipeline import arrivals
+from pytest_loadtest.pipeline import read
 from pytest_loadtest.pipeline.aggregate import aggregate_with_stages
 from pytest_loadtest.pipeline.samples import SampledRun, SampleFiles, Samples, kinds_of
 from pytest_loadtest.pipeline.session import SparkHost
@@ -177,7 +177,7 @@ def aggregate(spark: SparkSession, folder: Path, custom: Custom | None = None) -
     if kinds_of(run):
         measurements, stages = aggregate_with_stages(spark, folder)
     else:
-        measurements, stages = arrivals.measure(folder), ()
+        measurements, stages = read.measure(folder), ()
     found = Aggregated(folder=folder, run=run, measurements=measurements, stages=stages)
     if custom is None or run.get("connects_only"):  # there is nothing that users could ask
         return found

@@ -21,10 +21,10 @@ from pytest_loadtest.fleet.link import Link, Released
 from pytest_loadtest.fleet.messages import Finished, PhaseFinished, Request, RunResult, StartPhase, WorkloadAssignment
 from pytest_loadtest.fleet.observing import whereabouts
 from pytest_loadtest.message.samples import EVIDENCE
-from pytest_loadtest.metrics.hdr import document, histogram
+from pytest_loadtest.metrics.histogram import document, histogram
 from pytest_loadtest.plan.connecting import instants, opened_before, up_in_time
 from pytest_loadtest.plan.plan import profile_pool
-from pytest_loadtest.profile.choice import choose_client
+from pytest_loadtest.profile.client import choose_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

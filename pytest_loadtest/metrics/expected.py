@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.message.due import Delays
-    from pytest_loadtest.metrics.evidence import WorkerEvidence
     from pytest_loadtest.metrics.histogram import Histogram
-    from pytest_loadtest.metrics.opening import Opening
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,3 +110,68 @@ class Recorded:
     connect: Histogram | None = None
     subscribe: Histogram | None = None
     opening: Opening | None = None
+
+
+# How the workers' own processes fared while they measured, in all and by the second.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerEvidence:
+    """How one worker's own process fared while it measured: the evidence for *generator-limited*.
+
+    :param cpu: its CPU time over wall time; 1.0 is one core.
+    :param stalled: ns that its loop woke up late, summed over wake-ups later than 50 ms. :param longest_stall: ns.
+    :param gc: ns in garbage collection pauses.
+    :param seconds: int64 ``(k, 4)``, in each second of the phase: ns of CPU time, ns stalled, the longest stall that touched it, ns of GC.
+    """
+
+    worker: str
+    cpu: float
+    stalled: int
+    longest_stall: int
+    gc: int
+    seconds: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 4), np.int64), compare=False, repr=False)
+
+    def during(self, start: int, duration: int, phase: int) -> WorkerEvidence:
+        """The same of one stretch of the phase, of whose first and last second it takes its share.
+
+        :param start: ns after the phase's start. :param duration: ns. :param phase: ns, its length: the last second may be short.
+        """
+        edges = np.minimum(np.arange(len(self.seconds) + 1) * SECOND, phase)
+        overlap = np.minimum(edges[1:], start + duration) - np.maximum(edges[:-1], start)
+        share = np.maximum(overlap, 0) / np.maximum(np.diff(edges), 1)
+        cpu, stalled, _, gc = (float((column * share).sum()) for column in self.seconds.T)
+        longest = int(self.seconds[share > 0, 2].max(initial=0))
+        return replace(
+            self, cpu=cpu / max(duration, 1), stalled=round(stalled), longest_stall=longest, gc=round(gc), seconds=self.seconds[:0]
+        )
+
+
+# How the connections of a run came up before its load, where they were paced or are all that there is.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """Of all workers together.
+
+    :param alone: the run has connections and no messages. :param connections: that were opened; all of them came up.
+    :param rate: asked, per second; None: as fast as they came. :param took: ns from the instant of the first until the last was up.
+    :param busiest: the worker that used most of a core meanwhile. :param cpu: cores, how much that was.
+    :param begun_late: ns, p99 of begun − intended, less the time in which the target left no room for one more; None without a rate.
+    :param in_time: connections that came up while they were asked for, a span that is moved by the median latency; None without a rate.
+    """
+
+    alone: bool
+    connections: int
+    rate: float | None
+    took: int
+    busiest: str
+    cpu: float
+    begun_late: int | None
+    in_time: int | None
+
+    @property
+    def achieved(self) -> float:
+        """Connections per second. An even train of ``n`` lasts ``n / rate``, at whatever moment of its last interval the last one comes."""
+        planned = 0.0 if self.rate is None else self.connections / self.rate
+        return self.connections / max(self.took / 1e9, planned)

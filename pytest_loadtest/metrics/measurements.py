@@ -16,14 +16,12 @@ from pytest_loadtest.values.units import Duration, Rate
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pytest_loadtest.metrics.delayed_index import DelayedIndex
-    from pytest_loadtest.metrics.evidence import WorkerEvidence
+    from pytest_loadtest.metrics.expected import Opening, WorkerEvidence
     from pytest_loadtest.metrics.histogram import Histogram
-    from pytest_loadtest.metrics.opening import Opening
-    from pytest_loadtest.metrics.over_time import OverTime
     from pytest_loadtest.metrics.signed import Lateness
     from pytest_loadtest.metrics.silent import Silent
-    from pytest_loadtest.metrics.stretches import Stretches
+    from pytest_loadtest.metrics.stretches import OverTime, Stretches
+
 
 CustomValue = Duration | Rate | float | None
 """None: there is nothing to tell."""
@@ -272,3 +270,22 @@ class Measurements:
             due = counted.offered * self.subscriptions
             return due - counted.received if due else 0  # a run that only consumes takes what others sent
         return counted.offered - (counted.acked if kind == "publish" else counted.sent)
+
+
+# What a broker says of the memory that its index of delayed messages takes.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayedIndex:
+    """The look at which most messages were delayed, over all topics and subscriptions of the run.
+
+    :param bytes: of the index, as the broker counts them. :param messages: in it; a message counts once for each subscription.
+    """
+
+    bytes: int
+    messages: int
+
+    @property
+    def bytes_per_message(self) -> float:
+        """Of one message and subscription."""
+        return self.bytes / self.messages

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from pytest_loadtest.metrics.hdr import midpoint
+from pytest_loadtest.metrics.histogram import midpoint
 from pytest_loadtest.metrics.series import SERIES_BITS
 from pytest_loadtest.values.quantities import SECOND
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_loadtest.metrics.hdr import histogram
-from pytest_loadtest.metrics.histogram import Histogram, rank
+from pytest_loadtest.metrics.histogram import Histogram, histogram, rank
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -42,10 +42,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pytest_loadtest.message.samples import Flag, Status
-from pytest_loadtest.metrics.by_stretch import intervals, stretches
-from pytest_loadtest.metrics.hdr import histogram
+from pytest_loadtest.metrics.by_stretch import before_ends, by_piece, intervals, kinds_of, stretches
+from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements
-from pytest_loadtest.metrics.pieces import before_ends, by_piece, kinds_of
 from pytest_loadtest.metrics.series import by_second, by_second_and_bucket
 from pytest_loadtest.metrics.signed import Lateness, lateness
 from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
@@ -53,9 +52,9 @@ from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pytest_loadtest.metrics.by_stretch import Rows
     from pytest_loadtest.metrics.expected import Expected, Recorded
     from pytest_loadtest.metrics.histogram import Histogram
-    from pytest_loadtest.metrics.pieces import Rows
 
 LOST_RANGES: Final = 10_000
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from pytest_loadtest.metrics.delayed_index import DelayedIndex
+from pytest_loadtest.metrics.measurements import DelayedIndex
 from pytest_loadtest.values.quantities import SECOND
 
 COUNTERS: Final = "broker's own counters"

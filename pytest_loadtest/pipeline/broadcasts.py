@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pytest_loadtest.message.broadcast import bits
-from pytest_loadtest.metrics.hdr import hdr_index
+from pytest_loadtest.metrics.histogram import hdr_index
 from pytest_loadtest.pipeline.bitmaps import WORD_BITS, WORD_ENDS, Words, words
 from pytest_loadtest.pipeline.kernel import MANY, times
 from pytest_loadtest.pipeline.tables import COMPLETION, SPAN, SPREAD, WHOLE, Groups, Table, count_bits, first_edges, take, within

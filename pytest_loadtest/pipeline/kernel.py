@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pytest_loadtest.message.samples import Flag, Status
-from pytest_loadtest.metrics.hdr import HALF, hdr_index, midpoint
+from pytest_loadtest.metrics.histogram import HALF, hdr_index, midpoint
 from pytest_loadtest.metrics.series import SERIES_BITS
 from pytest_loadtest.pipeline.tables import (
     ACKED,

@@ -19,17 +19,19 @@ from pytest_loadtest.engine.sample_files import arrow_schema
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.due import Delays
 from pytest_loadtest.message.samples import EVIDENCE, KINDS, MANIFEST_SUFFIX, MANIFEST_VERSION
-from pytest_loadtest.metrics import hdr
-from pytest_loadtest.metrics.evidence import WorkerEvidence
-from pytest_loadtest.metrics.expected import Expected, Recorded
-from pytest_loadtest.pipeline.opening import opening_of
+from pytest_loadtest.metrics import histogram
+from pytest_loadtest.metrics.expected import Expected, Opening, Recorded, WorkerEvidence
+from pytest_loadtest.metrics.measurements import Counts, Measurements, Series
 from pytest_loadtest.pipeline.run_file import RUN_FILE, RUN_VERSION, Columns
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.histogram import Histogram
+
 
 TASK_ROWS = 2_000_000
 TASKS = 512
@@ -256,10 +258,10 @@ def _recorded(path: Path, manifests: Mapping[str, Any], document: Any) -> Record
         try:
             evidence = _evidence(worker, manifest["evidence"])
             parts.append((int(manifest["foreign"]), int(manifest["corrupt"]), evidence))
-            opening += [(name, hdr.of_document(found)) for name, found in manifest["opening"].items()]
+            opening += [(name, histogram.of_document(found)) for name, found in manifest["opening"].items()]
         except (KeyError, TypeError, ValueError) as error:
             raise NoData(f"{path / (worker + MANIFEST_SUFFIX)}: {_what(error)}") from error
-    times = {kind: hdr.merge(found for name, found in opening if name == kind) for kind in ("connect", "subscribe", "dial")}
+    times = {kind: histogram.merge(found for name, found in opening if name == kind) for kind in ("connect", "subscribe", "dial")}
     return Recorded(
         foreign=sum(foreign for foreign, _, _ in parts),
         corrupt=sum(corrupt for _, corrupt, _ in parts),
@@ -286,3 +288,69 @@ def _senders(path: Path, manifests: Mapping[str, Any]) -> dict[str, range]:
         except (KeyError, TypeError, ValueError) as error:
             raise NoData(f"{path / (worker + MANIFEST_SUFFIX)}: streams of sent: {_what(error)}") from error
     return senders
+
+
+# A run that sends nothing: what the workers counted of other people's messages, which have no samples, or that there were none.
+
+
+def measure(run_dir: Path) -> Measurements:
+    """What arrived, by the second; of latency, loss and order nothing is known.
+
+    :raises NoData: the folder is incomplete; names worker or file.
+    """
+    folder = load(run_dir)
+    run, seconds = folder.run, -(-folder.run.duration // SECOND)
+    received = np.zeros(seconds, np.int64)
+    for path in sorted(run_dir.glob(f"*{MANIFEST_SUFFIX}")):
+        try:
+            for second, count in json.loads(path.read_text(encoding="utf-8"))["arrivals"].items():
+                received[int(second)] += count
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+            raise NoData(f"{path} does not say what arrived: {error}") from error
+    none, unknown, total = np.zeros(seconds, np.int64), np.full(seconds, np.nan), int(received.sum())
+    counts = dict.fromkeys(("offered", "sent", "sent_in_time", "acked", "failed", "dropped", "unknown", "lost", "duplicates", "corrupt"), 0)
+    return Measurements(
+        duration=run.duration, rate=0.0, subscriptions=run.subscriptions,
+        counts=Counts(**counts, received=total, received_in_time=total, out_of_order=None, foreign=folder.recorded.foreign),
+        bytes_sent=0, publish=None, end_to_end=None, send_delay=None, own_send_delay=None, blocked=0,
+        series=Series(
+            offered=none, sent=none, acked=none, received=received, end_to_end_p50=unknown, end_to_end_p99=unknown, end_to_end_max=unknown,
+        ),
+        workers=folder.recorded.workers, connect=folder.recorded.connect, subscribe=folder.recorded.subscribe,
+        opening=folder.recorded.opening,
+    )  # fmt: skip
+
+
+# How the connections of a run came up, from what the run asked for and its workers' manifests say.
+
+
+def opening_of(path: Path, run: Any, manifests: Mapping[str, Any], times: Mapping[str, Histogram | None]) -> Opening | None:
+    """None of a run whose connections are neither paced nor all that there is.
+
+    :param run: ``run.json``. :param manifests: by worker. :param times: ``connect`` and ``dial``, of all workers.
+    :raises NoData: not all of the connections came up, or nobody told.
+    """
+    alone, rate = bool(run.get("connects_only")), run.get("connect_rate")
+    if not alone and rate is None:
+        return None
+    try:
+        asked, found = int(run["connections"]), {worker: dict(manifest["connecting"]) for worker, manifest in manifests.items()}
+        spans = [[one[who] for one in found.values() if who in one] for who in ("consumers", "producers")]
+        took = sum(max(ended for _, ended, *_ in span) - min(began for began, *_ in span) for span in spans if span)
+        in_time = None if rate is None else sum(int(count) for span in spans for *_, count in span)
+        cpu = {worker: _cores(one.values()) for worker, one in found.items()}
+    except (KeyError, TypeError, ValueError) as error:
+        raise NoData(f"{path}: its manifests do not say how connections were opened: {error}") from error
+    came = times["connect"].n if times["connect"] else 0
+    if came < asked:
+        raise NoData(f"{path}: {asked} connections were to be opened, the workers' manifests have {came}")
+    busiest = max(cpu, key=cpu.__getitem__)
+    return Opening(
+        alone=alone, connections=asked, rate=rate, took=took, busiest=busiest, cpu=cpu[busiest],
+        begun_late=times["dial"].percentile(99) if times["dial"] else None, in_time=in_time,
+    )  # fmt: skip
+
+
+def _cores(spans: Collection[Sequence[int]]) -> float:
+    """That a worker used while it opened its connections. :param spans: each begins with its begin, its end and its CPU time, ns."""
+    return sum(cpu for _, _, cpu, *_ in spans) / max(sum(ended - began for began, ended, *_ in spans), 1)

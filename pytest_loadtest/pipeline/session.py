@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.pipeline import class_archive
+from pytest_loadtest.pipeline import java_process
 from pytest_loadtest.pipeline.java_process import STOP_SECONDS, JavaProcess
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class SparkHost:
         ours = default_conf(self._folder.resolve(), os.cpu_count() or 1) | (LOOPBACK if local else {})
         if local and "spark.pyspark.python" not in self._conf and "PYSPARK_PYTHON" not in os.environ:  # so workers run on this Python
             ours["spark.python.daemon.module"] = "pytest_loadtest.pipeline.python_daemon"
-        return class_archive.with_archive({**ours, **self._conf}) | {"spark.master": master}
+        return java_process.with_archive({**ours, **self._conf}) | {"spark.master": master}
 
     def _launch(self) -> SparkSession:
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -56,7 +56,7 @@ class AggregateHook:
 
         :raises UsageError: one returns no mapping, or two return the same name. Whatever one raises is passed on.
         """
-        from pytest_loadtest.pipeline.by_value import by_value
+        from pytest_loadtest.pipeline.transforms import by_value
 
         others = [plugin for plugin in self._plugins() if not self._applies(plugin, run.test)]
         asked = [plugin for plugin in self._plugins() if plugin not in others]

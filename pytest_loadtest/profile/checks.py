@@ -11,18 +11,22 @@ from typing import TYPE_CHECKING, Final
 from pytest_loadtest.kinds.registry import able, labels, load
 from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.message.payloads import CHECKSUM, parse_range
-from pytest_loadtest.profile import aborting, connecting, delaying, judging, skewing, traffic, windowing
+from pytest_loadtest.profile import delay, judging, skew, traffic
 from pytest_loadtest.profile.fields import MOST_DURATION, spelling
+from pytest_loadtest.profile.judging import CONNECTING, sections
 from pytest_loadtest.profile.model import LARGEST, Profile
 from pytest_loadtest.profile.presence import Misfit
 from pytest_loadtest.schedule.topology import MOST
 from pytest_loadtest.values.quantities import format_rate
+from pytest_loadtest.verdict.grammar import CONNECT_RATE, LATENCIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Set
 
     from pytest_loadtest.profile.client import ClientSettings
+    from pytest_loadtest.profile.model import Profile
     from pytest_loadtest.profile.text import Path
+
 
 _ADDRESSES: Final = ("url", "subscriber_url", "admin_url", "image")
 BUCKETS = 256  # the envelope numbers a bucket in one byte
@@ -178,7 +182,70 @@ def _native(profile: Profile) -> Iterator[Misfit]:
 
 _LIMIT = ("driver.name", "broker.settings.*")
 
-# each check with the keys whose default would mislead it
+
+# What must hold of a workload that only connects (``messages: 0``).
+
+_EXAMPLE: Final = "write slo: {connectLatency: {mean: 500ms}}"
+
+
+_OPENED: Final = tuple(name for name in CONNECTING if name in LATENCIES)
+"""Objectives on how long single connections take."""
+
+
+def _sent(profile: Profile) -> Iterator[Misfit]:
+    """What says how much is sent."""
+    if not profile.connects_only:
+        return
+    if profile.producer_rate:
+        message = f"producerRate: {format_rate(profile.producer_rate)}, and messages: 0 sends none"
+        yield Misfit(("producerRate",), message, "remove producerRate, or messages; driver.connectRate paces connections")
+    if "search" in profile.model_fields_set and profile.search is not None:
+        message = "search: looks for the highest rate of messages, and messages: 0 sends none"
+        yield Misfit(("search",), message, "remove search, and make a matrix of driver.connectRate", at_key=True)
+    if profile.consumer_backlog_size_gb:
+        yield Misfit(("consumerBacklogSizeGB",), "consumerBacklogSizeGB: messages: 0 builds no backlog", "write 0")
+
+
+def _connected(profile: Profile) -> Iterator[Misfit]:
+    """Who connects."""
+    if not profile.connects_only:
+        return
+    if not profile.driver.kind.opening_times:
+        message = f"messages: 0 only connects, and clients of {profile.driver.name} do not tell how that went"
+        yield Misfit(("messages",), message, f"write driver: {{name: {able('opening_times')[0].name}}}, or 1 or more messages")
+    if profile.consumer_only and profile.producer_only:
+        yield Misfit(("messages",), "messages: 0 only connects, and there is no producer and no consumer", "write producersPerTopic: 1")
+
+
+def _judged(profile: Profile) -> Iterator[Misfit]:
+    """A run that nothing can be said about is none, and nothing can be said about messages that are not there."""
+    if not profile.connects_only or not profile.driver.kind.opening_times:
+        return
+    for path, slo, _ in sections(profile):
+        for metric in slo:
+            at, name = (*path, metric), ".".join(map(str, (*path, metric)))
+            if metric not in CONNECTING:
+                yield Misfit(
+                    at,
+                    f"{name}: there are no messages (messages: 0)",
+                    f"bound {' or '.join(_OPENED)}",
+                    at_key=True,
+                )
+            elif metric == "subscribeLatency" and profile.producer_only:
+                yield Misfit(at, f"{name}: nothing subscribes without consumers", "bound connectLatency", at_key=True)
+    if profile.slo.keys() <= {CONNECT_RATE}:
+        yield Misfit(("messages",), "messages: 0 only connects, and nothing is asked of how long that takes", _EXAMPLE)
+
+
+CONNECT_CHECKS = (
+    # each check with the keys whose default would mislead it
+    (_sent, ("messages", "producerRate", "search.*")),
+    (_connected, ("messages", "driver.name", "producersPerTopic", "subscriptionsPerTopic", "consumerPerSubscription")),
+    (_judged, ("messages", "driver.name", "slo", "producersPerTopic", "subscriptionsPerTopic", "consumerPerSubscription")),
+)
+
+
+# Each check with the keys whose default would mislead it: it does not run if one of these keys is invalid.
 CHECKS: tuple[tuple[Callable[[Profile], Iterator[Misfit]], tuple[str, ...]], ...] = (
     (_duration, ()),
     (_overlaps, ()),
@@ -191,11 +258,11 @@ CHECKS: tuple[tuple[Callable[[Profile], Iterator[Misfit]], tuple[str, ...]], ...
     (_most, ()),
     *judging.CHECKS,
     *traffic.CHECKS,
-    *connecting.CHECKS,
-    *delaying.CHECKS,
-    *skewing.CHECKS,
-    *aborting.CHECKS,
-    *windowing.CHECKS,
+    *CONNECT_CHECKS,
+    *delay.CHECKS,
+    *skew.CHECKS,
+    *judging.ABORT_CHECKS,
+    *judging.WINDOW_CHECKS,
 )
 
 

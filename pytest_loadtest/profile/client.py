@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache, reduce
+from operator import or_
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pytest_loadtest.kinds.registry import kind_of
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationInfo
+from pydantic_core import core_schema
+
+from pytest_loadtest.kinds.registry import DEFAULT, canonical, kind_of, kinds, load
 from pytest_loadtest.profile.fields import Section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from pytest_loadtest.kinds import DriverKind
+    from pytest_loadtest.profile.model import Profile
+
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 ANY_NAME = "host names in certificates were not checked, so another host with a trusted certificate may have answered"
@@ -147,3 +155,75 @@ class ClientSettings(Section):
         """
         missing = {name: value for name, value in keys.items() if name not in self.model_fields_set}
         return self.model_copy(update=missing) if missing else self
+
+
+# Who talks to the broker where the profile leaves it open: the broker's client library, or a client of ours for its wire protocol.
+#
+# Decided by the profile as it is written and by nothing else, so that plan, costs, every worker and the report agree, and a scaled-down
+# run uses the client of the full one.
+
+
+class ClientChoice(NamedTuple):
+    """``library`` or ``native``. ``why``: for people; empty where there never is a choice."""
+
+    client: str
+    why: str
+
+
+def choose_client(profile: Profile) -> ClientChoice:
+    """What the profile asks for; else native, where the driver has such a client."""
+    driver = profile.driver
+    if len(driver.kind.clients) == 1:
+        return ClientChoice(next(iter(driver.kind.clients)), "")
+    if driver.client is not None:
+        return ClientChoice(driver.client, "the profile asks for it")
+    return ClientChoice("native", "the default: it costs less CPU for a message")
+
+
+# The ``driver`` section: the settings model of one of the installed kinds, chosen by ``name``.
+
+
+@cache
+def models() -> Mapping[str, type[ClientSettings]]:
+    """Kind → its settings model.
+
+    :raises UsageError: a kind cannot be loaded.
+    """
+    return {name: load(kind, kind.settings) for name, kind in kinds().items()}
+
+
+def model_of(name: object) -> type[ClientSettings] | None:
+    """The settings model of the kind with this name or alias; None: there is no such kind."""
+    return models().get(canonical(str(name)))
+
+
+def default_settings() -> ClientSettings:
+    """``driver`` of a profile that has none."""
+    return models()[DEFAULT].model_validate({})
+
+
+@cache
+def _adapter() -> TypeAdapter[ClientSettings]:
+    union: Any = reduce(or_, models().values())
+    return TypeAdapter(Annotated[union, Field(discriminator="name")], config=ConfigDict(strict=True))
+
+
+def _validated(value: object, info: ValidationInfo) -> ClientSettings:
+    if isinstance(value, Mapping) and isinstance(name := value.get("name"), str):
+        value = {**value, "name": canonical(name)}
+    if info.context:  # of text, which has keys; Python code may have names of fields
+        return _adapter().validate_python(value, context=info.context, by_alias=True, by_name=False)
+    return _adapter().validate_python(value)
+
+
+class AnyKind:
+    """Annotation of a field that holds the settings of any installed kind.
+
+    The kinds are loaded when the first value is validated, not when the field is declared: so a driver's module may import what is below.
+    """
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.with_info_plain_validator_function(_validated)
+
+    def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return handler(_adapter().core_schema)

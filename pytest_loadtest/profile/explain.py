@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, get_args
 from pydantic import BaseModel
 
 from pytest_loadtest.kinds.registry import kind_of, kinds
+from pytest_loadtest.profile.client import model_of, models
 from pytest_loadtest.profile.model import Profile
 from pytest_loadtest.profile.secrets import secret, shown_key, shown_path, shown_text
-from pytest_loadtest.profile.settings import model_of, models
 from pytest_loadtest.profile.stages import SHAPES, SHAPES_WRITTEN, shape_of
 
 if TYPE_CHECKING:

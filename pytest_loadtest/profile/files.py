@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import Problem, ProfileError, UsageError
 from pytest_loadtest.profile.checks import check
-from pytest_loadtest.profile.contents import contents
+from pytest_loadtest.profile.client import models
 from pytest_loadtest.profile.explain import did_you_mean
 from pytest_loadtest.profile.omb_driver import read_driver
 from pytest_loadtest.profile.overrides import overridden, varied
 from pytest_loadtest.profile.parse import Readers, loads
 from pytest_loadtest.profile.sections import TargetSection
-from pytest_loadtest.profile.settings import models
-from pytest_loadtest.profile.sizes import read_sizes
+from pytest_loadtest.profile.sizes import contents, read_sizes
 from pytest_loadtest.profile.text import read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_loadtest.profile.matrix import Variant
+    from pytest_loadtest.profile.merge import Variant
     from pytest_loadtest.profile.model import Profile
 
 _SUFFIXES = (".yaml", ".yml")

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Final
 from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.metrics.catalogue import OBJECTIVES, Need, needing
 from pytest_loadtest.profile.presence import Misfit
-from pytest_loadtest.values.quantities import format_duration
+from pytest_loadtest.values.quantities import SECOND, format_duration
+from pytest_loadtest.verdict.abort import LATENCY, read
 from pytest_loadtest.verdict.grammar import CONNECT_RATE, REGRESSION, SILENT
 from pytest_loadtest.verdict.objectives import ObjectiveErrors, parse
-from pytest_loadtest.verdict.windowed import DRIFTING, KEYS
+from pytest_loadtest.verdict.windowed import DRIFTING, KEYS, MOST_WINDOWS, read_held
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pytest_loadtest.profile.model import Profile
     from pytest_loadtest.profile.text import Path
+
 
 _SENDING = tuple(name for name, metric in OBJECTIVES.items() if Need.CONSUMERS not in metric.needs)
 CONNECTING = needing(Need.CONNECTIONS)
@@ -208,4 +210,87 @@ CHECKS = (
     (_acknowledgements, ("driver.name", ACKNOWLEDGING_KEYS)),
     (_one_sided, ("producersPerTopic", "subscriptionsPerTopic", "consumerPerSubscription")),
     (_drain, ("consumerBacklogSizeGB", "backlogDrainTimeout")),
+)
+
+
+# What must hold between the windows of objectives, their drift, and how long is measured.
+
+
+def _long_enough(profile: Profile) -> Iterator[Misfit]:
+    """A window is no longer than what is judged in it, and a tenth has a second. A backlog is measured for as long as it takes."""
+    if profile.consumer_only or profile.connects_only or profile.consumer_backlog_size_gb:
+        return
+    for path, slo, _ in sections(profile):
+        length, name, key = _judged_for(profile, path)
+        window = read_held({**profile.slo, **slo} if path[0] == "scaled" else slo, []).window
+        at = ".".join(map(str, (*path, "window")))
+        if window is not None and "window" in slo and window > length:
+            message = f"{at}: {format_duration(window)} is longer than {name}, {format_duration(length)}"
+            yield Misfit((*path, "window"), message, f"write a shorter one, or a longer {key}")
+        elif window is not None and "window" in slo and length // window > MOST_WINDOWS:
+            message = f"{at}: {name}, {format_duration(length)}, has more than {MOST_WINDOWS:,} of them"
+            least = -(-length // MOST_WINDOWS // SECOND)
+            yield Misfit((*path, "window"), message, f"write {least}s or more")
+        if "drift" in slo and length < 10 * SECOND:
+            message = f"{'.'.join(map(str, (*path, 'drift')))}: a tenth of {name}, {format_duration(length)}, is less than a second"
+            yield Misfit((*path, "drift"), message, f"remove it, or write a {key} of 10s or more", at_key=True)
+
+
+def _judged_for(profile: Profile, path: Path) -> tuple[int, str, str]:
+    """How long objectives of this section are judged, ns; what that is, and the key that says it."""
+    if path[0] == "stages":
+        stage = profile.stages[int(path[1])]
+        return stage.duration, f"the stage {stage.name!r}", "duration"
+    if profile.peak_search and profile.search is not None:
+        return profile.search.hold, "a step of the search", "search.hold"
+    return profile.test_duration, "the measured phase", "testDuration"
+
+
+WINDOW_CHECKS = (
+    # each check with the keys whose default would mislead it
+    (
+        _long_enough,
+        ("slo", "testDuration", "testDurationMinutes", "messages", "producerRate", "search.*", "stages.*", "consumerBacklogSizeGB"),
+    ),
+)
+
+
+# What must hold between ``abort`` and the rest of a profile.
+
+
+def _abort_section(profile: Profile) -> Iterator[Misfit]:
+    if profile.abort is None:
+        return
+    try:
+        read(profile.abort)
+    except ObjectiveErrors as errors:
+        for path, message, suggestion in errors.problems:
+            found = ("abort", *path)
+            of_key = not path or message.startswith(repr(path[-1])) or path == ("loss",)
+            yield Misfit(found, f"{'.'.join(map(str, found))}: {message}", suggestion, at_key=of_key)
+
+
+def _possible(profile: Profile) -> Iterator[Misfit]:
+    """There must be something that can be lost while it runs."""
+    if profile.abort is None:
+        return
+    latency = [key for key in profile.abort if str(key).partition(".")[0] == LATENCY]
+    if profile.connects_only or profile.consumer_only:
+        yield Misfit(("abort",), "abort: the run sends nothing, so nothing of it can be late, failed or dropped", "remove it", at_key=True)
+    elif profile.peak_search:
+        yield Misfit(("abort",), "abort: a search ends each step that is lost, by its own objectives", "remove it", at_key=True)
+    elif profile.consumer_backlog_size_gb:
+        yield Misfit(("abort",), "abort: with consumerBacklogSizeGB messages wait on purpose", "remove one of them", at_key=True)
+    elif latency and profile.producer_only:
+        yield Misfit(("abort", latency[0]), f"abort.{latency[0]}: nothing is received without consumers", "write failed: 1%", at_key=True)
+    elif latency and profile.in_bytes:
+        message = f"abort.{latency[0]}: of a rate in bytes nobody knows how many messages a second has"
+        yield Misfit(("abort", latency[0]), message, "write producerRate in messages, or failed: 1%", at_key=True)
+
+
+_WHO = ("messages", "producerRate", "search.*", "producersPerTopic", "subscriptionsPerTopic", "consumerPerSubscription")
+ABORT_CHECKS = (
+    # each check with the keys whose default would mislead it
+    (_abort_section, ("abort",)),
+    (_possible, ("abort", "consumerBacklogSizeGB", *_WHO)),
 )

@@ -2,41 +2,77 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
 from pytest_loadtest.message.payloads import MAX_PAYLOADS
 from pytest_loadtest.message.samples import WIDTH
-from pytest_loadtest.profile import defaults
-from pytest_loadtest.profile.client import ClientSettings  # noqa: TC001  # pydantic reads it
+from pytest_loadtest.profile.client import (  # pydantic reads it
+    AnyKind,
+    ClientSettings,  # pydantic reads it
+    default_settings,
+)
 from pytest_loadtest.profile.delay import Delay, delays
-from pytest_loadtest.profile.fields import (
-    MOST_DURATION,
-    Count,
-    Distribution,
-    Duration,
-    PositiveDuration,
-    Rate,
-    Raw,
-    Section,
-    Share,
-    Size,
-)  # fmt: skip
-from pytest_loadtest.profile.implied import implied
+from pytest_loadtest.profile.fields import MOST_DURATION, Count, Distribution, Duration, PositiveDuration, Rate, Raw, Section, Share, Size
 from pytest_loadtest.profile.sections import BrokerSection, GeneratorLimits, ScaledSection, SearchSection, TargetSection
-from pytest_loadtest.profile.settings import AnyKind, default_settings
 from pytest_loadtest.profile.skew import SkewSection  # noqa: TC001  # pydantic reads it
 from pytest_loadtest.profile.stages import Stage, buckets
 from pytest_loadtest.values.quantities import MINUTE, SECOND, ByteRate
 from pytest_loadtest.verdict import changes, objectives
 from pytest_loadtest.verdict.abort import read as read_abort
+from pytest_loadtest.verdict.objectives import AT_RATE, EXACTLY_ONCE, IMPLICIT, NO_FOREIGN, drained_within, not_early
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_loadtest.message.due import Delays
     from pytest_loadtest.message.payloads import Bucket
+    from pytest_loadtest.profile.stages import Stage
     from pytest_loadtest.verdict.abort import Abort
     from pytest_loadtest.verdict.objectives import Objective
+
+
+# Defaults of a profile's keys that follow from other keys. ``data`` is what was read of the keys before.
+
+
+def minutes(minutes: float | None, default: int) -> int:
+    """ns. :param default: where it is not written."""
+    return default if minutes is None else round(minutes * MINUTE)
+
+
+def duration(data: dict[str, Any]) -> int:
+    """As long as the stages, or as a fixed number of messages takes; otherwise what OMB's spelling says."""
+    if data.get("stages"):
+        stages: tuple[Stage, ...] = data["stages"]
+        return sum(stage.duration for stage in stages)
+    if data.get("messages") and data.get("producer_rate"):
+        return math.ceil(int(data["messages"]) * SECOND / float(data["producer_rate"]))
+    return minutes(data.get("test_duration_minutes"), 0)
+
+
+def search(data: dict[str, Any]) -> SearchSection | None:
+    """Of a workload that names no rate."""
+    sends = data.get("producers_per_topic") and data.get("messages") != 0
+    return SearchSection() if data.get("producer_rate") == 0 and sends else None
+
+
+def by_default(search: object) -> object:
+    """``search: true``."""
+    return {} if search is True else search
+
+
+def representative(data: dict[str, Any]) -> Literal["midpoint", "uniform"]:
+    """Which sizes stand for a range, where the profile does not say."""
+    return "uniform" if data.get("payloads_per_bucket", 1) > 1 else "midpoint"
+
+
+def warmup(data: dict[str, Any]) -> int:
+    """OMB's default is a minute, but nobody who writes ``testDuration: 5s`` wants that."""
+    in_minutes = data.get("test_duration_minutes") is not None
+    return minutes(data.get("warmup_duration_minutes"), MINUTE if in_minutes else 0)
+
 
 LARGEST = 2**31 - 1
 """Bytes of any message: samples have 31 bits for them."""
@@ -76,7 +112,7 @@ class Profile(Section):
     """Where messageSizeDistribution was read from; in results only."""
     payloads_per_bucket: Count = 1
     """Different payloads made for each size range; their sizes are spread evenly inside unless representative says otherwise."""
-    representative: Literal["midpoint", "max", "uniform"] = Field(default_factory=defaults.representative)
+    representative: Literal["midpoint", "max", "uniform"] = Field(default_factory=representative)
     """Which sizes stand for a range: its middle (default), its largest, or several spread inside (default with payloadsPerBucket)."""
     use_randomized_payloads: bool = False
     """Fill payloads with random bytes, as far as randomBytesRatio says; zeros otherwise."""
@@ -97,7 +133,7 @@ class Profile(Section):
     """Send this many messages instead of sending for a time; 0: only connect, and hold the connections for testDuration."""
     producer_rate: Rate = 0.0
     """Messages per second (or bytes: 200MB/s), all producers together; 0 asks for a search of the highest rate, as in OMB."""
-    search: Annotated[SearchSection | None, BeforeValidator(defaults.by_default)] = Field(default_factory=defaults.search)
+    search: Annotated[SearchSection | None, BeforeValidator(by_default)] = Field(default_factory=search)
     """How to look for the highest rate, where producerRate is 0; true for its defaults."""
 
     deliver_after: Delay | None = None
@@ -119,11 +155,11 @@ class Profile(Section):
 
     test_duration_minutes: float | None = Field(default=None, gt=0, le=MOST_DURATION // MINUTE)
     """Length of the measured phase, as OMB spells it."""
-    test_duration: Duration = Field(default_factory=defaults.duration)
+    test_duration: Duration = Field(default_factory=duration)
     """Length of the measured phase: 30s, 5min, 24h. With stages or messages it follows from them."""
     warmup_duration_minutes: float | None = Field(default=None, ge=0, le=MOST_DURATION // MINUTE)
     """Length of the warm-up, as OMB spells it."""
-    warmup_duration: Duration = Field(default_factory=defaults.warmup)
+    warmup_duration: Duration = Field(default_factory=warmup)
     """Length of the warm-up, which is not judged. Default: OMB's minute beside testDurationMinutes, none otherwise."""
     drain_timeout: Duration = 30 * SECOND
     """How long to wait for messages still under way after the measured phase; what has not come by then is lost."""
@@ -276,3 +312,28 @@ class Profile(Section):
             exclude={"test_duration_minutes": True, "warmup_duration_minutes": True, "workloads": True},
         )
         return own | {"workloads": [workload.document() for workload in self.workloads]}
+
+
+# The implicit objectives of a profile: those of every run, and those that follow from its keys.
+
+
+def implied(
+    driver: ClientSettings, topic: str | None, drain: int | None, connect_rate: float | None, delays: Delays | None
+) -> Iterator[Objective]:
+    """What must hold unless the ``slo`` section bounds it.
+
+    :param driver: the profile's section. :param topic: that exists without the run; None: the run makes its own.
+    :param drain: ns that a backlog may take to drain; None: none is built. :param connect_rate: connections per second; None: unpaced.
+    :param delays: None: messages are not delayed.
+    """
+    yield from IMPLICIT
+    if topic is None and driver.fresh_subscriptions:
+        yield NO_FOREIGN
+    if driver.exactly_once:
+        yield EXACTLY_ONCE
+    if drain is not None:
+        yield drained_within(drain)
+    if connect_rate is not None:
+        yield AT_RATE
+    if delays is not None:
+        yield not_early(delays.tick)

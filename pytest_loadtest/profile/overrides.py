@@ -6,8 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.errors import ProfileError, UsageError
-from pytest_loadtest.profile.matrix import Variant, applied, combinations
-from pytest_loadtest.profile.merge import OVERRIDE, Unreachable, copied, dotted, merged, spoken, value_at
+from pytest_loadtest.profile.merge import OVERRIDE, Unreachable, Variant, applied, combinations, copied, dotted, merged, spoken, value_at
 from pytest_loadtest.profile.parse import Readers, in_order, interpret, resolve_driver
 from pytest_loadtest.profile.secrets import HIDDEN, names_secret, secret, shown_path, shown_value
 from pytest_loadtest.profile.text import read
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_loadtest.errors import Problem
-    from pytest_loadtest.profile.matrix import Combination
+    from pytest_loadtest.profile.merge import Combination
     from pytest_loadtest.profile.model import Profile
     from pytest_loadtest.profile.text import Document
 

@@ -11,8 +11,7 @@ from pydantic import ValidationError
 from pytest_loadtest.errors import Problem, ProfileError, UsageError
 from pytest_loadtest.profile.checks import check
 from pytest_loadtest.profile.explain import IN_RESULTS_ONLY, explain, locate
-from pytest_loadtest.profile.matrix import Combination, applied, combinations
-from pytest_loadtest.profile.merge import copied, entry, remove
+from pytest_loadtest.profile.merge import Combination, applied, combinations, copied, entry, remove
 from pytest_loadtest.profile.model import Profile
 from pytest_loadtest.profile.presence import presence
 from pytest_loadtest.profile.text import Document, Path, read

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from typing import Any, Final
 
+from pytest_loadtest.profile.client import models
 from pytest_loadtest.profile.fields import Section
-from pytest_loadtest.profile.settings import models
 from pytest_loadtest.values.addresses import masked
 
 HIDDEN: Final = "***"

@@ -20,12 +20,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.catalogue import Metric
-    from pytest_loadtest.metrics.delayed_index import DelayedIndex
+    from pytest_loadtest.metrics.expected import Opening
     from pytest_loadtest.metrics.histogram import Histogram
-    from pytest_loadtest.metrics.measurements import Breakdown, Counts, CustomValue, Measurements, Series
-    from pytest_loadtest.metrics.opening import Opening
-    from pytest_loadtest.metrics.over_time import OverTime
+    from pytest_loadtest.metrics.measurements import Breakdown, Counts, CustomValue, DelayedIndex, Measurements, Series
     from pytest_loadtest.metrics.silent import Silent
+    from pytest_loadtest.metrics.stretches import OverTime
 
 PERCENTILES: Final = (50, 75, 90, 95, 99, 99.9, 99.99)
 TOPICS: Final = 100

@@ -16,10 +16,9 @@ from pytest_loadtest.verdict.tolerance import tolerated
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_loadtest.metrics.delayed_index import DelayedIndex
+    from pytest_loadtest.metrics.expected import Opening
     from pytest_loadtest.metrics.histogram import Histogram
-    from pytest_loadtest.metrics.measurements import Backlog, Breakdown, Measurements
-    from pytest_loadtest.metrics.opening import Opening
+    from pytest_loadtest.metrics.measurements import Backlog, Breakdown, DelayedIndex, Measurements
     from pytest_loadtest.metrics.signed import Lateness
     from pytest_loadtest.metrics.silent import Silent
     from pytest_loadtest.verdict.objectives import Objective

@@ -29,7 +29,7 @@ from pytest_loadtest.verdict.windows import generator_caused
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_loadtest.metrics.evidence import WorkerEvidence
+    from pytest_loadtest.metrics.expected import WorkerEvidence
     from pytest_loadtest.metrics.measurements import Measurements
 
 __all__ = [

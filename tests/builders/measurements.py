@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_loadtest.metrics.evidence import WorkerEvidence
+from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.metrics.histogram import Histogram
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements, Series
 from pytest_loadtest.metrics.silent import Silent

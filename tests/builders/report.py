@@ -8,9 +8,9 @@ import numpy as np
 
 from builders.documents import PEAK, document
 from builders.measurements import histogram, made_bucket
-from pytest_loadtest.metrics.evidence import WorkerEvidence
+from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.metrics.measurements import Series
-from pytest_loadtest.metrics.over_time import OverTime
+from pytest_loadtest.metrics.stretches import OverTime
 from pytest_loadtest.report.html.blocks import Chapter, ChartFigure, RunPage
 from pytest_loadtest.report.html.page import html, render
 from pytest_loadtest.report.html.read import Found, ReadRun

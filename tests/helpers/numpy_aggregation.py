@@ -76,11 +76,11 @@ class NumpyAggregation:
     def aggregate(self, folder: Path) -> Aggregated:
         """Measure the samples in ``folder``."""
         from pytest_loadtest.fleet.aggregation import Aggregated, measure, read_run
-        from pytest_loadtest.pipeline import arrivals
+        from pytest_loadtest.pipeline import read
         from pytest_loadtest.pipeline.samples import kinds_of
 
         run = read_run(folder)
-        whole, stages = measured(folder) if kinds_of(run) else (arrivals.measure(folder), ())
+        whole, stages = measured(folder) if kinds_of(run) else (read.measure(folder), ())
         found = Aggregated(folder=folder, run=run, measurements=whole, stages=stages)
         if self._custom is None:
             return found

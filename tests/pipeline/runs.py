@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 from pytest_loadtest.engine.sample_files import write_samples
 from pytest_loadtest.message import broadcast
 from pytest_loadtest.message.samples import EVIDENCE, KINDS, MANIFEST_VERSION, Flag, Status
-from pytest_loadtest.metrics.evidence import WorkerEvidence
-from pytest_loadtest.metrics.expected import Expected, Recorded
+from pytest_loadtest.metrics.expected import Expected, Recorded, WorkerEvidence
 from pytest_loadtest.pipeline.run_file import RUN_VERSION, STREAMS_FILE, write_columns, write_document
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.pipeline import class_archive, java_process
+from pytest_loadtest.pipeline import java_process
 from pytest_loadtest.pipeline.java_process import JavaProcess
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def test_a_start_that_takes_too_long_ends_with_its_last_words(tmp_path: Path, mo
     script.parent.mkdir()
     script.write_text("#!/bin/sh\necho looking for the master\nexec sleep 600\n")
     script.chmod(0o755)
-    monkeypatch.setattr(class_archive, "spark_home", lambda: str(tmp_path))
+    monkeypatch.setattr(java_process, "spark_home", lambda: str(tmp_path))
     monkeypatch.setattr(java_process, "START_SECONDS", 2)
     java = JavaProcess({}, tmp_path / "spark.log", loopback=True)
     try:

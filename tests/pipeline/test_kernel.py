@@ -14,7 +14,7 @@ from runs import generate, make_run, make_stages
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.samples import KINDS, Status
-from pytest_loadtest.metrics.hdr import hdr_index, join_total
+from pytest_loadtest.metrics.histogram import hdr_index, join_total
 from pytest_loadtest.pipeline import bitmaps, broadcasts, executor, kernel, tables
 
 INT = st.integers(-(1 << 40), 1 << 40)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.metrics.hdr import histogram
-from pytest_loadtest.pipeline.opening import opening_of
+from pytest_loadtest.metrics.histogram import histogram
+from pytest_loadtest.pipeline.read import opening_of
 from pytest_loadtest.values.quantities import SECOND
 
 RUN = {"connections": 5, "connects_only": True, "connect_rate": 2}

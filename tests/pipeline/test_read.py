@@ -15,7 +15,7 @@ from runs import generate, make_recorded, make_run, write_run
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.samples import KINDS
-from pytest_loadtest.metrics.hdr import document, histogram
+from pytest_loadtest.metrics.histogram import document, histogram
 from pytest_loadtest.pipeline import read
 from pytest_loadtest.pipeline.run_file import write_columns
 

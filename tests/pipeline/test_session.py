@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.pipeline import class_archive, session
+from pytest_loadtest.pipeline import java_process, session
 from pytest_loadtest.pipeline.session import SparkHost, workers_python
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def test_the_life_of_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     All that with a class archive that Java cannot use.
     """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    archive = class_archive.path()
+    archive = java_process.path()
     assert archive is not None
     archive.parent.mkdir(parents=True)
     archive.write_bytes(b"no archive")
@@ -117,25 +117,25 @@ def test_a_java_process_that_dies_before_it_answers_prints_nothing(caplog: pytes
 def test_options_of_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The user's stand last, where Java lets them win; an archive is named only once it is made, and each Java has its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    user = {class_archive.OPTIONS: "-XX:TieredStopAtLevel=4", "spark.x": "y"}
-    assert class_archive.with_archive(user) == {class_archive.OPTIONS: "-XX:TieredStopAtLevel=1 -XX:TieredStopAtLevel=4", "spark.x": "y"}
-    archive = class_archive.path()
+    user = {java_process.OPTIONS: "-XX:TieredStopAtLevel=4", "spark.x": "y"}
+    assert java_process.with_archive(user) == {java_process.OPTIONS: "-XX:TieredStopAtLevel=1 -XX:TieredStopAtLevel=4", "spark.x": "y"}
+    archive = java_process.path()
     assert archive is not None
     archive.parent.mkdir(parents=True)
     archive.touch()
-    (with_it,) = class_archive.with_archive({}).values()
+    (with_it,) = java_process.with_archive({}).values()
     assert with_it.split() == ["-XX:TieredStopAtLevel=1", f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
     other = tmp_path / "java" / "bin" / "java"
     other.parent.mkdir(parents=True)
     other.touch(mode=0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
-    of_other = class_archive.path()
+    of_other = java_process.path()
     assert of_other != archive
     assert of_other is not None
-    assert class_archive.replaced_by(of_other) == [archive]
-    assert class_archive.with_archive({}) == {class_archive.OPTIONS: "-XX:TieredStopAtLevel=1"}
+    assert java_process.replaced_by(of_other) == [archive]
+    assert java_process.with_archive({}) == {java_process.OPTIONS: "-XX:TieredStopAtLevel=1"}
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert class_archive.path() is None
+    assert java_process.path() is None
 
 
 def test_a_session_that_was_there_before_is_used_and_left(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from engine_rig import Finished, drive
 
 from pytest_loadtest.metrics.expected import Expected, Recorded
-from pytest_loadtest.metrics.hdr import hdr_index
+from pytest_loadtest.metrics.histogram import hdr_index
 from pytest_loadtest.metrics.stats import measure
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 

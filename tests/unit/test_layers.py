@@ -34,7 +34,7 @@ THIRD_PARTY = {
     "docker": {"brokers.container_guard", "brokers.docker_engine"},
     "google": {"wire.pulsar.*"},
     "hdrh": {"profile.sizes", "report.hdr"},
-    "httpx": {"drivers.pulsar.broker_admin", "drivers.pulsar.admin", "drivers.pulsar.oauth2", "profile.openmetrics"},
+    "httpx": {"drivers.pulsar.broker_admin", "drivers.pulsar.admin", "drivers.pulsar.oauth2", "profile.sizes"},
     "jinja2": {"report.html.page"},
     "markupsafe": {"report.html.page"},
     "numpy": {
@@ -44,7 +44,7 @@ THIRD_PARTY = {
     "paho": {"drivers.mqtt.*"},
     "psutil": {"observe.processes"},
     "pulsar": {"drivers.pulsar.client", "drivers.pulsar.driver", "drivers.pulsar.observer"},
-    "prometheus_client": {"drivers.pulsar.metrics", "profile.openmetrics", "report.gitlab", "report.live_metrics"},
+    "prometheus_client": {"drivers.pulsar.metrics", "profile.sizes", "report.gitlab", "report.live_metrics"},
     "py4j": {"pipeline.*"},
     "pyarrow": {"engine.sample_files", "pipeline.*", "wire.pulsar.compression"},
     "pydantic": {"profile.*", "drivers.loopback.settings", "drivers.mqtt.*", "drivers.pulsar.settings"},
@@ -61,7 +61,7 @@ NAMED = re.compile(r"""isinstance\([^)]*Settings|["'](pulsar|mqtt|loopback|artem
 
 # The core sees no clock, file, process or network; what profiles are read from is its one edge.
 OUTSIDE = {"asyncio", "multiprocessing", "os", "pathlib", "random", "socket", "subprocess", "tempfile", "threading", "time"}
-EDGE = {"profile.contents", "profile.files", "profile.openmetrics", "profile.sizes"}
+EDGE = {"profile.files", "profile.sizes"}
 
 
 @dataclass(frozen=True)

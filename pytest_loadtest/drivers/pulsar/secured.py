@@ -31,7 +31,7 @@ class Secured:
     """What a broker and its clients are told.
 
     :param tls: it has TLS ports and no others. :param lines: of the broker's configuration, less the ports.
-    :param client: fields of :class:`~pytest_loadtest.profile.settings.PulsarSettings`; secrets are in files that these name.
+    :param client: fields of :class:`~pytest_loadtest.profile.client.PulsarSettings`; secrets are in files that these name.
     """
 
     tls: bool = False

@@ -12,7 +12,7 @@ from pytest_loadtest.commands import doctor
 from pytest_loadtest.commands.doctor import Inventory
 from pytest_loadtest.drivers.mqtt import needs as mqtt_needs
 from pytest_loadtest.drivers.pulsar import needs as pulsar_needs
-from pytest_loadtest.pipeline import class_archive
+from pytest_loadtest.pipeline import java_process
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,7 +112,7 @@ def test_fix_of_a_well_machine_does_nothing(monkeypatch: pytest.MonkeyPatch, tmp
     for jars in ("pulsar-4.2.4", "artemis-2.42.0"):
         (tmp_path / "pytest-loadtest" / jars).mkdir(parents=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    archive = class_archive.path()
+    archive = java_process.path()
     assert archive is not None
     archive.touch()
     said: list[str] = []
@@ -150,7 +150,7 @@ def test_fix_makes_the_archive_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert doctor.fix(WELL, print)
     assert made == [print]
-    archive = class_archive.path()
+    archive = java_process.path()
     assert archive is not None
     archive.parent.mkdir(parents=True)
     archive.touch()

@@ -12,7 +12,7 @@ from engine_rig import drive
 from pytest_loadtest.engine.generator import GeneratorWatch
 from pytest_loadtest.engine.run import COLLECT
 from pytest_loadtest.message.samples import Status
-from pytest_loadtest.metrics.hdr import histogram
+from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.schedule.changes import Change
 from pytest_loadtest.schedule.pacing import Pacer
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND

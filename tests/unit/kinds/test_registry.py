@@ -78,7 +78,7 @@ def test_every_reference_leads_somewhere() -> None:
 def test_every_client_and_variant_has_a_cost(kind: Any) -> None:
     """The row that a profile asks for is there, and calibrate measures each row with settings that lead to it."""
     from pytest_loadtest.kinds.costs import cost_key
-    from pytest_loadtest.profile.settings import models
+    from pytest_loadtest.profile.client import models
 
     for key, row in kind.costs.items():
         settings = models()[kind.name].model_validate(dict(row.settings))

@@ -12,8 +12,7 @@ from builders.measurements import made
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.metrics.hdr import hdr_index, histogram, midpoint
-from pytest_loadtest.metrics.histogram import Histogram, bucket_bounds, rank
+from pytest_loadtest.metrics.histogram import Histogram, bucket_bounds, hdr_index, histogram, midpoint, rank
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Series
 
 VALUES = st.lists(st.integers(0, 5000) | st.integers(0, 1 << 40), min_size=1, max_size=40)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,12 @@ from pytest_loadtest.message.samples import RECEIVED, SENT, Flag, Status
 from pytest_loadtest.metrics.expected import Expected, Recorded
 from pytest_loadtest.metrics.histogram import Histogram
 from pytest_loadtest.metrics.stats import measure
-from pytest_loadtest.metrics.stretches import Cut, Stretches, histograms, tenths, windows
+from pytest_loadtest.metrics.stretches import Cut, Stretches, histograms, over_time, tenths, windows
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from pytest_loadtest.metrics.measurements import Measurements
+
 
 START = 100 * SECOND
 KINDS = ("publish", "end_to_end", "send_delay", "own_send_delay")
@@ -205,3 +207,38 @@ def test_counts_of_a_window_do_not_end_at_32_bits() -> None:
     found = one.of("earliness", 0)
     assert found is not None
     assert found.n == 2 * many + 1
+
+
+PAIRS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9), st.integers(1, 3)), min_size=1, max_size=60)
+
+
+@given(pairs=PAIRS, seconds=st.integers(41, 60), most=st.integers(1, 80))
+def test_blocks_have_every_copy_once(pairs: list[tuple[int, int, int]], seconds: int, most: int) -> None:
+    """In the block of its second; they are whole seconds, and no more than asked for."""
+    second, index, many = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
+    found = over_time(second, index, many)
+    assert found is not None
+    length, blocks = found.blocks(seconds * SECOND, most)
+    assert length % SECOND == 0
+    assert len(blocks) <= most
+    assert (len(blocks) - 1) * length < seconds * SECOND <= len(blocks) * length
+    expected: list[Counter[int]] = [Counter() for _ in blocks]
+    for at, bucket, n in pairs:
+        expected[at * SECOND // length][bucket] += n
+    assert blocks == expected
+
+
+def test_nothing_is_nothing() -> None:
+    """Not a run of zero latencies."""
+    assert over_time(np.zeros(0, np.int64), np.zeros(0, np.int64)) is None
+
+
+@given(pairs=PAIRS)
+def test_it_is_in_order(pairs: list[tuple[int, int, int]]) -> None:
+    """Each pair once."""
+    second, index, _ = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
+    found = over_time(second, index)
+    assert found is not None
+    keys = list(zip(found.second.tolist(), found.index.tolist(), strict=True))
+    assert keys == sorted(set(keys))
+    assert dict(zip(keys, found.count.tolist(), strict=True)) == Counter((at, bucket) for at, bucket, _ in pairs)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pytest_loadtest.metrics.delayed_index import DelayedIndex
+from pytest_loadtest.metrics.measurements import DelayedIndex
 from pytest_loadtest.observe.telemetry import COUNTERS, Telemetry, fullest
 from pytest_loadtest.values.quantities import SECOND
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message.payloads import MAX_BUCKETS, Bucket, build_pool, parse_range
 from pytest_loadtest.message.sizing import Range
-from pytest_loadtest.metrics import hdr
+from pytest_loadtest.metrics import histogram
 from pytest_loadtest.profile import sizes
 from pytest_loadtest.profile.sizes import read_sizes
 from pytest_loadtest.report.hdr import encode
@@ -137,8 +137,8 @@ def hlog(*payloads: str, tags: tuple[str, ...] = ()) -> str:
 
 def test_hdr_log(tmp_path: Path) -> None:
     """Intervals add up; values to three digits."""
-    first = hdr.histogram(np.array([100] * 3 + [70_000] * 2))
-    second = hdr.histogram(np.array([100]))
+    first = histogram.histogram(np.array([100] * 3 + [70_000] * 2))
+    second = histogram.histogram(np.array([100]))
     assert first
     assert second
     found = read(tmp_path, "sizes.hlog", hlog(encode(first), encode(second)))
@@ -160,7 +160,7 @@ def test_a_coarse_hdr_log(tmp_path: Path) -> None:
 def test_wrong_hdr_logs(tmp_path: Path) -> None:
     """Damage is named with its line; a log of several tags, as of latencies, is not added up."""
     assert "sizes.hlog:3: 'HISTFAAAnonsense' is no HDR histogram" in refused(tmp_path, "sizes.hlog", hlog("HISTFAAAnonsense"))
-    one = hdr.histogram(np.array([100]))
+    one = histogram.histogram(np.array([100]))
     assert one
     message = refused(tmp_path, "sizes.hlog", hlog(encode(one), encode(one), tags=("publish", "end-to-end")))
     assert "histograms of several tags (end-to-end, publish)" in message

@@ -10,7 +10,7 @@ from builders.plans import made
 from builders.progress import made_progress
 
 from pytest_loadtest import profile as profiles
-from pytest_loadtest.metrics.opening import Opening
+from pytest_loadtest.metrics.expected import Opening
 from pytest_loadtest.report.junit import properties
 from pytest_loadtest.report.live import describe
 from pytest_loadtest.report.terminal import lines

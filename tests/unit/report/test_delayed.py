@@ -14,7 +14,7 @@ from builders.plans import made as made_plan
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers.base import DriverFacts
-from pytest_loadtest.metrics.delayed_index import DelayedIndex
+from pytest_loadtest.metrics.measurements import DelayedIndex
 from pytest_loadtest.metrics.signed import lateness
 from pytest_loadtest.report import junit, plan, terminal
 from pytest_loadtest.report.document import schema

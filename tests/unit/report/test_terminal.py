@@ -11,7 +11,7 @@ from builders.measurements import MS, Limits, made, made_bucket, made_series, sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.metrics.evidence import WorkerEvidence
+from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.metrics.measurements import Lost
 from pytest_loadtest.metrics.silent import Silent
 from pytest_loadtest.report.document import build

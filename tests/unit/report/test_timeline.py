@@ -11,7 +11,7 @@ from builders.measurements import MS, made, made_series
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.metrics.evidence import WorkerEvidence
+from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.report.timeline import MOST, spans, timeline
 from pytest_loadtest.values.quantities import SECOND
 

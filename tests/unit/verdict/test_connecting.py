@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from builders.measurements import MS, Limits, made, spread
 
-from pytest_loadtest.metrics.opening import Opening
+from pytest_loadtest.metrics.expected import Opening
 from pytest_loadtest.verdict.objectives import AT_RATE
 from pytest_loadtest.verdict.slo import REMEDY, Outcome, Verdict, evaluate, parse
 

@@ -11,8 +11,8 @@ from builders.measurements import Limits, made, spread
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.metrics.evidence import WorkerEvidence
-from pytest_loadtest.metrics.hdr import histogram
+from pytest_loadtest.metrics.expected import WorkerEvidence
+from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.verdict.early import certainly_missed, evaluate_ended, exceeds, lowest_rate
 from pytest_loadtest.verdict.objectives import Objective, parse

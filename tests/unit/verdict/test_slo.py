@@ -11,7 +11,7 @@ from builders.measurements import MS, Limits, made, made_bucket, spread
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.metrics.evidence import WorkerEvidence
+from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.verdict.objectives import EXACTLY_ONCE, IMPLICIT, NO_FOREIGN
 from pytest_loadtest.verdict.slo import REMEDY, Finding, Outcome, Verdict, evaluate, overall, parse, samples_needed, worst
 

@@ -9,9 +9,9 @@ from builders.documents import document
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.metrics.hdr import hdr_index
-from pytest_loadtest.metrics.over_time import over_time
+from pytest_loadtest.metrics.histogram import hdr_index
 from pytest_loadtest.metrics.series import SERIES_BITS
+from pytest_loadtest.metrics.stretches import over_time
 from pytest_loadtest.report.hdr import encode_coarse
 from pytest_loadtest.report.html.heat import COLUMNS, blocks, heat, percentiles
 

@@ -16,7 +16,7 @@ from builders.measurements import made_bucket, made_series, spread
 from builders.results import Page, put, run, shown
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.metrics.opening import Opening
+from pytest_loadtest.metrics.expected import Opening
 from pytest_loadtest.report.document import build
 from pytest_loadtest.report.html import page
 from pytest_loadtest.verdict.slo import Outcome, Verdict

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.metrics.evidence import WorkerEvidence
+from pytest_loadtest.metrics.expected import Opening, WorkerEvidence
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 ROWS = st.lists(st.tuples(*[st.integers(0, SECOND)] * 4), min_size=1, max_size=6)
@@ -40,3 +41,17 @@ def test_nothing_by_the_second() -> None:
     """Of a run whose seconds nobody told, nothing is known of a stretch."""
     found = WorkerEvidence(worker="a", cpu=0.5, stalled=1, longest_stall=1, gc=1).during(0, SECOND, 2 * SECOND)
     assert (found.cpu, found.stalled, found.longest_stall, found.gc) == (0.0, 0, 0, 0)
+
+
+def opening(**changed: Any) -> Opening:
+    every: dict[str, Any] = {"alone": True, "connections": 100, "rate": 50.0, "took": 1985 * MILLISECOND, "busiest": "gw0", "cpu": 0.1}
+    return Opening(**{**every, "begun_late": MILLISECOND, "in_time": 100, **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "achieved"),
+    [({}, 50), ({"took": 4 * SECOND}, 25), ({"rate": None, "took": SECOND // 2}, 200), ({"connections": 1, "took": MILLISECOND}, 50)],
+)
+def test_an_even_train_lasts_as_long_as_it_was_planned(changed: dict[str, Any], achieved: float) -> None:
+    """Connections that all come in time are as many a second as were asked for; the moment of the last one makes them no more."""
+    assert opening(**changed).achieved == pytest.approx(achieved)

@@ -9,8 +9,7 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.metrics.hdr import document, exact_total, hdr_index, histogram, merge, midpoint, of_document
-from pytest_loadtest.metrics.histogram import bucket_bounds
+from pytest_loadtest.metrics.histogram import bucket_bounds, document, exact_total, hdr_index, histogram, merge, midpoint, of_document
 
 EDGES = [0, 1, *(value for k in range(1, 62) for value in range((1 << k) - 2, (1 << k) + 3) if value >= 0), (1 << 62) - 1, 1 << 62]
 values = st.integers(0, (1 << 62) - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pytest_loadtest.metrics.recovery import QUIET, Recovery, is_first, recovery
+from pytest_loadtest.metrics.series import QUIET, Recovery, is_first, recovery
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 AT = 10 * SECOND
