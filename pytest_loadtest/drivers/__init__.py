@@ -36,7 +36,7 @@ def planned_facts(profile: Profile) -> DriverFacts:
 
     from pytest_loadtest.drivers.base import DriverContext, TargetAddress
     from pytest_loadtest.message.payloads import build_pool
-    from pytest_loadtest.profile.client import choose_client
+    from pytest_loadtest.profile.model import choose_client
     from pytest_loadtest.schedule.topology import Topology
 
     settings = profile.driver

@@ -24,7 +24,7 @@ from pytest_loadtest.message.samples import EVIDENCE
 from pytest_loadtest.metrics.histogram import document, histogram
 from pytest_loadtest.plan.connecting import instants, opened_before, up_in_time
 from pytest_loadtest.plan.plan import profile_pool
-from pytest_loadtest.profile.client import choose_client
+from pytest_loadtest.profile.model import choose_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

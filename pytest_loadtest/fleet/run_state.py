@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.fleet.observing import Observing
 from pytest_loadtest.plan.connecting import opened_consumers
-from pytest_loadtest.profile.client import choose_client
+from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.values.quantities import SECOND, format_count, format_duration
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.plan.scaling import OTHER_FILES, fewer, largest
-from pytest_loadtest.profile.client import choose_client
+from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.values.quantities import format_count
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.kinds.costs import cost_key
 from pytest_loadtest.message.samples import WIDTH
-from pytest_loadtest.profile.client import choose_client
+from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.schedule.pacing import Pacer
 from pytest_loadtest.values.quantities import SECOND, ByteRate, format_duration, format_rate
 from pytest_loadtest.verdict.windowed import read_held

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache, reduce
 from operator import or_
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationInfo
 from pydantic_core import core_schema
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_loadtest.kinds import DriverKind
-    from pytest_loadtest.profile.model import Profile
 
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -155,29 +154,6 @@ class ClientSettings(Section):
         """
         missing = {name: value for name, value in keys.items() if name not in self.model_fields_set}
         return self.model_copy(update=missing) if missing else self
-
-
-# Who talks to the broker where the profile leaves it open: the broker's client library, or a client of ours for its wire protocol.
-#
-# Decided by the profile as it is written and by nothing else, so that plan, costs, every worker and the report agree, and a scaled-down
-# run uses the client of the full one.
-
-
-class ClientChoice(NamedTuple):
-    """``library`` or ``native``. ``why``: for people; empty where there never is a choice."""
-
-    client: str
-    why: str
-
-
-def choose_client(profile: Profile) -> ClientChoice:
-    """What the profile asks for; else native, where the driver has such a client."""
-    driver = profile.driver
-    if len(driver.kind.clients) == 1:
-        return ClientChoice(next(iter(driver.kind.clients)), "")
-    if driver.client is not None:
-        return ClientChoice(driver.client, "the profile asks for it")
-    return ClientChoice("native", "the default: it costs less CPU for a message")
 
 
 # The ``driver`` section: the settings model of one of the installed kinds, chosen by ``name``.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, field_validator
 
@@ -14,10 +14,17 @@ from pytest_loadtest.profile.client import (  # pydantic reads it
     ClientSettings,  # pydantic reads it
     default_settings,
 )
-from pytest_loadtest.profile.delay import Delay, delays
 from pytest_loadtest.profile.fields import MOST_DURATION, Count, Distribution, Duration, PositiveDuration, Rate, Raw, Section, Share, Size
-from pytest_loadtest.profile.sections import BrokerSection, GeneratorLimits, ScaledSection, SearchSection, TargetSection
-from pytest_loadtest.profile.skew import SkewSection  # noqa: TC001  # pydantic reads it
+from pytest_loadtest.profile.sections import (
+    BrokerSection,
+    Delay,
+    GeneratorLimits,
+    ScaledSection,
+    SearchSection,
+    SkewSection,  # pydantic reads it
+    TargetSection,
+    delays,
+)
 from pytest_loadtest.profile.stages import Stage, buckets
 from pytest_loadtest.values.quantities import MINUTE, SECOND, ByteRate
 from pytest_loadtest.verdict import changes, objectives
@@ -337,3 +344,20 @@ def implied(
         yield AT_RATE
     if delays is not None:
         yield not_early(delays.tick)
+
+
+class ClientChoice(NamedTuple):
+    """``library`` or ``native``. ``why``: for people; empty where there never is a choice."""
+
+    client: str
+    why: str
+
+
+def choose_client(profile: Profile) -> ClientChoice:
+    """What the profile asks for; else native, where the driver has such a client."""
+    driver = profile.driver
+    if len(driver.kind.clients) == 1:
+        return ClientChoice(next(iter(driver.kind.clients)), "")
+    if driver.client is not None:
+        return ClientChoice(driver.client, "the profile asks for it")
+    return ClientChoice("native", "the default: it costs less CPU for a message")

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from collections import Counter
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, field_serializer, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    WithJsonSchema,
+    field_serializer,
+    field_validator,
+)
 from pydantic_core import core_schema
 
 from pytest_loadtest.kinds.registry import able
+from pytest_loadtest.message.due import Delays
+from pytest_loadtest.message.payloads import Bucket
 from pytest_loadtest.profile.fields import (
+    DURATION_SCHEMA,
     Count,
     Duration,
     Percent,
@@ -18,10 +32,11 @@ from pytest_loadtest.profile.fields import (
     Raw,
     Section,
     Share,
+    Size,
     Verbatim,
     fault,
     spelling,
-)  # fmt: skip
+)
 from pytest_loadtest.profile.secrets import shown_settings
 from pytest_loadtest.values.addresses import INSTEAD, NO_USER, masked
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
@@ -157,3 +172,99 @@ class SearchSection(Section):
     """How near the highest rate that held and the lowest that did not must come."""
     repeats: Count = Field(default=2, le=100)
     """How often a step near the bound is repeated."""
+
+
+# The kinds of value of ``deliverAfter``, and what a profile's delays mean.
+
+DELAY_EXAMPLE: Final = "write deliverAfter: 10s, or deliverAfter: {min: 1s, max: 60s}"
+
+
+class DelayRange(Section):
+    """From so long to so long after its intended time; every whole millisecond between is as likely."""
+
+    min: Duration
+    """The shortest delay."""
+    max: PositiveDuration
+    """The longest."""
+
+
+def _delay_range(value: object) -> object:
+    """A delay by itself is a range of one."""
+    return value if isinstance(value, Mapping | DelayRange) or value is None else {"min": value, "max": value}
+
+
+def _whole_milliseconds(value: DelayRange) -> DelayRange:
+    """Brokers are told whole milliseconds."""
+    if value.min % MILLISECOND or value.max % MILLISECOND:
+        raise fault("delays are whole milliseconds", DELAY_EXAMPLE)
+    if value.min > value.max:
+        raise fault("min is above max", "swap them")
+    return value
+
+
+_DELAY_SCHEMA = {
+    "anyOf": [
+        DURATION_SCHEMA,
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["min", "max"],
+            "properties": {"min": DURATION_SCHEMA, "max": DURATION_SCHEMA},
+        },
+    ],
+}
+Delay = Annotated[
+    DelayRange, BeforeValidator(_delay_range), AfterValidator(_whole_milliseconds), WithJsonSchema(_DELAY_SCHEMA, mode="validation")
+]
+"""``10s``, or ``{min: 1s, max: 60s}``."""
+
+
+def delays(after: DelayRange | None, at: int | None, seed: int, early: int) -> Delays | None:
+    """What either of the two keys asks for; None: nothing. :param at: ns. :param early: ns that a message may come before it is due."""
+    if after is not None:
+        return Delays(seed=seed, least=after.min // MILLISECOND, most=after.max // MILLISECOND, tick=early)
+    return None if at is None else Delays(seed=seed, at=at, tick=early)
+
+
+# The ``skew`` section: topics of which each has its own share of the rate, its own size, and its own place on Pulsar's ring of hashes.
+
+_LAST_HASH = 0xFFFFFFFF  # the ring of hashes has 32 bits
+_ZIPF_TURNS = 10_000  # of a cycle, or a hundred a topic where that is more: shares are exact to as much
+
+
+class SkewSection(Section):
+    """How topics differ; every list has a value for each of them, in their order."""
+
+    weights: Annotated[tuple[Count, ...], Field(min_length=1)] | None = Field(default=None, strict=False)
+    """Of producerRate, the share of each topic: whole numbers, in proportion."""
+    zipf: float | None = Field(default=None, gt=0, le=10)
+    """In place of weights: the share of topic number n is as 1/n to this power."""
+    swing: PositiveDuration | None = None
+    """Every so long the shares move on by one topic: what the first had, the second has, until they are where they were."""
+    message_sizes: Annotated[tuple[Size, ...], Field(min_length=1)] | None = Field(default=None, strict=False)
+    """In place of messageSize: of the messages of each topic, envelope included."""
+    hashes: Annotated[tuple[Annotated[int, Field(ge=0, le=_LAST_HASH)], ...], Field(min_length=1)] | None = Field(
+        default=None, strict=False
+    )
+    """Pulsar: where each topic falls among the hashes that bundles are made of; topics get names for it."""
+
+    def shares(self, topics: int) -> tuple[int, ...]:
+        """Turns of each topic in a round: the weights; of a Zipf law the nearest whole numbers of ten thousand, or of a hundred a topic."""
+        if self.zipf is None:
+            return self.weights or (1,) * topics
+        exact = [(number + 1) ** -self.zipf for number in range(topics)]
+        whole, total = max(_ZIPF_TURNS, 100 * topics), sum(exact)
+        return tuple(max(round(one / total * whole), 1) for one in exact)
+
+    def period(self, rate: float) -> int:
+        """Messages after which the shares move on, at so many msg/s; 0: never."""
+        return 0 if self.swing is None else max(round(self.swing * rate / SECOND), 1)
+
+    def buckets(self, topics: int) -> tuple[Bucket, ...] | None:
+        """A size bucket for each size, of the weight of its topics; None where topics do not differ in it."""
+        if self.message_sizes is None:
+            return None
+        weights = Counter[int]()
+        for size, share in zip(self.message_sizes, (1,) * topics if self.swing else self.shares(topics), strict=False):
+            weights[size] += share
+        return tuple(Bucket(name=str(size), low=size, high=size + 1, weight=weight) for size, weight in weights.items())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_loadtest.kinds.registry import load
 from pytest_loadtest.plan.connecting import takes
-from pytest_loadtest.profile.client import choose_client
+from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.values.quantities import MILLISECOND, format_count, format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import scale_word
 from pytest_loadtest.verdict.finding import bounds

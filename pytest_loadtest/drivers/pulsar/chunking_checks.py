@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
-from pytest_loadtest.profile.client import choose_client
 from pytest_loadtest.profile.fields import exact_duration, spelling
+from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.profile.presence import Misfit
 from pytest_loadtest.values.quantities import SECOND
 

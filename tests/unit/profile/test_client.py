@@ -14,7 +14,7 @@ from pytest_loadtest.kinds.registry import kinds, shipped_costs
 from pytest_loadtest.plan.plan import Plan, make_plan, profile_pool
 from pytest_loadtest.plan.scaling import Machine
 from pytest_loadtest.profile import Profile, from_document, loads
-from pytest_loadtest.profile.client import ClientChoice, choose_client
+from pytest_loadtest.profile.model import ClientChoice, choose_client
 from pytest_loadtest.report.plan import lines
 
 HERE = Machine(cores=2, memory=1 << 34)
