@@ -31,7 +31,7 @@ from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, TargetAddre
 from pytest_loadtest.drivers.mqtt import jars as mqtt_jars
 from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.mqtt.base import MqttDriverBase
-from pytest_loadtest.drivers.mqtt.driver import MqttDriver
+from pytest_loadtest.drivers.mqtt.paho.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.drivers.mqtt.setup import topic_name

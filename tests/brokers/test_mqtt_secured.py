@@ -17,7 +17,7 @@ from pytest_loadtest.brokers.certificates import KeyPair
 from pytest_loadtest.brokers.ports import free_ports
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.mqtt import broker_socket, mosquitto
-from pytest_loadtest.drivers.mqtt.driver import MqttDriver
+from pytest_loadtest.drivers.mqtt.paho.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.drivers.mqtt.tls_settings import Tls

@@ -13,7 +13,7 @@ from pytest_loadtest import brokers
 from pytest_loadtest.drivers import driver_class
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.mqtt import mosquitto
-from pytest_loadtest.drivers.mqtt.driver import MqttDriver
+from pytest_loadtest.drivers.mqtt.paho.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.testing import Subject

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from pytest_loadtest.drivers.mqtt.driver import MqttDriver
+from pytest_loadtest.drivers.mqtt.paho.driver import MqttDriver
 from pytest_loadtest.fleet import member
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.verdict.slo import Outcome
@@ -170,7 +170,7 @@ def frozen(pid: int) -> Iterator[Freezer]:
 EARLIER_RUN = """
 import os, sys
 from pytest_loadtest.drivers.base import TargetAddress
-from pytest_loadtest.drivers.mqtt.driver import MqttDriver
+from pytest_loadtest.drivers.mqtt.paho.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.testing import Subject, rig
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from pytest_loadtest.drivers.mqtt.any_connection import AnyMqttConnection
+from pytest_loadtest.drivers.mqtt.base_connection import AnyMqttConnection
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint
 from pytest_loadtest.drivers.mqtt.endpoints import Endpoints, find_endpoints
 from pytest_loadtest.drivers.mqtt.loop import Loop, LoopConnection

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage
 
     from pytest_loadtest.drivers.base import Clock
-    from pytest_loadtest.drivers.mqtt.connection import MqttConnection
+    from pytest_loadtest.drivers.mqtt.paho.connection import MqttConnection
 
 _NOWHERE: Final = -1  # instead of a place, as long as the consumer has none
 _REDELIVERED: Final = int(Flag.REDELIVERED)

@@ -23,7 +23,7 @@ KIND: Final = DriverKind(
     packages=("paho-mqtt",),
     settings="pytest_loadtest.drivers.mqtt.settings:MqttSettings",
     clients={
-        "library": Client(driver="pytest_loadtest.drivers.mqtt.driver:MqttDriver"),
+        "library": Client(driver="pytest_loadtest.drivers.mqtt.paho.driver:MqttDriver"),
         "native": Client(
             driver="pytest_loadtest.drivers.mqtt.native.driver:NativeMqttDriver", connection_memory=3 << 10, setup_time=50_000, spreads=True
         ),

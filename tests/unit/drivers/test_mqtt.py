@@ -22,11 +22,11 @@ from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, TargetAddre
 from pytest_loadtest.drivers.columns import ArrivedMessages
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket
 from pytest_loadtest.drivers.mqtt.consumers import MqttConsumer
-from pytest_loadtest.drivers.mqtt.driver import MqttDriver
+from pytest_loadtest.drivers.mqtt.paho.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.endpoints import find_endpoints
 from pytest_loadtest.drivers.mqtt.loop import Loop
 from pytest_loadtest.drivers.mqtt.packet_socket import PacketSocket
-from pytest_loadtest.drivers.mqtt.producers import CHUNK, UNSENT, MqttProducers
+from pytest_loadtest.drivers.mqtt.paho.producers import CHUNK, UNSENT, MqttProducers
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.drivers.mqtt.setup import is_shared, topic_filter
 from pytest_loadtest.drivers.mqtt.tls import ALERT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 from typing import TYPE_CHECKING, Protocol
 
-from pytest_loadtest.drivers.mqtt.any_connection import AnyMqttConnection
+from pytest_loadtest.drivers.mqtt.base_connection import AnyMqttConnection
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket
 from pytest_loadtest.drivers.mqtt.native import greeting
 from pytest_loadtest.drivers.mqtt.native.user import NOBODY, ConnectionUser
@@ -30,7 +30,7 @@ class ReadsTaker(Protocol):
 
 
 class NativeConnection(AnyMqttConnection[BrokerSocket]):
-    """Speaks MQTT itself. Further parameters: see :class:`~pytest_loadtest.drivers.mqtt.any_connection.AnyMqttConnection`.
+    """Speaks MQTT itself. Further parameters: see :class:`~pytest_loadtest.drivers.mqtt.base_connection.AnyMqttConnection`.
 
     :param inbound: takes what is read. :param number: of this connection among the driver's.
     :param source: the address that it goes out from; None: the system chooses.

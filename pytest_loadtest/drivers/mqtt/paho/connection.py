@@ -5,8 +5,8 @@ from __future__ import annotations
 import select
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.drivers.mqtt.any_connection import AnyMqttConnection
-from pytest_loadtest.drivers.mqtt.library import lacking_of, make_client, subscribe
+from pytest_loadtest.drivers.mqtt.base_connection import AnyMqttConnection
+from pytest_loadtest.drivers.mqtt.paho.client import lacking_of, make_client, subscribe
 from pytest_loadtest.drivers.mqtt.options import KEEP_ALIVE_TIMEOUT, MOST_INFLIGHT, ClientOptions
 from pytest_loadtest.drivers.mqtt.packet_socket import PacketSocket
 from pytest_loadtest.wire.mqtt.packets import FAILURE
@@ -25,7 +25,7 @@ PACKETS: Final = 64  # read in one turn, so that a consumer that is behind does 
 
 
 class MqttConnection(AnyMqttConnection[PacketSocket]):
-    """Leaves the packets to paho. Parameters: see :class:`~pytest_loadtest.drivers.mqtt.any_connection.AnyMqttConnection`."""
+    """Leaves the packets to paho. Parameters: see :class:`~pytest_loadtest.drivers.mqtt.base_connection.AnyMqttConnection`."""
 
     def __init__(
         self, loop: Loop, endpoint: BrokerEndpoint, options: ClientOptions, name: str, client_id: str, subscription: str | None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from paho.mqtt.reasoncodes import ReasonCode
 
     from pytest_loadtest.drivers.base import Acks, Burst, DriverContext
-    from pytest_loadtest.drivers.mqtt.connection import MqttConnection
+    from pytest_loadtest.drivers.mqtt.paho.connection import MqttConnection
 
 CHUNK: Final = 64  # messages between two writes, so that the first of a large burst does not wait for the last
 UNSENT: Final = 65_536  # bytes; a QoS 0 producer with more than this before the kernel has a full window
@@ -48,7 +48,7 @@ class MqttProducers:
         self._producers[stream] = MqttProducer(self._context, stream, connection, self._answers)
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """See :meth:`~pytest_loadtest.drivers.mqtt.driver.MqttDriver.send`."""
+        """See :meth:`~pytest_loadtest.drivers.mqtt.paho.driver.MqttDriver.send`."""
         streams = burst.stream.tolist()
         going, refused = self._divide(streams)
         if going:
@@ -58,7 +58,7 @@ class MqttProducers:
         return np.array(sorted(refused), np.int64) if refused else None
 
     def acks(self) -> Acks | None:
-        """See :meth:`~pytest_loadtest.drivers.mqtt.driver.MqttDriver.acks`."""
+        """See :meth:`~pytest_loadtest.drivers.mqtt.paho.driver.MqttDriver.acks`."""
         return self._answers.take()
 
     def _divide(self, streams: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.drivers.columns import ArrivedMessages
 from pytest_loadtest.drivers.mqtt.base import MqttDriverBase
 from pytest_loadtest.drivers.mqtt.clients import FAREWELL
-from pytest_loadtest.drivers.mqtt.connection import MqttConnection
+from pytest_loadtest.drivers.mqtt.paho.connection import MqttConnection
 from pytest_loadtest.drivers.mqtt.consumers import MqttConsumer
-from pytest_loadtest.drivers.mqtt.producers import MqttProducers
+from pytest_loadtest.drivers.mqtt.paho.producers import MqttProducers
 from pytest_loadtest.drivers.mqtt.setup import topic_name
 
 if TYPE_CHECKING:
