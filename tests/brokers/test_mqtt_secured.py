@@ -20,7 +20,7 @@ from pytest_loadtest.drivers.mqtt import broker_socket, mosquitto
 from pytest_loadtest.drivers.mqtt.paho.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
-from pytest_loadtest.drivers.mqtt.tls_settings import Tls
+from pytest_loadtest.drivers.mqtt.settings import Tls
 from pytest_loadtest.errors import LoadtestError, TargetError, UsageError
 from pytest_loadtest.profile.sections import SecuritySection
 from pytest_loadtest.testing.rig import Subject, context_of, plain_pool, rig

@@ -29,7 +29,8 @@ from pytest_loadtest.brokers import Broker, BrokerFacts, BrokerRequest, java
 from pytest_loadtest.brokers.ports import free_ports, listens
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import StartedBroker
-from pytest_loadtest.drivers.mqtt import jars as mqtt_jars
+from pytest_loadtest.drivers.mqtt import artemis
+from pytest_loadtest.drivers.mqtt import as mqtt_jars
 from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
 from pytest_loadtest.errors import TargetError, UsageError

@@ -11,7 +11,7 @@ from pytest_loadtest.wire.mqtt import codec
 from pytest_loadtest.wire.mqtt import packets as p
 from pytest_loadtest.wire.mqtt.codec import frame, read_packet_id, read_versioned, versioned
 from pytest_loadtest.wire.mqtt.fields import FieldReader, MalformedPacket
-from pytest_loadtest.wire.mqtt.properties import encode_properties
+from pytest_loadtest.wire.mqtt.fields import encode_properties
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

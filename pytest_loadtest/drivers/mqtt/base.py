@@ -23,7 +23,7 @@ import numpy as np
 from pytest_loadtest.drivers.base import Joined
 from pytest_loadtest.drivers.mqtt.base_connection import AnyMqttConnection
 from pytest_loadtest.drivers.mqtt.clients import MakeConnection, MqttClients, Pace
-from pytest_loadtest.drivers.mqtt.setup import client_facts, client_options, is_shared, topic_filter
+from pytest_loadtest.drivers.mqtt.options import client_facts, client_options, is_shared, topic_filter
 from pytest_loadtest.errors import TargetError, UsageError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from pytest_loadtest.drivers.mqtt.base_connection import AnyMqttConnection
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint
-from pytest_loadtest.drivers.mqtt.endpoints import Endpoints, find_endpoints
+from pytest_loadtest.drivers.mqtt.broker_socket import Endpoints, find_endpoints
 from pytest_loadtest.drivers.mqtt.loop import Loop, LoopConnection
 from pytest_loadtest.drivers.mqtt.options import MOST_INFLIGHT, ClientOptions
 from pytest_loadtest.errors import TargetError

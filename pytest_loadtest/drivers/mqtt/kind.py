@@ -28,7 +28,7 @@ KIND: Final = DriverKind(
             driver="pytest_loadtest.drivers.mqtt.native.driver:NativeMqttDriver", connection_memory=3 << 10, setup_time=50_000, spreads=True
         ),
     },
-    checks="pytest_loadtest.drivers.mqtt.checks:CHECKS",
+    checks="pytest_loadtest.drivers.mqtt.settings:CHECKS",
     costs={
         "mqtt-qos0": _row("library", 0, 40_000, 80_000, 24_000),
         "mqtt-qos1": _row("library", 1, 125_000, 110_000, 40_000),
@@ -41,7 +41,7 @@ KIND: Final = DriverKind(
     brokers={
         "mqtt": BrokerStart(
             ways={"container": "pytest_loadtest.brokers.container:start", "process": "pytest_loadtest.drivers.mqtt.mosquitto:start"},
-            container="pytest_loadtest.drivers.mqtt.mosquitto_container:RECIPE",
+            container="pytest_loadtest.drivers.mqtt.mosquitto:RECIPE",
             secured=True,
         ),
         "artemis": BrokerStart(
@@ -56,9 +56,9 @@ KIND: Final = DriverKind(
     subscriber_url=True,
     opening_times=True,
     security=("tls",),
-    telemetry="pytest_loadtest.drivers.mqtt.sys_topics:SysTopics",
+    telemetry="pytest_loadtest.drivers.mqtt.observer:SysTopics",
     observer="pytest_loadtest.drivers.mqtt.observer:observe",
     doctor="pytest_loadtest.drivers.mqtt.needs:needs",
     omb_classes=("io.openmessaging.benchmark.driver.mqtt5.MqttBenchmarkDriver",),
-    omb="pytest_loadtest.drivers.mqtt.omb:KEYS",
+    omb="pytest_loadtest.drivers.mqtt.settings:KEYS",
 )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.brokers.base import ROLE
-from pytest_loadtest.drivers.mqtt.tls_settings import Tls
+from pytest_loadtest.drivers.mqtt.settings import Tls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

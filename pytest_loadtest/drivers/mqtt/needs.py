@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.brokers.needs import MachineNeed, needed_jars
-from pytest_loadtest.drivers.mqtt import jars as mqtt_jars
+from pytest_loadtest.drivers.mqtt import artemis
+from pytest_loadtest.drivers.mqtt import as mqtt_jars
 from pytest_loadtest.drivers.mqtt import mosquitto
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from pytest_loadtest.wire.mqtt.packets import (
     SubscriptionAnswer,
     Unsubscribe,
 )  # fmt: skip
-from pytest_loadtest.wire.mqtt.properties import decode_properties, encode_properties
+from pytest_loadtest.wire.mqtt.fields import decode_properties, encode_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -11,7 +11,8 @@ from pytest_loadtest import brokers
 from pytest_loadtest.brokers import BrokerRequest
 from pytest_loadtest.brokers.java import Java
 from pytest_loadtest.drivers.mqtt import artemis
-from pytest_loadtest.drivers.mqtt import jars as mqtt_jars
+from pytest_loadtest.drivers.mqtt import artemis
+from pytest_loadtest.drivers.mqtt import as mqtt_jars
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.profile.sections import SecuritySection
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_loadtest.drivers.mqtt.tls_settings import Tls
+from pytest_loadtest.drivers.mqtt.settings import Tls
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import select
 from typing import TYPE_CHECKING, Protocol
-
 from pytest_loadtest.drivers.mqtt.base_connection import AnyMqttConnection
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket
 from pytest_loadtest.drivers.mqtt.native import greeting
-from pytest_loadtest.drivers.mqtt.native.user import NOBODY, ConnectionUser
 from pytest_loadtest.drivers.mqtt.options import KEEP_ALIVE_TIMEOUT, MOST_INFLIGHT, ClientOptions
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.wire.mqtt import packets
 from pytest_loadtest.wire.mqtt.codec import encode
-from pytest_loadtest.wire.mqtt.reasons import reason_text
+from pytest_loadtest.wire.mqtt.packets import reason_text
 
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.mqtt.loop import Loop
+
 
 
 class ReadsTaker(Protocol):
@@ -214,3 +213,28 @@ class NativeConnection(AnyMqttConnection[BrokerSocket]):
         if reason == KEEP_ALIVE_TIMEOUT:
             self._said = "the broker heard nothing of us within keepAlive"
         self.over("connection lost")
+
+
+# What a connection knows of who uses it.
+
+class ConnectionUser:
+    """Who uses a connection; does nothing here."""
+
+    __slots__ = ()
+
+    def came_up(self, session: bool) -> None:
+        """It is established. :param session: the broker still had ours."""
+
+    def was_lost(self) -> None:
+        """It is gone; another attempt follows unless it has ended."""
+
+    def was_written(self) -> None:
+        """The kernel took more of what waited."""
+
+    def answered(self, _kind: int, _packet_id: int, _reason: int, _time: int) -> bool:
+        """PUBACK, PUBREC or PUBCOMP came. :returns: whether PUBREL is the next step."""
+        return False
+
+
+NOBODY = ConnectionUser()
+"""Of a connection that only receives."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_loadtest.drivers.mqtt.options import NO_RETAINED, lacking
 from pytest_loadtest.wire.mqtt import packets
 from pytest_loadtest.wire.mqtt.codec import encode
-from pytest_loadtest.wire.mqtt.reasons import reason_text
+from pytest_loadtest.wire.mqtt.packets import reason_text
 
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.mqtt.options import ClientOptions

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_loadtest.drivers.mqtt.base_connection import AnyMqttConnection
 from pytest_loadtest.drivers.mqtt.paho.client import lacking_of, make_client, subscribe
 from pytest_loadtest.drivers.mqtt.options import KEEP_ALIVE_TIMEOUT, MOST_INFLIGHT, ClientOptions
-from pytest_loadtest.drivers.mqtt.packet_socket import PacketSocket
+from pytest_loadtest.drivers.mqtt.paho.client import PacketSocket
 from pytest_loadtest.wire.mqtt.packets import FAILURE
 
 if TYPE_CHECKING:

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from importlib.metadata import version
 from typing import TYPE_CHECKING
-
 from pytest_loadtest.drivers.columns import ArrivedMessages
 from pytest_loadtest.drivers.mqtt.base import MqttDriverBase
 from pytest_loadtest.drivers.mqtt.clients import FAREWELL
 from pytest_loadtest.drivers.mqtt.paho.connection import MqttConnection
-from pytest_loadtest.drivers.mqtt.consumers import MqttConsumer
 from pytest_loadtest.drivers.mqtt.paho.producers import MqttProducers
-from pytest_loadtest.drivers.mqtt.setup import topic_name
+from pytest_loadtest.drivers.mqtt.options import topic_name
+from typing import TYPE_CHECKING, Final
+from pytest_loadtest.message.samples import Flag
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
     from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, Received
+    from paho.mqtt.client import Client, MQTTMessage
+    from pytest_loadtest.drivers.base import Clock
+
 
 
 class MqttDriver(MqttDriverBase[MqttConnection]):
@@ -74,3 +76,38 @@ class MqttDriver(MqttDriverBase[MqttConnection]):
     def acks(self) -> Acks | None:
         """What was answered since the last call, or None. ``resends`` counts what paho sent again after a reconnect."""
         return self._producers.acks()
+
+
+# The consumers of a worker: what paho delivers one message at a time becomes columns.
+
+_NOWHERE: Final = -1  # instead of a place, as long as the consumer has none
+_REDELIVERED: Final = int(Flag.REDELIVERED)
+
+
+class MqttConsumer:
+    """Receives over a client of its own. Acknowledgements go out as messages are read.
+
+    A broker may send before the engine knows that this consumer is established: that waits in the consumer until it has its place.
+    """
+
+    def __init__(self, connection: MqttConnection, clock: Clock) -> None:
+        self._connection = connection
+        self._clock, self._arrivals, self._place = clock, ArrivedMessages(), _NOWHERE
+        connection.client.on_message = self._arrived
+
+    def settle(self, place: int, arrivals: ArrivedMessages) -> None:
+        """It has its place now; what came and what comes goes to ``arrivals``."""
+        early = self._arrivals
+        arrivals.place += [place] * len(early.time)
+        arrivals.time += early.time
+        arrivals.payload += early.payload
+        arrivals.flags += early.flags
+        self._arrivals, self._place = arrivals, place
+
+    def _arrived(self, _client: Client, _data: object, message: MQTTMessage) -> None:
+        self._connection.arrived += 1
+        arrivals = self._arrivals
+        arrivals.place.append(self._place)
+        arrivals.time.append(self._clock())
+        arrivals.payload.append(message.payload)  # type: ignore[arg-type]  # paho's parser makes bytes only
+        arrivals.flags.append(_REDELIVERED if message.dup else 0)

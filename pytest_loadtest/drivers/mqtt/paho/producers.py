@@ -10,7 +10,7 @@ import numpy as np
 from paho.mqtt.enums import MQTTErrorCode
 
 from pytest_loadtest.drivers.columns import AnswerColumns
-from pytest_loadtest.drivers.mqtt.setup import topic_name
+from pytest_loadtest.drivers.mqtt.options import topic_name
 from pytest_loadtest.message import envelope, payloads
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.wire.mqtt.packets import FAILURE

@@ -13,7 +13,7 @@ from mqtt_codec import Packet, PublishAnswer, decode, encode
 
 from pytest_loadtest.wire.mqtt import packets as p
 from pytest_loadtest.wire.mqtt.fields import LONGEST, FieldReader, MalformedPacket, variable
-from pytest_loadtest.wire.mqtt.reasons import reason_text
+from pytest_loadtest.wire.mqtt.packets import reason_text
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 TOPICS = st.text("abc/ü", min_size=1, max_size=20)
