@@ -6,15 +6,18 @@ import select
 from typing import TYPE_CHECKING, Protocol
 from pytest_loadtest.drivers.mqtt.base_connection import AnyMqttConnection
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket
-from pytest_loadtest.drivers.mqtt.native import greeting
 from pytest_loadtest.drivers.mqtt.options import KEEP_ALIVE_TIMEOUT, MOST_INFLIGHT, ClientOptions
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.wire.mqtt import packets
 from pytest_loadtest.wire.mqtt.codec import encode
 from pytest_loadtest.wire.mqtt.packets import reason_text
+from typing import TYPE_CHECKING, Any, Final
+from pytest_loadtest.drivers.mqtt.options import NO_RETAINED, lacking
 
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.mqtt.loop import Loop
+    from pytest_loadtest.drivers.mqtt.options import ClientOptions
+
 
 
 
@@ -74,7 +77,7 @@ class NativeConnection(AnyMqttConnection[BrokerSocket]):
     def _greet(self, sock: BrokerSocket) -> None:
         self._last_in = self._last_out = self._loop.clock()
         self._pinged = 0
-        sock.put(greeting.connect(self._options, self.client_id, again=self.ever_up))
+        sock.put(connect(self._options, self.client_id, again=self.ever_up))
         self.flush()
 
     def _read(self, sock: BrokerSocket) -> None:
@@ -182,7 +185,7 @@ class NativeConnection(AnyMqttConnection[BrokerSocket]):
             self.abandon(f"the broker sent what only clients send: {name}")
 
     def _greeted(self, packet: packets.Connack) -> None:
-        why = greeting.refusal(self._options, packet)
+        why = refusal(self._options, packet)
         if why is not None:
             self.abandon(why)
             return
@@ -193,11 +196,11 @@ class NativeConnection(AnyMqttConnection[BrokerSocket]):
         self._accepted(said("receive_maximum", MOST_INFLIGHT), said("topic_alias_maximum", 0), packet.session_present)
 
     def _send_subscribe(self, topic_filter: str) -> None:
-        self.put(greeting.subscribe(self._options, topic_filter))
+        self.put(subscribe(self._options, topic_filter))
         self.flush()
 
     def _send_unsubscribe(self, topic_filter: str) -> None:
-        self.put(greeting.unsubscribe(self._options, topic_filter))
+        self.put(unsubscribe(self._options, topic_filter))
         self.flush()
 
     def _answered(self, packet: packets.SubscriptionAnswer) -> None:
@@ -238,3 +241,44 @@ class ConnectionUser:
 
 NOBODY = ConnectionUser()
 """Of a connection that only receives."""
+
+
+# What a client says before it is of use, and what the answers mean: CONNECT, SUBSCRIBE, UNSUBSCRIBE.
+
+_SUBSCRIBE_ID: Final = 1  # of a consumer, which publishes nothing
+_UNSUBSCRIBE_ID: Final = 2
+
+
+def connect_packet(options: ClientOptions, client_id: str, *, again: bool) -> bytes:
+    """:param again: it was connected before; with an expiry the session carries on then."""
+    properties: dict[str, Any] = {}
+    if options.v5 and options.session_expiry:
+        properties["session_expiry_interval"] = options.session_expiry
+    if options.v5 and options.receive_maximum is not None:
+        properties["receive_maximum"] = options.receive_maximum
+    if options.v5 and options.topic_alias_maximum:
+        properties["topic_alias_maximum"] = options.topic_alias_maximum
+    clean = options.clean_start and not (options.v5 and options.session_expiry and again)
+    password = None if options.password is None else options.password.encode()
+    return encode(
+        packets.Connect(client_id, options.version, clean, options.keep_alive, options.username, password, properties),
+        options.version,
+    )
+
+
+def connack_refusal(options: ClientOptions, answer: packets.Connack) -> str | None:
+    """Why this broker will not do; None where it will."""
+    if answer.reason:
+        return f"the broker refused the connection: {reason_text(packets.CONNACK, answer.reason, options.version)}"
+    return lacking(options, answer.properties.get)
+
+
+def subscribe_packet(options: ClientOptions, topic_filter: str) -> bytes:
+    """Under MQTT 5 without the retained messages, which a second subscribe_packet after a reconnect would bring again."""
+    wanted = packets.TopicFilter(topic_filter, options.qos, retain_handling=NO_RETAINED if options.v5 else 0)
+    return encode(packets.Subscribe(_SUBSCRIBE_ID, (wanted,)), options.version)
+
+
+def unsubscribe_packet(options: ClientOptions, topic_filter: str) -> bytes:
+    """The end of the subscription."""
+    return encode(packets.Unsubscribe(_UNSUBSCRIBE_ID, (topic_filter,)), options.version)
