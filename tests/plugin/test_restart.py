@@ -8,7 +8,7 @@ import pytest
 
 from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.mqtt import artemis
-from pytest_loadtest.drivers.mqtt import as mqtt_jars
+from pytest_loadtest.drivers.mqtt.artemis import ARTEMIS
 from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
 
@@ -92,14 +92,14 @@ def test_recovery_of_pulsar(project: Project) -> None:
 @pytest.mark.slow
 def test_recovery_of_artemis(project: Project) -> None:
     """At QoS 1; the report says which broker it was and what it kept. Without a restart each message of QoS 2 comes once."""
-    if java.find() is None or mqtt_jars.ARTEMIS.version not in mqtt_jars.ARTEMIS.cached_versions():
+    if java.find() is None or ARTEMIS.version not in ARTEMIS.cached_versions():
         pytest.skip("no Java, or Artemis's jars are not cached: python -m pytest_loadtest doctor --fix")
     project.write("profiles/exactly.yaml", DURABLE.format(more=ARTEMIS).replace("5min", "2s", 1).replace("qos: 1", "qos: 2"))
     run = recovery(project, ARTEMIS, TWICE, passed=2)
     recovered(run)
     counts = run.documents["test_exactly_once"]["measurements"]["counts"]
     assert counts["received"] == counts["acked"] == counts["offered"]
-    assert f"target     Artemis {mqtt_jars.ARTEMIS.version} (process, mqtt://127.0.0.1:" in run.out
+    assert f"target     Artemis {ARTEMIS.version} (process, mqtt://127.0.0.1:" in run.out
     assert run.documents["test_recovery"]["broker"]["settings"]["persistence-enabled"] == "true"
 
 

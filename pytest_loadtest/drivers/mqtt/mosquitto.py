@@ -99,7 +99,7 @@ def config(
     :param tls: lines of the listener that speaks TLS. :param tls_port: of that one; None: it is the only one.
     :raises UsageError: the profile sets a key that the plugin has to set.
     """
-    refuse_managed("mosquitto", settings, MANAGED | (MANAGED if tls else frozenset()))
+    refuse_managed("mosquitto", settings, MANAGED | (TLS_MANAGED if tls else frozenset()))
     lines = {"user": user} if user else {}
     lines |= {
         "listener": f"{port} {address}",
@@ -189,7 +189,7 @@ def mosquitto_plan(*, image: str, ports: tuple[int, ...], settings: Mapping[str,
     return ContainerPlan(
         name="mosquitto",
         image=image,
-        command=with_conf("/tmp/conf", "mosquitto -c /tmp/conf"),
+        command=with_conf("/tmp/mosquitto.conf", "mosquitto -c /tmp/mosquitto.conf"),
         env={CONF: config(port=port, settings=settings, user=None, data=CONTAINER_DATA, address="0.0.0.0")},
         ports=ports,
         url=f"{scheme(settings)}://{host}:{port}",
@@ -213,7 +213,7 @@ def describe_container(plan: ContainerPlan, running: RunningContainer, settings:
     return parse_version(running.run(["mosquitto", "-h"])), decisive(settings)
 
 
-RECIPE: Final = ContainerRecipe(default_image=default_image, ports=1, plan=mosquitto_plan, container_ready=container_ready, describe_container=describe_container)
+RECIPE: Final = ContainerRecipe(default_image=default_image, ports=1, plan=mosquitto_plan, ready=container_ready, describe=describe_container)
 
 
 # A mosquitto that speaks TLS, to everybody or to subscribers alone: keys made for one run, and what broker and clients hear of them.

@@ -12,7 +12,7 @@ from pytest_loadtest.brokers import BrokerRequest
 from pytest_loadtest.brokers.java import Java
 from pytest_loadtest.drivers.mqtt import artemis
 from pytest_loadtest.drivers.mqtt import artemis
-from pytest_loadtest.drivers.mqtt import as mqtt_jars
+from pytest_loadtest.drivers.mqtt.artemis import ARTEMIS
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.profile.sections import SecuritySection
 
@@ -110,6 +110,6 @@ def test_without_java_and_without_jars(monkeypatch: pytest.MonkeyPatch, tmp_path
     java.chmod(0o755)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with pytest.raises(
-        TargetError, match=rf"process: Artemis {mqtt_jars.ARTEMIS.version} is not cached and there is no Maven .*doctor --fix"
+        TargetError, match=rf"process: Artemis {ARTEMIS.version} is not cached and there is no Maven .*doctor --fix"
     ):
         brokers.start(request, print)

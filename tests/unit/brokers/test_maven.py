@@ -13,16 +13,16 @@ import pytest
 from pytest_loadtest.brokers import maven
 from pytest_loadtest.brokers.base import UnavailableError
 from pytest_loadtest.drivers.mqtt import artemis
-from pytest_loadtest.drivers.mqtt import as mqtt_jars
+from pytest_loadtest.drivers.mqtt.artemis import ARTEMIS
 from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
 from pytest_loadtest.errors import UsageError
 
 
-@pytest.mark.parametrize("jars", [pulsar_jars.PULSAR, mqtt_jars.ARTEMIS], ids=lambda jars: artemis.name)
+@pytest.mark.parametrize("jars", [pulsar_jars.PULSAR, ARTEMIS], ids=lambda jars: jars.name)
 def test_pom_names_the_default_version(jars: maven.Jars) -> None:
     """The pinned version is the same in the pom and in the code."""
-    root = ElementTree.parse(artemis.pom).getroot()
-    assert root.findtext("{*}properties/{*}broker.version") == artemis.version
+    root = ElementTree.parse(jars.pom).getroot()
+    assert root.findtext("{*}properties/{*}broker.version") == jars.version
 
 
 @pytest.mark.parametrize("version", ["", "../x", "4.2.4 -X", "latest"])
@@ -68,9 +68,9 @@ def test_jars_are_resolved_once(runs: Path) -> None:
     said: list[str] = []
     jars = pulsar_jars.PULSAR.resolve("4.0.0", said.append)
     assert pulsar_jars.PULSAR.resolve("4.0.0", said.append) == jars
-    assert sorted(path.name for path in artemis.iterdir()) == ["a.jar", "b.jar"]
+    assert sorted(path.name for path in jars.iterdir()) == ["a.jar", "b.jar"]
     assert runs.read_text().split() == ["run"]
-    assert sorted(path.name for path in artemis.parent.iterdir()) == ["pulsar-4.0.0", "pulsar-4.0.0.lock"]
+    assert sorted(path.name for path in jars.parent.iterdir()) == ["pulsar-4.0.0", "pulsar-4.0.0.lock"]
     assert pulsar_jars.PULSAR.cached_versions() == ("4.0.0",)
     assert said[-1].startswith("resolved Pulsar 4.0.0: 2 jars")
 
@@ -115,7 +115,7 @@ def test_a_second_session_waits_and_then_finds_the_jars(runs: Path) -> None:
 
 def test_each_broker_has_jars_of_its_own(runs: Path) -> None:
     """Of one version, side by side."""
-    for jars in (pulsar_jars.PULSAR, mqtt_jars.ARTEMIS):
-        artemis.resolve("4.0.0", print)
+    for jars in (pulsar_jars.PULSAR, ARTEMIS):
+        jars.resolve("4.0.0", print)
     assert runs.read_text().split() == ["run", "run"]
-    assert mqtt_jars.ARTEMIS.cached_versions() == pulsar_jars.PULSAR.cached_versions() == ("4.0.0",)
+    assert ARTEMIS.cached_versions() == pulsar_jars.PULSAR.cached_versions() == ("4.0.0",)

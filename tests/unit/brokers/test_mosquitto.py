@@ -8,7 +8,7 @@ import pytest
 
 from pytest_loadtest.brokers.base import UnavailableError
 from pytest_loadtest.drivers.mqtt import mosquitto
-from pytest_loadtest.drivers.mqtt.mosquitto_tls import tls_listener
+from pytest_loadtest.drivers.mqtt.mosquitto import tls_listener
 from pytest_loadtest.drivers.mqtt.settings import Tls
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.profile.sections import SecuritySection
