@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pytest_loadtest.drivers.loopback.batch import Batch, bundle, pick, within
-from pytest_loadtest.drivers.loopback.delay_queue import DelayQueue
+from pytest_loadtest.drivers.loopback.batch import DelayQueue
 from pytest_loadtest.drivers.loopback.faults import Faults, Gate, HalfPairs, damage, delivered
 from pytest_loadtest.drivers.loopback.subscription_table import SEAT, Kept, SubscriptionTable, holder_of
 from pytest_loadtest.values.quantities import MILLISECOND

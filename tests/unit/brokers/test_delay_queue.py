@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.drivers.loopback.batch import Batch
-from pytest_loadtest.drivers.loopback.delay_queue import DelayQueue
+from pytest_loadtest.drivers.loopback.batch import DelayQueue
 
 BATCHES = st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=8), max_size=8)
 
