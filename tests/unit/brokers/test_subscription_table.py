@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.drivers.loopback.batch import Batch, pick
-from pytest_loadtest.drivers.loopback.subscription_table import SEAT, Kept, SubscriptionTable, holder_of
+from pytest_loadtest.drivers.loopback.exchange import SEAT, Kept, SubscriptionTable, holder_of
 
 TOPICS = st.sampled_from([0, 1, 2, 5, 1 << 32, (1 << 32) + 1, (3 << 32) + 0xFFFF_FFFF])  # close together and far apart
 SEATS = st.lists(st.tuples(TOPICS, st.sampled_from([0, 1, 7, 0xFFFF_FFFF]), st.integers(0, 5)), max_size=20)
