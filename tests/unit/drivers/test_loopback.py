@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pytest_loadtest.drivers.loopback import messages
 from pytest_loadtest.drivers.loopback.numbers import listed
-from pytest_loadtest.drivers.loopback.stream_windows import StreamWindows
+from pytest_loadtest.drivers.loopback.producers import StreamWindows
 from pytest_loadtest.message import envelope
 from pytest_loadtest.testing.rig import mixed_pool, plain_pool
 from pytest_loadtest.wire import frames
