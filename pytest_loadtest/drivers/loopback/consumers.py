@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.drivers.base import DriverContext, Received
-    from pytest_loadtest.drivers.loopback.connection import RelayConnection
+    from pytest_loadtest.drivers.loopback.driver import RelayConnection
     from pytest_loadtest.wire.frames import Frame
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from numpy.typing import NDArray
     from pytest_loadtest.drivers.base import DriverContext
-    from pytest_loadtest.drivers.loopback.connection import RelayConnection
+    from pytest_loadtest.drivers.loopback.driver import RelayConnection
     Slots = NDArray[np.int32]
 
 
