@@ -14,9 +14,8 @@ from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.mqtt import artemis
-from pytest_loadtest.drivers.mqtt.artemis import ARTEMIS
-from pytest_loadtest.drivers.mqtt.paho.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
+from pytest_loadtest.drivers.mqtt.paho.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.samples import Status
@@ -31,7 +30,7 @@ pytestmark = [
     pytest.mark.artemis,
     pytest.mark.slow,
     pytest.mark.skipif(
-        java.find() is None or ARTEMIS.version not in ARTEMIS.cached_versions(),
+        java.find() is None or artemis.JARS.version not in artemis.JARS.cached_versions(),
         reason="no Java, or Artemis's jars are not cached: python -m pytest_loadtest doctor --fix",
     ),
 ]
@@ -67,7 +66,7 @@ def subject(broker: brokers.Broker, driver: Any, **given: Any) -> Subject:
 def test_facts(broker: brokers.Broker) -> None:
     """The report gets the version that runs and what decides results: persistence, journal, limits, memory."""
     facts = broker.facts
-    assert (facts.name, facts.version, facts.mode, facts.evidence) == ("Artemis", ARTEMIS.version, "process", True)
+    assert (facts.name, facts.version, facts.mode, facts.evidence) == ("Artemis", artemis.JARS.version, "process", True)
     assert SETTINGS.items() <= facts.settings.items()
     assert (facts.settings["persistence-enabled"], facts.settings["journal-datasync"]) == ("false", "true")
     assert broker.failure() is None

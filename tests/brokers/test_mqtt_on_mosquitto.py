@@ -28,14 +28,12 @@ from waiting_for import wait_until
 from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, TargetAddress
-from pytest_loadtest.drivers.mqtt import artemis
-from pytest_loadtest.drivers.mqtt.artemis import ARTEMIS
-from pytest_loadtest.drivers.mqtt import mosquitto
+from pytest_loadtest.drivers.mqtt import artemis, mosquitto
 from pytest_loadtest.drivers.mqtt.base import MqttDriverBase
-from pytest_loadtest.drivers.mqtt.paho.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
-from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.drivers.mqtt.options import topic_name
+from pytest_loadtest.drivers.mqtt.paho.driver import MqttDriver
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message import envelope, payloads
 from pytest_loadtest.message.samples import Flag, Status
@@ -95,7 +93,7 @@ ARTEMIS = pytest.param("artemis", marks=[pytest.mark.artemis, pytest.mark.slow])
 
 @pytest.fixture(scope="module", params=["mosquitto", ARTEMIS])
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
-    if request.param == "artemis" and (java.find() is None or ARTEMIS.version not in ARTEMIS.cached_versions()):
+    if request.param == "artemis" and (java.find() is None or artemis.JARS.version not in artemis.JARS.cached_versions()):
         pytest.skip("no Java, or Artemis's jars are not cached: python -m pytest_loadtest doctor --fix")
     with started(tmp_path_factory.mktemp("broker"), "mqtt" if request.param == "mosquitto" else request.param) as running:
         yield running

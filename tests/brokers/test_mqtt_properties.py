@@ -15,8 +15,8 @@ from pytest_loadtest import brokers
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerSocket
-from pytest_loadtest.drivers.mqtt.paho.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
+from pytest_loadtest.drivers.mqtt.paho.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.testing import Subject

@@ -17,10 +17,9 @@ from pytest_loadtest.brokers.certificates import KeyPair
 from pytest_loadtest.brokers.ports import free_ports
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.mqtt import broker_socket, mosquitto
-from pytest_loadtest.drivers.mqtt.paho.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
-from pytest_loadtest.drivers.mqtt.settings import MqttSettings
-from pytest_loadtest.drivers.mqtt.settings import Tls
+from pytest_loadtest.drivers.mqtt.paho.driver import MqttDriver
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings, Tls
 from pytest_loadtest.errors import LoadtestError, TargetError, UsageError
 from pytest_loadtest.profile.sections import SecuritySection
 from pytest_loadtest.testing.rig import Subject, context_of, plain_pool, rig

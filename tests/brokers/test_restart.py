@@ -29,9 +29,7 @@ from pytest_loadtest.brokers import Broker, BrokerFacts, BrokerRequest, java
 from pytest_loadtest.brokers.ports import free_ports, listens
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import StartedBroker
-from pytest_loadtest.drivers.mqtt import artemis
-from pytest_loadtest.drivers.mqtt.artemis import ARTEMIS
-from pytest_loadtest.drivers.mqtt import mosquitto
+from pytest_loadtest.drivers.mqtt import artemis, mosquitto
 from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
 from pytest_loadtest.errors import TargetError, UsageError
 
@@ -348,7 +346,7 @@ def waiting_for_one_away(broker: Broker, count: int, kept: int, *, kill: bool) -
 @pytest.mark.parametrize(("settings", "kept"), [({"persistence-enabled": "true"}, 500), ({}, 0)], ids=["persistent", "not persistent"])
 def test_what_artemis_keeps(tmp_path: Path, settings: dict[str, str], kept: int) -> None:
     """Session and queued messages of a client that was away, where it has a journal: what it acknowledged outlives SIGKILL too."""
-    if java.find() is None or ARTEMIS.version not in ARTEMIS.cached_versions():
+    if java.find() is None or artemis.JARS.version not in artemis.JARS.cached_versions():
         pytest.skip("no Java, or Artemis's jars are not cached: python -m pytest_loadtest doctor --fix")
     with started(tmp_path, "artemis", **settings) as broker:
         before = broker.facts

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pytest_loadtest.wire.mqtt import codec
 from pytest_loadtest.wire.mqtt import packets as p
 from pytest_loadtest.wire.mqtt.codec import frame, read_packet_id, read_versioned, versioned
-from pytest_loadtest.wire.mqtt.fields import FieldReader, MalformedPacket
-from pytest_loadtest.wire.mqtt.fields import encode_properties
+from pytest_loadtest.wire.mqtt.fields import FieldReader, MalformedPacket, encode_properties
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
-import numpy as np
 import heapq
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
     from numpy.typing import NDArray
 
 
@@ -111,6 +112,7 @@ def bundle(batches: Iterable[Batch], most: int = 1 << 18) -> list[Batch]:
 
 
 # Delayed messages in a loopback relay: they wait until their time, then leave in the order of their times, never early.
+
 
 class _Waiting(NamedTuple):
     """Messages of one batch, the earliest first. :param due: int64 ns of the relay's clock, ascending."""

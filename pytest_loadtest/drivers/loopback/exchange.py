@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
 import numpy as np
-from pytest_loadtest.drivers.loopback.batch import Batch, bundle, pick, within
-from pytest_loadtest.drivers.loopback.batch import DelayQueue
+
+from pytest_loadtest.drivers.loopback.batch import STREAM, Batch, DelayQueue, Index, bundle, join, pick, within
 from pytest_loadtest.drivers.loopback.faults import Faults, Gate, HalfPairs, damage, delivered
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire import frames
 from pytest_loadtest.wire.frames import Frame, FrameError, Kind
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
-from pytest_loadtest.drivers.loopback.batch import STREAM, Batch, Index, join, pick, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from numpy.typing import NDArray
-    from pytest_loadtest.drivers.loopback.batch import Index
 
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.drivers.loopback.batch import Index
 
 
 class Parcel(NamedTuple):

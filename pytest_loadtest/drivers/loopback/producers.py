@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING, Any
+
 import numpy as np
+
 from pytest_loadtest.drivers.base import Acks, Burst
-from pytest_loadtest.drivers.loopback.messages import Packer
-from pytest_loadtest.drivers.loopback.numbers import first_topic, run_number
-from pytest_loadtest.message.envelope import encode_heads
+from pytest_loadtest.drivers.windows import beyond
+from pytest_loadtest.message.envelope import HEAD, encode_heads
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.wire import frames
 from pytest_loadtest.wire.frames import FrameError, Kind
-from typing import TYPE_CHECKING
-from pytest_loadtest.drivers.windows import beyond
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
     from numpy.typing import NDArray
+
     from pytest_loadtest.drivers.base import DriverContext
-    from pytest_loadtest.drivers.loopback.driver import RelayConnection
+    from pytest_loadtest.drivers.loopback.connection import RelayConnection
+    from pytest_loadtest.message.payloads import PayloadPool
+
     Slots = NDArray[np.int32]
 
 
+_TABLE_BELOW = 2048  # bytes: the system gets larger messages where they lie
 _COLUMNS = ("row", "stream", "seq", "intended", "payload", "sent", "idle")
 
 
@@ -34,7 +38,7 @@ class RelayProducers:
         self._connection = connection
         self._packer = Packer(context.pool)
         self._windows = StreamWindows(streams, context.settings.max_pending_messages)
-        self._run, self._topics, self._topic = run_number(context), context.topology.topics, first_topic(context)
+        self._topics = context.topology.topics
         self._unanswered: deque[tuple[NDArray[np.int64], NDArray[np.int32]]] = deque()  # rows and slots of what was sent, in that order
         self._answers: list[tuple[NDArray[np.int64], int, Status]] = []
 
@@ -82,7 +86,8 @@ class RelayProducers:
         if burst.due is not None:
             kind, columns = Kind.PRODUCE_LATER, {**columns, "due": burst.due}
         frame = frames.encode(
-            kind, columns, run=self._run, topics=self._topics, topic=self._topic, payloads=self._packer.pack(heads, burst.payload),
+            kind, columns, run=self._connection.run, topics=self._topics, topic=self._connection.first_topic,
+            payloads=self._packer.pack(heads, burst.payload),
         )  # fmt: skip
         burst.sent[:] = context.clock()
         self._connection.send(frame)
@@ -208,3 +213,29 @@ class StreamWindows:
             np.add.at(self._room, np.concatenate(slots), np.repeat(steps, list(map(len, slots))))
             self._uncounted.clear()
         return self._room
+
+
+class Packer:
+    """Heads and payload numbers → the bytes of the messages, end to end.
+
+    :ivar largest: bytes of the largest message.
+    """
+
+    def __init__(self, pool: PayloadPool) -> None:
+        self.pool = pool
+        self.largest = int(pool.sizes.max())
+        self._bodies, self._head_sizes = pool.bodies, pool.head_size.tolist()
+        self._table: NDArray[np.uint8] | None = None  # all bodies as rows, where they are small and of one size
+        if len(set(pool.sizes.tolist())) == 1 and self.largest < _TABLE_BELOW:
+            self._table = np.frombuffer(b"".join(pool.bodies), np.uint8).reshape(len(pool.bodies), -1)
+
+    def pack(self, heads: NDArray[np.uint8], payload: NDArray[np.uint16]) -> Sequence[bytes | memoryview]:
+        """The bytes of these messages."""
+        if self._table is not None:
+            whole = np.concatenate([heads[:, : self._head_sizes[0]], self._table.take(payload, axis=0)], axis=1)
+            return [whole.data.cast("B")]
+        parts: list[bytes | memoryview] = []
+        front = heads.tobytes()
+        for start, number in zip(range(0, len(front), HEAD), payload.tolist(), strict=True):
+            parts += (front[start : start + self._head_sizes[number]], self._bodies[number])
+        return parts

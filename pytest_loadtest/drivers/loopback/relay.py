@@ -21,23 +21,23 @@ import sys
 import time
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-from pytest_loadtest.drivers.loopback.exchange import Exchange
-from pytest_loadtest.drivers.loopback.faults import Faults, parse
-from pytest_loadtest.message.due import wall_offset
-from pytest_loadtest.wire.frames import Decoder, FrameError, Outbox
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
+
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
 from pytest_loadtest.drivers.loopback import faults
+from pytest_loadtest.drivers.loopback.exchange import Exchange
+from pytest_loadtest.drivers.loopback.faults import Faults, parse
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.message.due import wall_offset
+from pytest_loadtest.wire.frames import Decoder, FrameError, Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
-
 
 
 @dataclass(eq=False, slots=True)

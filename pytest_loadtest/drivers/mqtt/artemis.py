@@ -11,21 +11,22 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape
+
 from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, refuse_managed
+from pytest_loadtest.brokers.maven import Jars
 from pytest_loadtest.brokers.ports import listens
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
 from pytest_loadtest.brokers.watchdog import remove
 from pytest_loadtest.errors import UsageError
-from pathlib import Path
-from typing import Final
-from pytest_loadtest.brokers.maven import Jars
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
     from pytest_loadtest.brokers.java import Java
 
 
@@ -110,9 +111,9 @@ def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
     """
     if request.security is not None:
         raise UsageError("target.security: Artemis is started without TLS and authentication: leave it out, or driver.broker: artemis")
-    version = request.version or ARTEMIS.version
+    version = request.version or JARS.version
     runtime = java.require("Artemis")
-    jars = ARTEMIS.resolve(version, progress)
+    jars = JARS.resolve(version, progress)
     return on_free_ports(1, lambda ports: _launch(runtime, jars, ports[0], version, request, progress))
 
 
@@ -195,4 +196,4 @@ def _launch(runtime: Java, jars: Path, port: int, version: str, request: BrokerR
 
 # The jars of ActiveMQ Artemis.
 
-ARTEMIS: Final = Jars("Artemis", "2.42.0", "44 jars, 16 MB", Path(__file__).with_name("artemis-pom.xml"))
+JARS: Final = Jars("Artemis", "2.42.0", "44 jars, 16 MB", Path(__file__).with_name("artemis-pom.xml"))

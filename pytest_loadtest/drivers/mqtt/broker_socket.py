@@ -9,13 +9,12 @@ import socket
 import ssl
 from dataclasses import dataclass
 from ipaddress import IPv4Address
-from typing import Any, Final
-from pytest_loadtest.drivers.mqtt.tls import ALERT, LOST, ClientTls
-from pytest_loadtest.plan.connections import EACH_SOURCE
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
-from pytest_loadtest.drivers.mqtt.tls import ClientTls
+
+from pytest_loadtest.drivers.mqtt.tls import ALERT, LOST, ClientTls
 from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.plan.connections import EACH_SOURCE
 from pytest_loadtest.values.addresses import check_address
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from pytest_loadtest.drivers.mqtt.base_connection import AnyMqttConnection
-from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint
-from pytest_loadtest.drivers.mqtt.broker_socket import Endpoints, find_endpoints
+from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, Endpoints, find_endpoints
 from pytest_loadtest.drivers.mqtt.loop import Loop, LoopConnection
 from pytest_loadtest.drivers.mqtt.options import MOST_INFLIGHT, ClientOptions
 from pytest_loadtest.errors import TargetError

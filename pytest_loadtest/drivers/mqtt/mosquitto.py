@@ -14,26 +14,24 @@ import pwd
 import re
 import shutil
 import subprocess
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
-from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, UnavailableError, described, refuse_managed
+from typing import TYPE_CHECKING, Final
+
+from pytest_loadtest.brokers.base import ROLE, BrokerFacts, BrokerRequest, UnavailableError, described, refuse_managed
+from pytest_loadtest.brokers.container import CONF, ContainerPlan, ContainerRecipe, publishing_address, with_conf
 from pytest_loadtest.brokers.ports import listens
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
-from typing import TYPE_CHECKING, Final
-from pytest_loadtest.brokers.container import CONF, ContainerPlan, ContainerRecipe, publishing_address, with_conf
-from dataclasses import dataclass, field
-from pytest_loadtest.brokers.base import ROLE
 from pytest_loadtest.drivers.mqtt.settings import Tls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pytest_loadtest.brokers.docker_engine import RunningContainer
     from pathlib import Path
-    from pytest_loadtest.profile.sections import SecuritySection
 
+    from pytest_loadtest.brokers.docker_engine import RunningContainer
+    from pytest_loadtest.profile.sections import SecuritySection
 
 
 START_SECONDS = 20.0
@@ -213,7 +211,9 @@ def describe_container(plan: ContainerPlan, running: RunningContainer, settings:
     return parse_version(running.run(["mosquitto", "-h"])), decisive(settings)
 
 
-RECIPE: Final = ContainerRecipe(default_image=default_image, ports=1, plan=mosquitto_plan, ready=container_ready, describe=describe_container)
+RECIPE: Final = ContainerRecipe(
+    default_image=default_image, ports=1, plan=mosquitto_plan, ready=container_ready, describe=describe_container
+)
 
 
 # A mosquitto that speaks TLS, to everybody or to subscribers alone: keys made for one run, and what broker and clients hear of them.

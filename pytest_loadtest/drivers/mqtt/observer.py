@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
+
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
 from paho.mqtt.subscribeoptions import SubscribeOptions
+
 from pytest_loadtest.drivers.mqtt.broker_socket import endpoint_of
-from pytest_loadtest.drivers.mqtt.options import NO_RETAINED
-from pytest_loadtest.drivers.mqtt.options import VERSIONS
+from pytest_loadtest.drivers.mqtt.options import NO_RETAINED, VERSIONS
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.profile.observed import Seen
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.wire.mqtt.packets import FAILURE
-import threading
-from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pytest_loadtest.drivers.mqtt.settings import MqttSettings
+
     from pytest_loadtest.drivers.base import Watched
+    from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 
 
 _DEADLINE: Final = 10.0

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-from pytest_loadtest.wire.mqtt.packets import V5
-from pytest_loadtest.wire.mqtt.fields import encode_properties
+
 from pytest_loadtest.drivers.base import DriverFacts
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.values.quantities import SECOND, format_duration
+from pytest_loadtest.wire.mqtt.fields import encode_properties
 from pytest_loadtest.wire.mqtt.packets import V5, V311
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
     from pytest_loadtest.drivers.base import DriverContext
 
 

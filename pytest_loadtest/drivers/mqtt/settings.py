@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
+from urllib.parse import urlsplit
+
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
 from pytest_loadtest.profile.client import ANY_NAME, ClientSettings
-from pytest_loadtest.profile.fields import Duration, fault
+from pytest_loadtest.profile.explain import shown
+from pytest_loadtest.profile.fields import Duration, Section, fault, spelling
+from pytest_loadtest.profile.omb_driver import OmbKeys
+from pytest_loadtest.profile.presence import Misfit
 from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
 from pytest_loadtest.values.quantities import SECOND, format_duration
-from typing import Literal
-from pydantic import Field
-from pytest_loadtest.profile.fields import Section
-from typing import TYPE_CHECKING, Final
-from pytest_loadtest.profile.fields import spelling
-from pytest_loadtest.profile.presence import Misfit
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
-from pytest_loadtest.profile.explain import shown
-from pytest_loadtest.profile.omb_driver import OmbKeys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
+
     from pytest_loadtest.profile.model import Profile
     from pytest_loadtest.profile.omb_driver import OmbFile
     from pytest_loadtest.profile.text import Path
-
-
-
 
 
 def _whole_seconds(value: int) -> int:
@@ -158,6 +151,7 @@ class MqttSettings(ClientSettings):
 
 # The ``tls`` section of an MQTT driver: whom to trust, who the client is, which versions and ciphers.
 
+
 class Tls(Section):
     """TLS of an MQTT client, for mqtts:// targets."""
 
@@ -204,6 +198,7 @@ class Tls(Section):
 
 
 # What must hold between the keys of a profile for MQTT.
+
 
 def _settings(profile: Profile) -> MqttSettings:
     assert isinstance(profile.driver, MqttSettings)
@@ -267,6 +262,7 @@ CHECKS: Final = (
 
 
 # Driver files of OMB's for MQTT: the classes ``Mqtt*Config`` of its ``driver-mqtt5``.
+
 
 def _server_uri(out: OmbFile, value: Any, at: Path) -> None:
     """OMB ignores the scheme, and takes port 80 where none is given."""

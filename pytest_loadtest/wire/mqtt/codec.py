@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.wire.mqtt.fields import FieldReader, MalformedPacket, binary, text, variable
+from pytest_loadtest.wire.mqtt.fields import FieldReader, MalformedPacket, binary, decode_properties, encode_properties, text, variable
 from pytest_loadtest.wire.mqtt.packets import (
     AUTH,
     CONNACK,
@@ -32,7 +32,6 @@ from pytest_loadtest.wire.mqtt.packets import (
     SubscriptionAnswer,
     Unsubscribe,
 )  # fmt: skip
-from pytest_loadtest.wire.mqtt.fields import decode_properties, encode_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:

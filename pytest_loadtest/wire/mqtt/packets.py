@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from typing import Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
     Properties = Mapping[str, Any]
 
 

@@ -11,8 +11,6 @@ from pytest_loadtest import brokers
 from pytest_loadtest.brokers import BrokerRequest
 from pytest_loadtest.brokers.java import Java
 from pytest_loadtest.drivers.mqtt import artemis
-from pytest_loadtest.drivers.mqtt import artemis
-from pytest_loadtest.drivers.mqtt.artemis import ARTEMIS
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.profile.sections import SecuritySection
 
@@ -109,7 +107,5 @@ def test_without_java_and_without_jars(monkeypatch: pytest.MonkeyPatch, tmp_path
     java.write_text("#!/bin/sh\necho 'openjdk version \"17.0.15\"' >&2\n")
     java.chmod(0o755)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with pytest.raises(
-        TargetError, match=rf"process: Artemis {ARTEMIS.version} is not cached and there is no Maven .*doctor --fix"
-    ):
+    with pytest.raises(TargetError, match=rf"process: Artemis {artemis.JARS.version} is not cached and there is no Maven .*doctor --fix"):
         brokers.start(request, print)

@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.drivers.loopback.batch import Batch
-from pytest_loadtest.drivers.loopback.batch import DelayQueue
+from pytest_loadtest.drivers.loopback.batch import Batch, DelayQueue
 
 BATCHES = st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=8), max_size=8)
 

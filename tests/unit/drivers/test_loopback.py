@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.drivers.loopback import messages
-from pytest_loadtest.drivers.loopback.numbers import listed
-from pytest_loadtest.drivers.loopback.producers import StreamWindows
+from pytest_loadtest.drivers.loopback.consumers import read_deliveries
+from pytest_loadtest.drivers.loopback.driver import listed
+from pytest_loadtest.drivers.loopback.producers import Packer, StreamWindows
 from pytest_loadtest.message import envelope
 from pytest_loadtest.testing.rig import mixed_pool, plain_pool
 from pytest_loadtest.wire import frames
@@ -74,11 +74,11 @@ def test_messages_survive_packing_and_reading(pool, numbers):
     stream, seq = (np.array(numbers) % 7).astype(np.int32), np.array(numbers, np.int64)
     heads = envelope.encode_heads(pool, nonce=5, stream=stream, seq=seq, intended=seq, payload=payload)
     columns = {"place": stream, "size": pool.sizes[payload]}
-    raw = b"".join(frames.encode(Kind.DELIVER, columns, payloads=messages.Packer(pool).pack(heads, payload)))
+    raw = b"".join(frames.encode(Kind.DELIVER, columns, payloads=Packer(pool).pack(heads, payload)))
     decoder = Decoder(len(raw))
     decoder.space()[: len(raw)] = raw
     (frame,) = decoder.filled(len(raw))
-    received = messages.read([(frame, 77), (frame, 78)], checksum=pool.checksum)
+    received = read_deliveries([(frame, 77), (frame, 78)], checksum=pool.checksum)
     found = envelope.decode_heads(received.heads, received.size, 5)
     assert (found.kind == envelope.OURS).all()
     assert (found.stream.tolist(), found.seq.tolist()) == (2 * stream.tolist(), 2 * seq.tolist())
@@ -86,7 +86,7 @@ def test_messages_survive_packing_and_reading(pool, numbers):
     assert received.time.tolist() == [77] * len(numbers) + [78] * len(numbers) and not received.flags.any()
     if pool.checksum:
         frame.payload[-1] ^= 1
-        assert messages.read([(frame, 77)], checksum=True).flags.astype(bool).tolist() == [False] * (len(numbers) - 1) + [True]
+        assert read_deliveries([(frame, 77)], checksum=True).flags.astype(bool).tolist() == [False] * (len(numbers) - 1) + [True]
 
 
 @pytest.mark.parametrize(

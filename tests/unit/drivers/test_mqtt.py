@@ -20,15 +20,13 @@ from paho.mqtt.enums import MQTTErrorCode
 from pytest_loadtest.drivers import driver_class
 from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, TargetAddress
 from pytest_loadtest.drivers.columns import ArrivedMessages
-from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket
-from pytest_loadtest.drivers.mqtt.paho.driver import MqttConsumer
-from pytest_loadtest.drivers.mqtt.paho.driver import MqttDriver
-from pytest_loadtest.drivers.mqtt.broker_socket import find_endpoints
+from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket, find_endpoints
 from pytest_loadtest.drivers.mqtt.loop import Loop
+from pytest_loadtest.drivers.mqtt.options import is_shared, topic_filter
 from pytest_loadtest.drivers.mqtt.paho.client import PacketSocket
+from pytest_loadtest.drivers.mqtt.paho.driver import MqttConsumer, MqttDriver
 from pytest_loadtest.drivers.mqtt.paho.producers import CHUNK, UNSENT, MqttProducers
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
-from pytest_loadtest.drivers.mqtt.options import is_shared, topic_filter
 from pytest_loadtest.drivers.mqtt.tls import ALERT
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.message import envelope

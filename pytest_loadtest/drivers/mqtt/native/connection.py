@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import select
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
 from pytest_loadtest.drivers.mqtt.base_connection import AnyMqttConnection
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket
-from pytest_loadtest.drivers.mqtt.options import KEEP_ALIVE_TIMEOUT, MOST_INFLIGHT, ClientOptions
+from pytest_loadtest.drivers.mqtt.options import KEEP_ALIVE_TIMEOUT, MOST_INFLIGHT, NO_RETAINED, ClientOptions, lacking
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.wire.mqtt import packets
 from pytest_loadtest.wire.mqtt.codec import encode
 from pytest_loadtest.wire.mqtt.packets import reason_text
-from typing import TYPE_CHECKING, Any, Final
-from pytest_loadtest.drivers.mqtt.options import NO_RETAINED, lacking
 
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.mqtt.loop import Loop
     from pytest_loadtest.drivers.mqtt.options import ClientOptions
-
-
 
 
 class ReadsTaker(Protocol):
@@ -77,7 +74,7 @@ class NativeConnection(AnyMqttConnection[BrokerSocket]):
     def _greet(self, sock: BrokerSocket) -> None:
         self._last_in = self._last_out = self._loop.clock()
         self._pinged = 0
-        sock.put(connect(self._options, self.client_id, again=self.ever_up))
+        sock.put(connect_packet(self._options, self.client_id, again=self.ever_up))
         self.flush()
 
     def _read(self, sock: BrokerSocket) -> None:
@@ -185,7 +182,7 @@ class NativeConnection(AnyMqttConnection[BrokerSocket]):
             self.abandon(f"the broker sent what only clients send: {name}")
 
     def _greeted(self, packet: packets.Connack) -> None:
-        why = refusal(self._options, packet)
+        why = connack_refusal(self._options, packet)
         if why is not None:
             self.abandon(why)
             return
@@ -196,11 +193,11 @@ class NativeConnection(AnyMqttConnection[BrokerSocket]):
         self._accepted(said("receive_maximum", MOST_INFLIGHT), said("topic_alias_maximum", 0), packet.session_present)
 
     def _send_subscribe(self, topic_filter: str) -> None:
-        self.put(subscribe(self._options, topic_filter))
+        self.put(subscribe_packet(self._options, topic_filter))
         self.flush()
 
     def _send_unsubscribe(self, topic_filter: str) -> None:
-        self.put(unsubscribe(self._options, topic_filter))
+        self.put(unsubscribe_packet(self._options, topic_filter))
         self.flush()
 
     def _answered(self, packet: packets.SubscriptionAnswer) -> None:
@@ -219,6 +216,7 @@ class NativeConnection(AnyMqttConnection[BrokerSocket]):
 
 
 # What a connection knows of who uses it.
+
 
 class ConnectionUser:
     """Who uses a connection; does nothing here."""

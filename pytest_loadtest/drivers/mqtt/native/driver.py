@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING
 
 from pytest_loadtest.drivers.mqtt.base import MqttDriverBase
 from pytest_loadtest.drivers.mqtt.clients import FAREWELL
-from pytest_loadtest.drivers.mqtt.native.inbound import ArrivalColumns
-from pytest_loadtest.drivers.mqtt.native.connection import NativeConnection
-from pytest_loadtest.drivers.mqtt.native.inbound import Inbound
+from pytest_loadtest.drivers.mqtt.native.connection import ConnectionUser, NativeConnection
+from pytest_loadtest.drivers.mqtt.native.inbound import ArrivalColumns, Inbound
 from pytest_loadtest.drivers.mqtt.native.producers import NativeMqttProducers
-from pytest_loadtest.drivers.mqtt.native.connection import ConnectionUser
 from pytest_loadtest.drivers.mqtt.options import topic_name
 from pytest_loadtest.wire.mqtt.codec import encode
 from pytest_loadtest.wire.mqtt.packets import Publish

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-from pytest_loadtest.wire.mqtt.fields import MalformedPacket
-from pytest_loadtest.wire.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL
-from pytest_loadtest.wire.mqtt.reading import encode_answer, read_packets
 from itertools import compress
 from typing import TYPE_CHECKING, Final
+
 import numpy as np
+
 from pytest_loadtest.drivers.base import Received
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import body_ok
 from pytest_loadtest.message.samples import Flag
+from pytest_loadtest.wire.mqtt.fields import MalformedPacket
+from pytest_loadtest.wire.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL
+from pytest_loadtest.wire.mqtt.reading import encode_answer, read_packets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
     from pytest_loadtest.drivers.mqtt.native.connection import NativeConnection
     from pytest_loadtest.wire.mqtt.packets import Packet
     from pytest_loadtest.wire.mqtt.reading import Answer, Message
-    _Piece = tuple[int, Sequence[Message], Sequence[Arrival], Sequence[int], Sequence[int], bytes, Sequence[Answer], Sequence[Packet]]
-    'The whole packets of a read: how many bytes they take, messages, the same for the consumer, packet ids of those at QoS 2, packet ids\n    that the broker releases, what is answered to all that, answers to the producer, other packets.'
-    from collections.abc import Sequence
-    from pytest_loadtest.wire.mqtt.reading import Message
-    Arrival = tuple[int, bytes, int]
-    'A message: bytes of the payload, the first ones of them, flags.'
 
+    Arrival = tuple[int, bytes, int]
+    """A message: bytes of the payload, the first ones of them, flags."""
+
+    _Piece = tuple[int, Sequence[Message], Sequence[Arrival], Sequence[int], Sequence[int], bytes, Sequence[Answer], Sequence[Packet]]
+    """The whole packets of a read: how many bytes they take, messages, the same for the consumer, packet ids of those at QoS 2, packet ids
+    that the broker releases, what is answered to all that, answers to the producer, other packets."""
 
 
 class Inbound:

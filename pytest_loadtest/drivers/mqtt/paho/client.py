@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
+
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket
 from pytest_loadtest.drivers.mqtt.options import NO_RETAINED, lacking
 from pytest_loadtest.wire.mqtt.packets import FAILURE
-from collections import deque
-from typing import Final
-from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
     from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint
     from pytest_loadtest.drivers.mqtt.options import ClientOptions
 

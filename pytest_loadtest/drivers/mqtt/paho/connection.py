@@ -6,9 +6,8 @@ import select
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.drivers.mqtt.base_connection import AnyMqttConnection
-from pytest_loadtest.drivers.mqtt.paho.client import lacking_of, make_client, subscribe
 from pytest_loadtest.drivers.mqtt.options import KEEP_ALIVE_TIMEOUT, MOST_INFLIGHT, ClientOptions
-from pytest_loadtest.drivers.mqtt.paho.client import PacketSocket
+from pytest_loadtest.drivers.mqtt.paho.client import PacketSocket, lacking_of, make_client, subscribe
 from pytest_loadtest.wire.mqtt.packets import FAILURE
 
 if TYPE_CHECKING:

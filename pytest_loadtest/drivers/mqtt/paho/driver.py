@@ -7,23 +7,22 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
 from pytest_loadtest.drivers.columns import ArrivedMessages
 from pytest_loadtest.drivers.mqtt.base import MqttDriverBase
 from pytest_loadtest.drivers.mqtt.clients import FAREWELL
+from pytest_loadtest.drivers.mqtt.options import topic_name
 from pytest_loadtest.drivers.mqtt.paho.connection import MqttConnection
 from pytest_loadtest.drivers.mqtt.paho.producers import MqttProducers
-from pytest_loadtest.drivers.mqtt.options import topic_name
-from typing import TYPE_CHECKING, Final
 from pytest_loadtest.message.samples import Flag
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-    from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, Received
     from paho.mqtt.client import Client, MQTTMessage
-    from pytest_loadtest.drivers.base import Clock
 
+    from pytest_loadtest.drivers.base import Acks, Burst, Clock, DriverContext, Received
 
 
 class MqttDriver(MqttDriverBase[MqttConnection]):

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from mqtt_codec import PublishAnswer, encode
 
-from pytest_loadtest.drivers.mqtt.native.inbound import ArrivalColumns
-from pytest_loadtest.drivers.mqtt.native.inbound import Inbound
 from pytest_loadtest.drivers.mqtt.native.connection import ConnectionUser
+from pytest_loadtest.drivers.mqtt.native.inbound import ArrivalColumns, Inbound
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.testing import FakeClock
 from pytest_loadtest.wire.mqtt import packets as p
