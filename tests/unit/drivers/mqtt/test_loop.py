@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import select
+import socket
 import time
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from mqtt_rig import connected
 
 from pytest_loadtest.drivers.mqtt.loop import MAX_OPENING, Loop
 from pytest_loadtest.testing import FakeClock
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from pytest_loadtest.drivers.mqtt.paho.client import PacketSocket
 
 
 class Dialled:
@@ -79,3 +86,40 @@ def test_waiting_ends_when_the_next_one_is_due() -> None:
         loop.poll(60 * SECOND)
     assert due <= begun[0] < due + 30 * SECOND
     loop.close()
+
+
+@dataclass(eq=False)
+class Looked:
+    """What the loop holds of a connection; counts how often it is looked at."""
+
+    socket: PacketSocket | None
+    looks: int = 0
+
+    def keep_alive(self) -> None:
+        self.looks += 1
+
+
+def test_each_connection_is_looked_at_within_its_keep_alive(server: socket.socket) -> None:
+    """Sixteen times, each at its own instants; one that has ended no more, and one that was dialled again under its new socket only."""
+    clock, pairs = FakeClock(0), [connected(server) for _ in range(3)]
+    loop = Loop(clock, 16 * SECOND)
+    first, second = Looked(pairs[0][0]), Looked(pairs[1][0])
+    loop.watch(first, pairs[0][0], select.EPOLLIN)  # type: ignore[arg-type]
+    clock.advance(SECOND // 2)
+    loop.watch(second, pairs[1][0], select.EPOLLIN)  # type: ignore[arg-type]
+    looks = []
+    for _ in range(32):
+        clock.advance(SECOND // 2)
+        loop.poll(0)
+        looks.append((first.looks, second.looks))
+    assert looks == [((i + 1) // 2, i // 2) for i in range(1, 33)]
+    first.socket, second.socket = None, pairs[2][0]
+    loop.watch(second, pairs[2][0], select.EPOLLIN)  # type: ignore[arg-type]
+    for _ in range(16):
+        clock.advance(SECOND)
+        loop.poll(0)
+    assert (first.looks, second.looks) == (16, 32)
+    loop.close()
+    for sock, peer in pairs:
+        sock.close()
+        peer.close()

@@ -352,39 +352,3 @@ def test_much_more_than_a_frame_holds_is_sent_in_several():
                 assert (body == body[0]).all()
                 whole[place].append(int(body[0]))
         assert whole == {place: [0, 1, 2, 3] for place in range(5)}
-
-
-def test_delayed_messages_are_acknowledged_at_once_and_delivered_when_they_are_due() -> None:
-    """By the wall clock, each at its time and in the order of their times; what is not delayed goes at once."""
-    posted: list[tuple[int, Frame]] = []
-
-    def post(client: int, buffers: Sequence[bytes | memoryview]) -> None:
-        posted.append((client, one_frame(b"".join(buffers))))
-
-    wall = 10**18
-    exchange = Exchange(Faults(), post, wall)
-    exchange.take(
-        1, one_frame(b"".join(frames.encode(Kind.SUBSCRIBE, columns(topic=[0], subscription=[0], consumer=[0], place=[0]), run=1))), 0
-    )
-    due = [(wall + 30 * MILLISECOND) // MILLISECOND, 0, (wall + 20 * MILLISECOND) // MILLISECOND]
-    produced = columns(seq=[0, 1, 2], due=due, stream=[0, 0, 0], size=[1, 1, 1])
-    exchange.take(2, one_frame(b"".join(frames.encode(Kind.PRODUCE_LATER, produced, run=1, topics=1, payloads=[b"abc"]))), 5)
-    came = dict[int, bytes]()
-    for now in (5, 19 * MILLISECOND, 20 * MILLISECOND, 29 * MILLISECOND, 30 * MILLISECOND):
-        posted.clear()
-        exchange.release(now)
-        came[now // MILLISECOND] = b"".join(bytes(frame.payload) for _, frame in posted if frame.kind is Kind.DELIVER)
-        assert sum(frame.n for _, frame in posted if frame.kind is Kind.ACK) == (3 if now == 5 else 0)
-    assert came == {0: b"b", 19: b"", 20: b"c", 29: b"", 30: b"a"}
-    assert exchange.next() is None
-
-
-def columns(**lists: list[int]) -> dict[str, Any]:
-    return {name: np.array(values, np.int64) for name, values in lists.items()}
-
-
-def one_frame(data: bytes) -> Frame:
-    decoder = Decoder()
-    decoder.space()[: len(data)] = data
-    (frame,) = decoder.filled(len(data))
-    return frame

@@ -1,4 +1,4 @@
-"""What the loopback driver keeps of its streams and of its messages, without a relay."""
+"""What the loopback driver keeps of its streams, without a relay."""
 
 from __future__ import annotations
 
@@ -7,13 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.drivers.loopback.consumers import read_deliveries
-from pytest_loadtest.drivers.loopback.driver import listed
-from pytest_loadtest.drivers.loopback.producers import Packer, StreamWindows
-from pytest_loadtest.message import envelope
-from pytest_loadtest.testing.rig import mixed_pool, plain_pool
-from pytest_loadtest.wire import frames
-from pytest_loadtest.wire.frames import Decoder, Kind
+from pytest_loadtest.drivers.loopback.producers import StreamWindows
 
 STREAMS = [range(1, 20, 4), range(5), [3], [100, 7, 8, 60]]
 
@@ -63,36 +57,3 @@ def test_windows_of_a_share_take_memory_for_the_share_alone():
     """Every sixteenth of many streams: one entry each."""
     windows = StreamWindows(range(3, 1_600_000, 16), 10)
     assert len(windows._room) == 100_000
-
-
-@pytest.mark.parametrize("pool", [plain_pool(), mixed_pool()], ids=["one size", "mixed sizes"])
-@given(numbers=st.lists(st.integers(0, 10**6), min_size=1, max_size=20))
-def test_messages_survive_packing_and_reading(pool, numbers):
-    """Heads, sizes and bodies of many streams come out of a frame as they went in; a body that was changed is told."""
-    payload = np.array(numbers, np.int64) % len(pool.sizes)
-    payload = payload.astype(np.uint16)
-    stream, seq = (np.array(numbers) % 7).astype(np.int32), np.array(numbers, np.int64)
-    heads = envelope.encode_heads(pool, nonce=5, stream=stream, seq=seq, intended=seq, payload=payload)
-    columns = {"place": stream, "size": pool.sizes[payload]}
-    raw = b"".join(frames.encode(Kind.DELIVER, columns, payloads=Packer(pool).pack(heads, payload)))
-    decoder = Decoder(len(raw))
-    decoder.space()[: len(raw)] = raw
-    (frame,) = decoder.filled(len(raw))
-    received = read_deliveries([(frame, 77), (frame, 78)], checksum=pool.checksum)
-    found = envelope.decode_heads(received.heads, received.size, 5)
-    assert (found.kind == envelope.OURS).all()
-    assert (found.stream.tolist(), found.seq.tolist()) == (2 * stream.tolist(), 2 * seq.tolist())
-    assert received.size.tolist() == 2 * pool.sizes[payload].tolist() and received.consumer.tolist() == 2 * stream.tolist()
-    assert received.time.tolist() == [77] * len(numbers) + [78] * len(numbers) and not received.flags.any()
-    if pool.checksum:
-        frame.payload[-1] ^= 1
-        assert read_deliveries([(frame, 77)], checksum=True).flags.astype(bool).tolist() == [False] * (len(numbers) - 1) + [True]
-
-
-@pytest.mark.parametrize(
-    ("numbers", "text"),
-    [(range(1), "0"), (range(1, 11, 2), "1, 3, 5, 7, 9"), (range(0, 14, 2), "0, 2, 4, 6, 8 and 2 more"), ([7, 3], "7, 3")],
-)
-def test_names_of_connections_stay_short(numbers, text):
-    """The first five, and how many more."""
-    assert listed(numbers) == text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.drivers.loopback.batch import Batch, pick
-from pytest_loadtest.drivers.loopback.exchange import SEAT, Kept, SubscriptionTable, holder_of
+from pytest_loadtest.drivers.loopback.exchange import SEAT, Exchange, Kept, SubscriptionTable, holder_of
+from pytest_loadtest.drivers.loopback.faults import Faults
+from pytest_loadtest.values.quantities import MILLISECOND
+from pytest_loadtest.wire import frames
+from pytest_loadtest.wire.frames import Decoder, Frame, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 TOPICS = st.sampled_from([0, 1, 2, 5, 1 << 32, (1 << 32) + 1, (3 << 32) + 0xFFFF_FFFF])  # close together and far apart
 SEATS = st.lists(st.tuples(TOPICS, st.sampled_from([0, 1, 7, 0xFFFF_FFFF]), st.integers(0, 5)), max_size=20)
@@ -122,3 +129,39 @@ def test_what_was_kept_comes_in_order_and_once(size):
     rest = kept.take(np.array([7, 8]))
     assert np.concatenate([part.seq for part, _ in rest]).tolist() == [1, 4, 7, 10]
     assert kept.take(np.array([7, 8])) == []
+
+
+def test_delayed_messages_are_acknowledged_at_once_and_delivered_when_they_are_due() -> None:
+    """By the wall clock, each at its time and in the order of their times; what is not delayed goes at once."""
+    posted: list[tuple[int, Frame]] = []
+
+    def post(client: int, buffers: Sequence[bytes | memoryview]) -> None:
+        posted.append((client, one_frame(b"".join(buffers))))
+
+    wall = 10**18
+    exchange = Exchange(Faults(), post, wall)
+    exchange.take(
+        1, one_frame(b"".join(frames.encode(Kind.SUBSCRIBE, columns(topic=[0], subscription=[0], consumer=[0], place=[0]), run=1))), 0
+    )
+    due = [(wall + 30 * MILLISECOND) // MILLISECOND, 0, (wall + 20 * MILLISECOND) // MILLISECOND]
+    produced = columns(seq=[0, 1, 2], due=due, stream=[0, 0, 0], size=[1, 1, 1])
+    exchange.take(2, one_frame(b"".join(frames.encode(Kind.PRODUCE_LATER, produced, run=1, topics=1, payloads=[b"abc"]))), 5)
+    came = dict[int, bytes]()
+    for now in (5, 19 * MILLISECOND, 20 * MILLISECOND, 29 * MILLISECOND, 30 * MILLISECOND):
+        posted.clear()
+        exchange.release(now)
+        came[now // MILLISECOND] = b"".join(bytes(frame.payload) for _, frame in posted if frame.kind is Kind.DELIVER)
+        assert sum(frame.n for _, frame in posted if frame.kind is Kind.ACK) == (3 if now == 5 else 0)
+    assert came == {0: b"b", 19: b"", 20: b"c", 29: b"", 30: b"a"}
+    assert exchange.next() is None
+
+
+def columns(**lists: list[int]) -> dict[str, Any]:
+    return {name: np.array(values, np.int64) for name, values in lists.items()}
+
+
+def one_frame(data: bytes) -> Frame:
+    decoder = Decoder()
+    decoder.space()[: len(data)] = data
+    (frame,) = decoder.filled(len(data))
+    return frame
