@@ -15,7 +15,7 @@ from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.mqtt import artemis
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
-from pytest_loadtest.drivers.mqtt.paho.driver import MqttDriver
+from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.samples import Status
@@ -41,7 +41,7 @@ SETTINGS = {
     "address-setting.address-full-policy": "DROP",
     "acceptor.maximumPacketSize": str(PACKET),
 }
-both = pytest.mark.parametrize("driver", [MqttDriver, NativeMqttDriver], ids=["library", "native"])
+both = pytest.mark.parametrize("driver", [PahoMqttDriver, NativeMqttDriver], ids=["library", "native"])
 
 
 @contextmanager

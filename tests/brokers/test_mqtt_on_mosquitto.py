@@ -32,7 +32,7 @@ from pytest_loadtest.drivers.mqtt import artemis, mosquitto
 from pytest_loadtest.drivers.mqtt.base import MqttDriverBase
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
 from pytest_loadtest.drivers.mqtt.options import topic_name
-from pytest_loadtest.drivers.mqtt.paho.driver import MqttDriver
+from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message import envelope, payloads
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(mosquitto.find() is None, reason="no mosquitto here: apt-get install mosquitto")
+pytestmark = pytest.mark.skipif(mosquitto.find_binary() is None, reason="no mosquitto here: apt-get install mosquitto")
 
 VERSIONS = ("5", "3.1.1")
 LEAVING = (check_attach_and_detach, check_detached_still_delivers, check_detach_while_paused)
 DEADLINE = 30 * SECOND
-DRIVERS = {"library": MqttDriver, "native": NativeMqttDriver}
+DRIVERS = {"library": PahoMqttDriver, "native": NativeMqttDriver}
 Driver = MqttDriverBase[Any]
 
 
@@ -442,7 +442,7 @@ def test_what_was_sent_again_is_told(tmp_path: Path, version: str, qos: int) -> 
 @contextmanager
 def _on_port(folder: Path, port: int) -> Iterator[None]:
     """Another mosquitto on a port where one was."""
-    binary = mosquitto.find()
+    binary = mosquitto.find_binary()
     assert binary is not None
     conf = folder / "second.conf"
     conf.write_text(mosquitto.config(port=port, settings={}, user=getpass.getuser(), data=str(folder)))

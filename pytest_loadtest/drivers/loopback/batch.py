@@ -85,12 +85,12 @@ def pick(column: NDArray[Any], index: Index) -> NDArray[Any]:
     return column if index is None else column.take(index)
 
 
-def within(outer: Index, inner: Index) -> Index:
+def compose_index(outer: Index, inner: Index) -> Index:
     """An index into what an index picks, as an index into the whole."""
     return inner if outer is None else pick(outer, inner)
 
 
-def join(batches: Sequence[Batch]) -> Batch:
+def join_batches(batches: Sequence[Batch]) -> Batch:
     """All messages of at least one batch, one behind the other."""
     if len(batches) == 1:
         return batches[0]
@@ -108,7 +108,7 @@ def bundle(batches: Iterable[Batch], most: int = 1 << 18) -> list[Batch]:
             room = most
         bundles[-1].append(batch)
         room -= len(batch.payload)
-    return list(map(join, bundles))
+    return list(map(join_batches, bundles))
 
 
 # Delayed messages in a loopback relay: they wait until their time, then leave in the order of their times, never early.
@@ -153,4 +153,4 @@ class DelayQueue:
             batches.append(ready)
             times.append(due[:count])
             self._push(rest, due[count:])
-        return join(batches).take(np.argsort(np.concatenate(times), kind="stable")) if batches else None
+        return join_batches(batches).take(np.argsort(np.concatenate(times), kind="stable")) if batches else None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from pytest_loadtest.drivers.loopback.batch import STREAM, Batch, DelayQueue, Index, bundle, join, pick, within
+from pytest_loadtest.drivers.loopback.batch import STREAM, Batch, DelayQueue, Index, bundle, compose_index, join_batches, pick
 from pytest_loadtest.drivers.loopback.faults import Faults, Gate, HalfPairs, damage, delivered
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire import frames
@@ -145,15 +145,15 @@ class Exchange:
     def _deliver(self, batch: Batch) -> None:
         index = delivered(self._faults, batch)
         message, row = self._seats.route(pick(batch.topic, index), pick(batch.producer, index))
-        self._hand(batch, within(index, message), row)
+        self._hand(batch, compose_index(index, message), row)
 
     def _hand(self, batch: Batch, message: Index, row: NDArray[np.intp]) -> None:
         """Send messages to consumers, or keep them for those that are paused; ``row`` has the consumer of each message of the index."""
         seats = self._seats
         if seats.any_paused and (paused := seats.paused.take(row)).any():
             waiting, going = np.flatnonzero(paused), np.flatnonzero(~paused)
-            self._kept.add(batch.take(within(message, waiting)), seats.holder.take(row[waiting]))
-            message, row = within(message, going), row[going]
+            self._kept.add(batch.take(compose_index(message, waiting)), seats.holder.take(row[waiting]))
+            message, row = compose_index(message, going), row[going]
         if not len(row):
             return
         if seats.one_connection:
@@ -162,7 +162,7 @@ class Exchange:
         connection = seats.connection.take(row)
         for client in np.unique(connection).tolist():
             chosen = np.flatnonzero(connection == client)
-            self._send(client, batch, within(message, chosen), seats.place.take(row[chosen]))
+            self._send(client, batch, compose_index(message, chosen), seats.place.take(row[chosen]))
 
     def _send(self, client: int, batch: Batch, message: Index, place: NDArray[np.int64]) -> None:
         size = pick(batch.size, message)
@@ -260,11 +260,11 @@ class SubscriptionTable:
             message, subscription = routes.every_subscription(slot)
         if only is not None:
             own = np.flatnonzero(routes.subscription.take(subscription) == pick(only, message))
-            message, subscription = within(message, own), subscription[own]
+            message, subscription = compose_index(message, own), subscription[own]
         seats = routes.seats.take(subscription)
         if not seats.all():
             taken = np.flatnonzero(seats)
-            message, subscription, seats = within(message, taken), subscription[taken], seats[taken]
+            message, subscription, seats = compose_index(message, taken), subscription[taken], seats[taken]
         row = routes.start.take(subscription)
         if routes.most_seats > 1:
             row += (pick(producer, message) & STREAM) % seats
@@ -357,7 +357,7 @@ class Kept:
         """One message for each of these consumers."""
         if self._copies and len(self._copies[-1][0].payload) < _SMALL:
             last, of = self._copies.pop()
-            batch, holders = join([last, batch]), np.concatenate([of, holders])
+            batch, holders = join_batches([last, batch]), np.concatenate([of, holders])
         self._copies.append((batch, holders))
 
     def take(self, holders: NDArray[np.int64]) -> list[tuple[Batch, NDArray[np.int64]]]:

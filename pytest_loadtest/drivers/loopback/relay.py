@@ -30,7 +30,7 @@ from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
 from pytest_loadtest.drivers.loopback import faults
 from pytest_loadtest.drivers.loopback.exchange import Exchange
-from pytest_loadtest.drivers.loopback.faults import Faults, parse
+from pytest_loadtest.drivers.loopback.faults import Faults, parse_faults
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message.due import wall_offset
 from pytest_loadtest.wire.frames import Decoder, FrameError, Outbox
@@ -156,7 +156,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--settings", default="{}", help='JSON object of texts: {"delay": "20ms", "loseEvery": "1000"}')
     options = parser.parse_args(argv)
     try:
-        faults = parse(json.loads(options.settings))
+        faults = parse_faults(json.loads(options.settings))
     except ValueError as error:
         parser.error(str(error))
     signal.signal(signal.SIGTERM, _end)
@@ -182,7 +182,7 @@ START_SECONDS = 30.0
 ROOT = Path(__file__).parents[3]  # where the package is importable from
 
 
-def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
+def start_relay(request: BrokerRequest, progress: Progress) -> StartedBroker:
     """Start the relay with the faults that ``request.settings`` orders.
 
     It is not restarted: it keeps no message, and a client that loses it ends the run.
@@ -191,7 +191,7 @@ def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
     :raises TargetError: it did not start; with its own words.
     """
     try:
-        faults.parse(request.settings)
+        faults.parse_faults(request.settings)
     except ValueError as error:
         raise UsageError(f"broker.settings: {error}") from error
     return on_free_ports(1, lambda ports: _launch(ports[0], request, progress))

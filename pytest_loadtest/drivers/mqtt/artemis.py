@@ -102,7 +102,7 @@ _BROKER: Final = """\
 """
 
 
-def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
+def start_artemis(request: BrokerRequest, progress: Progress) -> StartedBroker:
     """Start Artemis; ready in some five seconds on an idle machine.
 
     :raises UnavailableError: no Java 17, or the jars are neither cached nor to be had.
@@ -158,13 +158,13 @@ def _elements(values: Mapping[str, str], indent: int) -> str:
     return "\n".join(f"{'':{indent}}<{key}>{escape(value)}</{key}>" for key, value in values.items())
 
 
-def decisive(settings: Mapping[str, str]) -> dict[str, str]:
+def decisive_artemis_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """The settings that decide results, for the report: defaults, ours, the memory, the profile's."""
     ours = {key: value for key, value in OURS.items() if key in DECISIVE}
     return DECISIVE | ours | {"memory": " ".join(MEMORY)} | dict(settings)
 
 
-def command(runtime: Java, jars: Path, data: Path) -> list[str]:
+def artemis_command(runtime: Java, jars: Path, data: Path) -> list[str]:
     """The java line of a broker that reads ``data/etc/broker.xml`` and keeps its data below ``data``, as it finds it there."""
     properties = {
         "java.io.tmpdir": str(data / "tmp"),
@@ -185,12 +185,11 @@ def _launch(runtime: Java, jars: Path, port: int, version: str, request: BrokerR
     (data / "etc").symlink_to(folder, target_is_directory=True)  # the configuration is kept where the data is not
     (folder / "broker.xml").write_text(text, encoding="utf-8")
     progress(f"starting {name}")
-    child = Child(command(runtime, jars, data), folder=folder, ports=(port,))
+    child = Child(artemis_command(runtime, jars, data), folder=folder, ports=(port,))
     wait = partial(wait_ready, child, lambda: listens("127.0.0.1", port), name=name, seconds=START_SECONDS, progress=progress)
     progress(f"{name} ready in {wait():.0f} s")
-    facts = BrokerFacts(
-        name="Artemis", version=version, mode="process", url=f"mqtt://127.0.0.1:{port}", settings=decisive(request.settings)
-    )  # fmt: skip
+    settings = decisive_artemis_settings(request.settings)
+    facts = BrokerFacts(name="Artemis", version=version, mode="process", url=f"mqtt://127.0.0.1:{port}", settings=settings)
     return StartedBroker(facts, child, wait)
 
 

@@ -22,7 +22,7 @@ _QUIET: Final = 2  # UNSUBACKs in a row with nothing new before them
 S = TypeVar("S", bound=BrokerSocket)
 
 
-class AnyMqttConnection(ABC, Generic[S]):
+class MqttConnectionBase(ABC, Generic[S]):
     """Keeps one client connected until :meth:`end`.
 
     :param name: for messages: ``consumer 3``.

@@ -23,7 +23,7 @@ KIND: Final = DriverKind(
     packages=("paho-mqtt",),
     settings="pytest_loadtest.drivers.mqtt.settings:MqttSettings",
     clients={
-        "library": Client(driver="pytest_loadtest.drivers.mqtt.paho.driver:MqttDriver"),
+        "library": Client(driver="pytest_loadtest.drivers.mqtt.paho.driver:PahoMqttDriver"),
         "native": Client(
             driver="pytest_loadtest.drivers.mqtt.native.driver:NativeMqttDriver", connection_memory=3 << 10, setup_time=50_000, spreads=True
         ),
@@ -40,12 +40,15 @@ KIND: Final = DriverKind(
     schemes={"mqtt": Scheme(port=1883), "mqtts": Scheme(port=8883, tls=True)},
     brokers={
         "mqtt": BrokerStart(
-            ways={"container": "pytest_loadtest.brokers.container:start", "process": "pytest_loadtest.drivers.mqtt.mosquitto:start"},
+            ways={
+                "container": "pytest_loadtest.brokers.container:start",
+                "process": "pytest_loadtest.drivers.mqtt.mosquitto:start_mosquitto",
+            },
             container="pytest_loadtest.drivers.mqtt.mosquitto:RECIPE",
             secured=True,
         ),
         "artemis": BrokerStart(
-            ways={"process": "pytest_loadtest.drivers.mqtt.artemis:start"},
+            ways={"process": "pytest_loadtest.drivers.mqtt.artemis:start_artemis"},
             costs={f"mqtt{client}-qos{qos}": cost for client in ("", "-native") for qos, cost in ARTEMIS.items()},
             label="Artemis",
         ),
@@ -57,8 +60,8 @@ KIND: Final = DriverKind(
     opening_times=True,
     security=("tls",),
     telemetry="pytest_loadtest.drivers.mqtt.observer:SysTopics",
-    observer="pytest_loadtest.drivers.mqtt.observer:observe",
-    doctor="pytest_loadtest.drivers.mqtt.needs:needs",
+    observer="pytest_loadtest.drivers.mqtt.observer:observe_mqtt",
+    doctor="pytest_loadtest.drivers.mqtt.needs:check_machine",
     omb_classes=("io.openmessaging.benchmark.driver.mqtt5.MqttBenchmarkDriver",),
     omb="pytest_loadtest.drivers.mqtt.settings:KEYS",
 )

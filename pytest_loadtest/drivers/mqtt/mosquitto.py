@@ -46,13 +46,13 @@ DECISIVE = {  # what decides results, with mosquitto's own defaults
 }
 
 
-def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
+def start_mosquitto(request: BrokerRequest, progress: Progress) -> StartedBroker:
     """Start mosquitto; ready in a second.
 
     :raises UnavailableError: no mosquitto here, or not the wanted version.
     :raises TargetError: it did not start; with its own words.
     """
-    binary = find()
+    binary = find_binary()
     if binary is None:
         raise UnavailableError("no mosquitto on the PATH or in /usr/sbin", REMEDY)
     version = installed_version(binary)
@@ -61,7 +61,7 @@ def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
     return on_free_ports(count, lambda ports: _launch(binary, version, ports, request, progress))
 
 
-def find() -> str | None:
+def find_binary() -> str | None:
     """The mosquitto binary; Debian puts it where only root's PATH looks."""
     return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 
@@ -119,7 +119,7 @@ def _text(lines: Mapping[str, str]) -> str:
     return "".join(f"{key} {value}\n" for key, value in lines.items())
 
 
-def decisive(settings: Mapping[str, str]) -> dict[str, str]:
+def decisive_mosquitto_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """The settings that decide results, for the report: defaults, ours, the profile's."""
     return DECISIVE | {"set_tcp_nodelay": "true"} | dict(settings)
 
@@ -166,7 +166,7 @@ def _facts(version: str, ports: tuple[int, ...], request: BrokerRequest, secured
         version=version,
         mode="process",
         url=f"{'mqtts' if only_tls else scheme(request.settings)}://127.0.0.1:{ports[0]}",
-        settings=decisive(request.settings),
+        settings=decisive_mosquitto_settings(request.settings),
     )
     if secured is None or request.security is None:
         return facts
@@ -195,7 +195,7 @@ def mosquitto_plan(*, image: str, ports: tuple[int, ...], settings: Mapping[str,
     )
 
 
-def default_image(version: str | None) -> str:
+def mosquitto_image(version: str | None) -> str:
     """Eclipse's image. :param version: its tag; None is the default one."""
     return f"eclipse-mosquitto:{version or CONTAINER_TAG}"
 
@@ -208,11 +208,11 @@ def container_ready(plan: ContainerPlan) -> bool:
 
 def describe_container(plan: ContainerPlan, running: RunningContainer, settings: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
     """Version as the binary in the container prints it, and the decisive settings."""
-    return parse_version(running.run(["mosquitto", "-h"])), decisive(settings)
+    return parse_version(running.run(["mosquitto", "-h"])), decisive_mosquitto_settings(settings)
 
 
 RECIPE: Final = ContainerRecipe(
-    default_image=default_image, ports=1, plan=mosquitto_plan, ready=container_ready, describe=describe_container
+    default_image=mosquitto_image, ports=1, plan=mosquitto_plan, ready=container_ready, describe=describe_container
 )
 
 

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def needs() -> tuple[MachineNeed, ...]:
+def check_machine() -> tuple[MachineNeed, ...]:
     """Look at this machine."""
-    binary = mosquitto.find()
-    return judged(mosquitto.installed_version(binary) if binary else None, artemis.JARS.cached_versions())
+    binary = mosquitto.find_binary()
+    return broker_needs(mosquitto.installed_version(binary) if binary else None, artemis.JARS.cached_versions())
 
 
-def judged(version: str | None, cached: Sequence[str]) -> tuple[MachineNeed, ...]:
+def broker_needs(version: str | None, cached: Sequence[str]) -> tuple[MachineNeed, ...]:
     """:param version: of mosquitto; None: it is not here. :param cached: versions of Artemis whose jars are here."""
     package = "mosquitto"
     return (

@@ -130,7 +130,7 @@ def check_filter(topic: str) -> None:
         raise UsageError(f"topic {topic!r} is no topic filter: + stands for a whole level, # for all that follow, at the end")
 
 
-def observe(url: str, topics: Sequence[str], settings: MqttSettings, admin_url: str | None) -> MqttObserver:
+def observe_mqtt(url: str, topics: Sequence[str], settings: MqttSettings, admin_url: str | None) -> MqttObserver:
     """Read what matches these filters. :param admin_url: not used: the broker has none."""
     return MqttObserver(url, topics, settings)
 

@@ -75,7 +75,7 @@ def test_settings_that_are_chosen_per_run_are_refused() -> None:
 
 def test_default_images() -> None:
     """The brokers' own; a version wanted is their tag."""
-    assert (pulsar_container.default_image(None), mosquitto.default_image(None)) == (
+    assert (pulsar_container.default_image(None), mosquitto.mosquitto_image(None)) == (
         "apachepulsar/pulsar:4.2.4",
         "eclipse-mosquitto:2",
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import select
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pytest_loadtest.drivers.mqtt.base_connection import AnyMqttConnection
+from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket
 from pytest_loadtest.drivers.mqtt.options import KEEP_ALIVE_TIMEOUT, MOST_INFLIGHT, NO_RETAINED, ClientOptions, lacking
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.wire.mqtt import packets
-from pytest_loadtest.wire.mqtt.codec import encode
+from pytest_loadtest.wire.mqtt.codec import encode_packet
 from pytest_loadtest.wire.mqtt.packets import reason_text
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ class ReadsTaker(Protocol):
         """Look at what was read since the last time."""
 
 
-class NativeConnection(AnyMqttConnection[BrokerSocket]):
-    """Speaks MQTT itself. Further parameters: see :class:`~pytest_loadtest.drivers.mqtt.base_connection.AnyMqttConnection`.
+class NativeConnection(MqttConnectionBase[BrokerSocket]):
+    """Speaks MQTT itself. Further parameters: see :class:`~pytest_loadtest.drivers.mqtt.base_connection.MqttConnectionBase`.
 
     :param inbound: takes what is read. :param number: of this connection among the driver's.
     :param source: the address that it goes out from; None: the system chooses.
@@ -141,7 +141,7 @@ class NativeConnection(AnyMqttConnection[BrokerSocket]):
             return
         if not self._pinged:
             self._pinged = now
-            self.put(encode(packets.Ping(packets.PINGREQ)))
+            self.put(encode_packet(packets.Ping(packets.PINGREQ)))
             self.flush()
         elif now - self._pinged >= every:
             self.over("no answer to a ping within keepAlive")
@@ -154,7 +154,7 @@ class NativeConnection(AnyMqttConnection[BrokerSocket]):
         if self.socket is None:
             return
         if not self._dialling:
-            self.socket.put(encode(packets.Ending(packets.DISCONNECT), self._options.version))
+            self.socket.put(encode_packet(packets.Ending(packets.DISCONNECT), self._options.version))
         self.over(reason)
 
     def _lost(self, reason: str) -> None:
@@ -258,7 +258,7 @@ def connect_packet(options: ClientOptions, client_id: str, *, again: bool) -> by
         properties["topic_alias_maximum"] = options.topic_alias_maximum
     clean = options.clean_start and not (options.v5 and options.session_expiry and again)
     password = None if options.password is None else options.password.encode()
-    return encode(
+    return encode_packet(
         packets.Connect(client_id, options.version, clean, options.keep_alive, options.username, password, properties),
         options.version,
     )
@@ -274,9 +274,9 @@ def connack_refusal(options: ClientOptions, answer: packets.Connack) -> str | No
 def subscribe_packet(options: ClientOptions, topic_filter: str) -> bytes:
     """Under MQTT 5 without the retained messages, which a second subscribe_packet after a reconnect would bring again."""
     wanted = packets.TopicFilter(topic_filter, options.qos, retain_handling=NO_RETAINED if options.v5 else 0)
-    return encode(packets.Subscribe(_SUBSCRIBE_ID, (wanted,)), options.version)
+    return encode_packet(packets.Subscribe(_SUBSCRIBE_ID, (wanted,)), options.version)
 
 
 def unsubscribe_packet(options: ClientOptions, topic_filter: str) -> bytes:
     """The end of the subscription."""
-    return encode(packets.Unsubscribe(_UNSUBSCRIBE_ID, (topic_filter,)), options.version)
+    return encode_packet(packets.Unsubscribe(_UNSUBSCRIBE_ID, (topic_filter,)), options.version)

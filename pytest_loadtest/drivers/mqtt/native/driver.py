@@ -17,7 +17,7 @@ from pytest_loadtest.drivers.mqtt.native.connection import ConnectionUser, Nativ
 from pytest_loadtest.drivers.mqtt.native.inbound import ArrivalColumns, Inbound
 from pytest_loadtest.drivers.mqtt.native.producers import NativeMqttProducers
 from pytest_loadtest.drivers.mqtt.options import topic_name
-from pytest_loadtest.wire.mqtt.codec import encode
+from pytest_loadtest.wire.mqtt.codec import encode_packet
 from pytest_loadtest.wire.mqtt.packets import Publish
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class NativeMqttDriver(MqttDriverBase[NativeConnection]):
             packet_id = topic % 65_535 + 1
             clearing.unanswered.add(packet_id)
             connection.put(
-                encode(Publish(topic_name(self._context, topic), b"", 1, retain=True, packet_id=packet_id), self._options.version)
+                encode_packet(Publish(topic_name(self._context, topic), b"", 1, retain=True, packet_id=packet_id), self._options.version)
             )
             connection.flush()
             clients.until(lambda: len(clearing.unanswered) // connection.receive_maximum, FAREWELL)

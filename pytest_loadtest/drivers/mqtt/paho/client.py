@@ -79,7 +79,7 @@ class PahoClient(paho.Client):
         return super()._handle_pubrec()
 
 
-def make_client(endpoint: BrokerEndpoint, options: ClientOptions, client_id: str) -> PahoClient:
+def make_paho_client(endpoint: BrokerEndpoint, options: ClientOptions, client_id: str) -> PahoClient:
     """A client that is ready for ``reconnect`` once it has a prepared socket."""
     clean, protocol = None if options.v5 else options.clean_start, MQTTProtocolVersion(options.version)
     client = PahoClient(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import select
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.drivers.mqtt.base_connection import AnyMqttConnection
+from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
 from pytest_loadtest.drivers.mqtt.options import KEEP_ALIVE_TIMEOUT, MOST_INFLIGHT, ClientOptions
-from pytest_loadtest.drivers.mqtt.paho.client import PacketSocket, lacking_of, make_client, subscribe
+from pytest_loadtest.drivers.mqtt.paho.client import PacketSocket, lacking_of, make_paho_client, subscribe
 from pytest_loadtest.wire.mqtt.packets import FAILURE
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 PACKETS: Final = 64  # read in one turn, so that a consumer that is behind does not hold up the others
 
 
-class MqttConnection(AnyMqttConnection[PacketSocket]):
-    """Leaves the packets to paho. Parameters: see :class:`~pytest_loadtest.drivers.mqtt.base_connection.AnyMqttConnection`."""
+class PahoConnection(MqttConnectionBase[PacketSocket]):
+    """Leaves the packets to paho. Parameters: see :class:`~pytest_loadtest.drivers.mqtt.base_connection.MqttConnectionBase`."""
 
     def __init__(
         self, loop: Loop, endpoint: BrokerEndpoint, options: ClientOptions, name: str, client_id: str, subscription: str | None
@@ -32,7 +32,7 @@ class MqttConnection(AnyMqttConnection[PacketSocket]):
         super().__init__(loop, endpoint, options, name, client_id, subscription)
         self.on_written: Callable[[int], None] | None = None  # that many QoS 0 messages were written
         self.on_lost: Callable[[], None] | None = None
-        self.client = make_client(endpoint, options, client_id)
+        self.client = make_paho_client(endpoint, options, client_id)
         self.client.on_connect = self._on_connect
         self.client.on_subscribe = self._on_subscribe
         self.client.on_disconnect = self._on_disconnect

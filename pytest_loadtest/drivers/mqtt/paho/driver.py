@@ -13,8 +13,8 @@ from pytest_loadtest.drivers.columns import ArrivedMessages
 from pytest_loadtest.drivers.mqtt.base import MqttDriverBase
 from pytest_loadtest.drivers.mqtt.clients import FAREWELL
 from pytest_loadtest.drivers.mqtt.options import topic_name
-from pytest_loadtest.drivers.mqtt.paho.connection import MqttConnection
-from pytest_loadtest.drivers.mqtt.paho.producers import MqttProducers
+from pytest_loadtest.drivers.mqtt.paho.connection import PahoConnection
+from pytest_loadtest.drivers.mqtt.paho.producers import PahoProducers
 from pytest_loadtest.message.samples import Flag
 
 if TYPE_CHECKING:
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import Acks, Burst, Clock, DriverContext, Received
 
 
-class MqttDriver(MqttDriverBase[MqttConnection]):
+class PahoMqttDriver(MqttDriverBase[PahoConnection]):
     """Adapter to an MQTT broker by paho-mqtt.
 
     :raises UsageError: settings that contradict each other, or under ``strictTuning`` one that cannot be applied.
     """
 
     def __init__(self, context: DriverContext) -> None:
-        super().__init__(context, ("paho-mqtt", version("paho-mqtt")), MqttConnection)
-        self._producers = MqttProducers(context)
+        super().__init__(context, ("paho-mqtt", version("paho-mqtt")), PahoConnection)
+        self._producers = PahoProducers(context)
         self._arrivals = ArrivedMessages(checksum=context.checksum)
-        self._receivers: dict[MqttConnection, MqttConsumer] = {}
+        self._receivers: dict[PahoConnection, PahoConsumer] = {}
 
     def _clear_retained(self) -> None:
         clients, connection = self._clients, self._clients.make_passing("clean-up", "cleanup")
@@ -53,14 +53,14 @@ class MqttDriver(MqttDriverBase[MqttConnection]):
         """What all consumers got since the last call, or None; never of a consumer whose place was not told yet."""
         return self._arrivals.take()
 
-    def _consuming(self, connection: MqttConnection) -> MqttConnection:
-        self._receivers[connection] = MqttConsumer(connection, self._context.clock)
+    def _consuming(self, connection: PahoConnection) -> PahoConnection:
+        self._receivers[connection] = PahoConsumer(connection, self._context.clock)
         return connection
 
-    def _take_place(self, connection: MqttConnection, place: int) -> None:
+    def _take_place(self, connection: PahoConnection, place: int) -> None:
         self._receivers.pop(connection).settle(place, self._arrivals)
 
-    def _producing(self, stream: int, connection: MqttConnection) -> None:
+    def _producing(self, stream: int, connection: PahoConnection) -> None:
         self._producers.add(stream, connection)
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
@@ -83,13 +83,13 @@ _NOWHERE: Final = -1  # instead of a place, as long as the consumer has none
 _REDELIVERED: Final = int(Flag.REDELIVERED)
 
 
-class MqttConsumer:
+class PahoConsumer:
     """Receives over a client of its own. Acknowledgements go out as messages are read.
 
     A broker may send before the engine knows that this consumer is established: that waits in the consumer until it has its place.
     """
 
-    def __init__(self, connection: MqttConnection, clock: Clock) -> None:
+    def __init__(self, connection: PahoConnection, clock: Clock) -> None:
         self._connection = connection
         self._clock, self._arrivals, self._place = clock, ArrivedMessages(), _NOWHERE
         connection.client.on_message = self._arrived

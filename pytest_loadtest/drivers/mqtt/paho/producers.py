@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from paho.mqtt.reasoncodes import ReasonCode
 
     from pytest_loadtest.drivers.base import Acks, Burst, DriverContext
-    from pytest_loadtest.drivers.mqtt.paho.connection import MqttConnection
+    from pytest_loadtest.drivers.mqtt.paho.connection import PahoConnection
 
 CHUNK: Final = 64  # messages between two writes, so that the first of a large burst does not wait for the last
 UNSENT: Final = 65_536  # bytes; a QoS 0 producer with more than this before the kernel has a full window
@@ -32,7 +32,7 @@ MOST_RESENDS: Final = 255  # as many as the column holds
 _ACKED, _FAILED = int(Status.ACKED), int(Status.FAILED)  # comparing and storing an IntEnum costs more than the rest of an answer
 
 
-class MqttProducers:
+class PahoProducers:
     """All producers of a worker, each with a client of its own.
 
     :param context: of the driver.
@@ -40,15 +40,15 @@ class MqttProducers:
 
     def __init__(self, context: DriverContext) -> None:
         self._context = context
-        self._producers: dict[int, MqttProducer] = {}  # by stream
+        self._producers: dict[int, PahoProducer] = {}  # by stream
         self._answers = AnswerColumns()
 
-    def add(self, stream: int, connection: MqttConnection) -> None:
+    def add(self, stream: int, connection: PahoConnection) -> None:
         """This stream is sent over this connection."""
-        self._producers[stream] = MqttProducer(self._context, stream, connection, self._answers)
+        self._producers[stream] = PahoProducer(self._context, stream, connection, self._answers)
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """See :meth:`~pytest_loadtest.drivers.mqtt.paho.driver.MqttDriver.send`."""
+        """See :meth:`~pytest_loadtest.drivers.mqtt.paho.driver.PahoMqttDriver.send`."""
         streams = burst.stream.tolist()
         going, refused = self._divide(streams)
         if going:
@@ -58,7 +58,7 @@ class MqttProducers:
         return np.array(sorted(refused), np.int64) if refused else None
 
     def acks(self) -> Acks | None:
-        """See :meth:`~pytest_loadtest.drivers.mqtt.paho.driver.MqttDriver.acks`."""
+        """See :meth:`~pytest_loadtest.drivers.mqtt.paho.driver.PahoMqttDriver.acks`."""
         return self._answers.take()
 
     def _divide(self, streams: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -105,14 +105,14 @@ class MqttProducers:
                 producer.connection.flush()
 
 
-class MqttProducer:
+class PahoProducer:
     """Sends one stream.
 
     QoS 1 and 2: the window is ``maxInflightMessages``, or the broker's Receive Maximum where that is less. QoS 0: the window is full
     while the kernel takes no more bytes.
     """
 
-    def __init__(self, context: DriverContext, stream: int, connection: MqttConnection, answers: AnswerColumns) -> None:
+    def __init__(self, context: DriverContext, stream: int, connection: PahoConnection, answers: AnswerColumns) -> None:
         settings = context.settings
         self.connection = connection
         self.starved = False  # a message of the last burst was refused

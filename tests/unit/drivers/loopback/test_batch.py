@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.drivers.loopback.batch import STREAM, Batch, DelayQueue, bundle, join, pick, within
+from pytest_loadtest.drivers.loopback.batch import STREAM, Batch, DelayQueue, bundle, compose_index, join_batches, pick
 
 SIZES = st.lists(st.sampled_from([0, 1, 5, 3000]), max_size=12) | st.lists(st.just(4), max_size=12) | st.lists(st.just(3000), max_size=4)
 
@@ -48,7 +48,7 @@ def test_splits_and_masks_lose_nothing(sizes, data):
     check(rest, numbers[count:])
     mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(sizes), max_size=len(sizes))), np.bool_)
     check(whole.where(mask), np.flatnonzero(mask).tolist())
-    check(join([first, rest]), numbers)
+    check(join_batches([first, rest]), numbers)
 
 
 @given(st.lists(SIZES, max_size=8), st.integers(0, 10_000))
@@ -59,16 +59,16 @@ def test_bundles_are_the_same_messages_in_fewer_batches(parts, most):
     bundles = bundle(batches, most)
     assert len(bundles) <= len(batches)
     if bundles:
-        check(join(bundles), list(range(firsts[-1])))
+        check(join_batches(bundles), list(range(firsts[-1])))
     assert all(len(part.payload) <= most or any(part is one for one in batches) for part in bundles)
 
 
 def test_indexes_combine():
     """An index into what an index picks; None is everything."""
     column, outer, inner = np.arange(10) * 10, np.array([4, 2, 8]), np.array([2, 0])
-    assert pick(column, within(outer, inner)).tolist() == pick(pick(column, outer), inner).tolist() == [80, 40]
+    assert pick(column, compose_index(outer, inner)).tolist() == pick(pick(column, outer), inner).tolist() == [80, 40]
     assert pick(column, None) is column
-    assert within(None, inner) is inner and within(outer, None) is outer and within(None, None) is None
+    assert compose_index(None, inner) is inner and compose_index(outer, None) is outer and compose_index(None, None) is None
 
 
 BATCHES = st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=8), max_size=8)

@@ -76,21 +76,21 @@ def test_settings_cross_as_text_and_come_back():
         lose_every=1000,
         swap_every=3,
     )
-    assert what.parse(text) == wanted
+    assert what.parse_faults(text) == wanted
 
 
 @given(st.integers(0, 10**15))
 def test_durations_cross_exactly(ns):
     """A delay in ns is the same number on the other side."""
     settings = SimpleNamespace(**{**vars(LoopbackSettings()), "delay": ns})
-    assert what.parse(what.relay_settings(settings)).delay == ns
+    assert what.parse_faults(what.relay_settings(settings)).delay == ns
 
 
 @pytest.mark.parametrize("settings", [{"dealy": "1ms"}, {"delay": "1"}, {"loseEvery": "0"}, {"capacity": "0"}, {"loseEvery": "x"}])
 def test_wrong_settings_are_refused(settings):
     """Unknown names, missing units and impossible numbers are errors that name the value."""
     with pytest.raises(ValueError, match=r"dealy|'1'|loseEvery=0|capacity=0|'x'"):
-        what.parse(settings)
+        what.parse_faults(settings)
 
 
 def test_without_faults_messages_go_at_once():

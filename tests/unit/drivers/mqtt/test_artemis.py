@@ -69,14 +69,14 @@ def test_wrong_settings(key: str, value: str, words: str) -> None:
 
 def test_decisive_settings_tell_defaults_ours_and_the_profiles() -> None:
     """The report names what decides results even where the profile says nothing."""
-    told = artemis.decisive({"acceptor.backlog": "7"})
+    told = artemis.decisive_artemis_settings({"acceptor.backlog": "7"})
     assert (told["persistence-enabled"], told["journal-type"], told["acceptor.backlog"]) == ("false", "NIO", "7")
     assert (told["address-setting.address-full-policy"], told["memory"]) == ("PAGE", "-Xms256m -Xmx1g")
 
 
 def test_command(tmp_path: Path) -> None:
     """Everything that the JVM writes stays in the data folder, and no configuration of the machine is read."""
-    line = artemis.command(Java("java", 17), Path("/jars"), tmp_path)
+    line = artemis.artemis_command(Java("java", 17), Path("/jars"), tmp_path)
     assert line[:3] == ["java", "-cp", "/jars/*"]
     assert line[-1] == str(tmp_path)
     assert f"-Djava.io.tmpdir={tmp_path}/tmp" in line

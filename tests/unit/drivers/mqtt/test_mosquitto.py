@@ -51,7 +51,7 @@ def test_without_a_user_name_mosquitto_keeps_its_choice() -> None:
 
 def test_decisive_settings_tell_defaults_ours_and_the_profiles() -> None:
     """The report names what decides results even where the profile says nothing."""
-    told = mosquitto.decisive({"max_queued_messages": "0"})
+    told = mosquitto.decisive_mosquitto_settings({"max_queued_messages": "0"})
     assert (told["max_queued_messages"], told["max_inflight_messages"], told["set_tcp_nodelay"]) == ("0", "20", "true")
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from mqtt_rig import FakeConnection, pool
 
 from pytest_loadtest.drivers.columns import ArrivedMessages
-from pytest_loadtest.drivers.mqtt.paho.driver import MqttConsumer
+from pytest_loadtest.drivers.mqtt.paho.driver import PahoConsumer
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.testing import FakeClock
 
@@ -17,7 +17,7 @@ Script = list[bytes | None]
 def test_columns() -> None:
     """Payloads become padded heads, sizes, instants and flags."""
     connection, clock, arrivals = FakeConnection(), FakeClock(1000), ArrivedMessages()
-    MqttConsumer(connection, clock).settle(4, arrivals)  # type: ignore[arg-type]
+    PahoConsumer(connection, clock).settle(4, arrivals)  # type: ignore[arg-type]
     assert arrivals.take() is None
     for payload, dup in ((b"short", False), (b"x" * 100, True), (b"", False)):
         connection.client.on_message(None, None, SimpleNamespace(payload=payload, dup=dup))
@@ -33,7 +33,7 @@ def test_columns() -> None:
 def test_what_comes_before_the_place_waits_for_it() -> None:
     """Of two consumers, what the second one got before the engine knew its place comes afterwards, whole and with its own instant."""
     connections, clock, arrivals = [FakeConnection(), FakeConnection()], FakeClock(1000), ArrivedMessages()
-    first, second = (MqttConsumer(connection, clock) for connection in connections)  # type: ignore[arg-type]
+    first, second = (PahoConsumer(connection, clock) for connection in connections)  # type: ignore[arg-type]
     first.settle(0, arrivals)
     for connection, payload in ((connections[1], b"early"), (connections[0], b"one")):
         connection.client.on_message(None, None, SimpleNamespace(payload=payload, dup=payload == b"early"))
@@ -54,7 +54,7 @@ def test_a_damaged_body_is_flagged() -> None:
     damaged = whole[:40] + bytes([whole[40] ^ 1]) + whole[41:]
     for checksum, expected in ((True, [0, Flag.CORRUPT]), (False, [0, 0])):
         connection, arrivals = FakeConnection(), ArrivedMessages(checksum=checksum)
-        MqttConsumer(connection, FakeClock(1000)).settle(0, arrivals)  # type: ignore[arg-type]
+        PahoConsumer(connection, FakeClock(1000)).settle(0, arrivals)  # type: ignore[arg-type]
         for payload in (whole, damaged):
             connection.client.on_message(None, None, SimpleNamespace(payload=payload, dup=False))
         got = arrivals.take()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from mqtt_rig import FIRST_ROW, FakeConnection, burst, context
 
-from pytest_loadtest.drivers.mqtt.paho.producers import CHUNK, UNSENT, MqttProducers
+from pytest_loadtest.drivers.mqtt.paho.producers import CHUNK, UNSENT, PahoProducers
 from pytest_loadtest.message import envelope
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.testing import FakeClock
@@ -22,15 +22,15 @@ Script = list[bytes | None]
 OK, REFUSED = SimpleNamespace(value=0), SimpleNamespace(value=0x87)
 
 
-def producers(clock: FakeClock, *connections: FakeConnection, **given: Any) -> MqttProducers:
+def producers(clock: FakeClock, *connections: FakeConnection, **given: Any) -> PahoProducers:
     """Streams 3, 4, … over these connections."""
-    made = MqttProducers(context(clock=clock, **given))
+    made = PahoProducers(context(clock=clock, **given))
     for stream, connection in enumerate(connections, 3):
         made.add(stream, connection)  # type: ignore[arg-type]
     return made
 
 
-def taken(made: MqttProducers, sending: Burst) -> int:
+def taken(made: PahoProducers, sending: Burst) -> int:
     """How many of the messages were taken; those that were not are told as they should be."""
     refused = made.send(sending)
     if refused is None:
@@ -40,7 +40,7 @@ def taken(made: MqttProducers, sending: Burst) -> int:
     return len(sending) - len(refused)
 
 
-def answers(made: MqttProducers) -> Acks:
+def answers(made: PahoProducers) -> Acks:
     acks = made.acks()
     assert acks is not None and made.acks() is None
     return acks
