@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from pytest_loadtest.wire.mqtt.codec import encode
+from pytest_loadtest.wire.mqtt.codec import encode_packet
 from pytest_loadtest.wire.mqtt.packets import PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, Connect, Publish, Subscribe, TopicFilter
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ def connected(url: str, ca_file: str | None, client_id: str, topic: str | None, 
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if ca_file is not None:
         made = ssl.create_default_context(cafile=ca_file).wrap_socket(made, server_hostname=parts.hostname)
-    made.sendall(encode(Connect(client_id, clean_start=True, properties={"receive_maximum": 1000})))
+    made.sendall(encode_packet(Connect(client_id, clean_start=True, properties={"receive_maximum": 1000})))
     made.recv(1000)
     if topic is not None:
-        made.sendall(encode(Subscribe(1, (TopicFilter(topic, qos),))))
+        made.sendall(encode_packet(Subscribe(1, (TopicFilter(topic, qos),))))
         made.recv(1000)
     made.setblocking(False)
     return made
@@ -93,7 +93,7 @@ class Reader:
 
 def _publish(case: Case, sockets: list[Any], reader: Reader, topic: str, start: float) -> tuple[int, list[float]]:
     """Send what is due every tick, and read what comes. :returns: messages, and how late each was, s."""
-    packets = [encode(Publish(topic, bytes(64), case.qos, packet_id=1 if case.qos else 0))]
+    packets = [encode_packet(Publish(topic, bytes(64), case.qos, packet_id=1 if case.qos else 0))]
     if case.qos:
         at = packets[0].index(b"\0\1", 4 + len(topic))
         packets = [packets[0][:at] + number.to_bytes(2, "big") + packets[0][at + 2 :] for number in range(1, 60_001)]

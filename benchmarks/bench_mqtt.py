@@ -27,8 +27,7 @@ from roles import run_both, run_role
 from pytest_loadtest import brokers
 from pytest_loadtest.drivers import driver_class
 from pytest_loadtest.drivers.base import DriverContext, TargetAddress
-from pytest_loadtest.drivers.mqtt.settings import MqttSettings
-from pytest_loadtest.drivers.mqtt.tls_settings import Tls
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings, Tls
 from pytest_loadtest.message.payloads import build_pool
 from pytest_loadtest.profile.sections import SecuritySection
 from pytest_loadtest.schedule.topology import Topology

@@ -13,9 +13,9 @@ from waiting_for import gone
 from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.base import TargetAddress
-from pytest_loadtest.drivers.mqtt import jars as mqtt_jars
-from pytest_loadtest.drivers.mqtt.driver import MqttDriver
+from pytest_loadtest.drivers.mqtt import artemis
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
+from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.samples import Status
@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.artemis,
     pytest.mark.slow,
     pytest.mark.skipif(
-        java.find() is None or mqtt_jars.ARTEMIS.version not in mqtt_jars.ARTEMIS.cached_versions(),
+        java.find() is None or artemis.JARS.version not in artemis.JARS.cached_versions(),
         reason="no Java, or Artemis's jars are not cached: python -m pytest_loadtest doctor --fix",
     ),
 ]
@@ -41,7 +41,7 @@ SETTINGS = {
     "address-setting.address-full-policy": "DROP",
     "acceptor.maximumPacketSize": str(PACKET),
 }
-both = pytest.mark.parametrize("driver", [MqttDriver, NativeMqttDriver], ids=["library", "native"])
+both = pytest.mark.parametrize("driver", [PahoMqttDriver, NativeMqttDriver], ids=["library", "native"])
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def subject(broker: brokers.Broker, driver: Any, **given: Any) -> Subject:
 def test_facts(broker: brokers.Broker) -> None:
     """The report gets the version that runs and what decides results: persistence, journal, limits, memory."""
     facts = broker.facts
-    assert (facts.name, facts.version, facts.mode, facts.evidence) == ("Artemis", mqtt_jars.ARTEMIS.version, "process", True)
+    assert (facts.name, facts.version, facts.mode, facts.evidence) == ("Artemis", artemis.JARS.version, "process", True)
     assert SETTINGS.items() <= facts.settings.items()
     assert (facts.settings["persistence-enabled"], facts.settings["journal-datasync"]) == ("false", "true")
     assert broker.failure() is None

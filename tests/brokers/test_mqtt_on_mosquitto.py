@@ -28,13 +28,12 @@ from waiting_for import wait_until
 from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, TargetAddress
-from pytest_loadtest.drivers.mqtt import jars as mqtt_jars
-from pytest_loadtest.drivers.mqtt import mosquitto
+from pytest_loadtest.drivers.mqtt import artemis, mosquitto
 from pytest_loadtest.drivers.mqtt.base import MqttDriverBase
-from pytest_loadtest.drivers.mqtt.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
+from pytest_loadtest.drivers.mqtt.options import topic_name
+from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
-from pytest_loadtest.drivers.mqtt.setup import topic_name
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message import envelope, payloads
 from pytest_loadtest.message.samples import Flag, Status
@@ -54,12 +53,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(mosquitto.find() is None, reason="no mosquitto here: apt-get install mosquitto")
+pytestmark = pytest.mark.skipif(mosquitto.find_binary() is None, reason="no mosquitto here: apt-get install mosquitto")
 
 VERSIONS = ("5", "3.1.1")
 LEAVING = (check_attach_and_detach, check_detached_still_delivers, check_detach_while_paused)
 DEADLINE = 30 * SECOND
-DRIVERS = {"library": MqttDriver, "native": NativeMqttDriver}
+DRIVERS = {"library": PahoMqttDriver, "native": NativeMqttDriver}
 Driver = MqttDriverBase[Any]
 
 
@@ -99,7 +98,7 @@ ARTEMIS = pytest.param("artemis", marks=[pytest.mark.artemis, pytest.mark.slow])
 
 @pytest.fixture(scope="module", params=["mosquitto", ARTEMIS])
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
-    if request.param == "artemis" and (java.find() is None or mqtt_jars.ARTEMIS.version not in mqtt_jars.ARTEMIS.cached_versions()):
+    if request.param == "artemis" and (java.find() is None or artemis.JARS.version not in artemis.JARS.cached_versions()):
         pytest.skip("no Java, or Artemis's jars are not cached: python -m pytest_loadtest doctor --fix")
     with started(tmp_path_factory.mktemp("broker"), "mqtt" if request.param == "mosquitto" else request.param) as running:
         yield running
@@ -448,7 +447,7 @@ def test_what_was_sent_again_is_told(tmp_path: Path, version: str, qos: int) -> 
 @contextmanager
 def _on_port(folder: Path, port: int) -> Iterator[None]:
     """Another mosquitto on a port where one was."""
-    binary = mosquitto.find()
+    binary = mosquitto.find_binary()
     assert binary is not None
     conf = folder / "second.conf"
     conf.write_text(mosquitto.config(port=port, settings={}, user=getpass.getuser(), data=str(folder)))

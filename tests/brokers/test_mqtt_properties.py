@@ -15,8 +15,8 @@ from pytest_loadtest import brokers
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerSocket
-from pytest_loadtest.drivers.mqtt.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
+from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.testing import Subject
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(mosquitto.find() is None, reason="no mosquitto here: apt-get install mosquitto")
+pytestmark = pytest.mark.skipif(mosquitto.find_binary() is None, reason="no mosquitto here: apt-get install mosquitto")
 
 PAIRS = [("property-name-00", "property-value-00"), ("property-name-01", "property-value-01")]
 
@@ -41,7 +41,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]
     running.stop()
 
 
-@pytest.fixture(params=[MqttDriver, NativeMqttDriver], ids=["library", "native"])
+@pytest.fixture(params=[PahoMqttDriver, NativeMqttDriver], ids=["library", "native"])
 def subject(request: pytest.FixtureRequest, broker: brokers.Broker) -> Callable[..., Subject]:
     """A driver of either client, by its settings."""
     target = TargetAddress(url=broker.facts.url)

@@ -17,10 +17,9 @@ from pytest_loadtest.brokers.certificates import KeyPair
 from pytest_loadtest.brokers.starting import free_ports
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.mqtt import broker_socket, mosquitto
-from pytest_loadtest.drivers.mqtt.driver import MqttDriver
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
-from pytest_loadtest.drivers.mqtt.settings import MqttSettings
-from pytest_loadtest.drivers.mqtt.tls_settings import Tls
+from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings, Tls
 from pytest_loadtest.errors import LoadtestError, TargetError, UsageError
 from pytest_loadtest.profile.sections import SecuritySection
 from pytest_loadtest.testing.rig import Subject, context_of, plain_pool, rig
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.brokers.base import Broker
 
-pytestmark = pytest.mark.skipif(mosquitto.find() is None, reason="no mosquitto here: apt-get install mosquitto")
+pytestmark = pytest.mark.skipif(mosquitto.find_binary() is None, reason="no mosquitto here: apt-get install mosquitto")
 
 MESSAGES = 50
 CIPHER = "TLS_AES_256_GCM_SHA384"
@@ -39,7 +38,7 @@ NEITHER = "127.1"  # 127.0.0.1 to the system, and no name that the broker's cert
 DRIVERS: list[Any] = []
 
 
-@pytest.fixture(autouse=True, params=[MqttDriver, NativeMqttDriver], ids=["library", "native"])
+@pytest.fixture(autouse=True, params=[PahoMqttDriver, NativeMqttDriver], ids=["library", "native"])
 def under_test(request: pytest.FixtureRequest) -> Iterator[None]:
     """The driver that connects."""
     DRIVERS.append(request.param)
@@ -196,7 +195,7 @@ def test_tls_to_the_plain_port(for_subscribers: Broker) -> None:
 
 def test_connections_go_out_from_many_addresses(for_subscribers: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """As plain ones do: ports do not run out. paho's clients are too few to need it."""
-    if DRIVERS[-1] is MqttDriver:
+    if DRIVERS[-1] is PahoMqttDriver:
         return
     monkeypatch.setattr(broker_socket, "EACH_SOURCE", 1)
     with rig(subject(for_subscribers, settings_of(for_subscribers))) as r:

@@ -13,7 +13,7 @@ from pytest_loadtest import brokers
 from pytest_loadtest.drivers import driver_class
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.mqtt import mosquitto
-from pytest_loadtest.drivers.mqtt.driver import MqttDriver
+from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.testing import Subject
@@ -22,7 +22,7 @@ from pytest_loadtest.testing.rig import rig
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(mosquitto.find() is None, reason="no mosquitto here: apt-get install mosquitto")
+pytestmark = pytest.mark.skipif(mosquitto.find_binary() is None, reason="no mosquitto here: apt-get install mosquitto")
 
 SENT = 5_000
 IN_FLIGHT, QUEUED = 20, 1_000  # the subscriber's Receive Maximum; mosquitto's max_queued_messages
@@ -34,7 +34,7 @@ def test_a_subscriber_that_sleeps_loses_what_its_queue_does_not_hold(tmp_path: P
     broker = brokers.start(request, lambda _: None)
     try:
         settings = MqttSettings.model_validate({"receiveMaximum": IN_FLIGHT})
-        with rig(Subject(driver=MqttDriver, target=TargetAddress(url=broker.facts.url), settings=settings)) as r:
+        with rig(Subject(driver=PahoMqttDriver, target=TargetAddress(url=broker.facts.url), settings=settings)) as r:
             r.driver.pause(r.places)
             r.send(SENT)
             r.until(lambda: r.acked == SENT, "all acknowledged")

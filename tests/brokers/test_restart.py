@@ -28,8 +28,7 @@ from pytest_loadtest import brokers
 from pytest_loadtest.brokers import Broker, BrokerFacts, BrokerRequest, java
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import StartedBroker, free_ports, listens
-from pytest_loadtest.drivers.mqtt import jars as mqtt_jars
-from pytest_loadtest.drivers.mqtt import mosquitto
+from pytest_loadtest.drivers.mqtt import artemis, mosquitto
 from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
 from pytest_loadtest.errors import TargetError, UsageError
 
@@ -40,7 +39,7 @@ SECONDS = 60.0  # the longest that anything here may take on a slow machine
 FOREVER = 600.0  # s between SIGTERM and SIGKILL: longer than a test may take
 
 until = partial(wait_until, seconds=SECONDS)
-needs_mosquitto = pytest.mark.skipif(mosquitto.find() is None, reason="mosquitto is not installed")
+needs_mosquitto = pytest.mark.skipif(mosquitto.find_binary() is None, reason="mosquitto is not installed")
 
 
 @contextmanager
@@ -346,7 +345,7 @@ def waiting_for_one_away(broker: Broker, count: int, kept: int, *, kill: bool) -
 @pytest.mark.parametrize(("settings", "kept"), [({"persistence-enabled": "true"}, 500), ({}, 0)], ids=["persistent", "not persistent"])
 def test_what_artemis_keeps(tmp_path: Path, settings: dict[str, str], kept: int) -> None:
     """Session and queued messages of a client that was away, where it has a journal: what it acknowledged outlives SIGKILL too."""
-    if java.find() is None or mqtt_jars.ARTEMIS.version not in mqtt_jars.ARTEMIS.cached_versions():
+    if java.find() is None or artemis.JARS.version not in artemis.JARS.cached_versions():
         pytest.skip("no Java, or Artemis's jars are not cached: python -m pytest_loadtest doctor --fix")
     with started(tmp_path, "artemis", **settings) as broker:
         before = broker.facts

@@ -142,7 +142,7 @@ def test_the_plan_names_the_client_as_shown(tmp_path: Path) -> None:
     assert without.sub("", shown) in without.sub("", done.stdout), done.stdout + done.stderr
 
 
-@pytest.mark.skipif(mosquitto.find() is None, reason="no mosquitto here: apt-get install mosquitto")
+@pytest.mark.skipif(mosquitto.find_binary() is None, reason="no mosquitto here: apt-get install mosquitto")
 def test_connections_are_opened_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command of the page: its summary has the line shown, less what depends on the machine."""
     page = "docs/howto/only-connect.md"
@@ -157,7 +157,7 @@ def test_connections_are_opened_as_shown(tmp_path: Path, monkeypatch: pytest.Mon
     assert of_the_machine.sub("", shown) in of_the_machine.sub("", done), done
 
 
-@pytest.mark.skipif(mosquitto.find() is None, reason="no mosquitto here: apt-get install mosquitto")
+@pytest.mark.skipif(mosquitto.find_binary() is None, reason="no mosquitto here: apt-get install mosquitto")
 def test_a_broadcast_is_planned_and_run_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands of the page: the plan has the lines that it shows, less what depends on the machine; then everybody gets everything."""
     page = "docs/howto/broadcast-at-scale.md"

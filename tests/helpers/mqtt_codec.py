@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pytest_loadtest.wire.mqtt import codec
 from pytest_loadtest.wire.mqtt import packets as p
 from pytest_loadtest.wire.mqtt.codec import frame, read_packet_id, read_versioned, versioned
-from pytest_loadtest.wire.mqtt.fields import FieldReader, MalformedPacket
-from pytest_loadtest.wire.mqtt.properties import encode_properties
+from pytest_loadtest.wire.mqtt.fields import FieldReader, MalformedPacket, encode_properties
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,14 +40,14 @@ def encode(packet: Packet, version: int = p.V5) -> bytes:
         if version >= p.V5 and (packet.reason or packet.properties):
             body += bytes([packet.reason]) + (encode_properties(packet.properties) if packet.properties else b"")
         return frame(packet.kind, 2 if packet.kind == p.PUBREL else 0, body)
-    return codec.encode(packet, version)
+    return codec.encode_packet(packet, version)
 
 
 def decode(first: int, body: bytes, version: int = p.V5) -> Packet:
     """Return any packet from its first byte and what follows its length. :raises MalformedPacket: it is not a packet."""
     kind, flags = first >> 4, first & 15
     if kind not in _READERS:
-        return codec.decode(first, body, version)
+        return codec.decode_packet(first, body, version)
     if kind != p.PUBLISH and flags != (2 if kind in (p.PUBREL, p.SUBSCRIBE, p.UNSUBSCRIBE) else 0):
         raise MalformedPacket(f"packet {kind} has flags {flags}")
     reader = FieldReader(body)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_loadtest.brokers import java
-from pytest_loadtest.drivers.mqtt import jars as mqtt_jars
-from pytest_loadtest.drivers.mqtt import mosquitto
+from pytest_loadtest.drivers.mqtt import artemis, mosquitto
 from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
 
 from .projects import fresh
@@ -16,7 +15,7 @@ from .projects import fresh
 if TYPE_CHECKING:
     from .projects import Finished, Project
 
-needs_mosquitto = pytest.mark.skipif(mosquitto.find() is None, reason="mosquitto is not installed")
+needs_mosquitto = pytest.mark.skipif(mosquitto.find_binary() is None, reason="mosquitto is not installed")
 
 DURABLE = """\
 name: durable
@@ -91,14 +90,14 @@ def test_recovery_of_pulsar(project: Project) -> None:
 @pytest.mark.slow
 def test_recovery_of_artemis(project: Project) -> None:
     """At QoS 1; the report says which broker it was and what it kept. Without a restart each message of QoS 2 comes once."""
-    if java.find() is None or mqtt_jars.ARTEMIS.version not in mqtt_jars.ARTEMIS.cached_versions():
+    if java.find() is None or artemis.JARS.version not in artemis.JARS.cached_versions():
         pytest.skip("no Java, or Artemis's jars are not cached: python -m pytest_loadtest doctor --fix")
     project.write("profiles/exactly.yaml", DURABLE.format(more=ARTEMIS).replace("5min", "2s", 1).replace("qos: 1", "qos: 2"))
     run = recovery(project, ARTEMIS, TWICE, passed=2)
     recovered(run)
     counts = run.documents["test_exactly_once"]["measurements"]["counts"]
     assert counts["received"] == counts["acked"] == counts["offered"]
-    assert f"target     Artemis {mqtt_jars.ARTEMIS.version} (process, mqtt://127.0.0.1:" in run.out
+    assert f"target     Artemis {artemis.JARS.version} (process, mqtt://127.0.0.1:" in run.out
     assert run.documents["test_recovery"]["broker"]["settings"]["persistence-enabled"] == "true"
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from pytest_loadtest.drivers.mqtt.driver import MqttDriver
+from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
 from pytest_loadtest.fleet import member
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.verdict.slo import Outcome
@@ -32,10 +32,10 @@ Report = Callable[[str, object], None]
 IN_FLIGHT, QUEUED = 20, 1000  # the subscriber's Receive Maximum; mosquitto's max_queued_messages
 
 
-class Sleeper(MqttDriver):
+class Sleeper(PahoMqttDriver):
     """Its consumers sleep from the start until they are woken."""
 
-    asleep: tuple[MqttDriver, list[int]] | None = None
+    asleep: tuple[PahoMqttDriver, list[int]] | None = None
 
     def open_consumers(self, consumers: Any) -> Any:
         places = super().open_consumers(consumers)
@@ -170,12 +170,12 @@ def frozen(pid: int) -> Iterator[Freezer]:
 EARLIER_RUN = """
 import os, sys
 from pytest_loadtest.drivers.base import TargetAddress
-from pytest_loadtest.drivers.mqtt.driver import MqttDriver
+from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.testing import Subject, rig
 
 settings = MqttSettings.model_validate({"qos": 1, "cleanStart": False, "sessionExpiry": "1h"})
-with rig(Subject(driver=MqttDriver, target=TargetAddress(url=sys.argv[1]), settings=settings)) as r:
+with rig(Subject(driver=PahoMqttDriver, target=TargetAddress(url=sys.argv[1]), settings=settings)) as r:
     r.driver.pause(r.places)
     r.send(50)
     r.until(lambda: r.acked == 50, "all acknowledged")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
+
 
 Index: TypeAlias = "NDArray[np.intp] | None"
 """Which messages, in which order; None: all of them, as they are."""
@@ -82,12 +85,12 @@ def pick(column: NDArray[Any], index: Index) -> NDArray[Any]:
     return column if index is None else column.take(index)
 
 
-def within(outer: Index, inner: Index) -> Index:
+def compose_index(outer: Index, inner: Index) -> Index:
     """An index into what an index picks, as an index into the whole."""
     return inner if outer is None else pick(outer, inner)
 
 
-def join(batches: Sequence[Batch]) -> Batch:
+def join_batches(batches: Sequence[Batch]) -> Batch:
     """All messages of at least one batch, one behind the other."""
     if len(batches) == 1:
         return batches[0]
@@ -105,4 +108,49 @@ def bundle(batches: Iterable[Batch], most: int = 1 << 18) -> list[Batch]:
             room = most
         bundles[-1].append(batch)
         room -= len(batch.payload)
-    return list(map(join, bundles))
+    return list(map(join_batches, bundles))
+
+
+# Delayed messages in a loopback relay: they wait until their time, then leave in the order of their times, never early.
+
+
+class _Waiting(NamedTuple):
+    """Messages of one batch, the earliest first. :param due: int64 ns of the relay's clock, ascending."""
+
+    first: int
+    number: int  # of equal times those that came first leave first
+    due: NDArray[np.int64]
+    batch: Batch
+
+
+class DelayQueue:
+    """Acknowledged messages that wait until they are due."""
+
+    def __init__(self) -> None:
+        self._waiting: list[_Waiting] = []
+        self._numbers = itertools.count()
+
+    def add(self, batch: Batch, due: NDArray[np.int64]) -> None:
+        """:param due: int64 ns of the relay's clock, of each message."""
+        order = np.argsort(due, kind="stable")
+        self._push(batch.take(order), due[order])
+
+    def _push(self, batch: Batch, due: NDArray[np.int64]) -> None:
+        if len(due):
+            heapq.heappush(self._waiting, _Waiting(int(due[0]), next(self._numbers), due, batch))
+
+    def next(self) -> int | None:
+        """When the next message is due, ns; None: none waits."""
+        return self._waiting[0].first if self._waiting else None
+
+    def release(self, now: int) -> Batch | None:
+        """All that is due, in the order of its times; None where nothing is."""
+        batches, times = [], []
+        while self._waiting and self._waiting[0].first <= now:
+            _, _, due, batch = heapq.heappop(self._waiting)
+            count = int(np.searchsorted(due, now, side="right"))
+            ready, rest = batch.split(count)
+            batches.append(ready)
+            times.append(due[:count])
+            self._push(rest, due[count:])
+        return join_batches(batches).take(np.argsort(np.concatenate(times), kind="stable")) if batches else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import select
 import socket
+import zlib
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -25,13 +26,19 @@ _READS = 8  # in one go, so that much that comes holds up nothing else
 class RelayConnection:
     """Frames out and in.
 
+    The relay knows topics by numbers. Runs do not meet, for each has its nonce, except on a topic that they name: that is one of the run 0,
+    and each run has subscriptions of its own there.
+
     :ivar users: whose connection it is, for messages. :ivar failure: why it is of no more use.
+    :ivar run: the run whose topics these are. :ivar first_topic: the number of the topic with the index 0, 32 bits; the others follow it.
     :raises TargetError: the relay cannot be reached.
     """
 
     def __init__(self, context: DriverContext) -> None:
         self.users: list[str] = []
         self.failure: str | None = None
+        name = context.topology.name
+        self.run, self.first_topic = (context.nonce, 0) if name is None else (0, zlib.crc32(name.encode()))
         self._url = context.target.url
         self._clock = context.clock
         self._inbox, self._outbox = Decoder(), Outbox()

@@ -5,16 +5,18 @@ A paused consumer's messages wait in the relay, but for those already on their w
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_loadtest.drivers.base import Joined
-from pytest_loadtest.drivers.loopback import messages
-from pytest_loadtest.drivers.loopback.numbers import first_topic, run_number, subscription_numbers
+from pytest_loadtest.drivers.base import Joined, Received
 from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.message.envelope import HEAD
+from pytest_loadtest.message.payloads import body_ok
+from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.wire import frames
 from pytest_loadtest.wire.frames import FrameError, Kind
 
@@ -23,9 +25,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.base import DriverContext, Received
+    from pytest_loadtest.drivers.base import DriverContext
     from pytest_loadtest.drivers.loopback.connection import RelayConnection
     from pytest_loadtest.wire.frames import Frame
+
+_JOIN_BELOW = 1 << 15  # bytes: frames that are smaller on average are read as one
+_COLUMNS = ("consumer", "heads", "size", "time", "order", "flags")
 
 
 class RelayConsumers:
@@ -55,11 +60,17 @@ class RelayConsumers:
             raise UsageError(f"consumer {int(consumer.max())}: the run has those from 0 to {topology.all_consumers - 1}")
         place = np.arange(len(self._paused), len(self._paused) + len(consumer), dtype=np.int32)
         self._paused = np.append(self._paused, np.zeros(len(place), np.bool_))
-        topic = topology.topic_of_consumer(consumer) + first_topic(self._context)
-        subscription = subscription_numbers(self._context, topology.subscription_of_consumer(consumer))
+        topic = topology.topic_of_consumer(consumer) + self.connection.first_topic
+        subscription = self._subscription_numbers(topology.subscription_of_consumer(consumer))
         columns = {"topic": topic, "subscription": subscription, "consumer": consumer, "place": place}
-        self.connection.send(frames.encode(Kind.SUBSCRIBE, columns, run=run_number(self._context)))
+        self.connection.send(frames.encode(Kind.SUBSCRIBE, columns, run=self.connection.run))
         return place
+
+    def _subscription_numbers(self, subscription: NDArray[Any]) -> NDArray[Any]:
+        """By index of the subscription within its topic, those of the relay, 32 bits."""
+        if self._context.topology.name is None:
+            return subscription
+        return np.array([zlib.crc32(f"{self._context.nonce}-{index}".encode()) for index in subscription.tolist()])
 
     def attach(self, consumers: Sequence[int]) -> None:
         """As :meth:`Driver.attach`."""
@@ -111,7 +122,7 @@ class RelayConsumers:
         if self._unread:
             unread, self._unread = self._unread, []
             try:
-                received = messages.read(unread, checksum=self._context.checksum)
+                received = read_deliveries(unread, checksum=self._context.checksum)
             except FrameError as error:
                 raise TargetError(f"{self.connection.name}: {error}") from error
             self._sort(received)
@@ -119,8 +130,8 @@ class RelayConsumers:
     def _sort(self, received: Received) -> None:
         paused = self._paused.take(received.consumer)
         if paused.any():
-            self._early.append(messages.choose(received, paused))
-            received = messages.choose(received, ~paused)
+            self._early.append(_choose(received, paused))
+            received = _choose(received, ~paused)
         if len(received.time):
             self._arrived.append(received)
 
@@ -130,4 +141,55 @@ class RelayConsumers:
         if not self._arrived:
             return None
         arrived, self._arrived = self._arrived, []
-        return messages.join(arrived)
+        return _join(arrived)
+
+
+def read_deliveries(came: Sequence[tuple[Frame, int]], *, checksum: bool) -> Received:
+    """What at least one DELIVER frame brought, with the instant of each frame; ``checksum``: whether the bodies are verified.
+
+    :raises FrameError: a frame contradicts itself.
+    """
+    parts, times = zip(*came, strict=True)
+    counts = [frame.n for frame in parts]
+    if sum(len(frame.body) for frame in parts) < _JOIN_BELOW * len(parts):
+        parts = (frames.join(parts),)
+    messages = [(frame.columns["size"], frame.payload) for frame in parts]
+    return Received(
+        consumer=np.concatenate([frame.columns["place"] for frame in parts]),
+        heads=np.concatenate([_heads(*part) for part in messages]),
+        size=np.concatenate([size for size, _ in messages]),
+        time=np.repeat(np.array(times, np.int64), counts),
+        order=np.zeros(sum(counts), np.int64),
+        flags=np.concatenate([_body_flags(*part) for part in messages]) if checksum else np.zeros(sum(counts), np.int8),
+    )
+
+
+def _heads(size: NDArray[np.int32], payload: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """``(n, 32)``, the first bytes of each payload, zero padded."""
+    n, first = len(size), int(size[0])
+    if np.all(size == first) and first >= HEAD:
+        return payload.reshape(n, first)[:, :HEAD].copy()
+    heads = np.zeros((n, HEAD), np.uint8)
+    if len(payload):
+        starts = np.cumsum(size, dtype=np.int64) - size
+        columns = np.arange(HEAD)
+        bytes_ = payload.take(starts[:, None] + columns, mode="clip")
+        np.copyto(heads, bytes_, where=columns < size[:, None])
+    return heads
+
+
+def _body_flags(size: NDArray[np.int32], payload: NDArray[np.uint8]) -> NDArray[np.int8]:
+    """CORRUPT for each message whose checksum says so."""
+    ends = np.cumsum(size, dtype=np.int64).tolist()
+    whole = [body_ok(bytes(payload.data[start:end])) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    return np.where(whole, np.int8(0), np.int8(Flag.CORRUPT))
+
+
+def _choose(received: Received, mask: NDArray[np.bool_]) -> Received:
+    """Copies of those at which ``mask`` is true."""
+    return Received(*(getattr(received, name)[mask] for name in _COLUMNS))
+
+
+def _join(parts: Sequence[Received]) -> Received:
+    """All of at least one part, one behind the other."""
+    return parts[0] if len(parts) == 1 else Received(*(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS))

@@ -17,7 +17,6 @@ from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, DriverFacts
 from pytest_loadtest.drivers.loopback.connection import CONNECT_TIMEOUT, RelayConnection
 from pytest_loadtest.drivers.loopback.consumers import RelayConsumers
 from pytest_loadtest.drivers.loopback.faults import relay_settings
-from pytest_loadtest.drivers.loopback.numbers import listed
 from pytest_loadtest.drivers.loopback.producers import RelayProducers
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.values.quantities import MILLISECOND
@@ -188,3 +187,8 @@ class LoopbackDriver:
             self._connection = RelayConnection(self._context)
         self._connection.users.append(user)
         return self._connection
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """``0, 1, 2, 3, 4 and 7 more``: never long."""
+    return ", ".join(map(str, numbers[:5])) + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from pytest_loadtest.drivers.loopback.batch import Batch, join
+from pytest_loadtest.drivers.loopback.batch import Batch, join_batches
 from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND, parse_duration
 
@@ -79,7 +79,7 @@ def relay_settings(settings: Any) -> dict[str, str]:
     }
 
 
-def parse(settings: Mapping[str, str]) -> Faults:
+def parse_faults(settings: Mapping[str, str]) -> Faults:
     """The other way round, from ``{"delay": "20ms", "loseEvery": "1000"}``.
 
     :raises ValueError: an unknown name or a value that cannot be.
@@ -192,10 +192,10 @@ class HalfPairs:
     def complete(self, batch: Batch, now: int) -> Batch:
         """What goes now: the messages that waited for one of ``batch``, and ``batch`` without those that begin to wait."""
         ended = np.isin(self._batch.producer, batch.producer)
-        whole = join([self._batch.where(ended), batch])
+        whole = join_batches([self._batch.where(ended), batch])
         waits = self._wait(whole)
         self._until = np.concatenate([self._until[~ended], np.full(np.count_nonzero(waits), now + HOLD)])
-        self._batch = join([self._batch.where(~ended), whole.where(waits)])
+        self._batch = join_batches([self._batch.where(~ended), whole.where(waits)])
         return whole.where(~waits)
 
     def _wait(self, batch: Batch) -> NDArray[np.bool_]:

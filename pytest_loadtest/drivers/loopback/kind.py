@@ -14,7 +14,7 @@ KIND: Final = DriverKind(
     clients={"library": Client(driver="pytest_loadtest.drivers.loopback.driver:LoopbackDriver")},
     costs={"loopback": CostRow(cost=Cost(produce=1_500, consume=1_000, broker=1_000, per_byte=1.0))},
     schemes={"loopback": Scheme(port=0)},
-    brokers={"loopback": BrokerStart(ways={"process": "pytest_loadtest.drivers.loopback.broker:start"})},
+    brokers={"loopback": BrokerStart(ways={"process": "pytest_loadtest.drivers.loopback.relay:start_relay"})},
     own_broker=True,
     message_limit=MessageLimit(default=256 * 1024**2),  # of a message that the relay takes; a frame holds several
     delays=True,

@@ -11,22 +11,23 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape
 
 from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, refuse_managed
+from pytest_loadtest.brokers.java import Jars
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, listens, on_free_ports, wait_ready
 from pytest_loadtest.brokers.watchdog import remove
-from pytest_loadtest.drivers.mqtt import jars as mqtt_jars
 from pytest_loadtest.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from pytest_loadtest.brokers.java import Java
+
 
 START_SECONDS = 60.0
 MEMORY = ("-Xms256m", "-Xmx1g")
@@ -100,7 +101,7 @@ _BROKER: Final = """\
 """
 
 
-def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
+def start_artemis(request: BrokerRequest, progress: Progress) -> StartedBroker:
     """Start Artemis; ready in some five seconds on an idle machine.
 
     :raises UnavailableError: no Java 17, or the jars are neither cached nor to be had.
@@ -109,9 +110,9 @@ def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
     """
     if request.security is not None:
         raise UsageError("target.security: Artemis is started without TLS and authentication: leave it out, or driver.broker: artemis")
-    version = request.version or mqtt_jars.ARTEMIS.version
+    version = request.version or JARS.version
     runtime = java.require("Artemis")
-    jars = mqtt_jars.ARTEMIS.resolve(version, progress)
+    jars = JARS.resolve(version, progress)
     return on_free_ports(1, lambda ports: _launch(runtime, jars, ports[0], version, request, progress))
 
 
@@ -156,13 +157,13 @@ def _elements(values: Mapping[str, str], indent: int) -> str:
     return "\n".join(f"{'':{indent}}<{key}>{escape(value)}</{key}>" for key, value in values.items())
 
 
-def decisive(settings: Mapping[str, str]) -> dict[str, str]:
+def decisive_artemis_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """The settings that decide results, for the report: defaults, ours, the memory, the profile's."""
     ours = {key: value for key, value in OURS.items() if key in DECISIVE}
     return DECISIVE | ours | {"memory": " ".join(MEMORY)} | dict(settings)
 
 
-def command(runtime: Java, jars: Path, data: Path) -> list[str]:
+def artemis_command(runtime: Java, jars: Path, data: Path) -> list[str]:
     """The java line of a broker that reads ``data/etc/broker.xml`` and keeps its data below ``data``, as it finds it there."""
     properties = {
         "java.io.tmpdir": str(data / "tmp"),
@@ -183,10 +184,14 @@ def _launch(runtime: Java, jars: Path, port: int, version: str, request: BrokerR
     (data / "etc").symlink_to(folder, target_is_directory=True)  # the configuration is kept where the data is not
     (folder / "broker.xml").write_text(text, encoding="utf-8")
     progress(f"starting {name}")
-    child = Child(command(runtime, jars, data), folder=folder, ports=(port,))
+    child = Child(artemis_command(runtime, jars, data), folder=folder, ports=(port,))
     wait = partial(wait_ready, child, lambda: listens("127.0.0.1", port), name=name, seconds=START_SECONDS, progress=progress)
     progress(f"{name} ready in {wait():.0f} s")
-    facts = BrokerFacts(
-        name="Artemis", version=version, mode="process", url=f"mqtt://127.0.0.1:{port}", settings=decisive(request.settings)
-    )  # fmt: skip
+    settings = decisive_artemis_settings(request.settings)
+    facts = BrokerFacts(name="Artemis", version=version, mode="process", url=f"mqtt://127.0.0.1:{port}", settings=settings)
     return StartedBroker(facts, child, wait)
+
+
+# The jars of ActiveMQ Artemis.
+
+JARS: Final = Jars("Artemis", "2.42.0", "44 jars, 16 MB", Path(__file__).with_name("artemis-pom.xml"))

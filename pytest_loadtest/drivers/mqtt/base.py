@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from pytest_loadtest.drivers.base import Joined
-from pytest_loadtest.drivers.mqtt.any_connection import AnyMqttConnection
+from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
 from pytest_loadtest.drivers.mqtt.clients import MakeConnection, MqttClients, Pace
-from pytest_loadtest.drivers.mqtt.setup import client_facts, client_options, is_shared, topic_filter
+from pytest_loadtest.drivers.mqtt.options import client_facts, client_options, is_shared, topic_filter
 from pytest_loadtest.errors import TargetError, UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, DriverFacts, Received
 
 
-C = TypeVar("C", bound=AnyMqttConnection[Any])
+C = TypeVar("C", bound=MqttConnectionBase[Any])
 
 
 class MqttDriverBase(ABC, Generic[C]):

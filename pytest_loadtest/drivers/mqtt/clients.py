@@ -7,9 +7,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from pytest_loadtest.drivers.mqtt.any_connection import AnyMqttConnection
-from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint
-from pytest_loadtest.drivers.mqtt.endpoints import Endpoints, find_endpoints
+from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
+from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, Endpoints, find_endpoints
 from pytest_loadtest.drivers.mqtt.loop import Loop, LoopConnection
 from pytest_loadtest.drivers.mqtt.options import MOST_INFLIGHT, ClientOptions
 from pytest_loadtest.errors import TargetError
@@ -24,7 +23,7 @@ PATIENCE: Final = 30 * SECOND  # opening is given up when no further client gets
 FAREWELL: Final = 3 * SECOND  # closing is given up when no further client gets disconnected for so long
 
 
-C = TypeVar("C", bound=AnyMqttConnection[Any])
+C = TypeVar("C", bound=MqttConnectionBase[Any])
 MakeConnection = Callable[[Loop, BrokerEndpoint, ClientOptions, str, str, str | None], C]
 """Makes a connection with a name, a client id and perhaps a subscription."""
 

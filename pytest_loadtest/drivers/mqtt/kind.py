@@ -23,12 +23,12 @@ KIND: Final = DriverKind(
     packages=("paho-mqtt",),
     settings="pytest_loadtest.drivers.mqtt.settings:MqttSettings",
     clients={
-        "library": Client(driver="pytest_loadtest.drivers.mqtt.driver:MqttDriver"),
+        "library": Client(driver="pytest_loadtest.drivers.mqtt.paho.driver:PahoMqttDriver"),
         "native": Client(
             driver="pytest_loadtest.drivers.mqtt.native.driver:NativeMqttDriver", connection_memory=3 << 10, setup_time=50_000, spreads=True
         ),
     },
-    checks="pytest_loadtest.drivers.mqtt.checks:CHECKS",
+    checks="pytest_loadtest.drivers.mqtt.settings:CHECKS",
     costs={
         "mqtt-qos0": _row("library", 0, 40_000, 80_000, 24_000),
         "mqtt-qos1": _row("library", 1, 125_000, 110_000, 40_000),
@@ -40,12 +40,15 @@ KIND: Final = DriverKind(
     schemes={"mqtt": Scheme(port=1883), "mqtts": Scheme(port=8883, tls=True)},
     brokers={
         "mqtt": BrokerStart(
-            ways={"container": "pytest_loadtest.brokers.container:start", "process": "pytest_loadtest.drivers.mqtt.mosquitto:start"},
-            container="pytest_loadtest.drivers.mqtt.mosquitto_container:RECIPE",
+            ways={
+                "container": "pytest_loadtest.brokers.container:start",
+                "process": "pytest_loadtest.drivers.mqtt.mosquitto:start_mosquitto",
+            },
+            container="pytest_loadtest.drivers.mqtt.mosquitto:RECIPE",
             secured=True,
         ),
         "artemis": BrokerStart(
-            ways={"process": "pytest_loadtest.drivers.mqtt.artemis:start"},
+            ways={"process": "pytest_loadtest.drivers.mqtt.artemis:start_artemis"},
             costs={f"mqtt{client}-qos{qos}": cost for client in ("", "-native") for qos, cost in ARTEMIS.items()},
             label="Artemis",
         ),
@@ -56,9 +59,9 @@ KIND: Final = DriverKind(
     subscriber_url=True,
     opening_times=True,
     security=("tls",),
-    telemetry="pytest_loadtest.drivers.mqtt.sys_topics:SysTopics",
-    observer="pytest_loadtest.drivers.mqtt.observer:observe",
-    doctor="pytest_loadtest.drivers.mqtt.needs:needs",
+    telemetry="pytest_loadtest.drivers.mqtt.observer:SysTopics",
+    observer="pytest_loadtest.drivers.mqtt.observer:observe_mqtt",
+    doctor="pytest_loadtest.drivers.mqtt.needs:check_machine",
     omb_classes=("io.openmessaging.benchmark.driver.mqtt5.MqttBenchmarkDriver",),
-    omb="pytest_loadtest.drivers.mqtt.omb:KEYS",
+    omb="pytest_loadtest.drivers.mqtt.settings:KEYS",
 )

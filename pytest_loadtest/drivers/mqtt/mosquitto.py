@@ -14,19 +14,24 @@ import pwd
 import re
 import shutil
 import subprocess
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, UnavailableError, described, refuse_managed
+from pytest_loadtest.brokers.base import ROLE, BrokerFacts, BrokerRequest, UnavailableError, described, refuse_managed
+from pytest_loadtest.brokers.container import CONF, ContainerPlan, ContainerRecipe, publishing_address, with_conf
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, listens, on_free_ports, wait_ready
-from pytest_loadtest.drivers.mqtt import mosquitto_tls
-from pytest_loadtest.drivers.mqtt.mosquitto_tls import TlsListener, tls_listener
+from pytest_loadtest.drivers.mqtt.settings import Tls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
+
+    from pytest_loadtest.brokers.docker_engine import RunningContainer
+    from pytest_loadtest.profile.sections import SecuritySection
+
 
 START_SECONDS = 20.0
 REMEDY = "apt-get install mosquitto, or python -m pytest_loadtest doctor --fix"
@@ -40,13 +45,13 @@ DECISIVE = {  # what decides results, with mosquitto's own defaults
 }
 
 
-def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
+def start_mosquitto(request: BrokerRequest, progress: Progress) -> StartedBroker:
     """Start mosquitto; ready in a second.
 
     :raises UnavailableError: no mosquitto here, or not the wanted version.
     :raises TargetError: it did not start; with its own words.
     """
-    binary = find()
+    binary = find_binary()
     if binary is None:
         raise UnavailableError("no mosquitto on the PATH or in /usr/sbin", REMEDY)
     version = installed_version(binary)
@@ -55,7 +60,7 @@ def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
     return on_free_ports(count, lambda ports: _launch(binary, version, ports, request, progress))
 
 
-def find() -> str | None:
+def find_binary() -> str | None:
     """The mosquitto binary; Debian puts it where only root's PATH looks."""
     return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 
@@ -85,13 +90,13 @@ def config(
     *, port: int, settings: Mapping[str, str], user: str | None, data: str, address: str = "127.0.0.1",
     tls: Mapping[str, str] = MappingProxyType({}), tls_port: int | None = None,
 ) -> str:  # fmt: skip
-    """The text of ``mosquitto.conf``: ours, then the profile's lines, which win over ours of the same key.
+    """The text of ``conf``: ours, then the profile's lines, which win over ours of the same key.
 
     :param user: who mosquitto stays when root starts it; None leaves it its own choice. :param data: folder that this user may write to.
     :param tls: lines of the listener that speaks TLS. :param tls_port: of that one; None: it is the only one.
     :raises UsageError: the profile sets a key that the plugin has to set.
     """
-    refuse_managed("mosquitto", settings, MANAGED | (mosquitto_tls.MANAGED if tls else frozenset()))
+    refuse_managed("mosquitto", settings, MANAGED | (TLS_MANAGED if tls else frozenset()))
     lines = {"user": user} if user else {}
     lines |= {
         "listener": f"{port} {address}",
@@ -113,7 +118,7 @@ def _text(lines: Mapping[str, str]) -> str:
     return "".join(f"{key} {value}\n" for key, value in lines.items())
 
 
-def decisive(settings: Mapping[str, str]) -> dict[str, str]:
+def decisive_mosquitto_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """The settings that decide results, for the report: defaults, ours, the profile's."""
     return DECISIVE | {"set_tcp_nodelay": "true"} | dict(settings)
 
@@ -160,10 +165,97 @@ def _facts(version: str, ports: tuple[int, ...], request: BrokerRequest, secured
         version=version,
         mode="process",
         url=f"{'mqtts' if only_tls else scheme(request.settings)}://127.0.0.1:{ports[0]}",
-        settings=decisive(request.settings),
+        settings=decisive_mosquitto_settings(request.settings),
     )
     if secured is None or request.security is None:
         return facts
     settings = {**facts.settings, "security": described(request.security), **secured.told}
     beside = None if only_tls else f"mqtts://127.0.0.1:{ports[1]}"
     return replace(facts, subscriber_url=beside, settings=settings, client={"tls": secured.client})
+
+
+# mosquitto as a container: Eclipse's own image, or the user's, with the configuration of the process.
+
+CONTAINER_TAG = "2"
+CONTAINER_DATA = "/mosquitto/data"  # of the image, and writable for its user
+
+
+def mosquitto_plan(*, image: str, ports: tuple[int, ...], settings: Mapping[str, str], host: str) -> ContainerPlan:
+    """Eclipse mosquitto on one port, with the same configuration as the process."""
+    (port,) = ports
+    return ContainerPlan(
+        name="mosquitto",
+        image=image,
+        command=with_conf("/tmp/mosquitto.conf", "mosquitto -c /tmp/mosquitto.conf"),
+        env={CONF: config(port=port, settings=settings, user=None, data=CONTAINER_DATA, address="0.0.0.0")},
+        ports=ports,
+        url=f"{scheme(settings)}://{host}:{port}",
+        address=publishing_address(host),
+    )
+
+
+def mosquitto_image(version: str | None) -> str:
+    """Eclipse's image. :param version: its tag; None is the default one."""
+    return f"eclipse-mosquitto:{version or CONTAINER_TAG}"
+
+
+def container_ready(plan: ContainerPlan) -> bool:
+    """The broker accepts a connection."""
+    host, _, port = plan.url.partition("://")[2].rpartition(":")
+    return listens(host, int(port))
+
+
+def describe_container(plan: ContainerPlan, running: RunningContainer, settings: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+    """Version as the binary in the container prints it, and the decisive settings."""
+    return parse_version(running.run(["mosquitto", "-h"])), decisive_mosquitto_settings(settings)
+
+
+RECIPE: Final = ContainerRecipe(
+    default_image=mosquitto_image, ports=1, plan=mosquitto_plan, ready=container_ready, describe=describe_container
+)
+
+
+# A mosquitto that speaks TLS, to everybody or to subscribers alone: keys made for one run, and what broker and clients hear of them.
+#
+# Everything lies in one folder that goes with the broker's data, and that a restart keeps. Lines of a listener: `mosquitto.conf(5)
+# <https://mosquitto.org/man/mosquitto-conf-5.html>`_, "Certificate based SSL/TLS Support".
+
+TLS_MANAGED: Final = frozenset(
+    {"cafile", "capath", "certfile", "keyfile", "require_certificate", "tls_version", "ciphers", "ciphers_tls1.3"},
+)
+_LEAST: Final = {"TLSv1.2": "tlsv1.2", "TLSv1.3": "tlsv1.3"}  # as mosquitto spells it; newer ones are taken too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsListener:
+    """What a listener and its clients are told.
+
+    :param lines: that stand below ``listener``. :param client: for ``driver.tls``. :param told: what of the lines decides results.
+    """
+
+    lines: Mapping[str, str] = field(default_factory=dict)
+    client: Tls
+    told: Mapping[str, str] = field(default_factory=dict)
+
+
+def tls_listener(folder: Path, asked: SecuritySection, wanted: Tls | None) -> TlsListener:
+    """Make the keys.
+
+    :param folder: does not exist yet. :param wanted: has version and ciphers; None: what the broker takes by itself.
+    """
+    from pytest_loadtest.brokers.certificates import keys_of_run
+
+    folder.mkdir(mode=0o700)
+    keys = keys_of_run(folder, client=ROLE if asked.auth else None)
+    told = _limits(wanted or Tls())
+    lines = {"certfile": str(keys.server.certificate), "keyfile": str(keys.server.key), **told}
+    client = Tls(ca_file=str(keys.authority))
+    if keys.client is not None:
+        lines |= {"cafile": str(keys.authority), "require_certificate": "true"}
+        client = Tls(ca_file=client.ca_file, cert_file=str(keys.client.certificate), key_file=str(keys.client.key))
+    return TlsListener(lines=lines, client=client, told=told)
+
+
+def _limits(wanted: Tls) -> dict[str, str]:
+    ciphers = {"ciphers": ":".join(wanted.of_tls12), "ciphers_tls1.3": ":".join(wanted.of_tls13)}
+    return {"tls_version": _LEAST[wanted.versions[0]]} | {key: names for key, names in ciphers.items() if names}

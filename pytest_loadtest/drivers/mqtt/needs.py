@@ -5,24 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.brokers.java import MachineNeed, needed_jars
-from pytest_loadtest.drivers.mqtt import jars as mqtt_jars
-from pytest_loadtest.drivers.mqtt import mosquitto
+from pytest_loadtest.drivers.mqtt import artemis, mosquitto
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def needs() -> tuple[MachineNeed, ...]:
+def check_machine() -> tuple[MachineNeed, ...]:
     """Look at this machine."""
-    binary = mosquitto.find()
-    return judged(mosquitto.installed_version(binary) if binary else None, mqtt_jars.ARTEMIS.cached_versions())
+    binary = mosquitto.find_binary()
+    return broker_needs(mosquitto.installed_version(binary) if binary else None, artemis.JARS.cached_versions())
 
 
-def judged(version: str | None, cached: Sequence[str]) -> tuple[MachineNeed, ...]:
+def broker_needs(version: str | None, cached: Sequence[str]) -> tuple[MachineNeed, ...]:
     """:param version: of mosquitto; None: it is not here. :param cached: versions of Artemis whose jars are here."""
     package = "mosquitto"
     return (
-        needed_jars(mqtt_jars.ARTEMIS, cached, "the first run on driver.broker: artemis fetches 16 MB", "Artemis"),
+        needed_jars(artemis.JARS, cached, "the first run on driver.broker: artemis fetches 16 MB", "Artemis"),
         MachineNeed(
             name="mosquitto", found=version, well=version is not None, cost="no MQTT broker as a process",
             remedy=f"apt-get install {package}", package=package,

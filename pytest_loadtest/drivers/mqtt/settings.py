@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from pytest_loadtest.drivers.mqtt.tls_settings import Tls  # noqa: TC001  # pydantic reads it
 from pytest_loadtest.profile.client import ANY_NAME, ClientSettings
-from pytest_loadtest.profile.fields import Duration, fault
+from pytest_loadtest.profile.explain import shown
+from pytest_loadtest.profile.fields import Duration, Section, fault, spelling
+from pytest_loadtest.profile.omb_driver import OmbKeys
+from pytest_loadtest.profile.presence import Misfit
 from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
 from pytest_loadtest.values.quantities import SECOND, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pytest_loadtest.profile.model import Profile
+    from pytest_loadtest.profile.omb_driver import OmbFile
+    from pytest_loadtest.profile.text import Path
 
 
 def _whole_seconds(value: int) -> int:
@@ -140,3 +147,154 @@ class MqttSettings(ClientSettings):
     def unacknowledged(self) -> tuple[str, str] | None:
         """Messages at QoS 0 are not acknowledged."""
         return None if self.qos else ("at QoS 0", "use qos: 1")
+
+
+# The ``tls`` section of an MQTT driver: whom to trust, who the client is, which versions and ciphers.
+
+
+class Tls(Section):
+    """TLS of an MQTT client, for mqtts:// targets."""
+
+    ca_file: str | None = None
+    """Certificates to trust; the system's when absent."""
+    cert_file: str | None = None
+    """The client's certificate."""
+    key_file: str | None = None
+    """The client's private key."""
+    insecure: bool = False
+    """Do not check that the certificate names the host."""
+    version: Literal["TLSv1.2", "TLSv1.3"] | None = None
+    """Exactly this one; left out, the newest that both sides have. A broker that the run starts is told too."""
+    ciphers: str | None = Field(default=None, pattern=r"^[A-Z0-9_-]+(:[A-Z0-9_-]+)*$")
+    """Only these, by OpenSSL's names with colons between. A broker that the run starts is told too; what another one chooses is checked."""
+
+    def with_files(self, given: Tls) -> Tls:
+        """These settings, with the files of ``given`` where they name none; certificate and key belong together."""
+        pairs = (("ca_file",), ("cert_file", "key_file"))
+        missing = [name for pair in pairs if not any(getattr(self, one) for one in pair) for name in pair]
+        return self.model_copy(update={name: getattr(given, name) for name in missing})
+
+    @property
+    def of_tls13(self) -> tuple[str, ...]:
+        """Those ciphers that TLS 1.3 has; OpenSSL sets them apart from all others."""
+        return tuple(name for name in self._each if name.startswith("TLS_"))
+
+    @property
+    def of_tls12(self) -> tuple[str, ...]:
+        """Those ciphers that TLS 1.2 has."""
+        return tuple(name for name in self._each if not name.startswith("TLS_"))
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """Versions that may be agreed on, the oldest first: ciphers of one version alone leave only that."""
+        if self.version is not None:
+            return (self.version,)
+        has = {"TLSv1.2": self.of_tls12, "TLSv1.3": self.of_tls13}
+        return tuple(version for version, ciphers in has.items() if ciphers or self.ciphers is None)
+
+    @property
+    def _each(self) -> list[str]:
+        return self.ciphers.split(":") if self.ciphers else []
+
+
+# What must hold between the keys of a profile for MQTT.
+
+
+def _settings(profile: Profile) -> MqttSettings:
+    assert isinstance(profile.driver, MqttSettings)
+    return profile.driver
+
+
+def _topic(profile: Profile) -> Iterator[Misfit]:
+    topic = profile.topic or ""
+    if set("+#\0") & set(topic) or topic.startswith("$share/"):
+        yield Misfit(("topic",), f"topic: {topic!r} has a wildcard", "write one topic, such as a/b/c, without + and #")
+
+
+def _broker(profile: Profile) -> Iterator[Misfit]:
+    named, target = _settings(profile).broker, profile.target
+    if named is None or target is None:
+        return
+    others = [name for name in ("url", "image") if getattr(target, name) is not None]
+    if "url" in others or (others and named == "artemis"):
+        message = f"driver.broker: {named} is started by the run, and target.{others[0]} names another"
+        yield Misfit(("driver", "broker"), message, f"leave out broker, or target.{others[0]}")
+
+
+def _subscription(profile: Profile) -> Iterator[Misfit]:
+    consumers = profile.consumer_per_subscription
+    if consumers > 1 and _settings(profile).shared_subscription is False:
+        message = f"driver.sharedSubscription: without it each of {consumers} consumers gets every message"
+        yield Misfit(("driver", "sharedSubscription"), message, "write true, or subscriptionsPerTopic for more copies")
+
+
+def _version(profile: Profile) -> Iterator[Misfit]:
+    driver = _settings(profile)
+    if driver.protocol_version == "5":
+        return
+    for name in ("session_expiry", "receive_maximum", "user_properties", "topic_alias_maximum"):
+        if name in driver.model_fields_set:
+            key = spelling(name)
+            message = f"driver.{key}: MQTT 3.1.1 has no such thing"
+            yield Misfit(("driver", key), message, 'remove it, or write protocolVersion: "5"', at_key=True)
+
+
+def _tls(profile: Profile) -> Iterator[Misfit]:
+    if (tls := _settings(profile).tls) is None:
+        return
+    if tls.key_file is not None and tls.cert_file is None:
+        yield Misfit(("driver", "tls", "keyFile"), "driver.tls.keyFile: a key without its certificate", "write certFile beside it")
+    strangers = {"TLSv1.2": tls.of_tls13, "TLSv1.3": tls.of_tls12}.get(tls.version or "", ())
+    if strangers:
+        message = f"driver.tls.ciphers: {strangers[0]} is none of {tls.version}"
+        example = {"TLSv1.2": "ECDHE-RSA-AES256-GCM-SHA384", "TLSv1.3": "TLS_AES_256_GCM_SHA384"}[str(tls.version)]
+        yield Misfit(("driver", "tls", "ciphers"), message, f"write such as {example}, or another version")
+
+
+CHECKS: Final = (
+    # each check with the keys whose default would mislead it
+    (_topic, ("topics",)),
+    (_broker, ("target.*", "driver.broker")),
+    (_subscription, ("driver.sharedSubscription", "consumerPerSubscription")),
+    (_version, ("driver.protocolVersion",)),
+    (_tls, ("driver.tls.*",)),
+)
+
+
+# Driver files of OMB's for MQTT: the classes ``Mqtt*Config`` of its ``driver-mqtt5``.
+
+
+def _server_uri(out: OmbFile, value: Any, at: Path) -> None:
+    """OMB ignores the scheme, and takes port 80 where none is given."""
+    url = urlsplit(value if "://" in str(value) else f"tcp://{value}")
+    scheme = "mqtts" if url.scheme in ("ssl", "tls", "mqtts") else "mqtt"
+    out.set("target", "url", f"{scheme}://{url.netloc}", at)
+    if ":" not in url.netloc:
+        out.not_applied["client.serverUri"] = "without a port OMB connects to 80, and this run to MQTT's own"
+
+
+def _clean_session(out: OmbFile, value: Any, at: Path) -> None:
+    out.set("driver", "cleanStart", value, at)
+
+
+def _session_expiry(out: OmbFile, value: Any, at: Path) -> None:
+    """Seconds, and only where sessions outlive their connection."""
+    clean = (out.document.value.get("consumer") or {}).get("cleanSession", True)
+    if clean is not False:
+        out.not_applied[".".join(map(str, at))] = f"{shown(value)}: OMB uses it with cleanSession: false only"
+    elif isinstance(value, int):
+        out.set("driver", "sessionExpiry", f"{value}s", at)
+    else:
+        out.refuse(at, f"{at[-1]}: {shown(value)} is not a number of seconds")
+
+
+KEYS: Final = OmbKeys(
+    same={"client": ("username", "password", "qos", "topicPrefix"), "consumer": ("receiveMaximum",)},
+    defaults={"receiveMaximum": 256, "topicPrefix": "benchmark"},
+    rules={
+        "client.serverUri": _server_uri,
+        "consumer.cleanSession": _clean_session,
+        "consumer.sessionExpiryInterval": _session_expiry,
+        "consumer.sessionExpiryIntervalSeconds": _session_expiry,
+    },
+)

@@ -11,7 +11,7 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.drivers.mqtt.tls_settings import Tls
+from pytest_loadtest.drivers.mqtt.settings import Tls
 from pytest_loadtest.errors import UsageError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.wire.mqtt.fields import FieldReader, MalformedPacket, binary, text, variable
+from pytest_loadtest.wire.mqtt.fields import FieldReader, MalformedPacket, binary, decode_properties, encode_properties, text, variable
 from pytest_loadtest.wire.mqtt.packets import (
     AUTH,
     CONNACK,
@@ -32,7 +32,6 @@ from pytest_loadtest.wire.mqtt.packets import (
     SubscriptionAnswer,
     Unsubscribe,
 )  # fmt: skip
-from pytest_loadtest.wire.mqtt.properties import decode_properties, encode_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,7 +42,7 @@ _CLIENT_PACKETS: Final = {CONNECT: "CONNECT", SUBSCRIBE: "SUBSCRIBE", UNSUBSCRIB
 _RESERVED: Final = 2  # the flags of SUBSCRIBE, UNSUBSCRIBE and PUBREL (2.1.3)
 
 
-def encode(packet: Packet, version: int = V5) -> bytes:
+def encode_packet(packet: Packet, version: int = V5) -> bytes:
     """Return the bytes of a packet that a client sends.
 
     :raises ValueError: a field that no packet can hold. :raises KeyError: an unknown property, or a packet of the broker.
@@ -56,7 +55,7 @@ def frame(kind: int, flags: int, body: bytes) -> bytes:
     return bytes([kind << 4 | flags]) + variable(len(body)) + body
 
 
-def decode(first: int, body: bytes, version: int = V5) -> Packet:
+def decode_packet(first: int, body: bytes, version: int = V5) -> Packet:
     """Return the packet of a broker from its first byte and what follows its length; PUBLISH and the answers to it are not read here.
 
     A packet that only clients send is a :class:`ClientPacket`, its body unread.

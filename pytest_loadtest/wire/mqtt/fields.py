@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
 
 LONGEST: Final = 268_435_455
 """The largest variable byte integer: four bytes of seven bits (1.5.5)."""
@@ -94,3 +98,93 @@ class FieldReader:
         """Nothing may be left."""
         if self.left:
             raise MalformedPacket(f"{self.left} bytes too many in a packet")
+
+
+# Properties of MQTT 5 packets (2.2.2): by their names here, by their numbers on the wire.
+
+Properties = dict[str, Any]
+"""By name: int, str or bytes; ``user_property`` is a list of pairs, ``subscription_identifier`` a list, as both may come many times."""
+
+
+def _pair(value: tuple[str, str]) -> bytes:
+    return text(value[0]) + text(value[1])
+
+
+def _read_pair(reader: FieldReader) -> tuple[str, str]:
+    return reader.text(), reader.text()
+
+
+def _integer(size: int) -> tuple[Callable[[Any], bytes], Callable[[FieldReader], Any]]:
+    return lambda value: value.to_bytes(size, "big"), lambda reader: reader.number(size)
+
+
+_BYTE, _TWO, _FOUR = _integer(1), _integer(2), _integer(4)
+_VARIABLE, _TEXT = (variable, FieldReader.variable), (text, FieldReader.text)
+_BINARY, _PAIR = (binary, FieldReader.binary), (_pair, _read_pair)
+_KINDS: Final[Mapping[int, tuple[str, tuple[Callable[[Any], bytes], Callable[[FieldReader], Any]]]]] = {  # 2.2.2.2
+    0x01: ("payload_format_indicator", _BYTE),
+    0x02: ("message_expiry_interval", _FOUR),
+    0x03: ("content_type", _TEXT),
+    0x08: ("response_topic", _TEXT),
+    0x09: ("correlation_data", _BINARY),
+    0x0B: ("subscription_identifier", _VARIABLE),
+    0x11: ("session_expiry_interval", _FOUR),
+    0x12: ("assigned_client_identifier", _TEXT),
+    0x13: ("server_keep_alive", _TWO),
+    0x15: ("authentication_method", _TEXT),
+    0x16: ("authentication_data", _BINARY),
+    0x17: ("request_problem_information", _BYTE),
+    0x18: ("will_delay_interval", _FOUR),
+    0x19: ("request_response_information", _BYTE),
+    0x1A: ("response_information", _TEXT),
+    0x1C: ("server_reference", _TEXT),
+    0x1F: ("reason_string", _TEXT),
+    0x21: ("receive_maximum", _TWO),
+    0x22: ("topic_alias_maximum", _TWO),
+    0x23: ("topic_alias", _TWO),
+    0x24: ("maximum_qos", _BYTE),
+    0x25: ("retain_available", _BYTE),
+    0x26: ("user_property", _PAIR),
+    0x27: ("maximum_packet_size", _FOUR),
+    0x28: ("wildcard_subscription_available", _BYTE),
+    0x29: ("subscription_identifier_available", _BYTE),
+    0x2A: ("shared_subscription_available", _BYTE),
+}
+_NUMBERS: Final = {name: number for number, (name, _) in _KINDS.items()}
+MANY: Final = frozenset({"user_property", "subscription_identifier"})
+
+
+def encode_properties(properties: Mapping[str, Any]) -> bytes:
+    """With their length before them.
+
+    :raises KeyError: no such property. :raises ValueError: a value that does not fit.
+    """
+    out = bytearray()
+    for name, value in properties.items():
+        number = _NUMBERS[name]
+        write, _ = _KINDS[number][1]
+        for one in value if name in MANY else [value]:
+            out += variable(number) + write(one)
+    return variable(len(out)) + bytes(out)
+
+
+def decode_properties(reader: FieldReader) -> Properties:
+    """Properties with their length before them.
+
+    :raises MalformedPacket: an unknown one, or one twice that may come once.
+    """
+    inner = FieldReader(reader.take(reader.variable()))
+    found: Properties = {}
+    while inner.left:
+        number = inner.variable()
+        if number not in _KINDS:
+            raise MalformedPacket(f"unknown property 0x{number:02x}")
+        name, (_, read) = _KINDS[number]
+        value = read(inner)
+        if name in MANY:
+            found.setdefault(name, []).append(value)
+        elif name in found:
+            raise MalformedPacket(f"property {name} twice")
+        else:
+            found[name] = value
+    return found

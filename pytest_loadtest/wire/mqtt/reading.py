@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pytest_loadtest.wire.mqtt.codec import decode
+from pytest_loadtest.wire.mqtt.codec import decode_packet
 from pytest_loadtest.wire.mqtt.fields import FieldReader, MalformedPacket
 from pytest_loadtest.wire.mqtt.packets import PUBACK, PUBCOMP, PUBLISH, PUBREL, V5, Packet
 
@@ -45,7 +45,7 @@ def read_packets(data: bytes, version: int) -> tuple[int, list[Message], list[An
                 raise MalformedPacket(_SHORT)
             answers.append((kind, data[body] << 8 | data[body + 1], data[body + 2] if length > 2 else 0))
         else:
-            others.append(decode(first, data[body:end], version))
+            others.append(decode_packet(first, data[body:end], version))
         at = end
     return at, messages, answers, others
 

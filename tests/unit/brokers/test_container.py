@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_loadtest.brokers import container
-from pytest_loadtest.drivers.mqtt import mosquitto_container
+from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.pulsar import container as pulsar_container
 from pytest_loadtest.errors import UsageError
 
@@ -37,7 +37,7 @@ def test_pulsar_plan() -> None:
 
 def test_mosquitto_plan() -> None:
     """One listener on all of the container's addresses, under the image's own user."""
-    plan = mosquitto_container.mosquitto_plan(image="mosquitto:2", ports=(7001,), settings={"max_queued_messages": "0"}, host="127.0.0.1")
+    plan = mosquitto.mosquitto_plan(image="mosquitto:2", ports=(7001,), settings={"max_queued_messages": "0"}, host="127.0.0.1")
     conf = plan.env["LOADTEST_CONF"].splitlines()
     assert (plan.image, plan.url, plan.admin_url, plan.ports) == ("mosquitto:2", "mqtt://127.0.0.1:7001", None, (7001,))
     assert {"listener 7001 0.0.0.0", "max_queued_messages 0"} <= set(conf)
@@ -47,7 +47,7 @@ def test_mosquitto_plan() -> None:
 @pytest.mark.parametrize(("host", "address"), [("127.0.0.1", "127.0.0.1"), ("docker.example", None), ("192.0.2.7", None)])
 def test_only_a_remote_engine_publishes_ports_on_every_address(host: str, address: str | None) -> None:
     """The broker has no password: what this machine alone uses, this machine alone reaches."""
-    assert mosquitto_container.mosquitto_plan(image="mosquitto:2", ports=(7001,), settings={}, host=host).address == address
+    assert mosquitto.mosquitto_plan(image="mosquitto:2", ports=(7001,), settings={}, host=host).address == address
     assert pulsar_container.pulsar_plan(image="pulsar:4", ports=(7001, 7002), settings={}, host=host).address == address
 
 
@@ -61,7 +61,7 @@ def test_the_command_writes_the_configuration_as_it_is(tmp_path: Path) -> None:
 
 def test_ready_without_a_broker() -> None:
     """Nothing listens, nothing is ready."""
-    assert not mosquitto_container.ready(mosquitto_container.mosquitto_plan(image="mosquitto:2", ports=(1,), settings={}, host="127.0.0.1"))
+    assert not mosquitto.container_ready(mosquitto.mosquitto_plan(image="mosquitto:2", ports=(1,), settings={}, host="127.0.0.1"))
     assert not pulsar_container.ready(
         pulsar_container.pulsar_plan(image="registry.example/pulsar:4", ports=(1, 2), settings={}, host="127.0.0.1")
     )
@@ -75,7 +75,7 @@ def test_settings_that_are_chosen_per_run_are_refused() -> None:
 
 def test_default_images() -> None:
     """The brokers' own; a version wanted is their tag."""
-    assert (pulsar_container.default_image(None), mosquitto_container.default_image(None)) == (
+    assert (pulsar_container.default_image(None), mosquitto.mosquitto_image(None)) == (
         "apachepulsar/pulsar:4.2.4",
         "eclipse-mosquitto:2",
     )

@@ -12,12 +12,12 @@ import pytest
 
 from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import UnavailableError
-from pytest_loadtest.drivers.mqtt import jars as mqtt_jars
+from pytest_loadtest.drivers.mqtt import artemis
 from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
 from pytest_loadtest.errors import UsageError
 
 
-@pytest.mark.parametrize("jars", [pulsar_jars.PULSAR, mqtt_jars.ARTEMIS], ids=lambda jars: jars.name)
+@pytest.mark.parametrize("jars", [pulsar_jars.PULSAR, artemis.JARS], ids=lambda jars: jars.name)
 def test_pom_names_the_default_version(jars: java.Jars) -> None:
     """The pinned version is the same in the pom and in the code."""
     root = ElementTree.parse(jars.pom).getroot()
@@ -114,7 +114,7 @@ def test_a_second_session_waits_and_then_finds_the_jars(runs: Path) -> None:
 
 def test_each_broker_has_jars_of_its_own(runs: Path) -> None:
     """Of one version, side by side."""
-    for jars in (pulsar_jars.PULSAR, mqtt_jars.ARTEMIS):
+    for jars in (pulsar_jars.PULSAR, artemis.JARS):
         jars.resolve("4.0.0", print)
     assert runs.read_text().split() == ["run", "run"]
-    assert mqtt_jars.ARTEMIS.cached_versions() == pulsar_jars.PULSAR.cached_versions() == ("4.0.0",)
+    assert artemis.JARS.cached_versions() == pulsar_jars.PULSAR.cached_versions() == ("4.0.0",)

@@ -64,7 +64,7 @@ def test_impossible_requests_are_usage_errors(wrong: BrokerRequest, words: str) 
 def test_nothing_works_says_what_was_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The error lists each way with its reason and its remedy."""
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
-    monkeypatch.setattr(mosquitto, "find", lambda: None)
+    monkeypatch.setattr(mosquitto, "find_binary", lambda: None)
     said: list[str] = []
     with pytest.raises(TargetError) as caught:
         brokers.start(request(folder=tmp_path), said.append)

@@ -17,8 +17,8 @@ from pytest_loadtest.pipeline import java_process
 if TYPE_CHECKING:
     from pathlib import Path
 
-HERE = (*pulsar_needs.judged(("4.2.4",), lite=True), *mqtt_needs.judged("2.0.11", ("2.42.0",)))
-NOTHING = (*pulsar_needs.judged((), lite=False), *mqtt_needs.judged(None, ()))
+HERE = (*pulsar_needs.judged(("4.2.4",), lite=True), *mqtt_needs.broker_needs("2.0.11", ("2.42.0",)))
+NOTHING = (*pulsar_needs.judged((), lite=False), *mqtt_needs.broker_needs(None, ()))
 WELL = Inventory(
     java=Java("/usr/bin/java", 17),
     maven="/usr/bin/mvn",
@@ -80,7 +80,7 @@ def test_maven_is_not_missed_once_the_jars_are_cached() -> None:
     """Maven is needed once, for each broker."""
     rows = {row.name: row for row in doctor.rows(replace(WELL, maven=None))}
     assert rows["Maven"].well
-    rows = {row.name: row for row in doctor.rows(replace(WELL, maven=None, needs=(*HERE[:2], *mqtt_needs.judged("2.0.11", ()))))}
+    rows = {row.name: row for row in doctor.rows(replace(WELL, maven=None, needs=(*HERE[:2], *mqtt_needs.broker_needs("2.0.11", ()))))}
     assert not rows["Maven"].well and not rows["Artemis jars"].well
 
 

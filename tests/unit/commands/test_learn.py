@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from pytest_loadtest import profile
 from pytest_loadtest.commands import cli, learn
-from pytest_loadtest.drivers.mqtt.observer import check_filter
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.drivers.pulsar.observer import full_name
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
@@ -213,19 +212,6 @@ def test_what_cannot_be_sampled(url: str, settings: Any, message: str) -> None:
     """The error says what to write."""
     with pytest.raises(UsageError, match=message):
         learn.open_observer(url, ["a"], None, settings)
-
-
-@pytest.mark.parametrize("topic", ["", "a#", "#/a", "a/b+/c", "$share/g/a"])
-def test_no_topic_filter(topic: str) -> None:
-    """Malformed ones, and shared subscriptions, which would take messages away."""
-    with pytest.raises(UsageError, match="topic"):
-        check_filter(topic)
-
-
-@pytest.mark.parametrize("topic", ["a", "a/b", "#", "a/#", "+/b/+", "$SYS/broker"])
-def test_topic_filters(topic: str) -> None:
-    """As MQTT has them."""
-    check_filter(topic)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from waiting_for import gone
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.brokers.base import Broker, BrokerFacts
-from pytest_loadtest.drivers.mqtt.settings import MqttSettings
-from pytest_loadtest.drivers.mqtt.tls_settings import Tls
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings, Tls
 from pytest_loadtest.drivers.pulsar.settings import Authentication, PulsarSettings
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.fleet.messages import Part, Request

@@ -2,5 +2,5 @@
 
 :mod:`~pytest_loadtest.drivers.mqtt.native.connection` speaks for one client,
 :mod:`~pytest_loadtest.drivers.mqtt.native.inbound` reads what all of them got, together,
-:mod:`~pytest_loadtest.drivers.mqtt.native.producers` and :mod:`~pytest_loadtest.drivers.mqtt.native.arrivals` are its two sides.
+:mod:`~pytest_loadtest.drivers.mqtt.native.producers` and :mod:`~pytest_loadtest.drivers.mqtt.native.inbound` are its two sides.
 """

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import select
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pytest_loadtest.drivers.mqtt.any_connection import AnyMqttConnection
+from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket
-from pytest_loadtest.drivers.mqtt.native import greeting
-from pytest_loadtest.drivers.mqtt.native.user import NOBODY, ConnectionUser
-from pytest_loadtest.drivers.mqtt.options import KEEP_ALIVE_TIMEOUT, MOST_INFLIGHT, ClientOptions
+from pytest_loadtest.drivers.mqtt.options import KEEP_ALIVE_TIMEOUT, MOST_INFLIGHT, NO_RETAINED, ClientOptions, lacking
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.wire.mqtt import packets
-from pytest_loadtest.wire.mqtt.codec import encode
-from pytest_loadtest.wire.mqtt.reasons import reason_text
+from pytest_loadtest.wire.mqtt.codec import encode_packet
+from pytest_loadtest.wire.mqtt.packets import reason_text
 
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.mqtt.loop import Loop
+    from pytest_loadtest.drivers.mqtt.options import ClientOptions
 
 
 class ReadsTaker(Protocol):
@@ -29,8 +28,8 @@ class ReadsTaker(Protocol):
         """Look at what was read since the last time."""
 
 
-class NativeConnection(AnyMqttConnection[BrokerSocket]):
-    """Speaks MQTT itself. Further parameters: see :class:`~pytest_loadtest.drivers.mqtt.any_connection.AnyMqttConnection`.
+class NativeConnection(MqttConnectionBase[BrokerSocket]):
+    """Speaks MQTT itself. Further parameters: see :class:`~pytest_loadtest.drivers.mqtt.base_connection.MqttConnectionBase`.
 
     :param inbound: takes what is read. :param number: of this connection among the driver's.
     :param source: the address that it goes out from; None: the system chooses.
@@ -75,7 +74,7 @@ class NativeConnection(AnyMqttConnection[BrokerSocket]):
     def _greet(self, sock: BrokerSocket) -> None:
         self._last_in = self._last_out = self._loop.clock()
         self._pinged = 0
-        sock.put(greeting.connect(self._options, self.client_id, again=self.ever_up))
+        sock.put(connect_packet(self._options, self.client_id, again=self.ever_up))
         self.flush()
 
     def _read(self, sock: BrokerSocket) -> None:
@@ -142,7 +141,7 @@ class NativeConnection(AnyMqttConnection[BrokerSocket]):
             return
         if not self._pinged:
             self._pinged = now
-            self.put(encode(packets.Ping(packets.PINGREQ)))
+            self.put(encode_packet(packets.Ping(packets.PINGREQ)))
             self.flush()
         elif now - self._pinged >= every:
             self.over("no answer to a ping within keepAlive")
@@ -155,7 +154,7 @@ class NativeConnection(AnyMqttConnection[BrokerSocket]):
         if self.socket is None:
             return
         if not self._dialling:
-            self.socket.put(encode(packets.Ending(packets.DISCONNECT), self._options.version))
+            self.socket.put(encode_packet(packets.Ending(packets.DISCONNECT), self._options.version))
         self.over(reason)
 
     def _lost(self, reason: str) -> None:
@@ -183,7 +182,7 @@ class NativeConnection(AnyMqttConnection[BrokerSocket]):
             self.abandon(f"the broker sent what only clients send: {name}")
 
     def _greeted(self, packet: packets.Connack) -> None:
-        why = greeting.refusal(self._options, packet)
+        why = connack_refusal(self._options, packet)
         if why is not None:
             self.abandon(why)
             return
@@ -194,11 +193,11 @@ class NativeConnection(AnyMqttConnection[BrokerSocket]):
         self._accepted(said("receive_maximum", MOST_INFLIGHT), said("topic_alias_maximum", 0), packet.session_present)
 
     def _send_subscribe(self, topic_filter: str) -> None:
-        self.put(greeting.subscribe(self._options, topic_filter))
+        self.put(subscribe_packet(self._options, topic_filter))
         self.flush()
 
     def _send_unsubscribe(self, topic_filter: str) -> None:
-        self.put(greeting.unsubscribe(self._options, topic_filter))
+        self.put(unsubscribe_packet(self._options, topic_filter))
         self.flush()
 
     def _answered(self, packet: packets.SubscriptionAnswer) -> None:
@@ -214,3 +213,70 @@ class NativeConnection(AnyMqttConnection[BrokerSocket]):
         if reason == KEEP_ALIVE_TIMEOUT:
             self._said = "the broker heard nothing of us within keepAlive"
         self.over("connection lost")
+
+
+# What a connection knows of who uses it.
+
+
+class ConnectionUser:
+    """Who uses a connection; does nothing here."""
+
+    __slots__ = ()
+
+    def came_up(self, session: bool) -> None:
+        """It is established. :param session: the broker still had ours."""
+
+    def was_lost(self) -> None:
+        """It is gone; another attempt follows unless it has ended."""
+
+    def was_written(self) -> None:
+        """The kernel took more of what waited."""
+
+    def answered(self, _kind: int, _packet_id: int, _reason: int, _time: int) -> bool:
+        """PUBACK, PUBREC or PUBCOMP came. :returns: whether PUBREL is the next step."""
+        return False
+
+
+NOBODY = ConnectionUser()
+"""Of a connection that only receives."""
+
+
+# What a client says before it is of use, and what the answers mean: CONNECT, SUBSCRIBE, UNSUBSCRIBE.
+
+_SUBSCRIBE_ID: Final = 1  # of a consumer, which publishes nothing
+_UNSUBSCRIBE_ID: Final = 2
+
+
+def connect_packet(options: ClientOptions, client_id: str, *, again: bool) -> bytes:
+    """:param again: it was connected before; with an expiry the session carries on then."""
+    properties: dict[str, Any] = {}
+    if options.v5 and options.session_expiry:
+        properties["session_expiry_interval"] = options.session_expiry
+    if options.v5 and options.receive_maximum is not None:
+        properties["receive_maximum"] = options.receive_maximum
+    if options.v5 and options.topic_alias_maximum:
+        properties["topic_alias_maximum"] = options.topic_alias_maximum
+    clean = options.clean_start and not (options.v5 and options.session_expiry and again)
+    password = None if options.password is None else options.password.encode()
+    return encode_packet(
+        packets.Connect(client_id, options.version, clean, options.keep_alive, options.username, password, properties),
+        options.version,
+    )
+
+
+def connack_refusal(options: ClientOptions, answer: packets.Connack) -> str | None:
+    """Why this broker will not do; None where it will."""
+    if answer.reason:
+        return f"the broker refused the connection: {reason_text(packets.CONNACK, answer.reason, options.version)}"
+    return lacking(options, answer.properties.get)
+
+
+def subscribe_packet(options: ClientOptions, topic_filter: str) -> bytes:
+    """Under MQTT 5 without the retained messages, which a second subscribe_packet after a reconnect would bring again."""
+    wanted = packets.TopicFilter(topic_filter, options.qos, retain_handling=NO_RETAINED if options.v5 else 0)
+    return encode_packet(packets.Subscribe(_SUBSCRIBE_ID, (wanted,)), options.version)
+
+
+def unsubscribe_packet(options: ClientOptions, topic_filter: str) -> bytes:
+    """The end of the subscription."""
+    return encode_packet(packets.Unsubscribe(_UNSUBSCRIBE_ID, (topic_filter,)), options.version)

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING
 
 from pytest_loadtest.drivers.mqtt.base import MqttDriverBase
 from pytest_loadtest.drivers.mqtt.clients import FAREWELL
-from pytest_loadtest.drivers.mqtt.native.arrivals import ArrivalColumns
-from pytest_loadtest.drivers.mqtt.native.connection import NativeConnection
-from pytest_loadtest.drivers.mqtt.native.inbound import Inbound
+from pytest_loadtest.drivers.mqtt.native.connection import ConnectionUser, NativeConnection
+from pytest_loadtest.drivers.mqtt.native.inbound import ArrivalColumns, Inbound
 from pytest_loadtest.drivers.mqtt.native.producers import NativeMqttProducers
-from pytest_loadtest.drivers.mqtt.native.user import ConnectionUser
-from pytest_loadtest.drivers.mqtt.setup import topic_name
-from pytest_loadtest.wire.mqtt.codec import encode
+from pytest_loadtest.drivers.mqtt.options import topic_name
+from pytest_loadtest.wire.mqtt.codec import encode_packet
 from pytest_loadtest.wire.mqtt.packets import Publish
 
 if TYPE_CHECKING:
@@ -65,7 +63,7 @@ class NativeMqttDriver(MqttDriverBase[NativeConnection]):
             packet_id = topic % 65_535 + 1
             clearing.unanswered.add(packet_id)
             connection.put(
-                encode(Publish(topic_name(self._context, topic), b"", 1, retain=True, packet_id=packet_id), self._options.version)
+                encode_packet(Publish(topic_name(self._context, topic), b"", 1, retain=True, packet_id=packet_id), self._options.version)
             )
             connection.flush()
             clients.until(lambda: len(clearing.unanswered) // connection.receive_maximum, FAREWELL)

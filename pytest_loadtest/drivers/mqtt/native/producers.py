@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from pytest_loadtest.drivers.columns import AnswerColumns
-from pytest_loadtest.drivers.mqtt.native.user import ConnectionUser
-from pytest_loadtest.drivers.mqtt.setup import topic_name
+from pytest_loadtest.drivers.mqtt.native.connection import ConnectionUser
+from pytest_loadtest.drivers.mqtt.options import topic_name
 from pytest_loadtest.message import envelope, payloads
 from pytest_loadtest.message.samples import Status
-from pytest_loadtest.wire.mqtt.fields import text, variable
+from pytest_loadtest.wire.mqtt.fields import encode_properties, text, variable
 from pytest_loadtest.wire.mqtt.packets import FAILURE, PUBLISH, PUBREC, PUBREL
-from pytest_loadtest.wire.mqtt.properties import encode_properties
 from pytest_loadtest.wire.mqtt.reading import encode_answer
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from mqtt_codec import Packet, PublishAnswer, decode, encode
 
 from pytest_loadtest.wire.mqtt import packets as p
-from pytest_loadtest.wire.mqtt.fields import LONGEST, FieldReader, MalformedPacket, variable
-from pytest_loadtest.wire.mqtt.reasons import reason_text
+from pytest_loadtest.wire.mqtt.fields import LONGEST, FieldReader, MalformedPacket
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 TOPICS = st.text("abc/ü", min_size=1, max_size=20)
@@ -145,31 +144,3 @@ def test_a_packet_that_is_cut_is_malformed_or_another_one(packet: Packet, cut: i
 def test_what_is_wrong_is_named(first: int, body: bytes, named: str) -> None:
     with pytest.raises(MalformedPacket, match=named):
         decode(first, body)
-
-
-@given(number=st.integers(0, LONGEST))
-def test_variable_byte_integers(number: int) -> None:
-    """They come back, and are as short as can be."""
-    data = variable(number)
-    assert FieldReader(data).variable() == number
-    assert len(data) == max((number.bit_length() + 6) // 7, 1)
-
-
-@pytest.mark.parametrize("number", [-1, LONGEST + 1])
-def test_numbers_that_no_packet_holds(number: int) -> None:
-    with pytest.raises(ValueError, match="no variable byte integer"):
-        variable(number)
-
-
-@pytest.mark.parametrize(
-    ("kind", "code", "version", "text"),
-    [
-        (p.CONNACK, 5, p.V311, "Not authorized"),
-        (p.CONNACK, 77, p.V311, "return code 77"),
-        (p.CONNACK, 0x87, p.V5, "Not authorized"),
-        (p.SUBACK, 0x80, p.V311, "Unspecified error"),
-        (p.DISCONNECT, 0xFE, p.V5, "reason code 0xfe"),
-    ],
-)
-def test_reasons_in_words(kind: int, code: int, version: int, text: str) -> None:
-    assert reason_text(kind, code, version) == text

@@ -1,0 +1,69 @@
+"""A worker's connection to a relay that is a plain socket here."""
+
+from __future__ import annotations
+
+import socket
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_loadtest.drivers.loopback.connection import RelayConnection
+from pytest_loadtest.errors import TargetError
+from pytest_loadtest.testing import FakeClock
+from pytest_loadtest.wire import frames
+from pytest_loadtest.wire.frames import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def listening() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+def connect(listening: socket.socket, topic: str | None = None) -> RelayConnection:
+    host, port = listening.getsockname()
+    context: Any = SimpleNamespace(
+        target=SimpleNamespace(url=f"loopback://{host}:{port}"), clock=FakeClock(7), nonce=9, topology=SimpleNamespace(name=topic)
+    )
+    return RelayConnection(context)
+
+
+def test_a_frame_carries_the_instant_of_its_read(listening: socket.socket) -> None:
+    connection = connect(listening)
+    peer, _ = listening.accept()
+    peer.sendall(b"".join(frames.encode(Kind.ACK, {}, n=3)))
+    ((frame, instant),) = connection.wait(10.0)
+    assert (frame.kind, frame.n, instant) == (Kind.ACK, 3, 7)
+    connection.close()
+    peer.close()
+
+
+def test_a_relay_that_hangs_up_is_a_failure_with_the_names_of_the_users(listening: socket.socket) -> None:
+    connection = connect(listening)
+    connection.users.append("consumers 0")
+    peer, _ = listening.accept()
+    peer.close()
+    assert connection.wait(10.0) == []
+    with pytest.raises(TargetError, match=r"lost consumers 0 at loopback://127\.0\.0\.1:\d+: the loopback relay closed the connection"):
+        connection.check()
+    connection.close()
+
+
+def test_runs_share_an_existing_topic_and_no_other(listening: socket.socket) -> None:
+    own, shared, same = connect(listening), connect(listening, "orders"), connect(listening, "orders")
+    assert (own.run, own.first_topic) == (9, 0)
+    assert (shared.run, shared.first_topic) == (same.run, same.first_topic) and shared.run == 0 != shared.first_topic
+    for connection in (own, shared, same):
+        connection.close()
+
+
+def test_a_relay_that_is_not_there_is_named(listening: socket.socket) -> None:
+    context: Any = SimpleNamespace(
+        target=SimpleNamespace(url="loopback://127.0.0.1:1"), clock=FakeClock(7), nonce=9, topology=SimpleNamespace(name=None)
+    )
+    with pytest.raises(TargetError, match=r"cannot connect to the loopback relay at loopback://127\.0\.0\.1:1"):
+        RelayConnection(context)

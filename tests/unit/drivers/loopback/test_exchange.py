@@ -1,0 +1,167 @@
+"""Who gets what at the loopback relay, against the definition for one message at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_loadtest.drivers.loopback.batch import Batch, pick
+from pytest_loadtest.drivers.loopback.exchange import SEAT, Exchange, Kept, SubscriptionTable, holder_of
+from pytest_loadtest.drivers.loopback.faults import Faults
+from pytest_loadtest.values.quantities import MILLISECOND
+from pytest_loadtest.wire import frames
+from pytest_loadtest.wire.frames import Decoder, Frame, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TOPICS = st.sampled_from([0, 1, 2, 5, 1 << 32, (1 << 32) + 1, (3 << 32) + 0xFFFF_FFFF])  # close together and far apart
+SEATS = st.lists(st.tuples(TOPICS, st.sampled_from([0, 1, 7, 0xFFFF_FFFF]), st.integers(0, 5)), max_size=20)
+MESSAGES = st.lists(st.tuples(TOPICS, st.integers(0, 9)), max_size=20)
+
+
+def seated(seats: list[tuple[int, int, int]], connection: int = 0) -> Any:
+    """Consumers (topic, subscription, consumer); their places count on from 0."""
+    made = np.zeros(len(seats), SEAT)
+    for name, column in zip(("topic", "subscription", "consumer"), zip(*seats, strict=True), strict=False):
+        made[name] = column
+    made["holder"] = holder_of(connection, np.arange(len(seats)))
+    return made
+
+
+def definition(seats: dict[int, tuple[int, int, int]], messages: list[tuple[int, int]]) -> dict[int, list[int]]:
+    """By place of ``seats``: which messages it gets, in order."""
+    got: dict[int, list[int]] = {}
+    for number, (topic, stream) in enumerate(messages):
+        for subscription in sorted({seat[1] for seat in seats.values() if seat[0] == topic}):
+            sharing = sorted((seat[2], place) for place, seat in seats.items() if seat[:2] == (topic, subscription))
+            got.setdefault(sharing[stream % len(sharing)][1], []).append(number)
+    return got
+
+
+def routed(seats: SubscriptionTable, messages: list[tuple[int, int]], only: list[int] | None = None) -> dict[int, list[int]]:
+    """The same of what is tested."""
+    topic, stream = np.array(messages, np.int64).reshape(-1, 2).T
+    message, row = seats.route(topic, stream, None if only is None else np.array(only, np.uint32))
+    got: dict[int, list[int]] = {}
+    for number, place in zip(pick(np.arange(len(messages)), message).tolist(), seats.place[row].tolist(), strict=True):
+        got.setdefault(place, []).append(number)
+    return got
+
+
+@given(SEATS, MESSAGES)
+def test_each_subscription_gets_each_message_at_one_consumer(seats, messages):
+    """Whatever topics, subscriptions and consumers there are, in whatever order they came; each consumer in the order of the messages."""
+    present = SubscriptionTable()
+    present.add(seated(seats[:5]))
+    made = seated(seats)[5:]
+    present.add(made)
+    assert routed(present, messages) == definition(dict(enumerate(seats)), messages)
+
+
+@given(SEATS, MESSAGES, st.sets(st.integers(0, 19)))
+def test_who_left_gets_nothing_and_the_others_share_it(seats, messages, leaving):
+    """Leaving is the same as never having come."""
+    present = SubscriptionTable()
+    present.add(seated(seats))
+    routed(present, messages)
+    left = present.leave(holder_of(0, np.array(sorted(leaving), np.int32)))
+    assert sorted(left["holder"].tolist()) == sorted(place for place in leaving if place < len(seats))
+    stayed = {place: seat for place, seat in enumerate(seats) if place not in leaving}
+    assert routed(present, messages) == definition(stayed, messages)
+
+
+@given(SEATS, MESSAGES, st.sampled_from([0, 1, 7, 0xFFFF_FFFF]))
+def test_messages_for_one_subscription_go_to_no_other(seats, messages, subscription):
+    """What is handed on stays in its subscription."""
+    present = SubscriptionTable()
+    present.add(seated(seats))
+    own = {place: seat for place, seat in enumerate(seats) if seat[1] == subscription}
+    assert routed(present, messages, [subscription] * len(messages)) == definition(own, messages)
+
+
+def test_consumers_are_known_by_connection_and_place():
+    """The same place of two connections is two consumers; pausing and finding mean one of them."""
+    present = SubscriptionTable()
+    for connection in (3, 2):
+        present.add(seated([(0, 0, connection), (1, 0, connection)], connection))
+    holders = holder_of(3, np.array([1, 0], np.int32))
+    rows = present.rows(holders)
+    assert (present.connection[rows].tolist(), present.place[rows].tolist()) == ([3, 3], [1, 0])
+    present.pause(holders[:1], True)
+    assert present.paused[present.rows(holders)].tolist() == [True, False]
+    present.pause(holders, False)
+    assert not present.paused[present.rows(holders)].any()
+    assert sorted(present.of_connection(2).tolist()) == holder_of(2, np.array([0, 1])).tolist()
+
+
+def test_twenty_thousand_topics_are_found():
+    """By table and by search: with one far topic more, the table would be too long."""
+    for far in ([], [(1 << 40, 0, 0)]):
+        present = SubscriptionTable()
+        present.add(seated([*((topic, 0, 0) for topic in range(20_000)), *far]))
+        topic = np.random.default_rng(1).permutation(20_000)
+        message, row = present.route(topic, topic)
+        assert message is None
+        assert np.array_equal(present.place[row], topic)
+
+
+def batch(first: int, count: int, size: int = 3) -> Batch:
+    seq = np.arange(first, first + count)
+    return Batch(seq, seq, seq, np.full(count, size, np.int32), np.repeat(seq, size).astype(np.uint8))
+
+
+@pytest.mark.parametrize("size", [3, 40_000], ids=["joined", "apart"])
+def test_what_was_kept_comes_in_order_and_once(size):
+    """Each consumer gets what waited for it, in the order in which it came; the others' goes on waiting."""
+    kept = Kept()
+    for first in range(0, 12, 3):
+        kept.add(batch(first, 3, size), np.array([7, 8, 7]))
+    assert [part.seq.tolist() for part, _ in kept.take(np.array([9]))] == []
+    taken = kept.take(np.array([7]))
+    assert np.concatenate([part.seq for part, _ in taken]).tolist() == [0, 2, 3, 5, 6, 8, 9, 11]
+    assert b"".join(part.payload.tobytes() for part, _ in taken) == b"".join(bytes([n]) * size for n in [0, 2, 3, 5, 6, 8, 9, 11])
+    assert all((holders == 7).all() for _, holders in taken)
+    rest = kept.take(np.array([7, 8]))
+    assert np.concatenate([part.seq for part, _ in rest]).tolist() == [1, 4, 7, 10]
+    assert kept.take(np.array([7, 8])) == []
+
+
+def test_delayed_messages_are_acknowledged_at_once_and_delivered_when_they_are_due() -> None:
+    """By the wall clock, each at its time and in the order of their times; what is not delayed goes at once."""
+    posted: list[tuple[int, Frame]] = []
+
+    def post(client: int, buffers: Sequence[bytes | memoryview]) -> None:
+        posted.append((client, one_frame(b"".join(buffers))))
+
+    wall = 10**18
+    exchange = Exchange(Faults(), post, wall)
+    exchange.take(
+        1, one_frame(b"".join(frames.encode(Kind.SUBSCRIBE, columns(topic=[0], subscription=[0], consumer=[0], place=[0]), run=1))), 0
+    )
+    due = [(wall + 30 * MILLISECOND) // MILLISECOND, 0, (wall + 20 * MILLISECOND) // MILLISECOND]
+    produced = columns(seq=[0, 1, 2], due=due, stream=[0, 0, 0], size=[1, 1, 1])
+    exchange.take(2, one_frame(b"".join(frames.encode(Kind.PRODUCE_LATER, produced, run=1, topics=1, payloads=[b"abc"]))), 5)
+    came = dict[int, bytes]()
+    for now in (5, 19 * MILLISECOND, 20 * MILLISECOND, 29 * MILLISECOND, 30 * MILLISECOND):
+        posted.clear()
+        exchange.release(now)
+        came[now // MILLISECOND] = b"".join(bytes(frame.payload) for _, frame in posted if frame.kind is Kind.DELIVER)
+        assert sum(frame.n for _, frame in posted if frame.kind is Kind.ACK) == (3 if now == 5 else 0)
+    assert came == {0: b"b", 19: b"", 20: b"c", 29: b"", 30: b"a"}
+    assert exchange.next() is None
+
+
+def columns(**lists: list[int]) -> dict[str, Any]:
+    return {name: np.array(values, np.int64) for name, values in lists.items()}
+
+
+def one_frame(data: bytes) -> Frame:
+    decoder = Decoder()
+    decoder.space()[: len(data)] = data
+    (frame,) = decoder.filled(len(data))
+    return frame

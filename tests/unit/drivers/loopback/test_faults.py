@@ -1,0 +1,214 @@
+"""Faults of the loopback relay, without a relay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_loadtest.drivers.loopback import faults as what
+from pytest_loadtest.drivers.loopback.batch import Batch
+from pytest_loadtest.drivers.loopback.faults import HOLD, Faults, Gate, HalfPairs
+from pytest_loadtest.drivers.loopback.settings import LoopbackSettings, Stall
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+
+EVERY = st.none() | st.integers(1, 9)
+
+
+@st.composite
+def arrivals(draw: st.DrawFn) -> list[tuple[int, int]]:
+    """Messages of up to three streams as they come: (stream, seq), each stream from a number of its own on and without gaps."""
+    streams = draw(st.lists(st.integers(0, 2), min_size=1, max_size=60))
+    following = dict(enumerate(draw(st.lists(st.integers(0, 50), min_size=3, max_size=3))))
+    came = []
+    for stream in streams:
+        came.append((stream, following[stream]))
+        following[stream] += 1
+    return came
+
+
+def batch_of(messages: list[tuple[int, int]]) -> Batch:
+    """Payload of a message is its last digit, as often as the digit says and once more."""
+    producer, seq = np.array(messages, np.int64).reshape(-1, 2).T
+    size = (seq % 10 + 1).astype(np.int32)
+    return Batch(producer % 2, producer, seq, size, np.repeat(seq % 10, size).astype(np.uint8))
+
+
+def by_stream(batches: list[Batch]) -> dict[int, list[int]]:
+    """Sequences of each stream, in order."""
+    found: dict[int, list[int]] = {}
+    for part in batches:
+        for stream, seq in zip(part.producer.tolist(), part.seq.tolist(), strict=True):
+            found.setdefault(stream, []).append(seq)
+    return found
+
+
+def test_settings_cross_as_text_and_come_back():
+    """What the profile says arrives in the relay, and what is left alone is not mentioned."""
+    settings = LoopbackSettings(
+        delay=20 * MILLISECOND,
+        stall=Stall(at=1_500_000, duration=2 * SECOND),
+        capacity=5000.5,
+        capacity_depth=7,
+        lose_every=1000,
+        swap_every=3,
+    )
+    text = what.relay_settings(settings)
+    assert text == {
+        "delay": "20ms",
+        "stallAt": "1500us",
+        "stallDuration": "2s",
+        "capacity": "5000.5",
+        "capacityDepth": "7",
+        "loseEvery": "1000",
+        "swapEvery": "3",
+    }
+    wanted = Faults(
+        delay=20 * MILLISECOND,
+        stall_at=1_500_000,
+        stall_duration=2 * SECOND,
+        capacity=5000.5,
+        capacity_depth=7,
+        lose_every=1000,
+        swap_every=3,
+    )
+    assert what.parse_faults(text) == wanted
+
+
+@given(st.integers(0, 10**15))
+def test_durations_cross_exactly(ns):
+    """A delay in ns is the same number on the other side."""
+    settings = SimpleNamespace(**{**vars(LoopbackSettings()), "delay": ns})
+    assert what.parse_faults(what.relay_settings(settings)).delay == ns
+
+
+@pytest.mark.parametrize("settings", [{"dealy": "1ms"}, {"delay": "1"}, {"loseEvery": "0"}, {"capacity": "0"}, {"loseEvery": "x"}])
+def test_wrong_settings_are_refused(settings):
+    """Unknown names, missing units and impossible numbers are errors that name the value."""
+    with pytest.raises(ValueError, match=r"dealy|'1'|loseEvery=0|capacity=0|'x'"):
+        what.parse_faults(settings)
+
+
+def test_without_faults_messages_go_at_once():
+    """The gate of a relay without faults changes nothing."""
+    assert Gate(Faults(), 100).release(150, 7) == [(150, 7)]
+
+
+@pytest.mark.parametrize(
+    ("arrival", "release"),
+    [(0, 5), (994, 999), (995, 1500), (999, 1504), (1000, 1505), (1200, 1505), (1499, 1505), (1500, 1505), (1600, 1605)],
+)
+def test_a_stall_stops_the_clock_of_the_relay(arrival, release):
+    """Stall of 500 at 1000 with a delay of 5: what should leave at 1000 or later leaves 500 later; arrivals meanwhile wait for its end."""
+    gate = Gate(Faults(stall_at=1000, stall_duration=500, delay=5), 10**9)
+    assert gate.release(10**9 + arrival, 1) == [(10**9 + release, 1)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50 * MILLISECOND), st.integers(1, 400)), min_size=1, max_size=10),
+    st.integers(1, 300),
+    st.sampled_from([500.0, 5000.0, 1e6]),
+)
+def test_capacity_is_a_token_bucket(arrivals, depth, capacity):
+    """In any window of time at most depth + capacity · time messages leave, none before it came, and none a grain later than need be."""
+    gate = Gate(Faults(capacity=capacity, capacity_depth=depth), 0)
+    now, left, came = 0, [], []
+    for gap, count in arrivals:
+        now += gap
+        came += [now] * count
+        for release, n in gate.release(now, count):
+            left += [release] * n
+    times = np.array(left)
+    assert len(left) == len(came)
+    assert np.all(np.diff(times) >= 0)
+    assert np.all(times >= np.array(came))
+    for start in range(0, len(times), 37):
+        allowed = depth + (times[start:] - times[start] + MILLISECOND) * capacity / 1e9 + 1e-6
+        assert np.all(np.arange(1, len(times) - start + 1) <= allowed + 1)
+    busiest = max(came) + max(0, len(came) - depth) * 1e9 / capacity + 2 * MILLISECOND
+    assert times[-1] <= busiest
+
+
+def expected(faults: Faults, seq: list[int]) -> list[int]:
+    """The definition, message by message."""
+    order = list(seq)
+    if faults.swap_every:
+        period = 2 * faults.swap_every
+        for i in range(len(order) - 1):
+            if order[i] % period == period - 2 and order[i + 1] == order[i] + 1:
+                order[i], order[i + 1] = order[i + 1], order[i]
+    kept = [n for n in order if not faults.lose_every or n % faults.lose_every != faults.lose_every - 1]
+    twice = faults.duplicate_every
+    return [n for n in kept for _ in range(2 if twice and n % twice == twice - 1 else 1)]
+
+
+def defined(faults: Faults, messages: list[tuple[int, int]]) -> dict[int, list[int]]:
+    """Of each stream by itself."""
+    came = by_stream([batch_of(messages)])
+    return {stream: wanted for stream, seq in came.items() if (wanted := expected(faults, seq))}
+
+
+@given(arrivals(), EVERY, EVERY, EVERY)
+def test_loss_duplicates_and_swaps_hit_exactly(messages, lose, duplicate, swap):
+    """Sequences, sizes and payloads of each stream are those of the definition, in its order, whatever comes in between."""
+    faults = Faults(lose_every=lose, duplicate_every=duplicate, swap_every=swap)
+    part = batch_of(messages)
+    index = what.delivered(faults, part)
+    went = part.take(index)
+    assert by_stream([went]) == defined(faults, messages)
+    assert went.size.tolist() == [n % 10 + 1 for n in went.seq.tolist()]
+    wanted = b"".join(bytes([n % 10]) * (n % 10 + 1) for n in went.seq.tolist())
+    assert went.payload.tobytes() == wanted == b"".join(part.pieces(index))
+
+
+@given(arrivals(), EVERY, EVERY)
+def test_copies_stand_together_and_what_is_whole_keeps_its_place(messages, lose, duplicate):
+    """Without swaps the order over all streams stays, and a copy comes right behind its message."""
+    part = batch_of(messages)
+    went = part.take(what.delivered(Faults(lose_every=lose, duplicate_every=duplicate), part))
+    wanted = [message for message in messages for _ in expected(Faults(lose_every=lose, duplicate_every=duplicate), [message[1]])]
+    assert list(zip(went.producer.tolist(), went.seq.tolist(), strict=True)) == wanted
+
+
+@given(st.integers(1, 5), arrivals(), st.lists(st.integers(1, 7), max_size=12))
+def test_pairs_are_swapped_across_batches(swap, messages, counts):
+    """Holding the first of a pair back and joining it to the next batch of its stream gives what one batch would give."""
+    faults, halves = Faults(swap_every=swap), HalfPairs(swap)
+    ends = [end for end in np.cumsum(counts, dtype=int).tolist() if end < len(messages)]
+    went = []
+    for start, end in zip([0, *ends], [*ends, len(messages)], strict=True):
+        part = halves.complete(batch_of(messages[start:end]), now=start)
+        went.append(part.take(what.delivered(faults, part)))
+    went.append(halves.expired(len(messages) + HOLD))
+    assert by_stream(went) == defined(faults, messages)
+    assert halves.next() is None
+
+
+def test_half_a_pair_waits_for_its_time_and_no_longer():
+    """Each of several streams waits by itself; a message of another stream ends no waiting."""
+    halves = HalfPairs(1)
+    assert len(halves.complete(batch_of([(0, 0)]), now=100)) == 0
+    assert by_stream([halves.complete(batch_of([(1, 1), (2, 4)]), now=200)]) == {1: [1]}
+    assert halves.next() == 100 + HOLD
+    assert len(halves.expired(99 + HOLD)) == 0
+    assert by_stream([halves.expired(100 + HOLD)]) == {0: [0]}
+    assert halves.next() == 200 + HOLD
+    assert by_stream([halves.complete(batch_of([(2, 5)]), now=300)]) == {2: [4, 5]}
+    assert halves.next() is None
+
+
+@given(arrivals(), st.data(), EVERY, EVERY)
+def test_damage_is_one_byte_where_it_should_be(messages, data, header, body):
+    """A hit header has one byte changed in its head, a hit body one behind it, and nothing else is touched."""
+    sizes = data.draw(st.lists(st.sampled_from([3, 16, 20, 31, 32, 33, 100]), min_size=len(messages), max_size=len(messages)))
+    size = np.array(sizes, np.int32)
+    part = replace(batch_of(messages), size=size, payload=np.zeros(sum(sizes), np.uint8))
+    what.damage(Faults(corrupt_header_every=header, corrupt_body_every=body), part)
+    for (_, n), payload in zip(messages, np.split(part.payload, np.cumsum(size)[:-1]), strict=True):
+        head = 16 if len(payload) < 32 else 32
+        assert np.count_nonzero(payload[:head]) == (header is not None and n % header == header - 1)
+        assert np.count_nonzero(payload[head:]) == (body is not None and n % body == body - 1 and len(payload) > head)

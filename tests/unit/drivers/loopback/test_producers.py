@@ -1,0 +1,59 @@
+"""What the loopback driver keeps of its streams, without a relay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_loadtest.drivers.loopback.producers import StreamWindows
+
+STREAMS = [range(1, 20, 4), range(5), [3], [100, 7, 8, 60]]
+
+
+@given(st.sampled_from(STREAMS), st.integers(1, 4) | st.just(30), st.data())
+def test_windows_are_those_of_each_stream_by_itself(streams, size, data):
+    """Refused is what finds no room; a message at an empty window has the instant of the answer that emptied it, and no other has one."""
+    windows = StreamWindows(streams, size)
+    in_flight, emptied = dict.fromkeys(streams, 0), dict.fromkeys(streams, 0)
+    for now in range(1, 12):
+        column = np.array(data.draw(st.lists(st.sampled_from(list(streams)), min_size=1, max_size=10)), np.int32)
+        idle, refused = windows.admit(windows.slots(column))
+        full, since = [], {}
+        for position, stream in enumerate(column.tolist()):
+            if in_flight[stream] == size:
+                full.append(position)
+            else:
+                since[position] = emptied[stream] if in_flight[stream] == 0 else 0
+                in_flight[stream] += 1
+        assert (refused.tolist() if refused is not None else []) == full
+        assert {position: int(idle[position]) for position in since} == since
+        answered = [stream for stream in streams for _ in range(data.draw(st.integers(0, in_flight[stream])))]
+        windows.answered(windows.slots(np.array(answered, np.int32)), now)
+        for stream in answered:
+            in_flight[stream] -= 1
+            emptied[stream] = emptied[stream] if in_flight[stream] else now
+
+
+@pytest.mark.parametrize("answers", [True, False], ids=["answered at once", "not answered"])
+def test_what_was_not_counted_by_stream_is_known_when_it_matters(answers):
+    """However long nobody's window can have been full before."""
+    windows = StreamWindows(range(3), 1000)
+    everybody = np.arange(3, dtype=np.int32)
+    for now in range(1, 301):
+        idle, refused = windows.admit(everybody.copy())
+        assert refused is None and idle.tolist() == [(now - 1) * answers] * 3
+        if answers:
+            windows.answered(everybody.copy(), now)
+    _, refused = windows.admit(np.repeat(everybody[1:2], 1100))
+    assert refused is not None and refused.tolist() == list(range(1000 - 300 * (not answers), 1100))
+    _, refused = windows.admit(np.repeat(everybody, 2))
+    assert refused is not None and refused.tolist() == [2, 3]
+    assert not windows.answered(everybody[::2], 400) and windows.answered(everybody[1:2], 400)
+
+
+def test_windows_of_a_share_take_memory_for_the_share_alone():
+    """Every sixteenth of many streams: one entry each."""
+    windows = StreamWindows(range(3, 1_600_000, 16), 10)
+    assert len(windows._room) == 100_000

@@ -1,0 +1,180 @@
+"""What many connections read, taken together: who gets what, what is answered, and whose fault it is when something is no MQTT."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from mqtt_codec import PublishAnswer, encode
+
+from pytest_loadtest.drivers.mqtt.native.connection import ConnectionUser
+from pytest_loadtest.drivers.mqtt.native.inbound import ArrivalColumns, Inbound
+from pytest_loadtest.message.samples import Flag
+from pytest_loadtest.testing import FakeClock
+from pytest_loadtest.wire.mqtt import packets as p
+
+
+class FakeConnection:
+    """Keeps what it is given."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.rest, self.held, self.arrived, self.leaving = number, b"", set[int](), 0, False
+        self.user = ConnectionUser()
+        self.out, self.flushed, self.packets, self.ended = b"", 0, list[p.Packet](), ""
+
+    def answer(self, data: bytes) -> None:
+        self.out += data
+        self.flushed += 1
+
+    def packet(self, packet: p.Packet) -> None:
+        self.packets.append(packet)
+
+    def over(self, reason: str) -> None:
+        self.ended = reason
+
+
+class Rig:
+    """Connections, and what comes in over them."""
+
+    def __init__(self, connections: int) -> None:
+        self.clock, self.arrivals = FakeClock(1000), ArrivalColumns(checksum=False)
+        self.inbound = Inbound(self.clock, p.V5, self.arrivals)
+        self.connections = [FakeConnection(number) for number in range(connections)]
+        for number in range(connections):
+            self.arrivals.settle(number, number + 100)
+
+    def read(self, number: int, data: bytes) -> None:
+        connection: Any = self.connections[number]
+        self.inbound.add(connection, data)
+        self.clock.advance(1)
+
+
+def message(payload: bytes, qos: int = 0, packet_id: int = 0, **more: Any) -> bytes:
+    return encode(p.Publish("a/topic", payload, qos, packet_id=packet_id, **more))
+
+
+@pytest.mark.parametrize("many", [1, 65])
+def test_each_gets_its_own_with_the_instant_of_its_read(many: int) -> None:
+    """However many there are."""
+    rig = Rig(2)
+    rig.read(1, message(b"x" * 40) * many + message(b"y", 1, 7, dup=True))
+    rig.read(0, message(b"z" * 5))
+    rig.inbound.settle()
+    got = rig.arrivals.take()
+    assert got is not None
+    assert got.consumer.tolist() == [101] * (many + 1) + [100]
+    assert got.time.tolist() == [1000] * (many + 1) + [1001]
+    assert got.size.tolist() == [40] * many + [1, 5]
+    assert got.flags.tolist() == [0] * many + [Flag.REDELIVERED, 0]
+    assert bytes(got.heads[-2]) == b"y".ljust(32, b"\0")
+    assert [connection.out for connection in rig.connections] == [b"", encode(PublishAnswer(p.PUBACK, 7))]
+    assert [connection.flushed for connection in rig.connections] == [0, 1]
+
+
+def test_a_second_copy_before_the_release_is_no_copy() -> None:
+    """At QoS 2 it is answered again and counted once; after PUBREL the packet id may come with another message."""
+    rig = Rig(1)
+    rig.read(0, message(b"one", 2, 5) + message(b"one", 2, 5, dup=True) + message(b"two", 2, 6))
+    rig.inbound.settle()
+    got = rig.arrivals.take()
+    assert got is not None
+    assert [bytes(head[:3]) for head in got.heads] == [b"one", b"two"]
+    assert rig.connections[0].out == b"".join(encode(PublishAnswer(p.PUBREC, packet_id)) for packet_id in (5, 5, 6))
+    assert rig.connections[0].held == {5, 6}
+    rig.connections[0].out = b""
+    rig.read(0, encode(PublishAnswer(p.PUBREL, 5)))
+    rig.inbound.settle()
+    assert rig.connections[0].out == encode(PublishAnswer(p.PUBCOMP, 5))
+    rig.read(0, message(b"new", 2, 5))
+    rig.inbound.settle()
+    again = rig.arrivals.take()
+    assert again is not None
+    assert len(again.size) == 1
+
+
+def test_the_same_bytes_to_many() -> None:
+    """A broadcast, taken apart once, is each one's own: its consumer, its instant, its answers, and what it holds already."""
+    rig = Rig(4)
+    rig.connections[2].held.add(6)
+    data = message(b"one", 2, 5) + message(b"second", 2, 6) + message(b"third", 1, 7) + message(b"4")
+    for number in range(3):
+        rig.read(number, data)
+    rig.read(3, data[:-1])
+    rig.inbound.settle()
+    got = rig.arrivals.take()
+    assert got is not None
+    assert got.consumer.tolist() == [100] * 4 + [101] * 4 + [102] * 3 + [103] * 3
+    assert got.time.tolist() == [1000] * 4 + [1001] * 4 + [1002] * 3 + [1003] * 3
+    assert got.size.tolist() == [3, 6, 5, 1] * 2 + [3, 5, 1] + [3, 6, 5]
+    assert [bytes(head[:1]) for head in got.heads] == [b"o", b"s", b"t", b"4"] * 2 + [b"o", b"t", b"4"] + [b"o", b"s", b"t"]
+    answers = ((p.PUBREC, 5), (p.PUBREC, 6), (p.PUBACK, 7))
+    assert {connection.out for connection in rig.connections} == {b"".join(encode(PublishAnswer(*answer)) for answer in answers)}
+    assert [connection.held for connection in rig.connections] == [{5, 6}] * 4
+
+
+def test_one_that_speaks_no_mqtt_takes_nothing_from_the_others() -> None:
+    """Its connection is over, with what was wrong; the others' messages count once, and are answered once."""
+    rig = Rig(3)
+    rig.read(0, message(b"a", 1, 1))
+    rig.read(1, b"\x30\x01\x00")
+    rig.read(2, message(b"b", 1, 2)[:-1])
+    rig.inbound.settle()
+    rig.read(2, b"b")
+    rig.inbound.settle()
+    got = rig.arrivals.take()
+    assert got is not None
+    assert got.consumer.tolist() == [100, 102]
+    assert [connection.ended for connection in rig.connections] == [
+        "",
+        "the broker sent no MQTT: a packet that is shorter than its fields",
+        "",
+    ]
+    assert [connection.out for connection in rig.connections] == [
+        encode(PublishAnswer(p.PUBACK, 1)),
+        b"",
+        encode(PublishAnswer(p.PUBACK, 2)),
+    ]
+
+
+def test_what_comes_before_the_place_waits_for_it() -> None:
+    """And keeps its instant."""
+    rig = Rig(0)
+    rig.connections = [FakeConnection(70), FakeConnection(3)]
+    rig.arrivals.settle(3, 0)
+    rig.read(0, message(b"early"))
+    rig.read(1, message(b"one"))
+    rig.inbound.settle()
+    got = rig.arrivals.take()
+    assert got is not None
+    assert got.consumer.tolist() == [0]
+    rig.arrivals.settle(70, 1)
+    late = rig.arrivals.take()
+    assert late is not None
+    assert (late.consumer.tolist(), late.time.tolist(), late.size.tolist()) == ([1], [1000], [5])
+    assert rig.arrivals.take() is None
+
+
+def test_other_packets_go_to_their_connections() -> None:
+    """In their order; those who leave count what still comes."""
+    rig = Rig(2)
+    rig.connections[1].leaving = True
+    answers = [p.SubscriptionAnswer(p.UNSUBACK, 2, (0,)), p.Ping(p.PINGRESP)]
+    rig.read(1, message(b"x") + encode(answers[0]) + message(b"y") + encode(answers[1]))
+    rig.read(0, message(b"x"))
+    rig.inbound.settle()
+    assert rig.connections[1].packets == answers
+    assert [connection.arrived for connection in rig.connections] == [0, 2]
+    got = rig.arrivals.take()
+    assert got is not None
+    assert np.unique(got.consumer).tolist() == [100, 101]
+
+
+def test_answers_go_out_before_a_packet_that_may_end_the_connection() -> None:
+    """A consumer that leaves disconnects at its UNSUBACK: what came before that is acknowledged, or the broker gives it to another."""
+    rig = Rig(1)
+    said: list[bytes] = []
+    rig.connections[0].packet = lambda _packet: said.append(rig.connections[0].out)  # type: ignore[method-assign]
+    rig.read(0, message(b"last", 1, 7) + encode(p.SubscriptionAnswer(p.UNSUBACK, 9, (0,))))
+    rig.inbound.settle()
+    assert said == [bytes([p.PUBACK << 4, 2, 0, 7])]

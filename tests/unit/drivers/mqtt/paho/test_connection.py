@@ -1,0 +1,32 @@
+"""paho's connection to brokers that follow a script."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mqtt_rig import context
+
+from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
+from pytest_loadtest.errors import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..conftest import Script
+
+
+@pytest.mark.parametrize(
+    ("connack", "named"),
+    [
+        (b"\x20\x03\x00\x87\x00", "the broker refused the connection: Not authorized"),
+        (b"\x20\x05\x00\x00\x02\x24\x00", "the broker allows QoS 0 at most, the profile asks for 1"),
+    ],
+    ids=["rejected", "lower QoS"],
+)
+def test_a_broker_that_will_not_do_is_named_with_its_reason(scripted: Callable[[Script], str], connack: bytes, named: str) -> None:
+    driver: Any = PahoMqttDriver(context(scripted([connack]), time.monotonic_ns))
+    with pytest.raises(TargetError, match=f"producer of stream 0: {named}"):
+        driver.open_producers([0])
+    driver.close()

@@ -1,0 +1,170 @@
+"""Windows and answers of paho's producers, without a connection."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from mqtt_rig import FIRST_ROW, FakeConnection, burst, context
+
+from pytest_loadtest.drivers.mqtt.paho.producers import CHUNK, UNSENT, PahoProducers
+from pytest_loadtest.message import envelope
+from pytest_loadtest.message.samples import Status
+from pytest_loadtest.testing import FakeClock
+
+if TYPE_CHECKING:
+    from pytest_loadtest.drivers.base import Acks, Burst
+
+Script = list[bytes | None]
+
+
+OK, REFUSED = SimpleNamespace(value=0), SimpleNamespace(value=0x87)
+
+
+def producers(clock: FakeClock, *connections: FakeConnection, **given: Any) -> PahoProducers:
+    """Streams 3, 4, … over these connections."""
+    made = PahoProducers(context(clock=clock, **given))
+    for stream, connection in enumerate(connections, 3):
+        made.add(stream, connection)  # type: ignore[arg-type]
+    return made
+
+
+def taken(made: PahoProducers, sending: Burst) -> int:
+    """How many of the messages were taken; those that were not are told as they should be."""
+    refused = made.send(sending)
+    if refused is None:
+        return len(sending)
+    assert refused.dtype == np.int64 and np.all(np.diff(refused) > 0)
+    assert np.flatnonzero(sending.sent == 0).tolist() == refused.tolist()
+    return len(sending) - len(refused)
+
+
+def answers(made: PahoProducers) -> Acks:
+    acks = made.acks()
+    assert acks is not None and made.acks() is None
+    return acks
+
+
+def test_the_window_is_the_smaller_of_both() -> None:
+    """A producer takes what maxInflightMessages and the broker's Receive Maximum both allow, and stamps what it takes."""
+    connection, clock = FakeConnection(receive_maximum=7), FakeClock(1000)
+    made = producers(clock, connection, maxInflightMessages=20)
+    sending = burst(30)
+    assert (taken(made, sending), taken(made, burst(30, first=7)), len(connection.published)) == (7, 0, 7)
+    assert sending.sent.tolist() == [1000] * 7 + [0] * 23
+    heads = np.frombuffer(b"".join(message[:32] for message in connection.published), np.uint8).reshape(-1, 32)
+    decoded = envelope.decode_heads(heads, np.full(7, 64, np.int32), 7)
+    assert decoded.seq.tolist() == list(range(7)) and set(decoded.stream.tolist()) == {3}
+    assert decoded.intended.tolist() == list(range(5, 12))
+
+
+def test_answers_carry_time_and_outcome() -> None:
+    """Acknowledged and refused messages come back with their row and instant; the last one is told as idle to the next message."""
+    connection, clock = FakeConnection(), FakeClock(1000)
+    made = producers(clock, connection)
+    first = burst(2)
+    assert taken(made, first) == 2
+    assert first.idle.tolist() == [0, 0], "nothing was ever answered"
+    clock.advance(10)
+    connection.client.on_publish(None, None, 2, REFUSED, None)
+    more = burst(1, first=2)
+    assert (taken(made, more), more.idle.tolist()) == (1, [0]), "one was in flight"
+    clock.advance(10)
+    for mid in (1, 1, 3):
+        connection.client.on_publish(None, None, mid, OK, None)
+    acks = answers(made)
+    assert acks.row.tolist() == [FIRST_ROW + 1, FIRST_ROW, FIRST_ROW + 2] and acks.time.tolist() == [1010, 1020, 1020]
+    assert acks.status.tolist() == [Status.FAILED, Status.ACKED, Status.ACKED]
+    assert acks.resends is None
+    clock.advance(10)
+    later = burst(2, first=3)
+    assert (taken(made, later), later.idle.tolist(), connection.woken) == (2, [1020, 0], 0)
+
+
+def test_a_stream_that_is_full_holds_up_no_other() -> None:
+    """Of each stream all from some message on are refused; answers of all streams come in one set of columns."""
+    connections, clock = [FakeConnection() for _ in range(3)], FakeClock(1000)
+    connections[1].up = False
+    made = producers(clock, *connections, maxInflightMessages=2)
+    sending = burst([3, 4, 3, 5, 3, 4, 5, 5])
+    refused = made.send(sending)
+    assert refused is not None and refused.tolist() == [1, 4, 5, 7]
+    assert sending.sent.tolist() == [1000, 0, 1000, 1000, 0, 0, 1000, 0]
+    clock.advance(1)
+    connections[2].client.on_publish(None, None, 2, OK, None)
+    connections[0].client.on_publish(None, None, 1, OK, None)
+    acks = answers(made)
+    assert (acks.row - FIRST_ROW).tolist() == [6, 0] and acks.time.tolist() == [1001, 1001]
+    assert [connection.woken for connection in connections] == [1, 0, 1]
+
+
+def test_each_stream_is_written_once_in_a_chunk() -> None:
+    """As soon as its last message of a chunk is published, and no later than 64 messages after the first."""
+    connections, clock = [FakeConnection(), FakeConnection()], FakeClock(1000)
+    made = producers(clock, *connections, maxInflightMessages=1000)
+    assert taken(made, burst([3, 4, 3] + [4] * 97)) == 100
+    assert [connection.flushes for connection in connections] == [[2], [62, 98]]
+
+
+def test_room_in_a_full_window_wakes_the_loop() -> None:
+    """A producer that had to leave messages behind ends the driver's wait when an answer comes."""
+    connection, clock = FakeConnection(), FakeClock(1000)
+    made = producers(clock, connection, maxInflightMessages=1)
+    assert taken(made, burst(2)) == 1
+    connection.client.on_publish(None, None, 1, OK, None)
+    assert connection.woken == 1
+
+
+def test_nothing_is_taken_while_the_connection_is_lost() -> None:
+    """Without a connection the window is full."""
+    made = producers(FakeClock(1000), FakeConnection(up=False))
+    assert taken(made, burst(2)) == 0
+
+
+def test_nothing_is_taken_once_the_connection_is_lost() -> None:
+    """A write may find the connection lost in the midst of a burst: what follows it is refused, and not published."""
+    connection = FakeConnection(lost_at=CHUNK)
+    made = producers(FakeClock(1000), connection, maxInflightMessages=1000)
+    assert (taken(made, burst(CHUNK + 5)), len(connection.published)) == (CHUNK, CHUNK)
+
+
+def test_a_packet_id_in_use_ends_the_prefix() -> None:
+    """When paho has no free packet id, what came before is taken and nothing behind it is sent."""
+    connection = FakeConnection(refuse=2)
+    made = producers(FakeClock(1000), connection)
+    assert (taken(made, burst(5)), len(connection.published)) == (2, 3)
+
+
+def test_qos_0_waits_for_the_socket() -> None:
+    """At QoS 0 messages are taken while the socket keeps up, acked as they are written, FAILED when the connection is lost first."""
+    connection, clock = FakeConnection(grows=UNSENT // CHUNK + 1), FakeClock(1000)
+    made = producers(clock, connection, qos=0)
+    assert (taken(made, burst(CHUNK + 1)), len(connection.published)) == (CHUNK, CHUNK)
+    connection.on_written(CHUNK - 2)
+    clock.advance(5)
+    connection.on_lost()
+    acks = answers(made)
+    assert (acks.row - FIRST_ROW).tolist() == list(range(CHUNK))
+    assert acks.status.tolist() == [Status.ACKED] * (CHUNK - 2) + [Status.FAILED] * 2
+    assert connection.woken == 2
+    connection.unsent, again = 0, burst(1, first=CHUNK)
+    assert (taken(made, again), again.idle.tolist()) == (1, [1005])
+
+
+def test_resends_are_counted_by_message() -> None:
+    """As often as paho says, 255 at most; a packet id that is used again begins anew."""
+    connection, clock = FakeConnection(), FakeClock(1000)
+    made = producers(clock, connection)
+    assert taken(made, burst(3)) == 3
+    for mid in [1] * 300 + [3] * 2:
+        connection.client.on_resend(mid)
+    for mid in (2, 3, 1):
+        connection.client.on_publish(None, None, mid, OK, None)
+    acks = answers(made)
+    assert acks.resends is not None and acks.resends.dtype == np.uint8
+    assert dict(zip((acks.row - FIRST_ROW).tolist(), acks.resends.tolist(), strict=True)) == {0: 255, 1: 0, 2: 2}
+    connection.published.clear()  # the next packet id is 1 again
+    assert taken(made, burst(1, first=3)) == 1
+    connection.client.on_publish(None, None, 1, OK, None)
+    assert answers(made).resends is None

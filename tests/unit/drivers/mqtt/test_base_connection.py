@@ -1,0 +1,101 @@
+"""Connections to brokers that follow a script: reconnects, subscriptions, refusals."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from mqtt_rig import CONNACK, FIRST_ROW, both, burst, context
+
+from pytest_loadtest.drivers import driver_class
+from pytest_loadtest.errors import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_loadtest.drivers.base import Acks
+
+
+Script = list[bytes | None]
+
+
+PUBACKS = b"\x40\x02\x00\x01\x40\x02\x00\x02"
+
+
+@both
+def test_what_is_sent_again_is_counted(scripted: Callable[[Script], str], client: str) -> None:
+    """A broker that hangs up twice before it answers: both messages were sent again twice, the one after them never."""
+    url = scripted([CONNACK, None, CONNACK, None, CONNACK, PUBACKS, b"\x40\x02\x00\x03"])
+    driver: Any = driver_class("mqtt", client)(context(url, time.monotonic_ns))  # type: ignore[call-arg]
+    driver.open_producers(range(1))
+    found: list[Acks] = []
+
+    def answered(count: int) -> None:
+        end = time.monotonic_ns() + 30 * 10**9
+        while sum(len(acks.row) for acks in found) < count:
+            assert time.monotonic_ns() < end, f"not answered in time; disconnected: {driver.disconnected()}"
+            driver.poll(1_000_000)
+            found.extend(acks for acks in [driver.acks()] if acks is not None)
+
+    assert driver.send(burst([0, 0])) is None
+    answered(2)
+    assert driver.send(burst([0], first=2)) is None
+    answered(3)
+    driver.close()
+    assert np.concatenate([acks.row for acks in found]).tolist() == [FIRST_ROW, FIRST_ROW + 1, FIRST_ROW + 2]
+    resends = [np.zeros(len(acks.row), np.uint8) if acks.resends is None else acks.resends for acks in found]
+    assert np.concatenate(resends).tolist() == [2, 2, 0]
+    assert driver.facts().applied["connectionsLost"] == "2 in mid-run, dialled again"
+
+
+@both
+@pytest.mark.parametrize(("code", "named"), [(0x00, "asked for QoS 1: Granted QoS 0"), (0x87, "refused 'loadtest/r1/0': Not authorized")])
+def test_a_subscription_is_granted_as_asked_or_not_at_all(scripted: Callable[[Script], str], code: int, named: str, client: str) -> None:
+    """A broker that refuses the subscription, or lowers its QoS, ends the run before it starts."""
+    url = scripted([CONNACK, b"\x90\x04\x00\x01\x00" + bytes([code])])
+    driver: Any = driver_class("mqtt", client)(context(url, time.monotonic_ns))  # type: ignore[call-arg]
+    with pytest.raises(TargetError, match=named):
+        driver.open_consumers([0])
+    driver.close()
+
+
+@both
+@pytest.mark.parametrize("hangs_up", [None, b"\xe0\x02\x83\x00"], ids=["silently", "with a reason"])
+def test_a_subscription_is_asked_for_again(scripted: Callable[[Script], str], hangs_up: bytes | None, client: str) -> None:
+    """A broker that lets a client in and hangs up on its first two subscriptions, as Artemis may: the third is granted, and facts tell.
+
+    At a rate it is one connection all the same: two more welcomes would stand for others that did not come up in time.
+    """
+    url = scripted([CONNACK, hangs_up, CONNACK, hangs_up, CONNACK, b"\x90\x04\x00\x01\x00\x01"])
+    driver: Any = driver_class("mqtt", client)(context(url, time.monotonic_ns))  # type: ignore[call-arg]
+    driver.pace(np.array([time.monotonic_ns()]), lambda: None)
+    assert driver.open_consumers([0]).tolist() == [0]
+    assert {name: len(times) for name, times in driver.opening_times().items()} == dict.fromkeys(("connect", "subscribe", "dial", "up"), 1)
+    driver.close()
+    assert driver.facts().applied["subscriptionsRepeated"] == "2, on which the broker had hung up"
+    assert "connectionsLost" not in driver.facts().applied
+
+
+@both
+def test_a_subscription_that_is_never_answered(scripted: Callable[[Script], str], client: str) -> None:
+    """The third time is the last, and the broker's own word for it is told."""
+    url = scripted([CONNACK, None, CONNACK, None, CONNACK, b"\xe0\x02\x83\x00"])
+    driver: Any = driver_class("mqtt", client)(context(url, time.monotonic_ns))  # type: ignore[call-arg]
+    with pytest.raises(TargetError, match="consumer 0: the broker closed the connection: Implementation specific error"):
+        driver.open_consumers([0])
+    driver.close()
+
+
+@both
+def test_a_client_id_in_use_ends_the_run(scripted: Callable[[Script], str], client: str) -> None:
+    """Two clients with one id would throw each other out for ever: told so, the driver gives up and names the id."""
+    url = scripted([CONNACK + b"\xe0\x02\x8e\x00"])
+    driver: Any = driver_class("mqtt", client)(context(url, time.monotonic_ns))  # type: ignore[call-arg]
+    end = time.monotonic_ns() + 10**10
+    with pytest.raises(TargetError, match="'lt-r1-p0' is in use"):
+        driver.open_producers([0])
+        while time.monotonic_ns() < end:
+            driver.poll(1_000_000)
+    driver.close()

@@ -1,0 +1,58 @@
+"""The clients of a driver: their ids, and how long they are waited for."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mqtt_rig import CONNACK, context
+
+from pytest_loadtest.drivers.mqtt.clients import MqttClients
+from pytest_loadtest.drivers.mqtt.options import client_options
+from pytest_loadtest.drivers.mqtt.paho.connection import PahoConnection
+from pytest_loadtest.errors import TargetError
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .conftest import Script
+
+
+def clients(url: str, **settings: Any) -> MqttClients[PahoConnection]:
+    ctx = context(url, time.monotonic_ns, **settings)
+    return MqttClients(ctx, client_options(ctx), PahoConnection)
+
+
+@pytest.mark.parametrize(("clean", "client_id"), [(True, "lt-r1-p0"), (False, "lt-p0")])
+def test_an_id_holds_the_run_unless_its_session_is_to_be_found_again(
+    scripted: Callable[[Script], str], clean: bool, client_id: str
+) -> None:
+    made = clients(scripted([CONNACK]), cleanStart=clean)
+    connection = made.make("producer of stream 0", "p0")
+    made.establish([connection])
+    assert (connection.client_id, connection.up) == (client_id, True)
+    made.end()
+    made.stop()
+
+
+def test_a_client_that_gets_no_answer_is_given_up_and_named(scripted: Callable[[Script], str]) -> None:
+    url = scripted([b""])
+    made = clients(url)
+    connection = made.make("producer of stream 0", "p0")
+    with pytest.raises(TargetError, match=f"{url}: producer of stream 0: no answer in 0 s"):
+        made.establish([connection], 50 * MILLISECOND)
+    assert made.disconnected([]) == "producer of stream 0"
+    assert made.disconnected([connection]) is None, "one that never was connected is not missing"
+    made.end()
+    made.stop()
+
+
+def test_the_least_receive_maximum_of_the_broker_counts(scripted: Callable[[Script], str]) -> None:
+    made = clients(scripted([b"\x20\x09\x00\x00\x06\x21\x00\x09\x22\x00\x02", b""]))
+    made.establish([made.make("producer of stream 0", "p0")], SECOND)
+    assert (made.allowed, made.topic_aliases) == (9, 2)
+    assert {name: len(times) for name, times in made.opening_times.items()} == {"connect": 1, "subscribe": 0}
+    made.end()
+    made.stop()

@@ -1,0 +1,66 @@
+"""Settings of a profile become options of clients, and facts say what is applied of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from mqtt_rig import ONE, context
+
+from pytest_loadtest.drivers.mqtt.options import is_shared, topic_filter
+from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
+from pytest_loadtest.errors import UsageError
+
+Script = list[bytes | None]
+
+
+def test_facts_name_every_setting_and_no_password() -> None:
+    """Facts need no connection, say what is applied, and keep the password to themselves."""
+    facts = PahoMqttDriver(context(sessionExpiry="1h", receiveMaximum=9, username="anna", password="secret")).facts()
+    assert facts.client == "paho-mqtt"
+    assert facts.applied["sessionExpiry"] == "60.0 min"
+    assert facts.applied["receiveMaximum"] == "9"
+    assert facts.applied["maxInflightMessages"] == "20"
+    assert facts.applied["username"] == "anna"
+    assert facts.not_applied == {}
+    assert "secret" not in str(facts)
+
+
+def test_what_3_1_1_lacks_is_not_applied() -> None:
+    """Settings of MQTT 5 only are listed with a reason under 3.1.1, as partitions are everywhere."""
+    facts = PahoMqttDriver(
+        context(protocolVersion="3.1.1", sessionExpiry="1h", receiveMaximum=9, topology=replace(ONE, partitions=4))
+    ).facts()
+    assert set(facts.not_applied) == {"sessionExpiry", "receiveMaximum", "partitionsPerTopic"}
+
+
+@pytest.mark.parametrize(
+    ("given", "ordered", "shared"),
+    [({}, True, False), ({}, False, True), ({"sharedSubscription": True}, True, True), ({"sharedSubscription": False}, True, False)],
+)
+def test_consumers_share_as_the_profile_says(given: dict[str, Any], ordered: bool, shared: bool) -> None:
+    """Left open, consumers share exactly when order is not judged, which is when there are several."""
+    assert is_shared(context(ordered=ordered, **given)) is shared
+
+
+def test_an_existing_topic_is_taken_as_it_is() -> None:
+    """Its name is the filter; the group of a shared subscription is the run's own, as in a topic of ours the topic is."""
+    ours = replace(ONE, subscriptions=4)
+    theirs = replace(ours, name="plant/1/t")
+    found = [topic_filter(context(topology=topology), 3, shared=shared) for topology in (theirs, ours) for shared in (False, True)]
+    assert found == ["plant/1/t", "$share/r1-00000007-sub-3/plant/1/t", "loadtest/r1/0", "$share/sub-3/loadtest/r1/0"]
+    facts = PahoMqttDriver(context(topicPrefix="x", topology=theirs)).facts()
+    assert (facts.applied["topic"], facts.not_applied) == ("plant/1/t", {"topicPrefix": "the topic exists already"})
+
+
+def test_retain_is_refused_on_an_existing_topic() -> None:
+    """It would replace what the topic keeps, and nothing could bring that back."""
+    with pytest.raises(UsageError, match=r"retain: true would replace .*'plant/1/t' keeps: leave out retain, or topic"):
+        PahoMqttDriver(context(retain=True, topology=replace(ONE, name="plant/1/t")))
+
+
+def test_a_window_has_no_meaning_at_qos_0() -> None:
+    """It is listed when asked for, and only then."""
+    assert set(PahoMqttDriver(context(qos=0, maxInflightMessages=9)).facts().not_applied) == {"maxInflightMessages"}
+    assert PahoMqttDriver(context(qos=0)).facts().not_applied == {}

@@ -1,0 +1,50 @@
+"""TLS of the MQTT drivers, without a broker."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mqtt_rig import CONNACK, both, context
+
+from pytest_loadtest.drivers import driver_class
+from pytest_loadtest.drivers.mqtt.broker_socket import find_endpoints
+from pytest_loadtest.errors import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+Script = list[bytes | None]
+
+
+def test_an_insecure_client_skips_the_name_only() -> None:
+    """``insecure`` leaves the certificate's chain checked."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        endpoints = find_endpoints(context(f"mqtts://127.0.0.1:{server.getsockname()[1]}", tls={"insecure": True}))
+    assert endpoints.producers == endpoints.consumers
+    assert endpoints.producers.tls is not None
+    made = endpoints.producers.tls.context
+    assert (made.check_hostname, made.verify_mode) == (False, ssl.CERT_REQUIRED)
+
+
+@both
+@pytest.mark.parametrize(
+    ("scheme", "said", "named"),
+    [
+        ("mqtt", b"\x15\x03\x01\x00\x02\x02\x46", "the port speaks TLS: write mqtts:// in place of mqtt://"),
+        ("mqtts", CONNACK, "no TLS is spoken there: write mqtt:// in place of mqtts://"),
+    ],
+    ids=["an alert", "no TLS"],
+)
+def test_the_other_kind_of_port_is_named(scripted: Callable[[Script], str], client: str, scheme: str, said: bytes, named: str) -> None:
+    """TLS and plain MQTT do not understand each other; the beginning of an answer tells which of them it is."""
+    url = scripted([said]).replace("mqtt", scheme)
+    driver: Any = driver_class("mqtt", client)(context(url, time.monotonic_ns))  # type: ignore[call-arg]
+    with pytest.raises(TargetError) as raised:
+        driver.open_producers([0])
+    driver.close()
+    assert str(raised.value) == f"{url}: producer of stream 0: {named}"
