@@ -11,6 +11,7 @@ import resource
 import shutil
 import socket
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,14 +21,19 @@ from pytest_loadtest.brokers.base import UnavailableError
 from pytest_loadtest.brokers.container import recipe_of
 from pytest_loadtest.brokers.java import FIX
 from pytest_loadtest.brokers.starting import ephemeral_range
-from pytest_loadtest.commands import spark_archive
+from pytest_loadtest.errors import UsageError
 from pytest_loadtest.kinds.registry import able, kinds, load
+from pytest_loadtest.pipeline import java_process
+from pytest_loadtest.pipeline.session import SparkHost
 from pytest_loadtest.values.quantities import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pyspark.sql import SparkSession
+
     from pytest_loadtest.brokers.java import MachineNeed
+
 
 PACKAGES = {"java": "openjdk-17-jre-headless", "maven": "maven"}
 MEMORY_WANTED = 4 * 1024**3  # Pulsar 2 GiB, Spark 1 GiB, the load workers
@@ -85,7 +91,7 @@ def collect() -> Inventory:
         docker_missing=missing,
         images=images,
         needs=tuple(need for kind in able("doctor") for need in load(kind, str(kind.doctor))()),
-        archive=spark_archive.there(),
+        archive=there(),
         files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         ports=ephemeral_range()[1] - ephemeral_range()[0] + 1,
         localhost=_has_address("localhost"),
@@ -234,8 +240,8 @@ def fix(machine: Inventory, tell: Callable[[str], None]) -> bool:
     except UnavailableError as missing:
         tell(str(missing))
         return False
-    if not spark_archive.there():  # looked up again: Java may be here only now
-        spark_archive.make(tell)
+    if not there():  # looked up again: Java may be here only now
+        make(tell)
     return True
 
 
@@ -270,3 +276,47 @@ def _install_packages(machine: Inventory, packages: tuple[str, ...], tell: Calla
             tell(f"{' '.join(command)} ended with status {status}; run it by hand and read why")
             return False
     return True
+
+
+# Makes the class archive that lets Spark start in a third of the time; see :mod:`pytest_loadtest.pipeline.java_process`.
+
+WRITE_SECONDS = 300  # the archive is written when its JVM ends, which takes 20 s on two slow cores
+
+
+def there() -> bool | None:
+    """Whether it is made; None where there is no Java to make it with."""
+    archive = java_process.path()
+    return None if archive is None else archive.is_file()
+
+
+def make(tell: Callable[[str], None]) -> None:
+    """Make it; takes half a minute. Without it Spark starts too, so what goes wrong is told and no more."""
+    archive = java_process.path()
+    if archive is None:
+        return
+    tell("making Spark's class archive (160 MB, half a minute, once)")
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".making-", dir=archive.parent) as folder:
+        aside = Path(folder) / archive.name
+        host = SparkHost(Path(folder), {java_process.OPTIONS: f"-XX:ArchiveClassesAtExit={aside}", "spark.master": "local[1]"})
+        try:
+            host.warm()
+            _second_scan(host.session())
+        except UsageError as error:
+            tell(str(error))
+        finally:
+            host.stop(WRITE_SECONDS)
+        if not aside.is_file():
+            tell("Java wrote no class archive: Spark will start without one, some ten seconds later")
+            return
+        aside.rename(archive)
+    for other in java_process.replaced_by(archive):
+        other.unlink()
+
+
+def _second_scan(session: SparkSession) -> None:
+    """What an aggregation needs besides: its classes belong into the archive too."""
+    from pytest_loadtest.pipeline import transforms
+
+    with transforms.for_workers():
+        transforms.deliveries(session.range(1), [[]], [], [], 1).toArrow()

@@ -134,7 +134,7 @@ def test_localhost_gets_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """A root file system without /etc/hosts gets the one line that Spark needs; anybody but root is told it."""
     monkeypatch.setattr(doctor, "HOSTS", tmp_path / "hosts")
     monkeypatch.setattr(doctor.java.Jars, "resolve", lambda jars, version, tell: None)
-    monkeypatch.setattr(doctor.spark_archive, "there", lambda: True)
+    monkeypatch.setattr(doctor, "there", lambda: True)
     said: list[str] = []
     assert not doctor.fix(replace(WELL, localhost=False), said.append)
     assert said == [f"as root: echo '127.0.0.1 localhost' >> {tmp_path / 'hosts'}"]
@@ -146,7 +146,7 @@ def test_fix_makes_the_archive_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     """Where there is Java and no archive; that none could be made leaves nothing to do by hand."""
     made: list[object] = []
     monkeypatch.setattr(doctor.java.Jars, "resolve", lambda jars, version, tell: None)
-    monkeypatch.setattr(doctor.spark_archive, "make", made.append)
+    monkeypatch.setattr(doctor, "make", made.append)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert doctor.fix(WELL, print)
     assert made == [print]
