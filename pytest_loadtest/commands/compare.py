@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.report import baseline, compared
-from pytest_loadtest.report.comparison import compare as compare_documents
+from pytest_loadtest.report.comparison import compare_runs as compare_documents
 from pytest_loadtest.report.sections import mark, titled
 from pytest_loadtest.verdict.changes import gates
 from pytest_loadtest.verdict.objectives import ObjectiveErrors, parse
@@ -38,7 +38,7 @@ def compare(before: Path, after: Path, *, force: bool = False) -> list[Compared]
 
     :raises UsageError: there are no results in one of them.
     """
-    return [_pair(was, now, force=force) for was, now in baseline.pairs(before, after)]
+    return [_pair(was, now, force=force) for was, now in baseline.paired_runs(before, after)]
 
 
 def _pair(was: Document | None, now: Document | None, *, force: bool) -> Compared:
@@ -69,7 +69,7 @@ def in_words(found: Sequence[Compared], *, unicode: bool) -> Iterable[str]:
     """As the summary of a run has it."""
     for one in found:
         yield one.name
-        yield from compared.lines(one.section, unicode=unicode)
+        yield from compared.comparison_lines(one.section, unicode=unicode)
         for outcome, said in zip(one.outcomes, one.said, strict=False):
             yield f"  {mark(outcome, unicode)} {said}"
         if one.section is None:

@@ -19,18 +19,18 @@ def series(path: Path, wanted: str = "") -> list[dict[str, Any]]:
 
     :raises UsageError: the file cannot be read, or has none of it.
     """
-    lines, wrong = history.read(path)
+    lines, wrong = history.read_history(path)
     if wrong:
         print(f"{path}: {wrong} lines are none of a history, or of a later version; they are left out", file=sys.stderr)
     found = [line for line in lines if wanted in line["test"] or wanted in line["profile"]]
     if not found:
         raise UsageError(f"{path} has no run{f' of {wanted!r}' if wanted else ''}")
-    return trend.trend(found)
+    return trend.build_trend(found)
 
 
 def in_words(found: Sequence[dict[str, Any]], *, unicode: bool) -> Iterable[str]:
     """A table for each test."""
-    return trend.table(found, unicode=unicode)
+    return trend.trend_table(found, unicode=unicode)
 
 
 def in_json(found: Sequence[dict[str, Any]]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.report import document
-from pytest_loadtest.report.comparison import TELLING, compare, missing
+from pytest_loadtest.report.comparison import TELLING, compare_runs, missing_comparison
 from pytest_loadtest.report.figures import figures
 from pytest_loadtest.verdict.regression import THROUGHPUT
 from pytest_loadtest.verdict.slo import Outcome
@@ -32,10 +32,10 @@ def beside(results: Document, gates: Sequence[Objective], baseline: Baseline | N
         names = ", ".join(gate.statistic for gate in gates)
         return results | {"notes": [*results["notes"], f"regression of {names} is not judged: no baseline was given (--load-baseline)"]}, ()
     found = baseline.find(results)
-    comparison = missing(gates, found) if isinstance(found, str) else compare(found, results, gates, force=baseline.force)
+    comparison = missing_comparison(gates, found) if isinstance(found, str) else compare_runs(found, results, gates, force=baseline.force)
     tells = results["verdict"]["outcome"] in TELLING  # a run that says nothing by itself says nothing beside another either
     findings, best = _beside_best(comparison.findings, baseline.earlier(results), results) if tells else ((), [])
-    return document.beside(results, comparison.section | {"best": best}, findings), findings
+    return document.with_comparison(results, comparison.section | {"best": best}, findings), findings
 
 
 def _beside_best(findings: Sequence[Finding], earlier: Sequence[Document], results: Document) -> tuple[tuple[Finding, ...], list[str]]:
@@ -51,7 +51,7 @@ def _beside_best(findings: Sequence[Finding], earlier: Sequence[Document], resul
             kept.append(finding)
             continue
         _, run = (max if gate.statistic == THROUGHPUT else min)(known, key=lambda one: one[0])
-        (beside_it,) = compare(run, results, (gate,)).findings
+        (beside_it,) = compare_runs(run, results, (gate,)).findings
         missed = beside_it.outcome is Outcome.MISSED
         where = f"; beside the best of the last {len(earlier) + 1} runs that were met, {run['results']}"
         kept.append(replace(beside_it, text=beside_it.text + where) if missed else finding)

@@ -17,8 +17,8 @@ from pytest_loadtest.observe.conclusion import conclude
 from pytest_loadtest.observe.delayed import fullest
 from pytest_loadtest.observe.disagreement import disagreement
 from pytest_loadtest.report import bottleneck, document, hdr, junit
-from pytest_loadtest.report.baseline import same
-from pytest_loadtest.report.timeline import timeline
+from pytest_loadtest.report.baseline import recorded_baseline
+from pytest_loadtest.report.timeline import timeline_section
 from pytest_loadtest.results.load import Load, without_measurements
 from pytest_loadtest.results.load import together as combine
 from pytest_loadtest.schedule.changes import Aborted
@@ -77,7 +77,7 @@ def judge(
         verdict = replace(verdict, outcome=slo.worst((verdict.outcome, slo.Outcome.MISSED)))
     left_out = stages_not_begun(run, profile)
     shown = [] if backlog is not None or "backlog" in seen else named
-    results = document.build(
+    results = document.build_document(
         _facts(run, folder, notes),
         verdict,
         measurements,
@@ -85,10 +85,10 @@ def judge(
         peak=peak,
         backlog=built,
         bottleneck=_bottleneck(telemetry, run, measurements, verdict),
-        timeline=timeline(run, measurements),
+        timeline=timeline_section(run, measurements),
     )
     results = _limited(results | seen, folder)
-    results, findings = beside(results, profile.gates, same(before) or baseline)
+    results, findings = beside(results, profile.gates, recorded_baseline(before) or baseline)
     verdict = judged(verdict, findings)
     (folder / "results.json").write_text(document.dumps(results), encoding="utf-8")
     hdr.write_log(folder / "latency.hlog", measurements, run["started"])
@@ -99,7 +99,7 @@ def judge(
         measurements=measurements, verdict=verdict, name=run.get("workload") or "", stages=parts, peak=peak, backlog=built,
         files=samples.files, aborted=(run.get("aborted") or {}).get("reason"),
     )  # fmt: skip
-    return RunResult(load=load, properties=tuple(junit.properties(results))), results
+    return RunResult(load=load, properties=tuple(junit.junit_properties(results))), results
 
 
 def _whole_verdict(
@@ -192,14 +192,16 @@ def _bottleneck(
         return None
     ours = [reason for reason in verdict.reasons if reason != slo.REMEDY] if verdict.outcome is slo.Outcome.GENERATOR_LIMITED else []
     found = conclude(telemetry, measurements, generator=ours, cores=run["facts"]["machine"]["cores"])
-    return bottleneck.section(found, telemetry)
+    return bottleneck.bottleneck_section(found, telemetry)
 
 
 def _limited(results: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Of a search, the document with what limited it: that is seen in the step above the peak."""
     if results["peak"] is None:
         return results
-    above = bottleneck.of_peak(results["peak"], lambda number: read_results(folder.with_name(f"step-{number:02d}")).get("bottleneck"))
+    above = bottleneck.peak_bottleneck(
+        results["peak"], lambda number: read_results(folder.with_name(f"step-{number:02d}")).get("bottleneck")
+    )
     return results | {"bottleneck": above or results["bottleneck"]}
 
 
@@ -219,7 +221,7 @@ def broken(run: dict[str, Any], folder: Path, error: BrokenRun) -> dict[str, Any
     outcome = slo.Outcome.GENERATOR_LIMITED if isinstance(error, GeneratorLimited) else slo.Outcome.NO_DATA
     verdict = slo.Verdict(outcome=outcome, findings=(), reasons=tuple(str(error).splitlines()))
     seen = _bottleneck(observing.read(folder), run, None, verdict)
-    results = document.build(_facts(run, folder), verdict, None, bottleneck=seen, timeline=timeline(run, None))
+    results = document.build_document(_facts(run, folder), verdict, None, bottleneck=seen, timeline=timeline_section(run, None))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(document.dumps(results), encoding="utf-8")
     return results

@@ -55,16 +55,16 @@ class CiReports:
                 self._wrong.append(f"WARNING: {name} {path} cannot be written: {error.strerror}")
 
     def _summary(self, path: Path) -> None:
-        from pytest_loadtest.report.github import LIMIT, summary
+        from pytest_loadtest.report.github import LIMIT, github_summary
 
         with path.open("a", encoding="utf-8") as file:  # the step may have said something before
-            file.write(summary(self._documents(), LIMIT - file.tell()))
+            file.write(github_summary(self._documents(), LIMIT - file.tell()))
 
     def _metrics(self, path: Path) -> None:
-        from pytest_loadtest.report.gitlab import metrics
+        from pytest_loadtest.report.gitlab import gitlab_metrics
 
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(metrics(self._documents()), encoding="utf-8")
+        path.write_text(gitlab_metrics(self._documents()), encoding="utf-8")
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:

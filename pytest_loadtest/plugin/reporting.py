@@ -56,7 +56,7 @@ def write(config: pytest.Config, conductor: Conductor) -> str:
         from pytest_loadtest.fleet.options import Options
         from pytest_loadtest.report.html import page
 
-        page.write([conductor.folder], file, Options.of(config).history)
+        page.write_page([conductor.folder], file, Options.of(config).history)
     except Exception as error:
         return f"WARNING: no report is written to {file}: {error or type(error).__name__}"
     if (junit := config.stash.get(xml_key, None)) is not None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.observe.telemetry import Telemetry
 
 
-def section(found: Bottleneck, telemetry: Telemetry) -> dict[str, Any]:
+def bottleneck_section(found: Bottleneck, telemetry: Telemetry) -> dict[str, Any]:
     """As JSON values, with everything that was sampled."""
     sampled = telemetry.document()
     return {
@@ -27,7 +27,7 @@ def section(found: Bottleneck, telemetry: Telemetry) -> dict[str, Any]:
     }
 
 
-def of_peak(peak: dict[str, Any], of_step: Callable[[int], dict[str, Any] | None]) -> dict[str, Any] | None:
+def peak_bottleneck(peak: dict[str, Any], of_step: Callable[[int], dict[str, Any] | None]) -> dict[str, Any] | None:
     """What limited a search: the section of the step that was missed just above the peak; None where no such step tells.
 
     :param of_step: the section of the step of that number.
@@ -40,15 +40,15 @@ def of_peak(peak: dict[str, Any], of_step: Callable[[int], dict[str, Any] | None
     return None
 
 
-def in_words(section: dict[str, Any]) -> str:
+def bottleneck_text(section: dict[str, Any]) -> str:
     """``broker CPU: mosquitto's busiest thread used 0.97 of a core, in 10 of 10 samples``."""
     return f"{section['conclusion'] or 'unknown'}: {section['evidence']}"
 
 
-def lines(section: dict[str, Any] | None) -> Iterable[str]:
+def bottleneck_lines(section: dict[str, Any] | None) -> Iterable[str]:
     """For the summary: the conclusion, what else was saturated, and what was not sampled."""
     if section is None:
         return
-    yield f"  bottleneck {in_words(section)}"
+    yield f"  bottleneck {bottleneck_text(section)}"
     yield from (f"             also {one['conclusion']}: {one['evidence']}" for one in section["also"])
     yield from (f"             not sampled: {missing}" for missing in section["missing"])

@@ -19,7 +19,7 @@ def _known(section: dict[str, Any], column: str) -> list[float]:
     return [value for value in section["columns"].get(column, ()) if value is not None]
 
 
-def line(section: dict[str, Any] | None) -> Iterator[str]:
+def broker_lines(section: dict[str, Any] | None) -> Iterator[str]:
     """``broker counted 6 000 in, 12 000 out; publish 2.10 ms, write 1.88 ms; 0.44 cores``: totals, and medians of its samples."""
     if section is None:
         return
@@ -35,7 +35,7 @@ def line(section: dict[str, Any] | None) -> Iterator[str]:
         yield f"  broker     {'; '.join(said)}"
 
 
-def properties(section: dict[str, Any] | None) -> list[tuple[str, str]]:
+def broker_properties(section: dict[str, Any] | None) -> list[tuple[str, str]]:
     """The same for tools; what the broker did not tell is left out."""
     if section is None:
         return []

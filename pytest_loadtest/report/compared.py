@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MOST_DIFFERENCES = 8
 
 
-def lines(section: Document | None, *, unicode: bool = True) -> Iterable[str]:
+def comparison_lines(section: Document | None, *, unicode: bool = True) -> Iterable[str]:
     """What the run was held against, what differs, then a row for each figure; nothing where there was no comparison."""
     if section is None:
         return
@@ -55,7 +55,9 @@ def _differences(section: Document) -> Iterable[str]:
 
 def _rows(rows: list[dict[str, Any]], unicode: bool) -> Iterable[str]:
     cells = [("compared", "baseline", "now", "change", "interval", "")]
-    cells += [(row["name"], shown(row["baseline"], row["unit"]), shown(row["now"], row["unit"]), *_change(row)) for row in rows]
+    cells += [
+        (row["name"], format_figure(row["baseline"], row["unit"]), format_figure(row["now"], row["unit"]), *_change(row)) for row in rows
+    ]
     marks = [" ", *(mark(row["outcome"], unicode) if row["outcome"] else " " for row in rows)]
     width = max(map(len, marks))
     yield from (f"  {sign:<{width}} {line}" for sign, line in zip(marks, aligned(cells, "<>>>><"), strict=True))
@@ -66,10 +68,10 @@ def _change(row: dict[str, Any]) -> tuple[str, str, str]:
         return "-", "-", ""
     if row["low"] is None:
         return percent(row["change"]), "-", ""
-    return percent(row["change"]), f"{percent(row['low'])} to {percent(row['high'])}", told(row)
+    return percent(row["change"]), f"{percent(row['low'])} to {percent(row['high'])}", change_word(row)
 
 
-def told(row: dict[str, Any]) -> str:
+def change_word(row: dict[str, Any]) -> str:
     """``worse`` or ``better`` where the whole interval says so; ``within noise`` where it holds no change; empty where there is none."""
     if row["low"] is None:
         return ""
@@ -78,7 +80,7 @@ def told(row: dict[str, Any]) -> str:
     return "better" if (row["low"] > 0) == (row["better"] == "more") else "worse"
 
 
-def shown(value: float | None, unit: str) -> str:
+def format_figure(value: float | None, unit: str) -> str:
     """A figure with its unit."""
     if value is None:
         return "-"

@@ -62,19 +62,19 @@ class Distribution:
         return p < 100 and (self.samples + self.never_came) * (1 - p / 100) >= TAIL - 1e-6
 
 
-def of_latency(latency: Document | None) -> Distribution | None:
+def latency_distribution(latency: Document | None) -> Distribution | None:
     """Of a latency of the results; None where it has no histogram, and where its clocks disagree."""
     text = None if latency is None else latency["histogram"]
     if latency is None or text is None or latency["negative"]:
         return None
-    counts = decoded(text)
+    counts = decode_counts(text)
     return Distribution(
         counts=counts, bits=SUB_BITS, minimum=latency["minimum"], maximum=latency["maximum"], never_came=latency["neverCame"],
         before=latency["samples"] - sum(counts.values()),
     )  # fmt: skip
 
 
-def distribution(counts: Mapping[int, int], maximum: int | None = None, bits: int = SERIES_BITS) -> Distribution | None:
+def counts_distribution(counts: Mapping[int, int], maximum: int | None = None, bits: int = SERIES_BITS) -> Distribution | None:
     """Of buckets, ascending; None where there are none. :param maximum: ns, where it is known better than by the last bucket."""
     if not counts:
         return None
@@ -83,16 +83,16 @@ def distribution(counts: Mapping[int, int], maximum: int | None = None, bits: in
     return Distribution(counts=counts, bits=bits, minimum=low, maximum=highest if maximum is None else min(highest, maximum))
 
 
-def decoded(text: str | None) -> dict[int, int]:
+def decode_counts(text: str | None) -> dict[int, int]:
     """Counts by bucket; empty where there is no histogram."""
-    return {} if text is None else dict(hdr.decode(text))
+    return {} if text is None else dict(hdr.decode_histogram(text))
 
 
-def inverse(x: float) -> float:
+def percentile_at(x: float) -> float:
     """The percentile that stands at ``x`` = 1/(1 − q) of a percentile axis: 100 → 99."""
     return 100 * (1 - 1 / x)
 
 
-def place(p: float) -> float:
+def percentile_position(p: float) -> float:
     """Where a percentile stands: 99 → 100."""
     return math.inf if p >= 100 else 1 / (1 - p / 100)

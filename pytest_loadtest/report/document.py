@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.report.measured import finite, latency, measured
-from pytest_loadtest.report.over_windows import by_tenth, by_window
+from pytest_loadtest.report.measured import finite, latency_section, measurements_section
+from pytest_loadtest.report.over_windows import tenths_section, windows_section
 from pytest_loadtest.verdict.shown import bounds, show
 from pytest_loadtest.verdict.slo import Finding, Outcome, Verdict, overall, worst
 
@@ -59,7 +59,7 @@ class RunFacts:
     notes: tuple[str, ...] = ()
 
 
-def build(
+def build_document(
     facts: RunFacts,
     verdict: Verdict,
     measurements: Measurements | None,
@@ -74,8 +74,8 @@ def build(
 
     :param stages: name, verdict and measurements of each, None of one that never began; the outcome of the whole is the worst of
         ``verdict`` and theirs.
-    :param bottleneck: its section, see :func:`pytest_loadtest.report.bottleneck.section`; None where nothing was sampled.
-    :param timeline: its section, see :func:`pytest_loadtest.report.timeline.timeline`.
+    :param bottleneck: its section, see :func:`pytest_loadtest.report.bottleneck.bottleneck_section`; None where nothing was sampled.
+    :param timeline: its section, see :func:`pytest_loadtest.report.timeline.timeline_section`.
     """
     whole = overall([("", verdict), *((f"stage {name}: ", judged) for name, judged, _ in stages)])
     return {
@@ -94,9 +94,9 @@ def build(
         "machine": dict(facts.machine),
         "notes": list(facts.notes),
         "verdict": _verdict(verdict) | {"outcome": whole.outcome.value, "reasons": list(whole.reasons)},
-        "measurements": None if measurements is None else measured(measurements),
+        "measurements": None if measurements is None else measurements_section(measurements),
         "stages": [
-            {"name": name, "verdict": _verdict(judged), "measurements": None if m is None else measured(m, over_time=False)}
+            {"name": name, "verdict": _verdict(judged), "measurements": None if m is None else measurements_section(m, over_time=False)}
             for name, judged, m in stages
         ],
         "peak": None if peak is None else _peak(peak, facts.profile, verdict),
@@ -107,7 +107,7 @@ def build(
     }
 
 
-def beside(document: Document, section: Document, findings: Sequence[Finding]) -> Document:
+def with_comparison(document: Document, section: Document, findings: Sequence[Finding]) -> Document:
     """The document with what a comparison came to: its section, and the findings that the verdict has more by it."""
     verdict = document["verdict"]
     outcome = worst([Outcome(verdict["outcome"]), *(finding.outcome for finding in findings)])
@@ -120,7 +120,7 @@ def beside(document: Document, section: Document, findings: Sequence[Finding]) -
     return document | {"verdict": judged, "comparison": section}
 
 
-def schema() -> Document:
+def results_schema() -> Document:
     """The JSON Schema (draft 2020-12) of the document."""
     text = files("pytest_loadtest.report").joinpath("results.schema.json").read_text(encoding="utf-8")
     document: Document = json.loads(text)
@@ -178,8 +178,8 @@ def _finding(finding: Finding) -> Document:
             "bound": bounds(objective) if shown is None else shown.bound,
             "over": "" if shown is None else shown.missed_by,
         },
-        "windows": by_window(finding),
-        "tenths": by_tenth(finding),
+        "windows": windows_section(finding),
+        "tenths": tenths_section(finding),
     }
 
 
@@ -227,5 +227,5 @@ def _backlog(backlog: Backlog) -> Document:
         "left": backlog.left,
         "allowed": backlog.allowed,
         "drainRate": backlog.drain_rate,
-        "publishDuringDrain": latency(backlog.publish_during_drain),
+        "publishDuringDrain": latency_section(backlog.publish_during_drain),
     }

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.report.bottleneck import in_words
+from pytest_loadtest.report.bottleneck import bottleneck_text
 from pytest_loadtest.report.sections import (
     OUTCOMES,
     all_findings,
@@ -45,7 +45,7 @@ class Location:
     failed: bool
 
 
-def summary(documents: Sequence[Document], room: int = LIMIT) -> str:
+def github_summary(documents: Sequence[Document], room: int = LIMIT) -> str:
     """The session's load tests as Markdown: a table of all, then each with its objectives, worst first.
 
     :param room: bytes that it may have. What does not fit is left out from the end on, and said.
@@ -102,7 +102,7 @@ def _details(document: Document) -> Iterator[str]:
     if document["peak"] is not None:
         yield f"- peak: {_text(answer(document['peak']))}"
     if document.get("bottleneck") is not None:  # older results have none
-        yield f"- bottleneck: {_text(in_words(document['bottleneck']))}"
+        yield f"- bottleneck: {_text(bottleneck_text(document['bottleneck']))}"
     yield from _objectives(document)
     if document["measurements"] is not None:
         yield from _latencies(document["measurements"])

@@ -24,7 +24,7 @@ QUANTILES: Final = ("p50", "p99", "p99.9")
 _WHO: Final = ("test", "profile", "workload", "scale")
 
 
-def metrics(documents: Sequence[Document]) -> str:
+def gitlab_metrics(documents: Sequence[Document]) -> str:
     """The session's runs as OpenMetrics text; of several attempts of a test the last. What was not measured is left out."""
     registry = CollectorRegistry()
     gauges = {

@@ -44,16 +44,16 @@ def log_lines(measurements: Measurements, started: float) -> Iterator[str]:
         histogram, tag = getattr(measurements, attribute), metric.label.replace(" ", "-")
         if isinstance(histogram, Histogram) and histogram.n:
             length, highest = measurements.duration / 1e9, histogram.maximum / MILLISECOND
-            yield f"Tag={tag},0.000,{length:.3f},{highest:.3f},{encode(histogram)}"
+            yield f"Tag={tag},0.000,{length:.3f},{highest:.3f},{encode_histogram(histogram)}"
 
 
-def encode(histogram: Histogram) -> str:
+def encode_histogram(histogram: Histogram) -> str:
     """The library's compressed V2 form, in base64; bucket for bucket the same counts."""
     counts = dict(zip(histogram.index.tolist(), histogram.count.tolist(), strict=True))
     return _encoded(counts, SUB_BITS, DIGITS, histogram.maximum)
 
 
-def encode_coarse(counts: Mapping[int, int]) -> str:
+def encode_coarse_counts(counts: Mapping[int, int]) -> str:
     """The same of buckets of seven bits, which are those of a histogram with two significant digits. :param counts: by bucket."""
     return _encoded(counts, SERIES_BITS, COARSE_DIGITS, bucket_bounds(max(counts), SERIES_BITS)[0])
 
@@ -67,8 +67,8 @@ def _encoded(counts: Mapping[int, int], bits: int, digits: int, maximum: int) ->
     return str(encoder.encode().decode("ascii"))
 
 
-def decode(text: str) -> list[tuple[int, int]]:
-    """What :func:`encode` or :func:`encode_coarse` made of it: index and count of each bucket that has values, ascending."""
+def decode_histogram(text: str) -> list[tuple[int, int]]:
+    """What :func:`encode_histogram` or :func:`encode_coarse_counts` made of it: index and count of each bucket that has values, ascending."""
     counts = np.asarray(HdrHistogram.decode(text).counts)
     index = np.flatnonzero(counts)
     return list(zip(index.tolist(), counts[index].tolist(), strict=True))

@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.report.figures import broker_cores, figures, noise
+from pytest_loadtest.report.figures import broker_cores, figures, measure_noise
 from pytest_loadtest.values.wording import with_version
 from pytest_loadtest.verdict import comparable
 from pytest_loadtest.verdict.regression import LATENCY, REGRESSION
@@ -29,7 +29,7 @@ KEPT: Final = (*(f"{LATENCY}.{statistic}" for statistic in ("p50", "p99", "p99.9
 Line = dict[str, Any]
 
 
-def line(document: Document) -> Line:
+def history_line(document: Document) -> Line:
     """The line of a run."""
     broker, measured = document["broker"], document["measurements"]
     kept = {name: figure for name, figure in figures(document).items() if name in KEPT and figure.value is not None}
@@ -53,7 +53,7 @@ def line(document: Document) -> Line:
         ],
         "figures": values,
         "units": {name: figure.unit for name, figure in kept.items()},
-        "errors": {name: float(f"{error:.3g}") for name, error in noise(document, _percentiles(values)).errors.items()},
+        "errors": {name: float(f"{error:.3g}") for name, error in measure_noise(document, _percentiles(values)).errors.items()},
         "cpuPerMessage": None if measured is None else _cpu(document, measured),
     }
 
@@ -64,7 +64,7 @@ def _name(finding: Document) -> str:
     return f"{name} (worst window)" if finding.get("windows") else name
 
 
-def append(path: Path, lines: list[Line]) -> None:
+def append_history(path: Path, lines: list[Line]) -> None:
     """Add lines in one write. :raises OSError: the file cannot be written, or not all of it."""
     text = "".join(json.dumps(one, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n" for one in lines)
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -76,7 +76,7 @@ def append(path: Path, lines: list[Line]) -> None:
         os.close(descriptor)
 
 
-def read(path: Path) -> tuple[list[Line], int]:
+def read_history(path: Path) -> tuple[list[Line], int]:
     """The lines of a file in its order, and how many of it are none.
 
     :raises UsageError: it cannot be read.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES, Need
 from pytest_loadtest.metrics.measurements import Interval
 from pytest_loadtest.metrics.signed import Lateness
-from pytest_loadtest.report.hdr import encode, encode_coarse
+from pytest_loadtest.report.hdr import encode_coarse_counts, encode_histogram
 from pytest_loadtest.values.units import Duration, Rate
 from pytest_loadtest.values.wording import format_value
 from pytest_loadtest.verdict.slo import blocked_share, unfit
@@ -32,7 +32,7 @@ TOPICS: Final = 100
 """A run of more topics has the histograms of none: a file with thousands of them is too large to be read, and samples have it all."""
 
 
-def measured(measurements: Measurements, *, over_time: bool = True) -> dict[str, Any]:
+def measurements_section(measurements: Measurements, *, over_time: bool = True) -> dict[str, Any]:
     """The section ``measurements`` of a run or a stage. :param over_time: with its latencies by the second."""
     m = measurements
     return {
@@ -53,9 +53,9 @@ def measured(measurements: Measurements, *, over_time: bool = True) -> dict[str,
         "overTime": _over_time(m.over_time, m.duration) if over_time and m.over_time is not None else None,
         "intervals": [
             {
-                "publish": latency(part.publish, whole=False),
-                "endToEnd": latency(part.end_to_end, whole=False),
-                "sendDelay": latency(part.send_delay, whole=False),
+                "publish": latency_section(part.publish, whole=False),
+                "endToEnd": latency_section(part.end_to_end, whole=False),
+                "sendDelay": latency_section(part.send_delay, whole=False),
             }
             for part in m.intervals or [Interval(publish=m.publish, end_to_end=m.end_to_end, send_delay=m.send_delay)]
         ],
@@ -88,7 +88,7 @@ def _latencies(m: Measurements) -> dict[str, Any]:
     for attribute, metric in LATENCIES.items():
         histogram = getattr(m, attribute)
         if metric.always or histogram is not None or _applies(metric, m):
-            found[metric.key] = latency(histogram, m.never_came(attribute) if metric.never_came else 0)
+            found[metric.key] = latency_section(histogram, m.never_came(attribute) if metric.never_came else 0)
     return found
 
 
@@ -126,7 +126,7 @@ def _opening(opening: Opening) -> dict[str, Any]:
     }
 
 
-def latency(
+def latency_section(
     histogram: Histogram | Lateness | None, never_came: int = 0, *, whole: bool = True, buckets: bool = True
 ) -> dict[str, Any] | None:
     """Percentiles that rest on too few samples are null, and those that lie among what never came.
@@ -151,7 +151,7 @@ def latency(
         },
     }
     shape = histogram.late if isinstance(histogram, Lateness) else histogram
-    return found | ({"histogram": encode(shape) if buckets and shape is not None else None} if whole else {})
+    return found | ({"histogram": encode_histogram(shape) if buckets and shape is not None else None} if whole else {})
 
 
 def _series(series: Series) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def _series(series: Series) -> dict[str, Any]:
 
 def _over_time(latencies: OverTime, duration: int) -> dict[str, Any]:
     length, blocks = latencies.blocks(duration)
-    return {"block": length, "endToEnd": [encode_coarse(block) if block else None for block in blocks]}
+    return {"block": length, "endToEnd": [encode_coarse_counts(block) if block else None for block in blocks]}
 
 
 def _numbers(values: NDArray[np.float64]) -> Sequence[float | None]:
@@ -192,6 +192,6 @@ def _breakdown(part: Breakdown, whole: Measurements, *, buckets: bool = True) ->
         "receivedInTime": part.received_in_time,
         "lost": part.lost,
         "bytesSent": part.bytes_sent,
-        "endToEnd": latency(part.end_to_end, whole.never_came("end_to_end", part), buckets=buckets),
-        "publish": latency(part.publish, whole.never_came("publish", part), buckets=buckets),
+        "endToEnd": latency_section(part.end_to_end, whole.never_came("end_to_end", part), buckets=buckets),
+        "publish": latency_section(part.publish, whole.never_came("publish", part), buckets=buckets),
     }

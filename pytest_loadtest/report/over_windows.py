@@ -14,7 +14,7 @@ MOST: Final = 1000
 """Windows that are listed; of more, those that are not met, the first of them."""
 
 
-def by_window(finding: Finding) -> dict[str, Any] | None:
+def windows_section(finding: Finding) -> dict[str, Any] | None:
     """The windows of a finding that has some: how many there are of each outcome, and a list of at most ``MOST``."""
     windows = finding.windows
     if not windows:
@@ -35,7 +35,7 @@ def by_window(finding: Finding) -> dict[str, Any] | None:
     }
 
 
-def by_tenth(finding: Finding) -> dict[str, Any] | None:
+def tenths_section(finding: Finding) -> dict[str, Any] | None:
     """Of a finding on drift what was observed in the first tenth and in the last."""
     if finding.tenths is None:
         return None

@@ -30,7 +30,7 @@ WIDTH = 60
 """Seconds in a plot; a longer run shows the worst of several seconds in one place."""
 
 
-def lines(document: Document, *, unicode: bool = True) -> list[str]:
+def summary_lines(document: Document, *, unicode: bool = True) -> list[str]:
     """The summary of one run. ``unicode=False`` for terminals that cannot show more than ASCII."""
     found = [*_headline(document), *sections.peak(document, unicode), *_objectives(document, unicode)]
     found += sections.stages(document, unicode)
@@ -50,9 +50,9 @@ def lines(document: Document, *, unicode: bool = True) -> list[str]:
             *_generator(measured),
             *_plots(measured, unicode),
         ]
-    found += compared.lines(document.get("comparison"), unicode=unicode)
-    found += broker_side.line(document.get("bottleneck"))
-    found += bottleneck.lines(document.get("bottleneck"))  # older results have none
+    found += compared.comparison_lines(document.get("comparison"), unicode=unicode)
+    found += broker_side.broker_lines(document.get("bottleneck"))
+    found += bottleneck.bottleneck_lines(document.get("bottleneck"))  # older results have none
     found.append(f"  results    {document['results']}")
     return found if unicode else [line.translate(_TO_ASCII) for line in found]
 
@@ -168,14 +168,14 @@ def _fanned_out(measured: Document) -> str:
     return f"; out of the target {format_rate(measured['counts']['receivedInTime'] / seconds)}, {format_bits(came / seconds)}"
 
 
-def shown_latencies(latencies: Document, always: Sequence[str] = ALWAYS) -> list[str]:
+def latency_rows(latencies: Document, always: Sequence[str] = ALWAYS) -> list[str]:
     """The keys of the rows of a table of latencies: those of every run, then the others that this one has."""
     return [key for key in ROWS if key in always or (key in latencies and key not in ALWAYS)]
 
 
 def _latencies(latencies: Document, always: Sequence[str] = ALWAYS) -> Iterable[str]:
     rows: list[tuple[str, ...]] = [("latency", *COLUMNS, "max", "mean", "samples")]
-    for key in shown_latencies(latencies, always):
+    for key in latency_rows(latencies, always):
         latency = latencies[key]
         if latency is None:
             rows.append((ROWS[key], *("-",) * 6, "not measured"))

@@ -23,7 +23,7 @@ BLOCKED: Final = MILLISECOND
 """Messages were blocked in a second in which each of them waited so long on the average, ns."""
 
 
-def timeline(run: Mapping[str, Any], measurements: Measurements | None) -> dict[str, Any]:
+def timeline_section(run: Mapping[str, Any], measurements: Measurements | None) -> dict[str, Any]:
     """The section of a run's document. :param run: ``run.json``. :param measurements: None where nothing was measured."""
     return {
         "stages": [_stage(stage, run["start"]) for stage in run["stages"]],
@@ -58,7 +58,7 @@ def _stalls(measurements: Measurements) -> list[dict[str, Any]]:
     return [
         {"worker": worker.worker, "start": start, "end": end}
         for worker in measurements.workers
-        for start, end in spans(worker.seconds[:, 1] >= STALLED, measurements.duration)
+        for start, end in second_spans(worker.seconds[:, 1] >= STALLED, measurements.duration)
     ]
 
 
@@ -67,10 +67,10 @@ def _blocked(measurements: Measurements) -> list[dict[str, Any]]:
     if series.blocked is None:
         return []
     waited = series.blocked >= BLOCKED * np.maximum(series.sent, 1)
-    return [{"start": start, "end": end} for start, end in spans(waited, len(waited) * SECOND)]
+    return [{"start": start, "end": end} for start, end in second_spans(waited, len(waited) * SECOND)]
 
 
-def spans(seconds: NDArray[np.bool_], until: int) -> list[tuple[int, int]]:
+def second_spans(seconds: NDArray[np.bool_], until: int) -> list[tuple[int, int]]:
     """Seconds in a row as spans, ns; at most :data:`MOST`. :param until: where the last second ends, ns."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], seconds, [False]]).astype(np.int8)))
     starts, ends = edges[::2], edges[1::2]

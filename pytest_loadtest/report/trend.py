@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.report.compared import shown
+from pytest_loadtest.report.compared import format_figure
 from pytest_loadtest.report.sections import aligned, mark, titled
 from pytest_loadtest.report.terminal import ASCII_BLOCKS, BLOCKS
 
@@ -20,7 +20,7 @@ _CPU = {"broker": "brokerCpuPerMessage", "generator": "generatorCpuPerMessage"}
 _CHANGES = {"profileKey": "the profile", "scale": "scale", "broker": "the broker", "package": "pytest-loadtest"}
 
 
-def trend(lines: Iterable[Line]) -> list[dict[str, Any]]:
+def build_trend(lines: Iterable[Line]) -> list[dict[str, Any]]:
     """Of each test, profile and workload, by the time of its newest run: its runs, and a row of values for each figure.
 
     ``changed``: the runs (by number, from 0) that cannot be compared with the one before, each with what is known to differ.
@@ -75,7 +75,7 @@ def _what(before: Line, after: Line) -> str:
     return ", ".join(found) or "broker's settings, client, workers or machine"
 
 
-def table(series: Sequence[dict[str, Any]], *, unicode: bool = True) -> Iterable[str]:
+def trend_table(series: Sequence[dict[str, Any]], *, unicode: bool = True) -> Iterable[str]:
     """A sparkline for each figure of each test, newest runs last; a bar stands where what decides comparability changed."""
     for one in series:
         yield from _of_one(one, unicode)
@@ -97,8 +97,8 @@ def _of_one(one: dict[str, Any], unicode: bool) -> Iterable[str]:
     for row in one["rows"]:
         known = [value for value in row["values"] if value is not None]
         if known:
-            blocks = spark(row["values"], BLOCKS if unicode else ASCII_BLOCKS)
-            ends = (shown(value, row["unit"]) for value in (row["values"][-1], min(known), max(known)))
+            blocks = spark_cells(row["values"], BLOCKS if unicode else ASCII_BLOCKS)
+            ends = (format_figure(value, row["unit"]) for value in (row["values"][-1], min(known), max(known)))
             cells.append((row["name"], _row(blocks, first, breaks, bar), *ends, _bound(row)))
     yield from (f"  {line}" for line in aligned(cells, "<<>>><"))
     for change in one["changed"]:
@@ -107,7 +107,7 @@ def _of_one(one: dict[str, Any], unicode: bool) -> Iterable[str]:
     yield ""
 
 
-def spark(values: Sequence[float | None], blocks: str) -> list[str]:
+def spark_cells(values: Sequence[float | None], blocks: str) -> list[str]:
     """A character for each value, from 0 to the largest; a space where there is none."""
     top = max((value for value in values if value is not None), default=0) or 1
     return [" " if value is None else blocks[min(int(max(value, 0) / top * len(blocks)), len(blocks) - 1)] for value in values]
@@ -123,4 +123,4 @@ def _day(started: str | None) -> str:
 
 def _bound(row: dict[str, Any]) -> str:
     sides = ((">=", row["minimum"]), ("<=", row["maximum"]))
-    return " and ".join(f"{sign} {shown(bound, row['unit'])}" for sign, bound in sides if bound is not None)
+    return " and ".join(f"{sign} {format_figure(bound, row['unit'])}" for sign, bound in sides if bound is not None)

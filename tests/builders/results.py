@@ -100,4 +100,4 @@ class Page(HTMLParser):
 
 def shown(*runs: ReadRun, unreadable: tuple[str, ...] = ()) -> Page:
     """The page of these runs."""
-    return Page(page.html(Found(runs=[*runs], unreadable=[*unreadable])))
+    return Page(page.page_html(Found(runs=[*runs], unreadable=[*unreadable])))

@@ -21,7 +21,7 @@ KINDS: Final = {
 }  # fmt: skip
 
 
-def bands(document: Document) -> list[Band]:
+def find_bands(document: Document) -> list[Band]:
     """All of a run, by kind and then by time; seconds since the start of the measured phase."""
     measured = document["measurements"]
     line = document.get("timeline") or {}  # older results have none, nor do broken runs
@@ -64,7 +64,7 @@ def _lost(missing: Sequence[int]) -> Iterator[Band]:
             total = 0
 
 
-def drawn(found: Sequence[Band]) -> list[Band]:
+def drawn_bands(found: Sequence[Band]) -> list[Band]:
     """Those that a chart can show, by kind and then by time: of too many of one kind the longest."""
     kept: list[Band] = []
     for kind in KINDS:
@@ -73,9 +73,9 @@ def drawn(found: Sequence[Band]) -> list[Band]:
     return kept
 
 
-def events(found: Sequence[Band]) -> Table | None:
+def events_table(found: Sequence[Band]) -> Table | None:
     """Those as a table, in order of time; None where there are none."""
-    shown = drawn(found)
+    shown = drawn_bands(found)
     rows = [
         (_at(band["from"]), _long(band["to"] - band["from"]), KINDS[band["kind"]], band["label"])
         for band in sorted(shown, key=lambda band: (band["from"], band["to"]))

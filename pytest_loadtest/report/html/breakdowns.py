@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.report.distribution import of_latency
+from pytest_loadtest.report.distribution import latency_distribution
 from pytest_loadtest.report.html import curves
-from pytest_loadtest.report.html.blocks import Cell, ChartFigure, Fold, Paragraph, Table, known
+from pytest_loadtest.report.html.blocks import Cell, ChartFigure, Fold, Paragraph, Table, measured_cells
 from pytest_loadtest.report.sections import percentiles
 from pytest_loadtest.values.quantities import format_duration, format_rate
 from pytest_loadtest.values.wording import exact
@@ -23,7 +23,7 @@ MOST: Final = 2000
 HEAD: Final = ("due", "sent", "received", "lost", "end-to-end p50", "p99", "max", "publish p99")
 
 
-def topics(run: str, document: Document) -> Iterator[Block]:
+def topics_chapter(run: str, document: Document) -> Iterator[Block]:
     """The worst ten, all of them on demand, and the curves of the worst."""
     parts = _worst_first((document["measurements"] or {}).get("topics", ()))
     if len(parts) < 2:
@@ -36,17 +36,17 @@ def topics(run: str, document: Document) -> Iterator[Block]:
         yield Fold(f"All {exact(len(parts))} topics", [_table("topic", caption, parts[:MOST], document)])
 
 
-def buckets(run: str, document: Document) -> Iterator[Block]:
+def buckets_chapter(run: str, document: Document) -> Iterator[Block]:
     """Every size bucket, in the order of the profile."""
     parts = (document["measurements"] or {}).get("buckets", ())
     if len(parts) < 2:
         return
     yield _table("size bucket", "Size buckets", parts, document)
-    bounds = curves.objectives(document["verdict"]["findings"], {"endToEndLatency"}, buckets=True)
+    bounds = curves.objective_points(document["verdict"]["findings"], {"endToEndLatency"}, buckets=True)
     yield from _curves(run, "buckets", "End-to-end latency by percentile and size bucket", parts, bounds)
 
 
-def stages(run: str, document: Document) -> Iterator[Block]:
+def stages_chapter(run: str, document: Document) -> Iterator[Block]:
     """Each stage by the messages that were due in it."""
     found = document["stages"]
     if not found:
@@ -55,8 +55,8 @@ def stages(run: str, document: Document) -> Iterator[Block]:
     yield Table(caption="Stages", head=head, rows=[_stage(one) for one in found], numbers=frozenset(range(2, len(head))))
     yield from (Paragraph(f"stage {one['name']} {one['verdict']['reasons'][0]}") for one in found if one["measurements"] is None)
     begun = [stage for stage in found if stage["measurements"] is not None]
-    named = {stage["name"]: of_latency(stage["measurements"]["latencies"]["endToEnd"]) for stage in begun}
-    chart = curves.curve("End-to-end latency by percentile and stage", run, named)
+    named = {stage["name"]: latency_distribution(stage["measurements"]["latencies"]["endToEnd"]) for stage in begun}
+    chart = curves.curve_chart("End-to-end latency by percentile and stage", run, named)
     if chart is not None:
         yield ChartFigure(f"{run}-stages", chart)
 
@@ -66,7 +66,7 @@ def _stage(stage: Document) -> tuple[str | Cell, ...]:
     if m is None:
         return (stage["name"], Cell(outcome, outcome), *("never began",) * 7)
     delivered = "nothing" if m["throughput"] is None else format_rate(m["throughput"])
-    shown = known(percentiles(m["latencies"]["endToEnd"], "p50", "p99"))
+    shown = measured_cells(percentiles(m["latencies"]["endToEnd"], "p50", "p99"))
     return (
         stage["name"], Cell(outcome, outcome), format_duration(m["duration"]), format_rate(m["rate"]), delivered, *shown,
         _lost(m["counts"]["lost"], m),
@@ -86,7 +86,7 @@ def _table(what: str, caption: str, parts: Sequence[Document], document: Documen
     rows = [
         (
             part["name"], *(exact(part[key]) for key in ("offered", "sent", "received")), _lost(part["lost"], document["measurements"]),
-            *known(percentiles(part["endToEnd"], "p50", "p99")), *known(percentiles(part["publish"], "p99")[:1]),
+            *measured_cells(percentiles(part["endToEnd"], "p50", "p99")), *measured_cells(percentiles(part["publish"], "p99")[:1]),
         )
         for part in parts
     ]  # fmt: skip
@@ -95,7 +95,9 @@ def _table(what: str, caption: str, parts: Sequence[Document], document: Documen
 
 def _curves(run: str, name: str, title: str, parts: Sequence[Document], bounds: Sequence[Document]) -> Iterator[Block]:
     """None where results have no histograms of parts."""
-    chart = curves.curve(title, run, {part["name"]: of_latency(part["endToEnd"]) for part in parts[: len(curves.ROLES)]}, bounds)
+    chart = curves.curve_chart(
+        title, run, {part["name"]: latency_distribution(part["endToEnd"]) for part in parts[: len(curves.ROLES)]}, bounds
+    )
     if chart is not None:
         yield ChartFigure(f"{run}-{name}", chart)
 

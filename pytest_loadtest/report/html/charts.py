@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.report.html.reduce import extremes, spans
+from pytest_loadtest.report.html.reduce import even_spans, span_extremes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -48,7 +48,7 @@ class Line:
         return [value for value in self.values if value is not None]
 
 
-def chart(
+def make_chart(
     kind: str, title: str, run: str | None, summary: str, x: Axis, y: Axis, xs: Sequence[float], lines: Sequence[Line], *,
     bounds: Sequence[dict[str, Any]] = (), marks: Sequence[dict[str, Any]] = (),
 ) -> Chart | None:  # fmt: skip
@@ -58,13 +58,13 @@ def chart(
         return None
     return {
         "kind": kind, "title": title, "run": run, "summary": summary, "x": x.document(), "y": y.document(),
-        "xs": [_plain(xs[first]) for first, _ in spans(len(xs))], "series": [_reduced(line) for line in shown],
+        "xs": [_plain(xs[first]) for first, _ in even_spans(len(xs))], "series": [_reduced(line) for line in shown],
         "bounds": list(bounds), "marks": list(marks),
     }  # fmt: skip
 
 
 def _reduced(line: Line) -> dict[str, Any]:
-    high, low = extremes(line.values)
+    high, low = span_extremes(line.values)
     found = {"label": line.label, "role": line.role, "values": [_plain(value) for value in high]}
     return found if len(high) == len(line.values) else found | {"low": [_plain(value) for value in low]}
 
@@ -74,20 +74,20 @@ def _plain(value: float | None) -> float | None:
     return value if value is None else int(value) if value == int(value) else float(f"{value:.7g}")
 
 
-def bound(label: str, outcome: str, *, x: float | None = None, y: float | None = None) -> dict[str, Any]:
+def chart_bound(label: str, outcome: str, *, x: float | None = None, y: float | None = None) -> dict[str, Any]:
     """An objective: a line at x or y, a point where both are given."""
     return {"label": label, "x": x, "y": y, "outcome": outcome}
 
 
-def mark(label: str, outcome: str, *, x: float, y: float | None) -> dict[str, Any]:
+def chart_mark(label: str, outcome: str, *, x: float, y: float | None) -> dict[str, Any]:
     """One thing among the lines, as a step of a search."""
     return {"label": label, "x": x, "y": y, "outcome": outcome}
 
 
-def levels(findings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def latency_levels(findings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The bounds of end-to-end latency, over time: levels, for a single block is not judged. A bound on drift is none: it is a share."""
     return [
-        bound(f"{finding['statistic']} {finding['shown']['bound']}", finding["outcome"], y=finding["maximum"])
+        chart_bound(f"{finding['statistic']} {finding['shown']['bound']}", finding["outcome"], y=finding["maximum"])
         for finding in findings
         if (finding["metric"], finding["unit"]) == ("endToEndLatency", "ns") and finding["maximum"] is not None and not finding["bucket"]
     ]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.metrics.histogram import SUB_BITS
-from pytest_loadtest.report.compared import shown
-from pytest_loadtest.report.distribution import decoded, distribution, of_latency
+from pytest_loadtest.report.compared import format_figure
+from pytest_loadtest.report.distribution import counts_distribution, decode_counts, latency_distribution
 from pytest_loadtest.report.html import curves
-from pytest_loadtest.report.html.blocks import Cell, ChartFigure, Listing, Paragraph, Table, absent, known
+from pytest_loadtest.report.html.blocks import Cell, ChartFigure, Listing, Paragraph, Table, absent, measured_cells
 from pytest_loadtest.values.wording import format_value
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.html.blocks import Block
 
 
-def chapter(run: str, document: Document) -> Iterator[Block]:
+def baseline_chapter(run: str, document: Document) -> Iterator[Block]:
     """:param run: the id of its place on the page."""
     found = document.get("comparison")  # older results have none
     if found is None:
@@ -41,7 +41,7 @@ def _figures(found: Document) -> Table:
     head = ("figure", "baseline", "now", "change", "interval", "better", "outcome")
     rows = [
         (
-            row["name"], *known(shown(row[key], row["unit"]) for key in ("baseline", "now")), _change(row["change"]),
+            row["name"], *measured_cells(format_figure(row[key], row["unit"]) for key in ("baseline", "now")), _change(row["change"]),
             "not known" if row["low"] is None else f"{_change(row['low'])} to {_change(row['high'])}", row["better"],
             "not judged" if row["outcome"] is None else Cell(row["outcome"], row["outcome"]),
         )
@@ -66,8 +66,8 @@ def _curves(run: str, document: Document) -> Iterator[Block]:
     """Of the baseline what came is known, not what never did."""
     measured = document["measurements"]
     both = {
-        "baseline": distribution(decoded(document["comparison"]["baseline"]["histogram"]), bits=SUB_BITS),
-        "now": None if measured is None else of_latency(measured["latencies"]["endToEnd"]),
+        "baseline": counts_distribution(decode_counts(document["comparison"]["baseline"]["histogram"]), bits=SUB_BITS),
+        "now": None if measured is None else latency_distribution(measured["latencies"]["endToEnd"]),
     }
-    chart = curves.curve("End-to-end latency by percentile, beside the baseline", run, both)
+    chart = curves.curve_chart("End-to-end latency by percentile, beside the baseline", run, both)
     yield absent("curves of both runs") if chart is None else ChartFigure(f"{run}-baseline", chart)

@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.metrics.catalogue import LATENCIES
-from pytest_loadtest.report.distribution import inverse, of_latency, place
-from pytest_loadtest.report.html.charts import Axis, Line, bound, chart
+from pytest_loadtest.report.distribution import latency_distribution, percentile_at, percentile_position
+from pytest_loadtest.report.html.charts import Axis, Line, chart_bound, make_chart
 from pytest_loadtest.report.terminal import ROWS
 from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.values.wording import format_value
@@ -29,17 +29,17 @@ ROLES: Final = "abcdefgh"
 QUANTILE: Final = Axis("percentile", "", "percentile")
 
 
-def curve(title: str, run: str, named: Mapping[str, Distribution | None], bounds: Sequence[dict[str, Any]] = ()) -> Chart | None:
+def curve_chart(title: str, run: str, named: Mapping[str, Distribution | None], bounds: Sequence[dict[str, Any]] = ()) -> Chart | None:
     """:param named: by what they are called; those that are not known are left out."""
     known = {name: found for name, found in named.items() if found is not None}
     lines = [Line(name, role, _values(found)) for role, (name, found) in zip(ROLES, known.items(), strict=False)]
     said = [_said(name, found) for name, found in known.items()]
     summary = f"{'; '.join(said)}. A line ends where fewer than ten messages lie beyond, or where messages never came."
-    return chart("curve", title, run, summary, QUANTILE, Axis("latency", "ns", "log"), GRID, lines, bounds=bounds)
+    return make_chart("curve", title, run, summary, QUANTILE, Axis("latency", "ns", "log"), GRID, lines, bounds=bounds)
 
 
 def _values(found: Distribution) -> list[float | None]:
-    values = [found.percentile(p) if found.proves(p) else math.inf for p in map(inverse, GRID)]
+    values = [found.percentile(p) if found.proves(p) else math.inf for p in map(percentile_at, GRID)]
     return [value if math.isfinite(value) else None for value in values]
 
 
@@ -53,13 +53,13 @@ def _word(value: float) -> str:
     return format_duration(value) if math.isfinite(value) else "never" if value > 0 else "before due"
 
 
-def latencies(measured: Document, findings: Iterable[Document], run: str, kinds: Sequence[str], title: str) -> Chart | None:
+def latency_curves(measured: Document, findings: Iterable[Document], run: str, kinds: Sequence[str], title: str) -> Chart | None:
     """Those kinds of a run's latencies, with their objectives."""
-    named = {TITLES[kind]: of_latency(measured["latencies"].get(kind)) for kind in kinds}
-    return curve(title, run, named, objectives(findings, {METRICS[kind] for kind in kinds if kind in METRICS}))
+    named = {TITLES[kind]: latency_distribution(measured["latencies"].get(kind)) for kind in kinds}
+    return curve_chart(title, run, named, objective_points(findings, {METRICS[kind] for kind in kinds if kind in METRICS}))
 
 
-def objectives(findings: Iterable[Document], metrics: set[str], *, buckets: bool = False) -> list[dict[str, Any]]:
+def objective_points(findings: Iterable[Document], metrics: set[str], *, buckets: bool = False) -> list[dict[str, Any]]:
     """A point for each bound of a percentile, a level for those of a maximum or minimum.
 
     A bound in windows is none on the curve of the whole run, nor is one on drift, which is a share.
@@ -73,16 +73,16 @@ def objectives(findings: Iterable[Document], metrics: set[str], *, buckets: bool
             continue
         if finding["unit"] != "ns" or finding.get("windows"):  # older results have no windows
             continue
-        x = place(float(statistic[1:])) if statistic.startswith("p") else None
-        found += [{**level, "x": x} for level in levels_of(finding)]
+        x = percentile_position(float(statistic[1:])) if statistic.startswith("p") else None
+        found += [{**level, "x": x} for level in objective_levels(finding)]
     return found
 
 
-def levels_of(finding: Document) -> list[dict[str, Any]]:
+def objective_levels(finding: Document) -> list[dict[str, Any]]:
     """Both bounds of an objective, or the one that it has."""
     sides = ((sign, finding[side]) for side, sign in (("maximum", "<="), ("minimum", ">=")))
     return [
-        bound(f"{finding['name']} {sign} {format_value(level, finding['unit'])}", finding["outcome"], y=level)
+        chart_bound(f"{finding['name']} {sign} {format_value(level, finding['unit'])}", finding["outcome"], y=level)
         for sign, level in sides
         if level is not None
     ]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def table(caption: str, facts: Mapping[str, Any]) -> Table:
+def facts_table(caption: str, facts: Mapping[str, Any]) -> Table:
     """Names and values; those of a mapping within have both names."""
     return Table(caption=caption, head=("what", "value"), rows=list(_flat(facts)))
 
@@ -22,10 +22,10 @@ def _flat(facts: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]
         if isinstance(value, Mapping):
             yield from _flat(value, f"{above}{name}.")
         else:
-            yield f"{above}{name}", worded(value)
+            yield f"{above}{name}", fact_text(value)
 
 
-def worded(value: Any) -> str:
+def fact_text(value: Any) -> str:
     """A value as people read it."""
     if value is None:
         return "not known"

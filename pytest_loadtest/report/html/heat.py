@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.metrics.histogram import bucket_bounds
 from pytest_loadtest.metrics.series import SERIES_BITS
-from pytest_loadtest.report.distribution import decoded, distribution
-from pytest_loadtest.report.html.charts import LATENCY, TIME, Line, chart, levels
-from pytest_loadtest.report.html.reduce import spans
+from pytest_loadtest.report.distribution import counts_distribution, decode_counts
+from pytest_loadtest.report.html.charts import LATENCY, TIME, Line, latency_levels, make_chart
+from pytest_loadtest.report.html.reduce import even_spans
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.values.wording import exact
 
@@ -26,23 +26,23 @@ ROWS: Final = 3
 PERCENTILES: Final = (50, 90, 99, 99.9)
 
 
-def blocks(measured: Document) -> list[dict[int, int]]:
+def time_blocks(measured: Document) -> list[dict[int, int]]:
     """Counts by bucket of each block, ascending; none of older results, which do not hold them."""
     over_time = measured.get("overTime")
-    return [] if over_time is None else [decoded(text) for text in over_time["endToEnd"]]
+    return [] if over_time is None else [decode_counts(text) for text in over_time["endToEnd"]]
 
 
-def by_second(measured: Document) -> bool:
+def blocks_are_seconds(measured: Document) -> bool:
     """Whether the blocks are seconds, so that they tell all that the series of seconds tell."""
     over_time = measured.get("overTime")
     return over_time is not None and over_time["block"] == SECOND
 
 
-def heat(counted: Sequence[dict[int, int]], measured: Document, run: str) -> Chart | None:
-    """How many copies came with which latency in each block; None where it is not known. :param counted: as from :func:`blocks`."""
+def heat_map(counted: Sequence[dict[int, int]], measured: Document, run: str) -> Chart | None:
+    """How many copies came with which latency in each block; None where it is not known. :param counted: as from :func:`time_blocks`."""
     if not any(counted):
         return None
-    block, parts = measured["overTime"]["block"], spans(len(counted), COLUMNS)
+    block, parts = measured["overTime"]["block"], even_spans(len(counted), COLUMNS)
     columns = [_rows(counted[first:last]) for first, last in parts]
     used = [row for column in columns for row in column]
     low, high = min(used), max(used)
@@ -82,18 +82,18 @@ def _tops(measured: Document, blocks: int) -> list[int | None]:
     return [max(tops, default=None) for tops in seconds]
 
 
-def percentiles(counted: Sequence[dict[int, int]], measured: Document, findings: Sequence[Document], run: str) -> Chart | None:
+def percentile_chart(counted: Sequence[dict[int, int]], measured: Document, findings: Sequence[Document], run: str) -> Chart | None:
     """Percentiles and the largest latency of the messages due in each block, however few they are; None where they are not known."""
     if not counted:
         return None
     block = measured["overTime"]["block"]
-    found = [distribution(counts, top) for counts, top in zip(counted, _tops(measured, len(counted)), strict=True)]
+    found = [counts_distribution(counts, top) for counts, top in zip(counted, _tops(measured, len(counted)), strict=True)]
     xs = [number * block / SECOND for number in range(len(found))]
     lines = [Line(f"p{p:g}", f"p{p:g}", [None if one is None else one.percentile(p) for one in found]) for p in PERCENTILES]
-    if by_second(measured):
+    if blocks_are_seconds(measured):
         lines.append(Line("max", "max", measured["series"]["endToEndMax"][: len(xs)]))
-    each = "second" if by_second(measured) else format_duration(block)
+    each = "second" if blocks_are_seconds(measured) else format_duration(block)
     said = [f"{line.label} {format_duration(min(line.known))} to {format_duration(max(line.known))}" for line in lines if line.known]
     summary = f"{'; '.join(said)}. Of what came; what never came is not part of it."
     title = f"Percentiles of end-to-end latency, each {each}"
-    return chart("lines", title, run, summary, TIME, LATENCY, xs, lines, bounds=levels(findings))
+    return make_chart("lines", title, run, summary, TIME, LATENCY, xs, lines, bounds=latency_levels(findings))

@@ -8,7 +8,7 @@ from pytest_loadtest.report import sections
 from pytest_loadtest.report.html import curves
 from pytest_loadtest.report.html.blocks import NOT_MEASURED, ChartFigure, Paragraph, Table, absent, told
 from pytest_loadtest.report.html.curves import TITLES
-from pytest_loadtest.report.terminal import ALWAYS, COLUMNS, shown_latencies
+from pytest_loadtest.report.terminal import ALWAYS, COLUMNS, latency_rows
 from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.values.wording import exact
 
@@ -27,7 +27,7 @@ CURVES: Final = {
 """Charts by their name: a title, and the kinds of latency in them."""
 
 
-def chapter(run: str, document: Document) -> Iterator[Block]:
+def latency_chapter(run: str, document: Document) -> Iterator[Block]:
     """:param run: the id of its place on the page."""
     measured = document["measurements"]
     if measured is None:
@@ -37,7 +37,7 @@ def chapter(run: str, document: Document) -> Iterator[Block]:
     for name, (title, kinds) in CURVES.items():
         if sections.only_connects(measured) if name == "curve" else not any(kind in measured["latencies"] for kind in kinds):
             continue
-        found = curves.latencies(measured, document["verdict"]["findings"], run, kinds, title)
+        found = curves.latency_curves(measured, document["verdict"]["findings"], run, kinds, title)
         yield absent(title) if found is None else ChartFigure(f"{run}-{name}", found)
     yield from (Paragraph(text) for text in told(sections.delays(measured)))
     yield from (Paragraph(text) for text in told(sections.connections(document)))
@@ -46,7 +46,7 @@ def chapter(run: str, document: Document) -> Iterator[Block]:
 def _table(measured: Document) -> Table:
     """As in the terminal, with the smallest value too."""
     latencies, silent = measured["latencies"], sections.only_connects(measured)
-    keys = shown_latencies(latencies, () if silent else ALWAYS)
+    keys = latency_rows(latencies, () if silent else ALWAYS)
     head = ("latency", "min", *COLUMNS, "max", "mean", "samples", "never came")
     rows = [_row(TITLES[key], latencies[key]) for key in keys]
     return Table(caption="Latencies, from the intended time on", head=head, rows=rows, numbers=frozenset(range(1, len(head))))

@@ -21,7 +21,7 @@ RANGES: Final = 200
 """Of lost messages that are listed; results.json has more."""
 
 
-def chapter(document: Document) -> Iterator[Block]:
+def messages_chapter(document: Document) -> Iterator[Block]:
     """Rates, counts, and which messages were lost."""
     measured = document["measurements"]
     if measured is None:

@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 HEAD: Final = ("objective", "outcome", "observed", "bound", "", "samples")
 
 
-def table(document: Document) -> Table | None:
+def objectives_table(document: Document) -> Table | None:
     """Those of a run and its stages, misses first; None where nothing was judged."""
-    rows = [row(where, finding) for where, finding in sorted(all_findings(document), key=lambda one: MISSES_FIRST.index(one[1]["outcome"]))]
+    rows = [
+        objective_row(where, finding)
+        for where, finding in sorted(all_findings(document), key=lambda one: MISSES_FIRST.index(one[1]["outcome"]))
+    ]
     return Table(caption="Objectives, misses first", head=HEAD, rows=rows, numbers=frozenset((2, 3, 5))) if rows else None
 
 
-def row(where: str, finding: Document) -> tuple[str | Cell, ...]:
+def objective_row(where: str, finding: Document) -> tuple[str | Cell, ...]:
     """Name, outcome, observed, bound, how far over or why there is no number, samples. :param where: what stands before its name."""
     name = finding["name"] + (" (implicit)" if finding["implicit"] else "")
     shown, samples = finding["shown"], finding["samples"]
@@ -34,6 +37,6 @@ def row(where: str, finding: Document) -> tuple[str | Cell, ...]:
     )  # fmt: skip
 
 
-def missed(document: Document) -> Sequence[str]:
+def missed_texts(document: Document) -> Sequence[str]:
     """A sentence for each miss."""
     return [where + finding["text"] for where, finding in all_findings(document) if finding["outcome"] == "missed"]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.report import baseline, history, trend
 from pytest_loadtest.report.html import overview, run, trends
-from pytest_loadtest.report.html.blocks import figures
-from pytest_loadtest.report.html.read import runs_below
+from pytest_loadtest.report.html.blocks import chart_figures
+from pytest_loadtest.report.html.read import find_runs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,14 +26,14 @@ SCRIPTS: Final = ("vendor/uPlot.iife.min.js", *(f"scripts/{name}.js" for name in
 STYLES: Final = ("vendor/uPlot.min.css", "page.css")
 
 
-def write(folders: Sequence[Path], file: Path, past: Path | None = None) -> None:
+def write_page(folders: Sequence[Path], file: Path, past: Path | None = None) -> None:
     """Make the report of all runs below ``folders``; a file that is there is replaced as a whole, its folder is made.
 
     :param past: a history file, of which the page shows how these tests went from run to run.
     :raises UsageError: one of the folders has no run, or the history cannot be read. :raises OSError: the file cannot be written.
     """
-    found = runs_below(folders)
-    text = html(found, [] if past is None else _trend(found, past))
+    found = find_runs(folders)
+    text = page_html(found, [] if past is None else _trend(found, past))
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
@@ -46,19 +46,19 @@ def write(folders: Sequence[Path], file: Path, past: Path | None = None) -> None
 def _trend(found: Found, past: Path) -> list[dict[str, Any]]:
     """Of the page's tests alone."""
     here = {baseline.identity(one.document) for one in found.runs}
-    lines, _ = history.read(past)
-    return trend.trend(line for line in lines if (line["test"], line["profile"], line["workload"] or "") in here)
+    lines, _ = history.read_history(past)
+    return trend.build_trend(line for line in lines if (line["test"], line["profile"], line["workload"] or "") in here)
 
 
-def html(found: Found, series: Sequence[dict[str, Any]] = ()) -> str:
-    """The page of these runs. :param series: how their tests went from run to run, as :func:`pytest_loadtest.report.trend.trend` has it."""
+def page_html(found: Found, series: Sequence[dict[str, Any]] = ()) -> str:
+    """The page of these runs. :param series: how their tests went from run to run, as :func:`pytest_loadtest.report.trend.build_trend` has it."""
     names = [f"run-{number}" for number, _ in enumerate(found.runs, 1)]
-    pages = [run.page(name, one) for name, one in zip(names, found.runs, strict=True)]
-    chapters = [*overview.chapters(found, names), *trends.chapters(series)]
-    return render(_title(found), _made(found), chapters, pages)
+    pages = [run.run_page(name, one) for name, one in zip(names, found.runs, strict=True)]
+    chapters = [*overview.overview_chapters(found, names), *trends.trend_chapters(series)]
+    return render_page(_title(found), _made(found), chapters, pages)
 
 
-def render(title: str, made: str, chapters: Sequence[Chapter], pages: Sequence[RunPage]) -> str:
+def render_page(title: str, made: str, chapters: Sequence[Chapter], pages: Sequence[RunPage]) -> str:
     """The page of these words, tables and charts. :param made: by what it was made."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -68,20 +68,20 @@ def render(title: str, made: str, chapters: Sequence[Chapter], pages: Sequence[R
         loader=PackageLoader("pytest_loadtest.report.html", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     return environment.get_template("template.html.j2").render(
-        title=title, made=made, policy=policy(scripts, styles), chapters=chapters, runs=pages,
+        title=title, made=made, policy=content_policy(scripts, styles), chapters=chapters, runs=pages,
         scripts=[Markup(script) for script in scripts], styles=[Markup(style) for style in styles],
-        data=Markup(_embedded(data(chapters, pages))),
+        data=Markup(_embedded(chart_data(chapters, pages))),
     )  # fmt: skip
 
 
-def data(chapters: Sequence[Chapter], pages: Sequence[RunPage]) -> dict[str, Any]:
+def chart_data(chapters: Sequence[Chapter], pages: Sequence[RunPage]) -> dict[str, Any]:
     """What the script draws: charts by the name of their place, and the bands of each run."""
     whole = [*chapters, *(chapter for page in pages for chapter in page.chapters)]
-    charts = {figure.name: figure.chart for chapter in whole for figure in figures(chapter.blocks)}
+    charts = {figure.name: figure.chart for chapter in whole for figure in chart_figures(chapter.blocks)}
     return {"charts": charts, "bands": {page.name: list(page.bands) for page in pages}}
 
 
-def policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
+def content_policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
     """Nothing but these very scripts and styles; no network at all. See CSP Level 3, section 2.3.1, ``hash-source``."""
     sources = {"script-src": scripts, "style-src": styles}
     allowed = "; ".join(f"{name} {' '.join(map(_hash, texts))}" for name, texts in sources.items())

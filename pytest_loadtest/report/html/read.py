@@ -48,7 +48,7 @@ class Found:
     unreadable: list[str]
 
 
-def runs_below(folders: Sequence[Path]) -> Found:
+def find_runs(folders: Sequence[Path]) -> Found:
     """Every run below the folders; one that is below two of them is there once.
 
     :param folders: of sessions, of anything above them, or of single runs.

@@ -31,48 +31,52 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.html.read import ReadRun
 
 
-def page(name: str, run: ReadRun) -> RunPage:
+def run_page(name: str, run: ReadRun) -> RunPage:
     """:param name: the id of its place on the page, and what the names of its charts begin with."""
-    document, found = run.document, bands.bands(run.document)
+    document, found = run.document, bands.find_bands(run.document)
     written = {
         "verdict": ("Verdict", _verdict(document)),
-        "peak": ("Search for the highest rate", search.chapter(name, run)),
+        "peak": ("Search for the highest rate", search.search_chapter(name, run)),
         "time": ("Over time", _over_time(name, document, found)),
-        "windows": ("Objectives in windows", windows.chapter(name, document)),
-        "latencies": ("Latency", latency.chapter(name, document)),
-        "messages": ("Messages", messages.chapter(document)),
-        "by-stage": ("Stages", breakdowns.stages(name, document)),
-        "by-size": ("Size buckets", breakdowns.buckets(name, document)),
-        "by-topic": ("Topics", breakdowns.topics(name, document)),
+        "windows": ("Objectives in windows", windows.windows_chapter(name, document)),
+        "latencies": ("Latency", latency.latency_chapter(name, document)),
+        "messages": ("Messages", messages.messages_chapter(document)),
+        "by-stage": ("Stages", breakdowns.stages_chapter(name, document)),
+        "by-size": ("Size buckets", breakdowns.buckets_chapter(name, document)),
+        "by-topic": ("Topics", breakdowns.topics_chapter(name, document)),
         "backlog": ("Backlog", (Paragraph(text) for text in told(sections.backlog(document)))),
-        "beside": ("Beside the baseline", comparison.chapter(name, document)),
+        "beside": ("Beside the baseline", comparison.baseline_chapter(name, document)),
         "custom": ("Measured by your own code", _custom(document)),
-        "broker": ("Broker and bottleneck", telemetry.broker(name, document)),
-        "generator": ("Generator", telemetry.generator(document)),
-        "ran": ("What ran", environment.chapter(document)),
-        "summary": ("Summary", [Fold("As the terminal shows it", [Verbatim("summary", terminal.lines(document))])]),
+        "broker": ("Broker and bottleneck", telemetry.broker_chapter(name, document)),
+        "generator": ("Generator", telemetry.generator_chapter(document)),
+        "ran": ("What ran", environment.environment_chapter(document)),
+        "summary": ("Summary", [Fold("As the terminal shows it", [Verbatim("summary", terminal.summary_lines(document))])]),
     }
     chapters = [Chapter(f"{name}-chapter-{key}", title, blocks) for key, (title, made) in written.items() if (blocks := [*made])]
     return RunPage(
-        name=name, title=overview.title(run), outcome=run.outcome, about=_about(run), chapters=chapters, bands=bands.drawn(found)
+        name=name, title=overview.run_title(run), outcome=run.outcome, about=_about(run), chapters=chapters, bands=bands.drawn_bands(found)
     )
 
 
 def _about(run: ReadRun) -> str:
     document = run.document
-    parts = [f"profile {document['profile']['name']}", f"seed {document['seed']}", f"measured from {overview.when(document['started'])}"]
+    parts = [
+        f"profile {document['profile']['name']}",
+        f"seed {document['seed']}",
+        f"measured from {overview.format_started(document['started'])}",
+    ]
     return " · ".join([*parts, *([f"session {run.session}"] if run.session else []), document["results"]])
 
 
 def _verdict(document: Document) -> Iterator[Block]:
     if document["scale"] is not None:
-        yield Paragraph(f"{overview.scaled(document)} — says nothing about the full load", "warning")
+        yield Paragraph(f"{overview.scale_text(document)} — says nothing about the full load", "warning")
     reasons = document["verdict"]["reasons"]
     if reasons:
         yield Listing("Because", reasons)
     if document["notes"]:
         yield Listing("Notes", document["notes"])
-    yield objectives.table(document) or absent("objectives", "the run broke before anything could be judged")
+    yield objectives.objectives_table(document) or absent("objectives", "the run broke before anything could be judged")
 
 
 def _over_time(name: str, document: Document, found: list[bands.Band]) -> Iterator[Block]:
@@ -82,22 +86,24 @@ def _over_time(name: str, document: Document, found: list[bands.Band]) -> Iterat
     elif sections.only_connects(measured):
         yield Paragraph("rates and latencies over time: not applicable: the run had connections and no messages", "absent")
     else:
-        yield _figure(name, "rates", time_line.rates(measured, name), "rates")
-        if not heat.by_second(measured):
-            yield _figure(name, "latency", time_line.latencies(measured, findings, name), "end-to-end latency over time")
-        blocks = heat.blocks(measured)
-        yield _figure(name, "percentiles", heat.percentiles(blocks, measured, findings, name), "percentiles of latency over time")
-        yield _figure(name, "heat", heat.heat(blocks, measured, name), "heat map of latency over time")
+        yield _figure(name, "rates", time_line.rate_chart(measured, name), "rates")
+        if not heat.blocks_are_seconds(measured):
+            yield _figure(name, "latency", time_line.latency_chart(measured, findings, name), "end-to-end latency over time")
+        blocks = heat.time_blocks(measured)
+        yield _figure(name, "percentiles", heat.percentile_chart(blocks, measured, findings, name), "percentiles of latency over time")
+        yield _figure(name, "heat", heat.heat_map(blocks, measured, name), "heat map of latency over time")
         yield from _lost(name, measured)
-        blocked = time_line.blocked(measured, name)
+        blocked = time_line.blocked_chart(measured, name)
         yield from [] if blocked is None else [ChartFigure(f"{name}-blocked", blocked)]
-        yield from (ChartFigure(f"{name}-{kind}", chart) for kind, chart in time_line.stretches(measured, name))
-    yield bands.events(found) or Paragraph("What happened beside the load: no stage, change, restart, stall or blocked span is known.")
+        yield from (ChartFigure(f"{name}-{kind}", chart) for kind, chart in time_line.interval_charts(measured, name))
+    yield bands.events_table(found) or Paragraph(
+        "What happened beside the load: no stage, change, restart, stall or blocked span is known."
+    )
 
 
 def _lost(name: str, measured: Document) -> Iterator[Block]:
     """When messages were lost or doubled, or why there is no chart of it."""
-    counts, chart = measured["counts"], time_line.misfortunes(measured, name)
+    counts, chart = measured["counts"], time_line.loss_chart(measured, name)
     if chart is not None:
         yield ChartFigure(f"{name}-lost", chart)
     elif measured["subscriptions"] and not counts["lost"] and not counts["duplicates"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.report.html.charts import LATENCY, TIME, Axis, Line, chart, levels
+from pytest_loadtest.report.html.charts import LATENCY, TIME, Axis, Line, latency_levels, make_chart
 from pytest_loadtest.values.quantities import SECOND, format_duration, format_rate
 from pytest_loadtest.values.wording import exact
 
@@ -18,7 +18,7 @@ RATES = ("offered", "sent", "acked", "received")
 PER_SECOND = {"endToEndP50": "p50", "endToEndP99": "p99", "endToEndMax": "max"}
 
 
-def rates(measured: Document, run: str) -> Chart | None:
+def rate_chart(measured: Document, run: str) -> Chart | None:
     """Offered, sent, acked and received, each in the second in which it happened."""
     series, fan = measured["series"], measured["subscriptions"]
     words = {"received": "received" if fan == 1 else f"received, all {fan} subscriptions"}
@@ -26,19 +26,19 @@ def rates(measured: Document, run: str) -> Chart | None:
     whole = measured["duration"] // SECOND or None  # the drain is no second of the rate
     said = [f"{line.label} {_range(line.known[:whole], format_rate)}" for line in lines if line.known]
     rate = Axis("rate", "msg/s")
-    return chart("lines", "Messages per second", run, _sentence(said), TIME, rate, _seconds(series), lines)
+    return make_chart("lines", "Messages per second", run, _sentence(said), TIME, rate, _seconds(series), lines)
 
 
-def latencies(measured: Document, findings: Sequence[Document], run: str) -> Chart | None:
+def latency_chart(measured: Document, findings: Sequence[Document], run: str) -> Chart | None:
     """Median, 99th percentile and maximum of each second."""
     series = measured["series"]
     lines = [Line(name, name, series[key]) for key, name in PER_SECOND.items()]
     said = [f"{line.label} {_range(line.known, format_duration)}" for line in lines if line.known]
     title = "End-to-end latency of each second"
-    return chart("lines", title, run, _sentence(said), TIME, LATENCY, _seconds(series), lines, bounds=levels(findings))
+    return make_chart("lines", title, run, _sentence(said), TIME, LATENCY, _seconds(series), lines, bounds=latency_levels(findings))
 
 
-def misfortunes(measured: Document, run: str) -> Chart | None:
+def loss_chart(measured: Document, run: str) -> Chart | None:
     """What is missing of each second's deliveries, and what came too often; None where there was none, or it is not known when."""
     series = measured["series"]
     missing = series.get("missing") or []  # older results have none
@@ -50,10 +50,10 @@ def misfortunes(measured: Document, run: str) -> Chart | None:
     said = [f"{line.label} {exact(sum(line.known))} in {sum(map(bool, line.known))} seconds" for line in shown]
     summary = f"{_sentence(said)} Deliveries of the messages due in each second; what is lost and doubled in one second cancels out here."
     count = Axis("deliveries", "count")
-    return chart("bars", "Lost and duplicates", run, summary, TIME, count, _seconds(series), shown)
+    return make_chart("bars", "Lost and duplicates", run, summary, TIME, count, _seconds(series), shown)
 
 
-def blocked(measured: Document, run: str) -> Chart | None:
+def blocked_chart(measured: Document, run: str) -> Chart | None:
     """Time before the target's full window; None where there was none, or it is not known when."""
     series = measured["series"]
     line = Line("blocked", "blocked", series.get("blocked") or [])
@@ -61,7 +61,7 @@ def blocked(measured: Document, run: str) -> Chart | None:
         return None
     title = "Blocked before the target's full window, summed over messages"
     said = f"{format_duration(sum(line.known))} in {sum(map(bool, line.known))} seconds; up to {format_duration(max(line.known))} in one."
-    return chart("bars", title, run, said, TIME, Axis("blocked", "ns"), _seconds(series), [line])
+    return make_chart("bars", title, run, said, TIME, Axis("blocked", "ns"), _seconds(series), [line])
 
 
 def _seconds(series: Document) -> range:
@@ -76,7 +76,7 @@ def _sentence(parts: Sequence[str]) -> str:
     return f"{'; '.join(parts)}."
 
 
-def stretches(measured: Document, run: str) -> Iterator[tuple[str, Chart]]:
+def interval_charts(measured: Document, run: str) -> Iterator[tuple[str, Chart]]:
     """Publish latency and send delay of every ten seconds, which are not known by the second."""
     parts = measured["intervals"]
     if len(parts) < 2:
@@ -87,6 +87,6 @@ def stretches(measured: Document, run: str) -> Iterator[tuple[str, Chart]]:
         lines += [Line(name, name, [part[kind] and part[kind]["percentiles"][name] for part in parts]) for name in ("p50", "p99", "p99.9")]
         said = _sentence([f"{line.label} {_range(line.known, format_duration)}" for line in lines if line.known])
         axis = Axis(title.lower(), "ns", "log")
-        found = chart("lines", f"{title} of each ten seconds", run, said, TIME, axis, xs, lines)
+        found = make_chart("lines", f"{title} of each ten seconds", run, said, TIME, axis, xs, lines)
         if found is not None:
             yield kind, found

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.report.compared import shown
+from pytest_loadtest.report.compared import format_figure
 from pytest_loadtest.report.html.blocks import Cell, Chapter, ChartFigure, Fold, Listing, Paragraph, Table
-from pytest_loadtest.report.html.charts import Axis, Line, bound, chart, mark
-from pytest_loadtest.report.html.overview import when
+from pytest_loadtest.report.html.charts import Axis, Line, chart_bound, chart_mark, make_chart
+from pytest_loadtest.report.html.overview import format_started
 from pytest_loadtest.report.sections import titled
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ RUNS: Final = Axis("run, the newest last", "count")
 AXES: Final = {"ns": Axis("observed", "ns"), "ratio": Axis("observed", "share"), "msg/s": Axis("observed", "msg/s")}
 
 
-def chapters(series: Sequence[dict[str, Any]]) -> list[Chapter]:
-    """None, or the one about them. :param series: of each test, as :func:`pytest_loadtest.report.trend.trend` makes them."""
+def trend_chapters(series: Sequence[dict[str, Any]]) -> list[Chapter]:
+    """None, or the one about them. :param series: of each test, as :func:`pytest_loadtest.report.trend.build_trend` makes them."""
     blocks = [block for number, one in enumerate(series, 1) for block in _blocks(f"trend-{number}", _newest(one))]
     return [Chapter("trend", "From run to run", blocks)] if blocks else []
 
@@ -42,7 +42,7 @@ def _newest(one: dict[str, Any]) -> dict[str, Any]:
 def _blocks(name: str, one: dict[str, Any]) -> Iterator[Block]:
     many = f"{len(one['started'])} {'run' if len(one['started']) == 1 else 'runs'}"
     yield Paragraph(
-        f"{titled(one['test'], one['profile'], one['workload'])}: {many}, {when(one['started'][0])} to {when(one['started'][-1])}."
+        f"{titled(one['test'], one['profile'], one['workload'])}: {many}, {format_started(one['started'][0])} to {format_started(one['started'][-1])}."
     )
     if one["changed"]:
         yield Listing(
@@ -67,13 +67,13 @@ def _chart(row: dict[str, Any], one: dict[str, Any]) -> Chart | None:
     if not known:
         return None
     sides = (("at least", row["minimum"]), ("at most", row["maximum"]))
-    levels = [bound(f"{word} {shown(value, row['unit'])}", "", y=value) for word, value in sides if value is not None]
+    levels = [chart_bound(f"{word} {format_figure(value, row['unit'])}", "", y=value) for word, value in sides if value is not None]
     seen = enumerate(zip(one["outcomes"], row["values"], strict=True), 1)
-    marks = [mark(outcome, outcome, x=at, y=value) for at, (outcome, value) in seen if outcome != "met" and value is not None]
-    ends = (shown(value, row["unit"]) for value in (known[-1], min(known), max(known)))
+    marks = [chart_mark(outcome, outcome, x=at, y=value) for at, (outcome, value) in seen if outcome != "met" and value is not None]
+    ends = (format_figure(value, row["unit"]) for value in (known[-1], min(known), max(known)))
     said = "newest {}, lowest {}, highest {}".format(*ends)
     axis, xs = AXES.get(row["unit"], Axis("observed", "")), list(range(1, len(row["values"]) + 1))
-    return chart("lines", f"{row['name']} from run to run", None, f"{said}.", RUNS, axis, xs, [Line(row["name"], "a", row["values"])],
+    return make_chart("lines", f"{row['name']} from run to run", None, f"{said}.", RUNS, axis, xs, [Line(row["name"], "a", row["values"])],
                  bounds=levels, marks=marks)  # fmt: skip
 
 
@@ -82,7 +82,7 @@ def _table(one: dict[str, Any]) -> Table:
     for row in one["rows"]:
         known = [value for value in row["values"] if value is not None]
         if known:
-            rows.append((row["name"], *(shown(value, row["unit"]) for value in (row["values"][-1], min(known), max(known)))))
+            rows.append((row["name"], *(format_figure(value, row["unit"]) for value in (row["values"][-1], min(known), max(known)))))
     return Table(
         caption=f"Figures of {one['test']}", head=("figure", "newest", "lowest", "highest"), rows=rows, numbers=frozenset((1, 2, 3))
     )
@@ -90,7 +90,7 @@ def _table(one: dict[str, Any]) -> Table:
 
 def _runs(one: dict[str, Any]) -> Table:
     rows = [
-        (str(number), when(started), Cell(outcome, outcome))
+        (str(number), format_started(started), Cell(outcome, outcome))
         for number, (started, outcome) in enumerate(zip(one["started"], one["outcomes"], strict=True), 1)
     ]
     return Table(caption=f"Runs of {one['test']}", head=("run", "started", "outcome"), rows=rows, numbers=frozenset((0,)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.report.html.blocks import Cell, ChartFigure, Fold, Table
-from pytest_loadtest.report.html.charts import TIME, Axis, Line, chart, mark
-from pytest_loadtest.report.html.curves import levels_of
+from pytest_loadtest.report.html.charts import TIME, Axis, Line, chart_mark, make_chart
+from pytest_loadtest.report.html.curves import objective_levels
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.values.wording import exact, format_value
 
@@ -22,7 +22,7 @@ MARKED: Final = 200
 """Windows that are told by name in a chart."""
 
 
-def chapter(run: str, document: Document) -> Iterator[Block]:
+def windows_chapter(run: str, document: Document) -> Iterator[Block]:
     """A chart and a table of each objective that has windows. :param run: the id of its place on the page."""
     judged = [finding for finding in document["verdict"]["findings"] if finding.get("windows")]  # older results have none
     for number, finding in enumerate(judged, 1):
@@ -35,10 +35,12 @@ def chapter(run: str, document: Document) -> Iterator[Block]:
 def _chart(run: str, finding: Document) -> Chart | None:
     listed = finding["windows"]["listed"]
     values = Line(finding["name"], "a", [one["observed"] for one in listed])
-    marks = [mark(one["outcome"], one["outcome"], x=one["start"] / SECOND, y=one["observed"]) for one in listed if one["outcome"] != "met"]
+    marks = [
+        chart_mark(one["outcome"], one["outcome"], x=one["start"] / SECOND, y=one["observed"]) for one in listed if one["outcome"] != "met"
+    ]
     axis = AXES.get(finding["unit"], Axis("observed", ""))
-    return chart("lines", f"{finding['name']} in each window", run, _said(finding), TIME, axis, [one["start"] / SECOND for one in listed],
-                 [values], bounds=levels_of(finding), marks=marks[:MARKED])  # fmt: skip
+    return make_chart("lines", f"{finding['name']} in each window", run, _said(finding), TIME, axis, [one["start"] / SECOND for one in listed],
+                 [values], bounds=objective_levels(finding), marks=marks[:MARKED])  # fmt: skip
 
 
 def _said(finding: Document) -> str:

@@ -19,8 +19,8 @@ SAID: dict[str, Any] = {
 
 def test_totals_medians_and_the_most_memory() -> None:
     told = "  broker     counted 6 000 in, 12 000 out; publish 3.00 ms, ledger 1.88 ms; 0.47 cores, heap up to 3.00 MiB"
-    assert told in terminal.lines(document(parts={"bottleneck": SAID}))
-    found = dict(junit.properties(document(parts={"bottleneck": SAID})))
+    assert told in terminal.summary_lines(document(parts={"bottleneck": SAID}))
+    found = dict(junit.junit_properties(document(parts={"bottleneck": SAID})))
     assert {name: value for name, value in found.items() if name.startswith("load.broker.")} == {
         "load.broker.counted.in": "6000", "load.broker.counted.out": "12000", "load.broker.publish.ms": "3.000",
         "load.broker.ledger.ms": "1.880", "load.broker.cores": "0.470",
@@ -30,5 +30,5 @@ def test_totals_medians_and_the_most_memory() -> None:
 def test_a_broker_that_said_nothing_has_no_line() -> None:
     """Nor one of which only memory is known, as mosquitto's."""
     for section in (None, BOTTLENECK, {**BOTTLENECK, "columns": {"sys.heap": [5, 6]}}):
-        assert list(broker_side.line(section)) == []
-        assert broker_side.properties(section) == []
+        assert list(broker_side.broker_lines(section)) == []
+        assert broker_side.broker_properties(section) == []

@@ -11,9 +11,9 @@ from builders.progress import made_progress
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.metrics.opening import Opening
-from pytest_loadtest.report.junit import properties
+from pytest_loadtest.report.junit import junit_properties
 from pytest_loadtest.report.live import describe
-from pytest_loadtest.report.terminal import lines
+from pytest_loadtest.report.terminal import summary_lines
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ def reported(losses: int | None = 0, rate: float | None = 100.0, *, alone: bool 
 
 
 def connected(found: Document) -> str:
-    return next(line for line in lines(found) if line.startswith("  connected"))
+    return next(line for line in summary_lines(found) if line.startswith("  connected"))
 
 
 def test_connections_alone_are_all_that_is_shown() -> None:
     """No rate, no message and no latency that could only be 0 or absent."""
-    found = lines(reported())
+    found = summary_lines(reported())
     said = "1 000, 100 connections/s asked, 100 connections/s in 9.99 s (gw1 0.25 cores meanwhile), held for 10.0 s, none lost after that"
     assert connected(reported()) == f"  connected  {said}"
     text = "\n".join(found)
@@ -55,21 +55,21 @@ def test_what_was_lost_and_what_nobody_tells() -> None:
 
 def test_connections_beside_messages() -> None:
     """A line more among those of messages; none where connections were not paced."""
-    text = "\n".join(lines(reported(alone=False)))
+    text = "\n".join(summary_lines(reported(alone=False)))
     assert "  connected  1 000, 100 connections/s asked, 100 connections/s in 9.99 s (gw1 0.25 cores meanwhile), none lost" in text
     assert "rate       offered 10.0 k msg/s" in text
-    assert "connected" not in "\n".join(lines(document()))
+    assert "connected" not in "\n".join(summary_lines(document()))
 
 
 def test_junit() -> None:
     """Connections, what was asked and what came, and no counts of messages that there are none of."""
-    found = dict(properties(reported(losses=2)))
+    found = dict(junit_properties(reported(losses=2)))
     assert (found["load.connections"], found["load.connections.lost"]) == ("1000", "2")
     assert (found["load.connections.asked.per_s"], found["load.connections.achieved.per_s"]) == ("100.0", "100.0")
     assert float(found["load.connect.mean.ms"]) > 1
     assert not {"load.offered", "load.lost", "load.rate.msg_per_s"} & found.keys()
-    assert "load.connections.asked.per_s" not in dict(properties(reported(losses=None, rate=None)))
-    beside = dict(properties(reported(alone=False)))
+    assert "load.connections.asked.per_s" not in dict(junit_properties(reported(losses=None, rate=None)))
+    beside = dict(junit_properties(reported(alone=False)))
     assert (beside["load.connections"], beside["load.offered"]) == ("1000", "100000")
 
 

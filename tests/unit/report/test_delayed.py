@@ -17,7 +17,7 @@ from pytest_loadtest.drivers.base import DriverFacts
 from pytest_loadtest.metrics.delayed_index import DelayedIndex
 from pytest_loadtest.metrics.signed import lateness
 from pytest_loadtest.report import junit, plan, terminal
-from pytest_loadtest.report.document import schema
+from pytest_loadtest.report.document import results_schema
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.verdict.slo import Outcome, evaluate, parse
 
@@ -58,7 +58,7 @@ def test_what_never_came_is_late() -> None:
 def test_the_document() -> None:
     """As the schema has it; a run without delays has none of it."""
     found = document(**DELAYED)
-    jsonschema.Draft202012Validator(schema()).validate(found)
+    jsonschema.Draft202012Validator(results_schema()).validate(found)
     late, early = (found["measurements"]["latencies"][kind] for kind in ("lateness", "earliness"))
     assert (late["minimum"], early["maximum"]) == (-200 * MILLISECOND, 200 * MILLISECOND)
     assert (late["samples"], early["samples"]) == (10_000, 10_000)
@@ -71,26 +71,26 @@ def test_the_document() -> None:
 
 def test_the_summary() -> None:
     """Rows of their own, with a sign."""
-    text = "\n".join(terminal.lines(document(**DELAYED)))
+    text = "\n".join(terminal.summary_lines(document(**DELAYED)))
     assert "after due" in text and "before due" in text
     assert "7 copies after one that is due more than a tick later" in text
     assert "index      2.5 B a message, 2.44 KiB for 1 000 delayed" in text
-    assert "due more than a tick" not in "\n".join(terminal.lines(document()))
+    assert "due more than a tick" not in "\n".join(terminal.summary_lines(document()))
 
 
 def test_junit() -> None:
-    found = dict(junit.properties(document(**DELAYED)))
+    found = dict(junit.junit_properties(document(**DELAYED)))
     assert found["load.delayed_index.bytes_per_message"] == "2.500"
     assert found["load.earliness.max.ms"] == "200.000"
     assert found["load.outOfDueOrder"] == "7"
-    assert not [name for name, _ in junit.properties(document()) if "lateness" in name or "due" in name.lower()]
+    assert not [name for name, _ in junit.junit_properties(document()) if "lateness" in name or "due" in name.lower()]
 
 
 def lines(*more: str) -> list[str]:
     text = "name: p\nproducerRate: 20000\nmessageSize: 100\ntestDuration: 2h\ndriver: {name: pulsar, subscriptionType: Shared}\n"
     profile = profiles.loads(text + "".join(more), "p.yaml")
     made = made_plan(profile)
-    return [line for line in plan.lines(made, DriverFacts(client="c", version="1"), HERE) if line.startswith(("delayed", "WARNING"))]
+    return [line for line in plan.plan_table(made, DriverFacts(client="c", version="1"), HERE) if line.startswith(("delayed", "WARNING"))]
 
 
 def test_the_plan() -> None:

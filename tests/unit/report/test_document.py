@@ -18,15 +18,15 @@ from pytest_loadtest.metrics.measurements import Lost
 from pytest_loadtest.metrics.stats import LOST_RANGES
 from pytest_loadtest.observe.conclusion import NOTHING
 from pytest_loadtest.observe.rules import RULES
-from pytest_loadtest.report.document import Document, build, dumps, schema
-from pytest_loadtest.report.hdr import decode
+from pytest_loadtest.report.document import Document, build_document, dumps, results_schema
+from pytest_loadtest.report.hdr import decode_histogram
 from pytest_loadtest.values.units import Rate, ms
 from pytest_loadtest.verdict.grammar import METRICS
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
 SOMETIMES = {"completion", "spread", "connect", "subscribe", "lateness", "earliness", "laterCopies"}
 """Latencies that only some runs have."""
-VALIDATOR = jsonschema.Draft202012Validator(schema())
+VALIDATOR = jsonschema.Draft202012Validator(results_schema())
 NO_DATA = Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",))
 
 
@@ -47,7 +47,7 @@ def objects(node: Any) -> list[dict[str, Any]]:
         document(facts={"scale": 0.001, "scaling": {"rate": "10 M → 10 k msg/s"}}, counts={"lost": 20, "out_of_order": None}),
         document(publish=None, end_to_end=None, counts={"received": 0, "received_in_time": 0}),
         document(end_to_end=spread(1, 20, 5)),
-        build(FACTS, NO_DATA, None),
+        build_document(FACTS, NO_DATA, None),
         document(facts={"broker": RESTARTED}),
         document(facts={"workload": "telemetry"}, buckets=(made_bucket("0-256", lost=3),)),
         document({"buckets": {"0-256": {"loss": 0}}}, buckets=(made_bucket("0-256"),)),
@@ -70,8 +70,8 @@ def test_every_document_obeys_the_schema(found: Document) -> None:
 
 def test_the_schema_is_one_and_describes_every_key() -> None:
     """A closed list: an unknown key is an error, and each key says what it is."""
-    VALIDATOR.check_schema(schema())
-    for node in objects(schema()):
+    VALIDATOR.check_schema(results_schema())
+    for node in objects(results_schema()):
         assert node["additionalProperties"] is False
         assert sorted(node["properties"].keys() - SOMETIMES) == sorted(node["required"])
     with pytest.raises(jsonschema.ValidationError):
@@ -83,7 +83,7 @@ def test_the_schema_is_one_and_describes_every_key() -> None:
 
 
 def test_every_metric_is_in_the_schema() -> None:
-    found = schema()["$defs"]["finding"]["properties"]["metric"]["enum"]
+    found = results_schema()["$defs"]["finding"]["properties"]["metric"]["enum"]
     assert found == [*METRICS, "custom", "regression"]
 
 
@@ -109,7 +109,7 @@ def test_the_histogram_can_be_rebuilt() -> None:
     """Bucket for bucket, from what is written: any percentile can be asked again later."""
     original = histogram(np.arange(1, 5_000_000, 977))
     latency = written(document(end_to_end=original))["measurements"]["latencies"]["endToEnd"]
-    buckets = decode(latency["histogram"])
+    buckets = decode_histogram(latency["histogram"])
     rebuilt = Histogram(
         index=np.array([index for index, _ in buckets]), count=np.array([count for _, count in buckets]),
         minimum=latency["minimum"], maximum=latency["maximum"], total=latency["total"],
@@ -130,7 +130,7 @@ def test_a_thousand_topics_are_two_megabytes_at_most() -> None:
     assert len(dumps(found).encode()) <= 2_000_000
     assert {topic["endToEnd"]["histogram"] for topic in found["measurements"]["topics"]} == {None}
     assert found["measurements"]["topics"][0]["endToEnd"]["percentiles"]["p99"] == spread(1, 20, 50_000).percentile(99)
-    assert decode(many_topics(100)["measurements"]["topics"][99]["endToEnd"]["histogram"])
+    assert decode_histogram(many_topics(100)["measurements"]["topics"][99]["endToEnd"]["histogram"])
 
 
 def test_what_is_written_is_what_was_built() -> None:
@@ -144,7 +144,7 @@ def test_what_is_written_is_what_was_built() -> None:
 
 def test_a_broken_run_has_a_document_too() -> None:
     """With its cause and no measurements."""
-    found = written(build(FACTS, NO_DATA, None))
+    found = written(build_document(FACTS, NO_DATA, None))
     assert (found["verdict"]["outcome"], found["verdict"]["reasons"], found["measurements"]) == ("no data", ["worker gw1 died"], None)
 
 
@@ -190,7 +190,7 @@ def test_a_backlog_keeps_its_latencies() -> None:
 def test_a_bottleneck_keeps_what_was_sampled() -> None:
     """As columns of one length, null where a sample does not know."""
     found = written(document(parts={"bottleneck": BOTTLENECK}))["bottleneck"]
-    assert found["conclusion"] in schema()["properties"]["bottleneck"]["properties"]["conclusion"]["enum"]
+    assert found["conclusion"] in results_schema()["properties"]["bottleneck"]["properties"]["conclusion"]["enum"]
     assert found["columns"]["broker.busiestWanted"] == [1] * 10
     assert {len(column) for column in found["columns"].values()} == {len(found["time"])} == {10}
 
@@ -198,11 +198,14 @@ def test_a_bottleneck_keeps_what_was_sampled() -> None:
 def test_every_conclusion_is_in_the_schema() -> None:
     """And none that no rule can come to."""
     window = {"publisher window", NOTHING, None}
-    assert set(schema()["properties"]["bottleneck"]["properties"]["conclusion"]["enum"]) == {rule.conclusion for rule in RULES} | window
+    assert (
+        set(results_schema()["properties"]["bottleneck"]["properties"]["conclusion"]["enum"])
+        == {rule.conclusion for rule in RULES} | window
+    )
 
 
 def test_every_outcome_is_in_the_schema() -> None:
     """Of a run, of a stage and of one objective: a latency that only the generator's own delay spoiled makes that objective generator-limited."""
     outcomes = {outcome.value for outcome in Outcome}
-    assert set(schema()["$defs"]["finding"]["properties"]["outcome"]["enum"]) == outcomes
-    assert set(schema()["properties"]["verdict"]["properties"]["outcome"]["enum"]) == outcomes
+    assert set(results_schema()["$defs"]["finding"]["properties"]["outcome"]["enum"]) == outcomes
+    assert set(results_schema()["properties"]["verdict"]["properties"]["outcome"]["enum"]) == outcomes

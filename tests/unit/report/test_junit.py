@@ -6,15 +6,15 @@ from dataclasses import replace
 
 from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, document, stage
 
-from pytest_loadtest.report.document import build
-from pytest_loadtest.report.junit import properties
+from pytest_loadtest.report.document import build_document
+from pytest_loadtest.report.junit import junit_properties
 from pytest_loadtest.values.units import Rate, ms
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
 
 def test_numbers_have_their_unit_in_the_name() -> None:
     """So that tools need not parse them."""
-    found = dict(properties(document()))
+    found = dict(junit_properties(document()))
     assert found["load.end_to_end.max.ms"] == "20.000"
     assert found["load.throughput.msg_per_s"] == "10000.0"
     assert found["load.lost"] == "0"
@@ -24,37 +24,37 @@ def test_numbers_have_their_unit_in_the_name() -> None:
 
 def test_a_scaled_run_says_so() -> None:
     """And one that is not, says that."""
-    assert dict(properties(document()))["load.scaled"] == "no"
-    assert dict(properties(document(facts={"scale": 0.001})))["load.scaled"] == "×0.001: says nothing about the full load"
+    assert dict(junit_properties(document()))["load.scaled"] == "no"
+    assert dict(junit_properties(document(facts={"scale": 0.001})))["load.scaled"] == "×0.001: says nothing about the full load"
 
 
 def test_what_was_not_measured_is_left_out() -> None:
     """No property is better than a zero."""
-    found = dict(properties(document(publish=None, counts={"out_of_order": None})))
+    found = dict(junit_properties(document(publish=None, counts={"out_of_order": None})))
     assert not any(name.startswith("load.publish") for name in found)
     assert "load.outOfOrder" not in found
     verdict = Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",))
-    broken = dict(properties(build(FACTS, verdict, None)))
+    broken = dict(junit_properties(build_document(FACTS, verdict, None)))
     assert broken["load.reason"] == "worker gw1 died"
     assert "load.lost" not in broken
 
 
 def test_messages_sent_again_are_told_where_there_are_any() -> None:
     """As on the terminal."""
-    found = dict(properties(document(counts={"duplicates": 5, "resent": 40, "duplicates_of_resent": 3})))
+    found = dict(junit_properties(document(counts={"duplicates": 5, "resent": 40, "duplicates_of_resent": 3})))
     assert (found["load.duplicates"], found["load.resent"], found["load.duplicatesOfResent"]) == ("5", "40", "3")
-    assert not any("esent" in name for name, _ in properties(document(counts={"duplicates": 5})))
+    assert not any("esent" in name for name, _ in junit_properties(document(counts={"duplicates": 5})))
 
 
 def test_all_are_text() -> None:
     """JUnit knows nothing else."""
-    assert all(isinstance(name, str) and isinstance(value, str) for name, value in properties(document()))
+    assert all(isinstance(name, str) and isinstance(value, str) for name, value in junit_properties(document()))
 
 
 def test_peak_stages_backlog_and_workload_have_properties() -> None:
     """Numbers where there are numbers, and words for readers."""
     parts = {"stages": (stage("ramp", {"loss": 0}), stage("spike")), "peak": PEAK, "backlog": BACKLOG}
-    found = dict(properties(document(facts={"workload": "files"}, parts=parts)))
+    found = dict(junit_properties(document(facts={"workload": "files"}, parts=parts)))
     assert found["load.workload"] == "files"
     assert found["load.peak"] == "19 843 msg/s, held for 60.0 s; 20 240 msg/s was missed (limit: target)"
     assert (found["load.peak.msg_per_s"], found["load.peak.high.msg_per_s"], found["load.peak.at_least"]) == ("19843.0", "20240.0", "false")
@@ -67,23 +67,23 @@ def test_peak_stages_backlog_and_workload_have_properties() -> None:
 def test_a_peak_that_was_not_found_has_no_number() -> None:
     """Only words."""
     none = replace(PEAK, rate=None, low=None, high=None, limit="none", broke_first=None)
-    found = dict(properties(document(parts={"peak": none})))
+    found = dict(junit_properties(document(parts={"peak": none})))
     assert found["load.peak"] == "none: no rate held (limit: none)"
     assert [name for name in found if name.startswith("load.peak")] == ["load.peak", "load.peak.at_least"]
 
 
 def test_metrics_of_the_users_own_have_their_unit_in_the_name() -> None:
     """And are left out where there is nothing to tell."""
-    found = dict(properties(document(custom={"gold.p99": ms(3.25), "rate": Rate(500), "skew": -0.25, "none": None})))
+    found = dict(junit_properties(document(custom={"gold.p99": ms(3.25), "rate": Rate(500), "skew": -0.25, "none": None})))
     assert {name: value for name, value in found.items() if name.startswith("load.custom")} == {
         "load.custom.gold.p99.ms": "3.25", "load.custom.rate.msg_per_s": "500", "load.custom.skew": "-0.25",
     }  # fmt: skip
 
 
 def test_the_bottleneck_is_one_property() -> None:
-    found = dict(properties(document(parts={"bottleneck": BOTTLENECK})))
+    found = dict(junit_properties(document(parts={"bottleneck": BOTTLENECK})))
     assert found["load.bottleneck"] == "broker CPU: mosquitto's busiest thread used 0.97 of a core, in 9 of 10 samples"
-    assert "load.bottleneck" not in dict(properties(document()))
+    assert "load.bottleneck" not in dict(junit_properties(document()))
 
 
 def test_an_implicit_objective_beside_an_explicit_one_keeps_a_property_of_its_own() -> None:
@@ -91,7 +91,7 @@ def test_an_implicit_objective_beside_an_explicit_one_keeps_a_property_of_its_ow
     found = document()
     (first, *_) = found["verdict"]["findings"]
     found["verdict"]["findings"].append(first | {"implicit": True, "outcome": "no data"})
-    names = [name for name, _ in properties(found)]
+    names = [name for name, _ in junit_properties(found)]
     assert f"load.objective.{first['name']}.implicit" in names
     assert len(names) == len(set(names))
 
@@ -99,5 +99,5 @@ def test_an_implicit_objective_beside_an_explicit_one_keeps_a_property_of_its_ow
 def test_what_second_copies_leave_open_of_a_backlog_has_no_property() -> None:
     """No text in place of a number."""
     unknown = replace(BACKLOG, drain=None, drained=None, left=None, drain_rate=None, between=(8_000_000_000, None), uncounted=6000)
-    found = dict(properties(document(parts={"backlog": unknown})))
+    found = dict(junit_properties(document(parts={"backlog": unknown})))
     assert [name for name in found if name.startswith("load.backlog")] == ["load.backlog.build.s"]

@@ -9,7 +9,7 @@ from builders.measurements import MS, Limits, histogram, made
 
 from pytest_loadtest.metrics.stretches import Stretches, of_parts
 from pytest_loadtest.report import junit, terminal
-from pytest_loadtest.report.document import Document, build, dumps, schema
+from pytest_loadtest.report.document import Document, build_document, dumps, results_schema
 from pytest_loadtest.report.over_windows import MOST
 from pytest_loadtest.results.load import Load, SloMissed
 from pytest_loadtest.values.quantities import SECOND
@@ -38,8 +38,8 @@ def verdict(latencies: list[int | None]) -> Verdict:
 
 
 def document(latencies: list[int | None]) -> Document:
-    found = build(FACTS, verdict(latencies), made())
-    jsonschema.validate(found, schema())
+    found = build_document(FACTS, verdict(latencies), made())
+    jsonschema.validate(found, results_schema())
     assert dumps(found)
     return found
 
@@ -78,13 +78,13 @@ def test_drift_tells_both_tenths() -> None:
 def test_one_line_says_it_everywhere() -> None:
     """Terminal, JUnit, and what ``assert_slo()`` raises."""
     found = document([20, 500, 20])
-    line = next(line for line in terminal.lines(found) if " endToEndLatency.p99 " in line)
+    line = next(line for line in terminal.summary_lines(found) if " endToEndLatency.p99 " in line)
     assert line.split() == [
         "✗", "endToEndLatency.p99", "500", "ms", "at", "0:00:10", "<=", "100", "ms", "in", "each", "10.0", "s,", "but", "1", "%", "of", "them",
         "3", "000", "missed", "in", "1", "of", "3", "windows",
     ]  # fmt: skip
     text = "missed in 1 of 3 windows, 33.33 % > 1 %; worst 500 ms at 0:00:10"
-    properties = dict(junit.properties(found))
+    properties = dict(junit.junit_properties(found))
     assert properties["load.objective.endToEndLatency.p99"].endswith(text)
     try:
         Load(profile_name="made", measurements=made(), verdict=verdict([20, 500, 20])).assert_slo()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pytest_loadtest.metrics.hdr import hdr_index
 from pytest_loadtest.metrics.over_time import over_time
 from pytest_loadtest.metrics.series import SERIES_BITS
-from pytest_loadtest.report.hdr import encode_coarse
-from pytest_loadtest.report.html.heat import COLUMNS, blocks, heat, percentiles
+from pytest_loadtest.report.hdr import encode_coarse_counts
+from pytest_loadtest.report.html.heat import COLUMNS, heat_map, percentile_chart, time_blocks
 
 MS, SECOND = 1_000_000, 1_000_000_000
 
@@ -25,17 +25,17 @@ def measured(latencies: list[tuple[int, int]], seconds: int = 10) -> dict[str, A
     counted = over_time(second[order], hdr_index(latency, SERIES_BITS)[order])
     assert counted is not None
     length, blocks = counted.blocks(seconds * SECOND)
-    texts = [encode_coarse(block) if block else None for block in blocks]
+    texts = [encode_coarse_counts(block) if block else None for block in blocks]
     tops = [max((latency for at, latency in latencies if at == second), default=None) for second in range(seconds)]
     return {"overTime": {"block": length, "endToEnd": texts}, "series": {"endToEndMax": tops}}
 
 
 def heat_of(found: dict[str, Any]) -> dict[str, Any] | None:
-    return heat(blocks(found), found, "run-1")
+    return heat_map(time_blocks(found), found, "run-1")
 
 
 def percentiles_of(found: dict[str, Any]) -> dict[str, Any] | None:
-    return percentiles(blocks(found), found, [], "run-1")
+    return percentile_chart(time_blocks(found), found, [], "run-1")
 
 
 @given(st.lists(st.tuples(st.integers(0, 1999), st.integers(0, 10**11)), min_size=1, max_size=100))

@@ -8,7 +8,7 @@ from typing import Any
 from builders.documents import document
 from builders.results import Page
 
-from pytest_loadtest.report.hdr import encode_coarse
+from pytest_loadtest.report.hdr import encode_coarse_counts
 from pytest_loadtest.report.html import page
 from pytest_loadtest.report.html.read import Found, ReadRun
 from pytest_loadtest.report.html.reduce import POINTS
@@ -26,7 +26,7 @@ def of_a_day() -> dict[str, Any]:
     rates = {name: [drawn.randint(90_000, 110_000) for _ in range(DAY)] for name in ("offered", "sent", "acked", "received")}
     times = {name: [drawn.randint(10**6, 10**9) for _ in range(DAY)] for name in ("endToEndP50", "endToEndP99", "endToEndMax")}
     measured["series"] = {**rates, **times, "missing": [drawn.randint(-3, 3) for _ in range(DAY)], "blocked": rates["offered"]}
-    blocks = [encode_coarse({drawn.randint(1500, 2600): drawn.randint(1, 10**6) for _ in range(400)}) for _ in range(20)]
+    blocks = [encode_coarse_counts({drawn.randint(1500, 2600): drawn.randint(1, 10**6) for _ in range(400)}) for _ in range(20)]
     measured["overTime"] = {"block": 87 * 1_000_000_000, "endToEnd": [blocks[at % 20] for at in range(BLOCKS)]}
     (part,) = measured["intervals"]
     measured["intervals"] = [part] * (DAY // 10)
@@ -54,7 +54,7 @@ def of_a_day() -> dict[str, Any]:
 def test_a_day_of_a_thousand_topics() -> None:
     """At most 3 MB; every chart has points that can be drawn, and the extremes are the true ones."""
     made = of_a_day()
-    text = page.html(Found(runs=[ReadRun(session="monday", attempt=1, document=made, steps={})], unreadable=[]))
+    text = page.page_html(Found(runs=[ReadRun(session="monday", attempt=1, document=made, steps={})], unreadable=[]))
     assert len(text.encode()) <= LIMIT
     found = Page(text)
     for name in ("rates", "latency", "lost", "cpu", "workers"):

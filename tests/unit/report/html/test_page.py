@@ -17,7 +17,7 @@ from builders.results import Page, put, run, shown
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.metrics.opening import Opening
-from pytest_loadtest.report.document import build
+from pytest_loadtest.report.document import build_document
 from pytest_loadtest.report.html import page
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
@@ -27,7 +27,7 @@ NASTY = "</script><script>alert('1')</script> \"<b>&amp;\" <!-- '"
 
 def broken(outcome: Outcome, *reasons: str) -> dict[str, Any]:
     """A run that was given up."""
-    return build(FACTS, Verdict(outcome=outcome, findings=(), reasons=reasons), None)
+    return build_document(FACTS, Verdict(outcome=outcome, findings=(), reasons=reasons), None)
 
 
 BROKEN = broken(Outcome.NO_DATA, "worker gw1 died")
@@ -278,7 +278,7 @@ def test_a_report_is_replaced_as_a_whole(tmp_path: Path) -> None:
     file = tmp_path / "out" / "report.html"
     put(tmp_path / "results", document())
     for _ in range(2):
-        page.write([tmp_path / "results"], file)
+        page.write_page([tmp_path / "results"], file)
     assert [path.name for path in file.parent.iterdir()] == ["report.html"]
     assert Page(file.read_text(encoding="utf-8")).charts
 
@@ -286,7 +286,7 @@ def test_a_report_is_replaced_as_a_whole(tmp_path: Path) -> None:
 def test_a_folder_without_runs_has_no_report(tmp_path: Path) -> None:
     """And no empty file."""
     with pytest.raises(UsageError):
-        page.write([tmp_path], tmp_path / "report.html")
+        page.write_page([tmp_path], tmp_path / "report.html")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -9,7 +9,7 @@ from builders.documents import FACTS, document
 from builders.measurements import spread
 from builders.results import Page, put
 
-from pytest_loadtest.report.history import append, line
+from pytest_loadtest.report.history import append_history, history_line
 from pytest_loadtest.report.html import page
 from pytest_loadtest.report.html.trends import MOST
 
@@ -19,12 +19,12 @@ def past(root: Path, days: int, **last: Any) -> Path:
     file = root / "history.jsonl"
     runs = [document(facts={"started": f"2026-10-{day:02d}T03:00:00+00:00"}, end_to_end=spread(1, 10 + day)) for day in range(1, days)]
     runs.append(document(facts={"started": "2026-11-21T03:00:00+00:00"}, **last))
-    append(file, [line(run) for run in (*runs, document(facts={"test": "other.py::test_other"}))])
+    append_history(file, [history_line(run) for run in (*runs, document(facts={"test": "other.py::test_other"}))])
     return file
 
 
 def read(root: Path, history: Path | None) -> Page:
-    page.write([root / "monday"], root / "report.html", history)
+    page.write_page([root / "monday"], root / "report.html", history)
     return Page((root / "report.html").read_text(encoding="utf-8"))
 
 
@@ -53,18 +53,20 @@ def test_one_run_is_no_trend(tmp_path: Path) -> None:
     """Its figures are told, and nothing is drawn; changes of what decides comparability are named."""
     put(tmp_path, document())
     file = tmp_path / "history.jsonl"
-    append(file, [line(document())])
+    append_history(file, [history_line(document())])
     alone = read(tmp_path, file)
     assert "From run to run" in alone.words
     assert not any(name.startswith("trend-") for name in alone.data["charts"])
-    append(file, [line(document(facts={"started": "2026-11-22T03:00:00+00:00", "broker": {**FACTS.broker, "version": "4.3.0"}}))])
+    append_history(
+        file, [history_line(document(facts={"started": "2026-11-22T03:00:00+00:00", "broker": {**FACTS.broker, "version": "4.3.0"}}))]
+    )
     assert "run 2: the broker Pulsar 4.2.4 → Pulsar 4.3.0" in read(tmp_path, file).words
 
 
 def test_the_newest_of_a_long_history(tmp_path: Path) -> None:
     """A page of years does not grow without end."""
     put(tmp_path, document())
-    file, first = tmp_path / "history.jsonl", line(document())
-    append(file, [{**first, "started": f"2026-01-01T00:{n // 60:02d}:{n % 60:02d}"} for n in range(MOST + 5)])
+    file, first = tmp_path / "history.jsonl", history_line(document())
+    append_history(file, [{**first, "started": f"2026-01-01T00:{n // 60:02d}:{n % 60:02d}"} for n in range(MOST + 5)])
     charts = read(tmp_path, file).data["charts"]
     assert {len(chart["xs"]) for name, chart in charts.items() if name.startswith("trend-")} == {MOST}
