@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.report import baseline, compared
+from pytest_loadtest.report import baseline, sections
 from pytest_loadtest.report.comparison import compare_runs as compare_documents
 from pytest_loadtest.report.sections import mark, titled
 from pytest_loadtest.verdict.changes import gates
@@ -69,7 +69,7 @@ def in_words(found: Sequence[Compared], *, unicode: bool) -> Iterable[str]:
     """As the summary of a run has it."""
     for one in found:
         yield one.name
-        yield from compared.comparison_lines(one.section, unicode=unicode)
+        yield from sections.comparison_lines(one.section, unicode=unicode)
         for outcome, said in zip(one.outcomes, one.said, strict=False):
             yield f"  {mark(outcome, unicode)} {said}"
         if one.section is None:

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.report import history, trend
+from pytest_loadtest.report import history
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,12 +25,12 @@ def series(path: Path, wanted: str = "") -> list[dict[str, Any]]:
     found = [line for line in lines if wanted in line["test"] or wanted in line["profile"]]
     if not found:
         raise UsageError(f"{path} has no run{f' of {wanted!r}' if wanted else ''}")
-    return trend.build_trend(found)
+    return history.build_trend(found)
 
 
 def in_words(found: Sequence[dict[str, Any]], *, unicode: bool) -> Iterable[str]:
     """A table for each test."""
-    return trend.trend_table(found, unicode=unicode)
+    return history.trend_table(found, unicode=unicode)
 
 
 def in_json(found: Sequence[dict[str, Any]]) -> str:

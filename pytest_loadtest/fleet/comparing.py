@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.report import document
+from pytest_loadtest.report.build import with_comparison
 from pytest_loadtest.report.comparison import TELLING, compare_runs, missing_comparison
 from pytest_loadtest.report.figures import figures
 from pytest_loadtest.verdict.regression import THROUGHPUT
@@ -35,7 +35,7 @@ def beside(results: Document, gates: Sequence[Objective], baseline: Baseline | N
     comparison = missing_comparison(gates, found) if isinstance(found, str) else compare_runs(found, results, gates, force=baseline.force)
     tells = results["verdict"]["outcome"] in TELLING  # a run that says nothing by itself says nothing beside another either
     findings, best = _beside_best(comparison.findings, baseline.earlier(results), results) if tells else ((), [])
-    return document.with_comparison(results, comparison.section | {"best": best}, findings), findings
+    return with_comparison(results, comparison.section | {"best": best}, findings), findings
 
 
 def _beside_best(findings: Sequence[Finding], earlier: Sequence[Document], results: Document) -> tuple[tuple[Finding, ...], list[str]]:

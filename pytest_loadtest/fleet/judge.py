@@ -16,9 +16,11 @@ from pytest_loadtest.fleet.messages import RunResult
 from pytest_loadtest.observe.conclusion import conclude
 from pytest_loadtest.observe.delayed import fullest
 from pytest_loadtest.observe.disagreement import disagreement
-from pytest_loadtest.report import bottleneck, document, hdr, junit
+from pytest_loadtest.report import bottleneck, hdr, junit
 from pytest_loadtest.report.baseline import recorded_baseline
-from pytest_loadtest.report.timeline import timeline_section
+from pytest_loadtest.report.build import RunFacts, build_document
+from pytest_loadtest.report.document import dumps
+from pytest_loadtest.report.measured import timeline_section
 from pytest_loadtest.results.load import Load, without_measurements
 from pytest_loadtest.results.load import together as combine
 from pytest_loadtest.schedule.changes import Aborted
@@ -77,7 +79,7 @@ def judge(
         verdict = replace(verdict, outcome=slo.worst((verdict.outcome, slo.Outcome.MISSED)))
     left_out = stages_not_begun(run, profile)
     shown = [] if backlog is not None or "backlog" in seen else named
-    results = document.build_document(
+    results = build_document(
         _facts(run, folder, notes),
         verdict,
         measurements,
@@ -90,7 +92,7 @@ def judge(
     results = _limited(results | seen, folder)
     results, findings = beside(results, profile.gates, recorded_baseline(before) or baseline)
     verdict = judged(verdict, findings)
-    (folder / "results.json").write_text(document.dumps(results), encoding="utf-8")
+    (folder / "results.json").write_text(dumps(results), encoding="utf-8")
     hdr.write_log(folder / "latency.hlog", measurements, run["started"])
     finished = partial(Load, profile_name=profile.name, scale=run["scale"], tolerances=allowed)
     parts = tuple(finished(name=name, measurements=m, verdict=v) for name, m, v in shown)
@@ -221,9 +223,9 @@ def broken(run: dict[str, Any], folder: Path, error: BrokenRun) -> dict[str, Any
     outcome = slo.Outcome.GENERATOR_LIMITED if isinstance(error, GeneratorLimited) else slo.Outcome.NO_DATA
     verdict = slo.Verdict(outcome=outcome, findings=(), reasons=tuple(str(error).splitlines()))
     seen = _bottleneck(observing.read(folder), run, None, verdict)
-    results = document.build_document(_facts(run, folder), verdict, None, bottleneck=seen, timeline=timeline_section(run, None))
+    results = build_document(_facts(run, folder), verdict, None, bottleneck=seen, timeline=timeline_section(run, None))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "results.json").write_text(document.dumps(results), encoding="utf-8")
+    (folder / "results.json").write_text(dumps(results), encoding="utf-8")
     return results
 
 
@@ -241,9 +243,9 @@ def _unchecked_host(profile: Profile, broker: Mapping[str, Any]) -> tuple[str, .
     return () if note is None else (note,)
 
 
-def _facts(run: dict[str, Any], folder: Path, notes: tuple[str, ...] = ()) -> document.RunFacts:
+def _facts(run: dict[str, Any], folder: Path, notes: tuple[str, ...] = ()) -> RunFacts:
     facts = run["facts"]
-    return document.RunFacts(
+    return RunFacts(
         test=run["test"], workload=run.get("workload") or "", profile_name=run["profile"]["name"], profile=run["profile"], seed=run["seed"],
         started=run["started"] and datetime.fromtimestamp(run["started"], UTC).isoformat(timespec="milliseconds"), results=str(folder),
         scale=run["scale"],

@@ -11,8 +11,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_loadtest.report.ci import Location
     from pytest_loadtest.report.document import Document
-    from pytest_loadtest.report.github import Location
 
 
 class CiReports:
@@ -27,7 +27,7 @@ class CiReports:
         """Note where the test stands, and whether its last attempt failed."""
         if os.environ.get("GITHUB_ACTIONS") != "true":
             return
-        from pytest_loadtest.report.github import Location
+        from pytest_loadtest.report.ci import Location
 
         before = None if report.when == "setup" else self._places.get(report.nodeid)
         file, line, _ = report.location
@@ -55,13 +55,13 @@ class CiReports:
                 self._wrong.append(f"WARNING: {name} {path} cannot be written: {error.strerror}")
 
     def _summary(self, path: Path) -> None:
-        from pytest_loadtest.report.github import LIMIT, github_summary
+        from pytest_loadtest.report.ci import LIMIT, github_summary
 
         with path.open("a", encoding="utf-8") as file:  # the step may have said something before
             file.write(github_summary(self._documents(), LIMIT - file.tell()))
 
     def _metrics(self, path: Path) -> None:
-        from pytest_loadtest.report.gitlab import gitlab_metrics
+        from pytest_loadtest.report.ci import gitlab_metrics
 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(gitlab_metrics(self._documents()), encoding="utf-8")
@@ -71,7 +71,7 @@ class CiReports:
         """After the summary of the runs: annotations, which GitHub takes from the output."""
         lines = list(self._wrong)
         if os.environ.get("GITHUB_ACTIONS") == "true" and self._documents():
-            from pytest_loadtest.report.github import workflow_commands
+            from pytest_loadtest.report.ci import workflow_commands
 
             lines += workflow_commands(self._documents(), self._places)
         for line in lines:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_loadtest.metrics.catalogue import OBJECTIVES
-from pytest_loadtest.report.distribution import decode_counts, latency_distribution
+from pytest_loadtest.report.hdr import decode_counts, latency_distribution
 from pytest_loadtest.report.measured import finite
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.regression import LATENCY, THROUGHPUT

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
-from pytest_loadtest.report import broker_side
+from pytest_loadtest.report import bottleneck
 from pytest_loadtest.report.bottleneck import bottleneck_text
 from pytest_loadtest.report.sections import answer, only_connects, scale_of
 from pytest_loadtest.values.wording import with_version
@@ -35,7 +35,7 @@ def junit_properties(document: Document) -> list[tuple[str, str]]:
         found.append((f"load.objective.{name}", f"{finding['outcome']}: {finding['text']}"))
     if document["bottleneck"] is not None:
         found.append(("load.bottleneck", bottleneck_text(document["bottleneck"])))
-    found += broker_side.broker_properties(document["bottleneck"])
+    found += bottleneck.broker_properties(document["bottleneck"])
     if (lost := document["driver"].get("losses")) is not None:
         found.append(("load.connections.lost", str(lost)))
     found += _parts(document)

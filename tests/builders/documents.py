@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from builders.measurements import MS, Limits, made, spread
 from builders.telemetry import made_telemetry
 from pytest_loadtest.metrics.measurements import Backlog
 from pytest_loadtest.observe.conclusion import Bottleneck, Saturation
 from pytest_loadtest.report.bottleneck import bottleneck_section
-from pytest_loadtest.report.document import Document, RunFacts, build_document
+from pytest_loadtest.report.build import RunFacts, build_document
 from pytest_loadtest.verdict.peak import Ask, Peak, Step
 from pytest_loadtest.verdict.slo import Outcome, evaluate, parse
+
+if TYPE_CHECKING:
+    from pytest_loadtest.report.document import Document
 
 FACTS = RunFacts(
     test="loadtests/test_smoke.py::test_smoke",

@@ -11,9 +11,9 @@ from builders.measurements import histogram, made_bucket
 from pytest_loadtest.metrics.evidence import WorkerEvidence
 from pytest_loadtest.metrics.measurements import Series
 from pytest_loadtest.metrics.over_time import OverTime
+from pytest_loadtest.report.find_results import Found, ReadRun
 from pytest_loadtest.report.html.blocks import Chapter, ChartFigure, RunPage
 from pytest_loadtest.report.html.page import page_html, render_page
-from pytest_loadtest.report.html.read import Found, ReadRun
 from pytest_loadtest.values.quantities import SECOND
 
 Chart = dict[str, Any]

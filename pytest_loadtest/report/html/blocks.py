@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 NOT_MEASURED: Final = "not measured"
-MARGIN: Final = 13
-"""Characters before the text of a line in the terminal's summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +120,3 @@ def absent(what: str, why: str = "") -> Paragraph:
 def measured_cells(shown: Iterable[str]) -> list[str]:
     """Cells in which ``-`` stood for what was not measured."""
     return [NOT_MEASURED if text == "-" else text for text in shown]
-
-
-def told(lines: Iterable[str]) -> list[str]:
-    """Lines of the terminal's summary without the margin in which their label stands."""
-    return [line[MARGIN:] for line in lines]

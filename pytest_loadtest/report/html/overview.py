@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
+from pytest_loadtest.report.document import MISSES_FIRST, OUTCOMES
 from pytest_loadtest.report.html import objectives
-from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, Chapter, Listing, Paragraph, Table, measured_cells
-from pytest_loadtest.report.html.facts import facts_table
-from pytest_loadtest.report.sections import MISSES_FIRST, OUTCOMES, all_findings, answer, percentiles, run_name, scale_changes, scale_of
+from pytest_loadtest.report.html.blocks import (
+    NOT_MEASURED,
+    Cell,
+    Chapter,
+    Fold,
+    Listing,
+    Paragraph,
+    Table,
+    Verbatim,
+    absent,
+    measured_cells,
+)
+from pytest_loadtest.report.sections import all_findings, answer, percentiles, run_name, scale_changes, scale_of
 from pytest_loadtest.values.quantities import format_duration, format_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.find_results import Found, ReadRun
     from pytest_loadtest.report.html.blocks import Block
-    from pytest_loadtest.report.html.read import Found, ReadRun
+
 
 Named = list[tuple[str, "ReadRun"]]
 
@@ -106,3 +119,45 @@ def _environment(runs: Named) -> Iterator[Block]:
         for told, users in seen.values():
             of = "all runs" if len(seen) == 1 else ", ".join(dict.fromkeys(users))
             yield facts_table(f"{caption} of {of}", told) if told else Paragraph(f"{caption} of {of}: not known", "absent")
+
+
+# Facts of JSON as tables.
+
+
+def facts_table(caption: str, facts: Mapping[str, Any]) -> Table:
+    """Names and values; those of a mapping within have both names."""
+    return Table(caption=caption, head=("what", "value"), rows=list(_flat(facts)))
+
+
+def _flat(facts: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", fact_text(value)
+
+
+def fact_text(value: Any) -> str:
+    """A value as people read it."""
+    if value is None:
+        return "not known"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+# What ran: plan, target, client, machine and profile, as results tell it.
+
+LONGEST: Final = 400
+"""Lines of a profile; one that replays the rate of every second has many more."""
+
+
+def environment_chapter(document: Document) -> Iterator[Block]:
+    """All of it on demand, but for the plan."""
+    for caption, key in (("Plan", "plan"), ("Driver", "driver"), ("Target", "broker"), ("Machine", "machine"), ("Versions", "versions")):
+        found = {name: value for name, value in document[key].items() if name != "restarts"}
+        block = facts_table(caption, found) if found else absent(caption.lower(), "the run broke before")
+        yield block if key == "plan" else Fold(caption, [block])
+    lines = json.dumps(document["profile"]["document"], indent=1, ensure_ascii=False).splitlines()
+    cut = [] if len(lines) <= LONGEST else [f"… and {len(lines) - LONGEST} more lines in results.json"]
+    yield Fold("Profile, with all that was changed for this run", [Verbatim("profile", [*lines[:LONGEST], *cut])])

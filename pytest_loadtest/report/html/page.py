@@ -10,17 +10,30 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.report import baseline, history, trend
-from pytest_loadtest.report.html import overview, run, trends
-from pytest_loadtest.report.html.blocks import chart_figures
-from pytest_loadtest.report.html.read import find_runs
+from pytest_loadtest.report import baseline, history, sections, terminal
+from pytest_loadtest.report.find_results import find_runs
+from pytest_loadtest.report.html import comparison, measurements, objectives, over_time, overview, search, telemetry
+from pytest_loadtest.report.html.blocks import (
+    Chapter,
+    ChartFigure,
+    Fold,
+    Listing,
+    Paragraph,
+    RunPage,
+    Table,
+    Verbatim,
+    absent,
+    chart_figures,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from pytest_loadtest.report.html.blocks import Chapter, RunPage
-    from pytest_loadtest.report.html.read import Found
+    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.find_results import Found, ReadRun
+    from pytest_loadtest.report.html.blocks import Block
+    from pytest_loadtest.report.html.charts import Chart
 
 SCRIPTS: Final = ("vendor/uPlot.iife.min.js", *(f"scripts/{name}.js" for name in ("words", "looks", "paint", "plots", "page")))
 STYLES: Final = ("vendor/uPlot.min.css", "page.css")
@@ -47,14 +60,17 @@ def _trend(found: Found, past: Path) -> list[dict[str, Any]]:
     """Of the page's tests alone."""
     here = {baseline.identity(one.document) for one in found.runs}
     lines, _ = history.read_history(past)
-    return trend.build_trend(line for line in lines if (line["test"], line["profile"], line["workload"] or "") in here)
+    return history.build_trend(line for line in lines if (line["test"], line["profile"], line["workload"] or "") in here)
 
 
 def page_html(found: Found, series: Sequence[dict[str, Any]] = ()) -> str:
-    """The page of these runs. :param series: how their tests went from run to run, as :func:`pytest_loadtest.report.trend.build_trend` has it."""
+    """Return the page of these runs.
+
+    :param series: how their tests went from run to run, from :func:`pytest_loadtest.report.history.build_trend`.
+    """
     names = [f"run-{number}" for number, _ in enumerate(found.runs, 1)]
-    pages = [run.run_page(name, one) for name, one in zip(names, found.runs, strict=True)]
-    chapters = [*overview.overview_chapters(found, names), *trends.trend_chapters(series)]
+    pages = [run_page(name, one) for name, one in zip(names, found.runs, strict=True)]
+    chapters = [*overview.overview_chapters(found, names), *comparison.trend_chapters(series)]
     return render_page(_title(found), _made(found), chapters, pages)
 
 
@@ -110,3 +126,103 @@ def _title(found: Found) -> str:
 def _made(found: Found) -> str:
     makers = ", ".join(sorted({one.document["versions"].get("pytest-loadtest", "unknown") for one in found.runs}))
     return f"Made by pytest-loadtest {version('pytest-loadtest')} from results of version {makers or 'unknown'}; it holds all it needs."
+
+
+# All about one run: its chapters with their charts, and its bands.
+
+
+def run_page(name: str, run: ReadRun) -> RunPage:
+    """:param name: the id of its place on the page, and what the names of its charts begin with."""
+    document, found = run.document, over_time.find_bands(run.document)
+    written = {
+        "verdict": ("Verdict", _verdict(document)),
+        "peak": ("Search for the highest rate", search.search_chapter(name, run)),
+        "time": ("Over time", _over_time(name, document, found)),
+        "windows": ("Objectives in windows", objectives.windows_chapter(name, document)),
+        "latencies": ("Latency", measurements.latency_chapter(name, document)),
+        "messages": ("Messages", measurements.messages_chapter(document)),
+        "by-stage": ("Stages", measurements.stages_chapter(name, document)),
+        "by-size": ("Size buckets", measurements.buckets_chapter(name, document)),
+        "by-topic": ("Topics", measurements.topics_chapter(name, document)),
+        "backlog": ("Backlog", (Paragraph(text) for _, text in sections.backlog_facts(document))),
+        "beside": ("Beside the baseline", comparison.baseline_chapter(name, document)),
+        "custom": ("Measured by your own code", _custom(document)),
+        "broker": ("Broker and bottleneck", telemetry.broker_chapter(name, document)),
+        "generator": ("Generator", telemetry.generator_chapter(document)),
+        "ran": ("What ran", overview.environment_chapter(document)),
+        "summary": ("Summary", [Fold("As the terminal shows it", [Verbatim("summary", terminal.summary_lines(document))])]),
+    }
+    chapters = [Chapter(f"{name}-chapter-{key}", title, blocks) for key, (title, made) in written.items() if (blocks := [*made])]
+    return RunPage(
+        name=name,
+        title=overview.run_title(run),
+        outcome=run.outcome,
+        about=_about(run),
+        chapters=chapters,
+        bands=over_time.drawn_bands(found),
+    )
+
+
+def _about(run: ReadRun) -> str:
+    document = run.document
+    parts = [
+        f"profile {document['profile']['name']}",
+        f"seed {document['seed']}",
+        f"measured from {overview.format_started(document['started'])}",
+    ]
+    return " · ".join([*parts, *([f"session {run.session}"] if run.session else []), document["results"]])
+
+
+def _verdict(document: Document) -> Iterator[Block]:
+    if document["scale"] is not None:
+        yield Paragraph(f"{overview.scale_text(document)} — says nothing about the full load", "warning")
+    reasons = document["verdict"]["reasons"]
+    if reasons:
+        yield Listing("Because", reasons)
+    if document["notes"]:
+        yield Listing("Notes", document["notes"])
+    yield objectives.objectives_table(document) or absent("objectives", "the run broke before anything could be judged")
+
+
+def _over_time(name: str, document: Document, found: list[over_time.Band]) -> Iterator[Block]:
+    measured, findings = document["measurements"], document["verdict"]["findings"]
+    if measured is None:
+        yield absent("rates and latencies", "the run broke before anything could be measured")
+    elif sections.only_connects(measured):
+        yield Paragraph("rates and latencies over time: not applicable: the run had connections and no messages", "absent")
+    else:
+        yield _figure(name, "rates", over_time.rate_chart(measured, name), "rates")
+        if not over_time.blocks_are_seconds(measured):
+            yield _figure(name, "latency", over_time.latency_chart(measured, findings, name), "end-to-end latency over time")
+        blocks = over_time.time_blocks(measured)
+        yield _figure(name, "percentiles", over_time.percentile_chart(blocks, measured, findings, name), "percentiles of latency over time")
+        yield _figure(name, "heat", over_time.heat_map(blocks, measured, name), "heat map of latency over time")
+        yield from _lost(name, measured)
+        blocked = over_time.blocked_chart(measured, name)
+        yield from [] if blocked is None else [ChartFigure(f"{name}-blocked", blocked)]
+        yield from (ChartFigure(f"{name}-{kind}", chart) for kind, chart in over_time.interval_charts(measured, name))
+    yield over_time.events_table(found) or Paragraph(
+        "What happened beside the load: no stage, change, restart, stall or blocked span is known."
+    )
+
+
+def _lost(name: str, measured: Document) -> Iterator[Block]:
+    """When messages were lost or doubled, or why there is no chart of it."""
+    counts, chart = measured["counts"], over_time.loss_chart(measured, name)
+    if chart is not None:
+        yield ChartFigure(f"{name}-lost", chart)
+    elif measured["subscriptions"] and not counts["lost"] and not counts["duplicates"]:
+        yield Paragraph("lost 0, duplicates 0")
+    elif measured["subscriptions"]:
+        yield absent("when messages were lost or doubled")
+
+
+def _custom(document: Document) -> Iterator[Block]:
+    rows = [(name, value["shown"]) for name, value in (document["measurements"] or {}).get("custom", {}).items()]
+    if rows:
+        yield Table(caption="What pytest_loadtest_aggregate returned", head=("what", "value"), rows=rows, numbers=frozenset((1,)))
+
+
+def _figure(run: str, name: str, chart: Chart | None, what: str) -> Block:
+    """A chart, or the words that there is nothing to draw."""
+    return absent(what) if chart is None else ChartFigure(f"{run}-{name}", chart)

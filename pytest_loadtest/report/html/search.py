@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, ChartFigure, Paragraph, Table, measured_cells
-from pytest_loadtest.report.html.charts import Axis, Line, chart_bound, chart_mark, make_chart
-from pytest_loadtest.report.html.curves import objective_points
+from pytest_loadtest.report.html.charts import Axis, Line, chart_bound, chart_mark, make_chart, objective_points
 from pytest_loadtest.report.sections import answer, limit, percentiles, precise
 from pytest_loadtest.values.quantities import format_duration
 
@@ -14,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.find_results import ReadRun
     from pytest_loadtest.report.html.blocks import Block
     from pytest_loadtest.report.html.charts import Chart
-    from pytest_loadtest.report.html.read import ReadRun
 
 
 def search_chapter(name: str, run: ReadRun) -> Iterator[Block]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.report import bottleneck, broker_side
-from pytest_loadtest.report.html.blocks import ChartFigure, Fold, Listing, Paragraph, Table, absent, told
-from pytest_loadtest.report.html.charts import TIME, Axis, Line, make_chart
-from pytest_loadtest.report.html.curves import ROLES
+from pytest_loadtest.report import bottleneck
+from pytest_loadtest.report.html.blocks import ChartFigure, Fold, Listing, Paragraph, Table, absent
+from pytest_loadtest.report.html.charts import ROLES, TIME, Axis, Line, make_chart
 from pytest_loadtest.values.quantities import SECOND, format_count, format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import exact, format_value
 
@@ -48,7 +47,7 @@ def broker_chapter(run: str, document: Document) -> Iterator[Block]:
         return
     yield Paragraph(f"bottleneck {bottleneck.bottleneck_text(section)}")
     yield from (Paragraph(f"also {one['conclusion']}: {one['evidence']}") for one in section["also"])
-    yield from (Paragraph(f"broker {text}") for text in told(broker_side.broker_lines(section)))
+    yield from (Paragraph(f"broker {text}") for _, text in bottleneck.broker_facts(section))
     if section["missing"]:
         yield Listing("Not sampled", section["missing"])
     yield from _charts(run, section)

@@ -10,9 +10,10 @@ import pytest
 from builders.documents import document
 from builders.runs import run_of, wandering
 
-from pytest_loadtest.report.compared import change_word, comparison_lines
+from pytest_loadtest.report.build import with_comparison
 from pytest_loadtest.report.comparison import compare_runs, missing_comparison
-from pytest_loadtest.report.document import results_schema, with_comparison
+from pytest_loadtest.report.document import results_schema
+from pytest_loadtest.report.sections import change_word, comparison_lines
 from pytest_loadtest.verdict.changes import gates
 
 GATES = gates({"regression": {"endToEndLatency.p99": "10%", "throughput": "5%"}})

@@ -12,7 +12,7 @@ from builders.runs import run_of, wandering
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report import history
-from pytest_loadtest.report.trend import build_trend, spark_cells, trend_table
+from pytest_loadtest.report.history import build_trend, spark_cells, trend_table
 
 RUN = run_of(wandering(1), {"endToEndLatency": {"p99": "100ms"}})
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, document, stage
 
-from pytest_loadtest.report.document import build_document
+from pytest_loadtest.report.build import build_document
 from pytest_loadtest.report.junit import junit_properties
 from pytest_loadtest.values.units import Rate, ms
 from pytest_loadtest.verdict.slo import Outcome, Verdict

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.metrics.measurements import Interval
 from pytest_loadtest.report import omb
-from pytest_loadtest.report.document import build_document
+from pytest_loadtest.report.build import build_document
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
 if TYPE_CHECKING:

@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import jsonschema
+import numpy as np
 import pytest
 from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, RESTARTED, SLO, document, stage
 from builders.measurements import MS, Limits, made, made_bucket, made_series, spread
+from builders.plans import HERE
+from builders.plans import made as made_plan
+from builders.progress import made_progress
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_loadtest import profile as profiles
+from pytest_loadtest.drivers.base import DriverFacts
+from pytest_loadtest.metrics.delayed_index import DelayedIndex
 from pytest_loadtest.metrics.evidence import WorkerEvidence
 from pytest_loadtest.metrics.measurements import Lost
+from pytest_loadtest.metrics.opening import Opening
+from pytest_loadtest.metrics.signed import lateness
 from pytest_loadtest.metrics.silent import Silent
-from pytest_loadtest.report.document import build_document
+from pytest_loadtest.report import junit, plan, terminal
+from pytest_loadtest.report.build import build_document
+from pytest_loadtest.report.document import results_schema
 from pytest_loadtest.report.junit import junit_properties
+from pytest_loadtest.report.live import describe
 from pytest_loadtest.report.terminal import ASCII_BLOCKS, BLOCKS, WIDTH, sparkline, summary_lines
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.values.units import Rate, ms
 from pytest_loadtest.verdict.early import evaluate_ended
-from pytest_loadtest.verdict.slo import Outcome, Verdict, parse
+from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate, parse
+
+if TYPE_CHECKING:
+    from pytest_loadtest.report.document import Document
 
 
 def starting(found: list[str], word: str) -> str:
@@ -376,3 +393,149 @@ def test_silent_topics_and_streams_are_named() -> None:
     counts = "12 of 200 subscriptions of topics, 1 of 200 streams"
     assert found == f"  silent     {counts}: topic 17 subscription 0, topic 18 subscription 0, …; stream 17 of topic 17"
     assert not [line for line in summary_lines(document()) if line.startswith("  silent")]
+
+
+OPENING: dict[str, Any] = {"connections": 1000, "took": 9_993 * MS, "busiest": "gw1", "cpu": 0.25, "begun_late": MS, "in_time": 1000}
+NOTHING = dict.fromkeys(("offered", "sent", "sent_in_time", "acked", "received", "received_in_time"), 0)
+DRIVER = {"client": "native", "version": "1", "applied": {}, "not_applied": {}}
+
+
+def reported(losses: int | None = 0, rate: float | None = 100.0, *, alone: bool = True, **more: Any) -> Document:
+    silent = {"rate": 0.0, "subscriptions": 0, "counts": NOTHING, "end_to_end": None, "publish": None, "send_delay": None} if alone else {}
+    return document(
+        {"connectLatency": {"mean": "500ms"}}, facts={"driver": DRIVER | {"losses": losses}},
+        **{**silent, "connect": spread(1, 20, 1000), "opening": Opening(alone=alone, rate=rate, **OPENING), **more},
+    )  # fmt: skip
+
+
+def connected(found: Document) -> str:
+    return next(line for line in summary_lines(found) if line.startswith("  connected"))
+
+
+def test_connections_alone_are_all_that_is_shown() -> None:
+    """No rate, no message and no latency that could only be 0 or absent."""
+    found = summary_lines(reported())
+    said = "1 000, 100 connections/s asked, 100 connections/s in 9.99 s (gw1 0.25 cores meanwhile), held for 10.0 s, none lost after that"
+    assert connected(reported()) == f"  connected  {said}"
+    text = "\n".join(found)
+    assert "connect  10.5 ms" in text
+    assert not any(word in text for word in ("msg/s", "offered", "end-to-end", "publish", "received/s"))
+
+
+def test_what_was_lost_and_what_nobody_tells() -> None:
+    """A number; and nothing of a client that does not count."""
+    assert connected(reported(losses=3)).endswith(", held for 10.0 s, 3 lost after that")
+    assert connected(reported(losses=None)).endswith("held for 10.0 s")
+    assert "1 000, as fast as they came, 100.1 connections/s in" in connected(reported(rate=None))
+
+
+def test_connections_beside_messages() -> None:
+    """A line more among those of messages; none where connections were not paced."""
+    text = "\n".join(summary_lines(reported(alone=False)))
+    assert "  connected  1 000, 100 connections/s asked, 100 connections/s in 9.99 s (gw1 0.25 cores meanwhile), none lost" in text
+    assert "rate       offered 10.0 k msg/s" in text
+    assert "connected" not in "\n".join(summary_lines(document()))
+
+
+def test_junit() -> None:
+    """Connections, what was asked and what came, and no counts of messages that there are none of."""
+    found = dict(junit_properties(reported(losses=2)))
+    assert (found["load.connections"], found["load.connections.lost"]) == ("1000", "2")
+    assert (found["load.connections.asked.per_s"], found["load.connections.achieved.per_s"]) == ("100.0", "100.0")
+    assert float(found["load.connect.mean.ms"]) > 1
+    assert not {"load.offered", "load.lost", "load.rate.msg_per_s"} & found.keys()
+    assert "load.connections.asked.per_s" not in dict(junit_properties(reported(losses=None, rate=None)))
+    beside = dict(junit_properties(reported(alone=False)))
+    assert (beside["load.connections"], beside["load.offered"]) == ("1000", "100000")
+
+
+def test_the_line_while_they_are_held() -> None:
+    """How long yet: there are no rates."""
+    text = "name: p\nmessages: 0\ntestDuration: 30s\ndriver: {name: mqtt}\nslo: {connectLatency: {mean: 1s}}\n"
+    phase = made_plan(profiles.loads(text, "p.yaml")).measure
+    line = describe("p", [made_progress(elapsed=2 * SECOND, sending=True)], (phase, 1.0, 0, 0, 0), (phase, 2.0, 0, 0, 0))
+    assert line == "measure 2/30 s  connections are held  load p"
+
+
+VALUES = np.arange(-2000, 8000) * MILLISECOND // 10  # a fifth is early, by 200 ms at most
+DELAYED: dict[str, Any] = {
+    "lateness": lateness(VALUES), "counts": {"out_of_due_order": 7}, "delayed_index": DelayedIndex(bytes=2500, messages=1000),
+}  # fmt: skip
+
+
+def outcome(**section: Any) -> dict[str, str]:
+    """Of each objective of the section."""
+    found = evaluate(parse(section, implicit=()), made(**DELAYED), Limits())
+    return {finding.objective.name: finding.outcome.value for finding in found.findings}
+
+
+def test_objectives() -> None:
+    """Both sides, and the index; a median may be below zero."""
+    assert outcome(lateness={"p50": "301ms", "p99": "700ms"}) == {"lateness.p50": "met", "lateness.p99": "missed"}
+    assert outcome(earliness={"max": "200ms", "p50": "1ms"}) == {"earliness.max": "met", "earliness.p50": "met"}
+    assert outcome(earliness={"max": "0s"}) == {"earliness.max": "missed"}
+    assert outcome(delayedIndexBytesPerMessage=2.5) == {"delayedIndexBytesPerMessage": "met"}
+    assert outcome(delayedIndexBytesPerMessage=2.4) == {"delayedIndexBytesPerMessage": "missed"}
+
+
+@pytest.mark.parametrize("section", [{"lateness": {"max": "1s"}}, {"earliness": {"max": "0s"}}, {"delayedIndexBytesPerMessage": 2.5}])
+def test_nothing_measured_is_no_pass(section: dict[str, Any]) -> None:
+    """A run whose messages were not delayed, or whose broker nobody asked."""
+    assert evaluate(parse(section, implicit=()), made(), Limits()).outcome is Outcome.NO_DATA
+
+
+def test_what_never_came_is_late() -> None:
+    """It counts in percentiles of lateness, and in none of earliness."""
+    measurements = made(**{**DELAYED, "counts": {"out_of_due_order": 0, "received": 90_000, "lost": 10_000}})
+    found = evaluate(parse({"lateness": {"p99": "10s"}, "earliness": {"p99": "1s"}}, implicit=()), measurements, Limits())
+    assert [finding.outcome for finding in found.findings] == [Outcome.MISSED, Outcome.MET]
+
+
+def test_the_document() -> None:
+    """As the schema has it; a run without delays has none of it."""
+    found = document(**DELAYED)
+    jsonschema.Draft202012Validator(results_schema()).validate(found)
+    late, early = (found["measurements"]["latencies"][kind] for kind in ("lateness", "earliness"))
+    assert (late["minimum"], early["maximum"]) == (-200 * MILLISECOND, 200 * MILLISECOND)
+    assert (late["samples"], early["samples"]) == (10_000, 10_000)
+    assert found["measurements"]["counts"]["outOfDueOrder"] == 7
+    assert found["measurements"]["delayedIndex"] == {"bytes": 2500, "messages": 1000, "bytesPerMessage": 2.5}
+    plain = document()["measurements"]
+    assert "lateness" not in plain["latencies"]
+    assert plain["delayedIndex"] is plain["counts"]["outOfDueOrder"] is None
+
+
+def test_the_summary() -> None:
+    """Rows of their own, with a sign."""
+    text = "\n".join(terminal.summary_lines(document(**DELAYED)))
+    assert "after due" in text and "before due" in text
+    assert "7 copies after one that is due more than a tick later" in text
+    assert "index      2.5 B a message, 2.44 KiB for 1 000 delayed" in text
+    assert "due more than a tick" not in "\n".join(terminal.summary_lines(document()))
+
+
+def test_junit_of_delayed_messages() -> None:
+    found = dict(junit.junit_properties(document(**DELAYED)))
+    assert found["load.delayed_index.bytes_per_message"] == "2.500"
+    assert found["load.earliness.max.ms"] == "200.000"
+    assert found["load.outOfDueOrder"] == "7"
+    assert not [name for name, _ in junit.junit_properties(document()) if "lateness" in name or "due" in name.lower()]
+
+
+def lines(*more: str) -> list[str]:
+    text = "name: p\nproducerRate: 20000\nmessageSize: 100\ntestDuration: 2h\ndriver: {name: pulsar, subscriptionType: Shared}\n"
+    profile = profiles.loads(text + "".join(more), "p.yaml")
+    made = made_plan(profile)
+    return [line for line in plan.plan_table(made, DriverFacts(client="c", version="1"), HERE) if line.startswith(("delayed", "WARNING"))]
+
+
+def test_the_plan() -> None:
+    """What will be pending and what it takes; a warning where a broker of the run's own has less."""
+    (short,) = lines("deliverAfter: 10s\n")
+    assert short.startswith("delayed      10.0 s each; about 200 k messages pending, an entry each")
+    assert "4.58 MiB as a heap" in short
+    hour, warning = lines("deliverAfter: 1h\n")
+    assert "72.0 M messages pending" in hour
+    assert warning.startswith("WARNING      the broker is given 1.00 GiB, the index needs 1.61 GiB as a heap: shorten the delay")
+    assert len(lines("deliverAfter: 1h\n", "target: {url: pulsar://h:1}\n")) == 1
+    assert lines() == []

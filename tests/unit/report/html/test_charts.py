@@ -1,4 +1,4 @@
-"""Percentile curves and the distributions behind them."""
+"""Fewer points, the same extremes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,63 @@ from hypothesis import strategies as st
 from pytest_loadtest.metrics.histogram import bucket_bounds
 from pytest_loadtest.metrics.series import SERIES_BITS
 from pytest_loadtest.metrics.signed import lateness
-from pytest_loadtest.report.distribution import counts_distribution, decode_counts, latency_distribution, percentile_at, percentile_position
-from pytest_loadtest.report.hdr import encode_coarse_counts
-from pytest_loadtest.report.html.charts import latency_levels
-from pytest_loadtest.report.html.curves import GRID, curve_chart, latency_curves, objective_points
+from pytest_loadtest.report.hdr import (
+    counts_distribution,
+    decode_counts,
+    encode_coarse_counts,
+    latency_distribution,
+    percentile_at,
+    percentile_position,
+)
+from pytest_loadtest.report.html.charts import (
+    GRID,
+    POINTS,
+    curve_chart,
+    even_spans,
+    latency_curves,
+    latency_levels,
+    objective_points,
+    span_extremes,
+)
 from pytest_loadtest.report.measured import PERCENTILES, latency_section
 from pytest_loadtest.verdict.slo import unfit
 
-VALUES = st.lists(st.integers(0, 10**12), min_size=1, max_size=200)
+VALUES = st.lists(st.none() | st.integers(-(10**15), 10**15) | st.floats(allow_nan=False, allow_infinity=False), max_size=300)
 
 
-@given(VALUES, st.integers(1, 200), st.integers(0, 50))
+@given(VALUES, st.integers(1, 50))
+def test_extremes_are_the_true_ones(values: list[float | None], most: int) -> None:
+    """Nothing that was measured is larger or smaller than what is shown, in all and in each span; and no value is made up."""
+    high, low = span_extremes(values, most)
+    assert len(high) == len(low) <= most
+    assert [max((v for v in values[first:last] if v is not None), default=None) for first, last in even_spans(len(values), most)] == high
+    assert [min((v for v in values[first:last] if v is not None), default=None) for first, last in even_spans(len(values), most)] == low
+    known = [value for value in values if value is not None]
+    assert max((v for v in high if v is not None), default=None) == max(known, default=None)
+    assert min((v for v in low if v is not None), default=None) == min(known, default=None)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 2000))
+def test_spans_cover_all_once(length: int, most: int) -> None:
+    """In order, without gap or overlap, all but the last equally long, and no more than are wanted."""
+    found = even_spans(length, most)
+    assert len(found) <= most
+    assert [place for first, last in found for place in (first, last)] == sorted(place for span in found for place in span)
+    assert [first for first, _ in found] == [0, *(last for _, last in found)][: len(found)]
+    assert (found[-1][1] if found else 0) == length
+    assert len({last - first for first, last in found[:-1]}) <= 1
+
+
+def test_what_fits_is_left_as_it_is() -> None:
+    """A short run is shown with every second."""
+    values = [float(value) for value in range(POINTS)]
+    assert span_extremes(values) == (values, values)
+
+
+LATENCY_VALUES = st.lists(st.integers(0, 10**12), min_size=1, max_size=200)
+
+
+@given(LATENCY_VALUES, st.integers(1, 200), st.integers(0, 50))
 def test_percentiles_are_those_of_the_results(values: list[int], times: int, never: int) -> None:
     """The curve and the figures beside it come from one definition: rank over all that was due, and no percentile on too few samples."""
     counted = histogram(np.repeat(np.array(values, np.int64), times))
