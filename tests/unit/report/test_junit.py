@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, document, stage
+from builders.measurements import MS, spread
 
+from pytest_loadtest.metrics.delayed_index import DelayedIndex
+from pytest_loadtest.metrics.opening import Opening
+from pytest_loadtest.metrics.signed import lateness
+from pytest_loadtest.report import junit
 from pytest_loadtest.report.build import build_document
 from pytest_loadtest.report.junit import junit_properties
+from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.values.units import Rate, ms
 from pytest_loadtest.verdict.slo import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from pytest_loadtest.report.document import Document
 
 
 def test_numbers_have_their_unit_in_the_name() -> None:
@@ -101,3 +112,48 @@ def test_what_second_copies_leave_open_of_a_backlog_has_no_property() -> None:
     unknown = replace(BACKLOG, drain=None, drained=None, left=None, drain_rate=None, between=(8_000_000_000, None), uncounted=6000)
     found = dict(junit_properties(document(parts={"backlog": unknown})))
     assert [name for name in found if name.startswith("load.backlog")] == ["load.backlog.build.s"]
+
+
+OPENING: dict[str, Any] = {"connections": 1000, "took": 9_993 * MS, "busiest": "gw1", "cpu": 0.25, "begun_late": MS, "in_time": 1000}
+
+
+NOTHING = dict.fromkeys(("offered", "sent", "sent_in_time", "acked", "received", "received_in_time"), 0)
+
+
+DRIVER = {"client": "native", "version": "1", "applied": {}, "not_applied": {}}
+
+
+def reported(losses: int | None = 0, rate: float | None = 100.0, *, alone: bool = True, **more: Any) -> Document:
+    silent = {"rate": 0.0, "subscriptions": 0, "counts": NOTHING, "end_to_end": None, "publish": None, "send_delay": None} if alone else {}
+    return document(
+        {"connectLatency": {"mean": "500ms"}}, facts={"driver": DRIVER | {"losses": losses}},
+        **{**silent, "connect": spread(1, 20, 1000), "opening": Opening(alone=alone, rate=rate, **OPENING), **more},
+    )  # fmt: skip
+
+
+def test_junit() -> None:
+    """Connections, what was asked and what came, and no counts of messages that there are none of."""
+    found = dict(junit_properties(reported(losses=2)))
+    assert (found["load.connections"], found["load.connections.lost"]) == ("1000", "2")
+    assert (found["load.connections.asked.per_s"], found["load.connections.achieved.per_s"]) == ("100.0", "100.0")
+    assert float(found["load.connect.mean.ms"]) > 1
+    assert not {"load.offered", "load.lost", "load.rate.msg_per_s"} & found.keys()
+    assert "load.connections.asked.per_s" not in dict(junit_properties(reported(losses=None, rate=None)))
+    beside = dict(junit_properties(reported(alone=False)))
+    assert (beside["load.connections"], beside["load.offered"]) == ("1000", "100000")
+
+
+VALUES = np.arange(-2000, 8000) * MILLISECOND // 10  # a fifth is early, by 200 ms at most
+
+
+DELAYED: dict[str, Any] = {
+    "lateness": lateness(VALUES), "counts": {"out_of_due_order": 7}, "delayed_index": DelayedIndex(bytes=2500, messages=1000),
+}  # fmt: skip
+
+
+def test_junit_of_delayed_messages() -> None:
+    found = dict(junit.junit_properties(document(**DELAYED)))
+    assert found["load.delayed_index.bytes_per_message"] == "2.500"
+    assert found["load.earliness.max.ms"] == "200.000"
+    assert found["load.outOfDueOrder"] == "7"
+    assert not [name for name, _ in junit.junit_properties(document()) if "lateness" in name or "due" in name.lower()]
