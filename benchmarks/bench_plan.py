@@ -45,7 +45,7 @@ def measure(lines: str) -> str:
     from pytest_loadtest.kinds.registry import shipped_costs
     from pytest_loadtest.plan.plan import make_plan, profile_pool
     from pytest_loadtest.plan.scaling import Machine, profile_cost_key
-    from pytest_loadtest.report.plan import lines as shown
+    from pytest_loadtest.report.plan import plan_table as shown
 
     machine = Machine(cores=16, memory=64 << 30)
     began = time.perf_counter()

@@ -18,8 +18,8 @@ from statistics import median, stdev
 from typing import Any, NamedTuple
 
 from pytest_loadtest.metrics import resampled
-from pytest_loadtest.report.baseline import read
-from pytest_loadtest.report.comparison import TELLING, compare
+from pytest_loadtest.report.baseline import read_documents
+from pytest_loadtest.report.comparison import TELLING, compare_runs
 from pytest_loadtest.report.find_results import RESULTS
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.changes import gates
@@ -79,7 +79,7 @@ def held(documents: dict[str, dict[str, Any]]) -> dict[tuple[str, str], list[Hel
         for kind, other in ((SAME, "b"), (SLOWER, "slower")):
             if any(one["verdict"]["outcome"] not in TELLING for one in (baseline, documents[f"{name[:-1]}{other}"])):
                 continue
-            section = compare(baseline, documents[f"{name[:-1]}{other}"], gates({"regression": SECTION}), force=True).section
+            section = compare_runs(baseline, documents[f"{name[:-1]}{other}"], gates({"regression": SECTION}), force=True).section
             for row in section["rows"]:
                 if row["name"] in SECTION and row["low"] is not None:
                     found.setdefault((kind, row["name"]), []).append(Held(row["outcome"], row["change"], (row["high"] - row["low"]) / 2))
@@ -107,7 +107,7 @@ def main() -> None:
     options = parser.parse_args()
     if not any(options.folder.glob(f".loadtest/**/{RESULTS}")):
         drive(options.folder, options.pairs, options.delay, options.duration)
-    documents = {document["test"].partition("[")[2][:-1]: document for document in read(options.folder / ".loadtest")}
+    documents = {document["test"].partition("[")[2][:-1]: document for document in read_documents(options.folder / ".loadtest")}
     for seconds in (1, 2, 5):
         resampled.length = lambda duration, length=seconds * SECOND: length  # type: ignore[misc]  # an experiment on it
         resampled.FEWEST = 4  # type: ignore[misc]

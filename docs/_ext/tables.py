@@ -109,10 +109,10 @@ class ResultKeys(Table):
     """Keys of results.json, two levels deep."""
 
     def lines(self) -> list[str]:
-        from pytest_loadtest.report.document import schema
+        from pytest_loadtest.report.document import results_schema
 
         rows = []
-        for name, key in schema()["properties"].items():
+        for name, key in results_schema()["properties"].items():
             rows.append((f"`{name}`", key.get("description", "")))
             rows += [(f"`{name}.{below}`", inner.get("description", "")) for below, inner in key.get("properties", {}).items()]
         return table(("key", "meaning"), rows)

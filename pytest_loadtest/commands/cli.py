@@ -243,7 +243,7 @@ def _judge(session: SparkSession, folder: Path, custom: Custom | None) -> str:
     """The outcome of the samples in a folder."""
     from pytest_loadtest.fleet.aggregation import aggregate, read_run
     from pytest_loadtest.fleet.judge import judge, read_results
-    from pytest_loadtest.report.terminal import lines
+    from pytest_loadtest.report.terminal import summary_lines
 
     try:
         if not read_run(folder).get("ended"):
@@ -253,7 +253,7 @@ def _judge(session: SparkSession, folder: Path, custom: Custom | None) -> str:
         outcome = "generator-limited" if isinstance(error, GeneratorLimited) else "no data"
         _print_line(f"{folder}: {outcome.upper()}\n  {error}")
         return outcome
-    _print_line("\n".join(lines(document, unicode=compare.unicode())))
+    _print_line("\n".join(summary_lines(document, unicode=compare.unicode())))
     found: str = document["verdict"]["outcome"]
     return found
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.report import baseline, compared, history, trend
-from pytest_loadtest.report.comparison import compare as compare_documents
+from pytest_loadtest.report import baseline, history, sections
+from pytest_loadtest.report.comparison import compare_runs as compare_documents
 from pytest_loadtest.report.sections import mark, titled
 from pytest_loadtest.verdict.changes import gates
 from pytest_loadtest.verdict.objectives import ObjectiveErrors, parse
@@ -41,7 +41,7 @@ def compare(before: Path, after: Path, *, force: bool = False) -> list[Compared]
 
     :raises UsageError: there are no results in one of them.
     """
-    return [_pair(was, now, force=force) for was, now in baseline.pairs(before, after)]
+    return [_pair(was, now, force=force) for was, now in baseline.paired_runs(before, after)]
 
 
 def _pair(was: Document | None, now: Document | None, *, force: bool) -> Compared:
@@ -72,7 +72,7 @@ def in_words(found: Sequence[Compared], *, unicode: bool) -> Iterable[str]:
     """As the summary of a run has it."""
     for one in found:
         yield one.name
-        yield from compared.lines(one.section, unicode=unicode)
+        yield from sections.comparison_lines(one.section, unicode=unicode)
         for outcome, said in zip(one.outcomes, one.said, strict=False):
             yield f"  {mark(outcome, unicode)} {said}"
         if one.section is None:
@@ -134,18 +134,18 @@ def series(path: Path, wanted: str = "") -> list[dict[str, Any]]:
 
     :raises UsageError: the file cannot be read, or has none of it.
     """
-    lines, wrong = history.read(path)
+    lines, wrong = history.read_history(path)
     if wrong:
         print(f"{path}: {wrong} lines are none of a history, or of a later version; they are left out", file=sys.stderr)
     found = [line for line in lines if wanted in line["test"] or wanted in line["profile"]]
     if not found:
         raise UsageError(f"{path} has no run{f' of {wanted!r}' if wanted else ''}")
-    return trend.trend(found)
+    return history.build_trend(found)
 
 
 def trend_in_words(found: Sequence[dict[str, Any]], *, unicode: bool) -> Iterable[str]:
     """A table for each test."""
-    return trend.table(found, unicode=unicode)
+    return history.trend_table(found, unicode=unicode)
 
 
 def trend_in_json(found: Sequence[dict[str, Any]]) -> str:

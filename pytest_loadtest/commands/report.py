@@ -34,7 +34,7 @@ def make(folders: Sequence[Path], output: Path | None, past: Path | None = None)
         raise UsageError("the report of several folders goes into none of them: write --output FILE")
     file = output or folders[0] / FILE
     try:
-        page.write(folders, file, past)
+        page.write_page(folders, file, past)
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from error
     return f"{file} written, {format_size(file.stat().st_size)}"

@@ -16,11 +16,13 @@ from pytest_loadtest.metrics.measurements import Backlog
 from pytest_loadtest.observe.conclusion import conclude
 from pytest_loadtest.observe.disagreement import disagreement
 from pytest_loadtest.observe.telemetry import fullest
-from pytest_loadtest.report import bottleneck, document, hdr, junit
-from pytest_loadtest.report.baseline import same
-from pytest_loadtest.report.comparison import TELLING, compare, missing
+from pytest_loadtest.report import bottleneck, hdr, junit
+from pytest_loadtest.report.baseline import recorded_baseline
+from pytest_loadtest.report.build import RunFacts, build_document, with_comparison
+from pytest_loadtest.report.comparison import TELLING, compare_runs, missing_comparison
+from pytest_loadtest.report.document import dumps
 from pytest_loadtest.report.figures import figures
-from pytest_loadtest.report.timeline import timeline
+from pytest_loadtest.report.measured import timeline_section
 from pytest_loadtest.results.load import Load, without_measurements
 from pytest_loadtest.results.load import together as combine
 from pytest_loadtest.schedule.changes import Aborted
@@ -82,7 +84,7 @@ def judge(
         verdict = replace(verdict, outcome=slo.worst((verdict.outcome, slo.Outcome.MISSED)))
     left_out = stages_not_begun(run, profile)
     shown = [] if backlog is not None or "backlog" in seen else named
-    results = document.build(
+    results = build_document(
         _facts(run, folder, notes),
         verdict,
         measurements,
@@ -90,12 +92,12 @@ def judge(
         peak=peak,
         backlog=built,
         bottleneck=_bottleneck(telemetry, run, measurements, verdict),
-        timeline=timeline(run, measurements),
+        timeline=timeline_section(run, measurements),
     )
     results = _limited(results | seen, folder)
-    results, findings = beside(results, profile.gates, same(before) or baseline)
+    results, findings = beside(results, profile.gates, recorded_baseline(before) or baseline)
     verdict = judged(verdict, findings)
-    (folder / "results.json").write_text(document.dumps(results), encoding="utf-8")
+    (folder / "results.json").write_text(dumps(results), encoding="utf-8")
     hdr.write_log(folder / "latency.hlog", measurements, run["started"])
     finished = partial(Load, profile_name=profile.name, scale=run["scale"], tolerances=allowed)
     parts = tuple(finished(name=name, measurements=m, verdict=v) for name, m, v in shown)
@@ -104,7 +106,7 @@ def judge(
         measurements=measurements, verdict=verdict, name=run.get("workload") or "", stages=parts, peak=peak, backlog=built,
         files=samples.files, aborted=(run.get("aborted") or {}).get("reason"),
     )  # fmt: skip
-    return RunResult(load=load, properties=tuple(junit.properties(results))), results
+    return RunResult(load=load, properties=tuple(junit.junit_properties(results))), results
 
 
 def _whole_verdict(
@@ -197,14 +199,16 @@ def _bottleneck(
         return None
     ours = [reason for reason in verdict.reasons if reason != slo.REMEDY] if verdict.outcome is slo.Outcome.GENERATOR_LIMITED else []
     found = conclude(telemetry, measurements, generator=ours, cores=run["facts"]["machine"]["cores"])
-    return bottleneck.section(found, telemetry)
+    return bottleneck.bottleneck_section(found, telemetry)
 
 
 def _limited(results: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Of a search, the document with what limited it: that is seen in the step above the peak."""
     if results["peak"] is None:
         return results
-    above = bottleneck.of_peak(results["peak"], lambda number: read_results(folder.with_name(f"step-{number:02d}")).get("bottleneck"))
+    above = bottleneck.peak_bottleneck(
+        results["peak"], lambda number: read_results(folder.with_name(f"step-{number:02d}")).get("bottleneck")
+    )
     return results | {"bottleneck": above or results["bottleneck"]}
 
 
@@ -224,9 +228,9 @@ def broken(run: dict[str, Any], folder: Path, error: BrokenRun) -> dict[str, Any
     outcome = slo.Outcome.GENERATOR_LIMITED if isinstance(error, GeneratorLimited) else slo.Outcome.NO_DATA
     verdict = slo.Verdict(outcome=outcome, findings=(), reasons=tuple(str(error).splitlines()))
     seen = _bottleneck(observing.read(folder), run, None, verdict)
-    results = document.build(_facts(run, folder), verdict, None, bottleneck=seen, timeline=timeline(run, None))
+    results = build_document(_facts(run, folder), verdict, None, bottleneck=seen, timeline=timeline_section(run, None))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "results.json").write_text(document.dumps(results), encoding="utf-8")
+    (folder / "results.json").write_text(dumps(results), encoding="utf-8")
     return results
 
 
@@ -244,9 +248,9 @@ def _unchecked_host(profile: Profile, broker: Mapping[str, Any]) -> tuple[str, .
     return () if note is None else (note,)
 
 
-def _facts(run: dict[str, Any], folder: Path, notes: tuple[str, ...] = ()) -> document.RunFacts:
+def _facts(run: dict[str, Any], folder: Path, notes: tuple[str, ...] = ()) -> RunFacts:
     facts = run["facts"]
-    return document.RunFacts(
+    return RunFacts(
         test=run["test"], workload=run.get("workload") or "", profile_name=run["profile"]["name"], profile=run["profile"], seed=run["seed"],
         started=run["started"] and datetime.fromtimestamp(run["started"], UTC).isoformat(timespec="milliseconds"), results=str(folder),
         scale=run["scale"],
@@ -314,10 +318,10 @@ def beside(results: Document, gates: Sequence[Objective], baseline: Baseline | N
         names = ", ".join(gate.statistic for gate in gates)
         return results | {"notes": [*results["notes"], f"regression of {names} is not judged: no baseline was given (--load-baseline)"]}, ()
     found = baseline.find(results)
-    comparison = missing(gates, found) if isinstance(found, str) else compare(found, results, gates, force=baseline.force)
+    comparison = missing_comparison(gates, found) if isinstance(found, str) else compare_runs(found, results, gates, force=baseline.force)
     tells = results["verdict"]["outcome"] in TELLING  # a run that says nothing by itself says nothing beside another either
     findings, best = _beside_best(comparison.findings, baseline.earlier(results), results) if tells else ((), [])
-    return document.beside(results, comparison.section | {"best": best}, findings), findings
+    return with_comparison(results, comparison.section | {"best": best}, findings), findings
 
 
 def _beside_best(findings: Sequence[Finding], earlier: Sequence[Document], results: Document) -> tuple[tuple[Finding, ...], list[str]]:
@@ -333,7 +337,7 @@ def _beside_best(findings: Sequence[Finding], earlier: Sequence[Document], resul
             kept.append(finding)
             continue
         _, run = (max if gate.statistic == THROUGHPUT else min)(known, key=lambda one: one[0])
-        (beside_it,) = compare(run, results, (gate,)).findings
+        (beside_it,) = compare_runs(run, results, (gate,)).findings
         missed = beside_it.outcome is Outcome.MISSED
         where = f"; beside the best of the last {len(earlier) + 1} runs that were met, {run['results']}"
         kept.append(replace(beside_it, text=beside_it.text + where) if missed else finding)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.report.baseline import LAST_MET, Baseline, last_met, of_path
+from pytest_loadtest.report.baseline import LAST_MET, Baseline, baseline_at, last_met
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ class Outputs:
             from pytest_loadtest.report import omb
 
             for document in documents:
-                self._write("--load-omb-json", folder, partial(omb.write, document, folder))
+                self._write("--load-omb-json", folder, partial(omb.write_test_result, document, folder))
 
     def ended(self, documents: Sequence[dict[str, Any]]) -> None:
         """A run has come to its end, be it a broken one."""
@@ -48,7 +48,9 @@ class Outputs:
         if file is not None and documents:
             from pytest_loadtest.report import history
 
-            self._write("--load-history", file, lambda: history.append(file, [history.line(document) for document in documents]))
+            self._write(
+                "--load-history", file, lambda: history.append_history(file, [history.history_line(document) for document in documents])
+            )
 
     def _write(self, option: str, path: Path, write: Callable[[], object]) -> None:
         try:
@@ -64,7 +66,7 @@ def _baseline(options: Options, session: Path) -> Baseline | None:
     if options.baseline == LAST_MET:
         return last_met(options.results, session, force=options.baseline_force)
     try:
-        return of_path(options.root / options.baseline, force=options.baseline_force)
+        return baseline_at(options.root / options.baseline, force=options.baseline_force)
     except UsageError as error:
         raise UsageError(f"{options.baseline_source}: {error}") from None
 

@@ -21,7 +21,7 @@ from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import kinds, shipped_costs
 from pytest_loadtest.plan.plan import beyond, make_plan, profile_pool
 from pytest_loadtest.plan.scaling import Machine, profile_cost
-from pytest_loadtest.report.plan import lines
+from pytest_loadtest.report.plan import plan_table
 from pytest_loadtest.values.quantities import format_size
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def plan_lines(request: Request, workers: int, options: Options) -> list[str]:
     :raises UsageError: it cannot be planned.
     """
     made = plans(request, workers, options)
-    found = [line for plan in made for line in lines(plan, planned_facts(plan.profile), machine())]
+    found = [line for plan in made for line in plan_table(plan, planned_facts(plan.profile), machine())]
     return found + [f"{'BEYOND':<12} {reason}" for reason in _reasons(made, options)]
 
 

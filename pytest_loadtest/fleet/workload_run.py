@@ -19,7 +19,7 @@ from pytest_loadtest.fleet.wall_clock import WallClock
 from pytest_loadtest.fleet.watches import told
 from pytest_loadtest.pipeline.run_file import RUN_VERSION, STREAMS_FILE, write_columns, write_document
 from pytest_loadtest.plan.connecting import connections, opened
-from pytest_loadtest.report.target import broker_document, driver_document
+from pytest_loadtest.report.build import broker_document, driver_document
 from pytest_loadtest.schedule.pacing import StreamCounts
 from pytest_loadtest.verdict.early import exceeds
 from pytest_loadtest.verdict.windowed import apart

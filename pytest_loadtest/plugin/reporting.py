@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_loadtest.fleet.conductor import Conductor
+    from pytest_loadtest.report.ci import Location
     from pytest_loadtest.report.document import Document
-    from pytest_loadtest.report.github import Location
 
 
 FILE = "report.html"
@@ -60,7 +60,7 @@ def write(config: pytest.Config, conductor: Conductor) -> str:
         from pytest_loadtest.fleet.options import Options
         from pytest_loadtest.report.html import page
 
-        page.write([conductor.folder], file, Options.of(config).history)
+        page.write_page([conductor.folder], file, Options.of(config).history)
     except Exception as error:
         return f"WARNING: no report is written to {file}: {error or type(error).__name__}"
     if (junit := config.stash.get(xml_key, None)) is not None:
@@ -83,7 +83,7 @@ class CiReports:
         """Note where the test stands, and whether its last attempt failed."""
         if os.environ.get("GITHUB_ACTIONS") != "true":
             return
-        from pytest_loadtest.report.github import Location
+        from pytest_loadtest.report.ci import Location
 
         before = None if report.when == "setup" else self._places.get(report.nodeid)
         file, line, _ = report.location
@@ -111,23 +111,23 @@ class CiReports:
                 self._wrong.append(f"WARNING: {name} {path} cannot be written: {error.strerror}")
 
     def _summary(self, path: Path) -> None:
-        from pytest_loadtest.report.github import LIMIT, summary
+        from pytest_loadtest.report.ci import LIMIT, github_summary
 
         with path.open("a", encoding="utf-8") as file:  # the step may have said something before
-            file.write(summary(self._documents(), LIMIT - file.tell()))
+            file.write(github_summary(self._documents(), LIMIT - file.tell()))
 
     def _metrics(self, path: Path) -> None:
-        from pytest_loadtest.report.gitlab import metrics
+        from pytest_loadtest.report.ci import gitlab_metrics
 
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(metrics(self._documents()), encoding="utf-8")
+        path.write_text(gitlab_metrics(self._documents()), encoding="utf-8")
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """After the summary of the runs: annotations, which GitHub takes from the output."""
         lines = list(self._wrong)
         if os.environ.get("GITHUB_ACTIONS") == "true" and self._documents():
-            from pytest_loadtest.report.github import workflow_commands
+            from pytest_loadtest.report.ci import workflow_commands
 
             lines += workflow_commands(self._documents(), self._places)
         for line in lines:

@@ -202,11 +202,11 @@ class LoadSession:
         """The summary of every run of the session."""
         if not self.documents():
             return
-        from pytest_loadtest.report.terminal import lines
+        from pytest_loadtest.report.terminal import summary_lines
 
         terminalreporter.section("load tests")
         for document in self.documents():
-            for line in lines(document):
+            for line in summary_lines(document):
                 terminalreporter.write_line(line)
         for line in (*self._conductor.outputs.unwritten, self._told) if self._conductor is not None else ():
             if line:

@@ -39,7 +39,7 @@ def identity(document: Document) -> Identity:
     return document["test"], document["profile"]["name"], document["workload"] or ""
 
 
-def read(path: Path) -> list[Document]:
+def read_documents(path: Path) -> list[Document]:
     """The document in a file, or all below a folder.
 
     :raises UsageError: there is none.
@@ -57,7 +57,7 @@ def read(path: Path) -> list[Document]:
     return [one]
 
 
-def newest(documents: Iterable[Document]) -> dict[Identity, Document]:
+def newest_runs(documents: Iterable[Document]) -> dict[Identity, Document]:
     """Of each test, profile and workload the newest run. Of a search it is the step that has its answer."""
     found: dict[Identity, list[Document]] = {}
     for document in documents:
@@ -65,12 +65,12 @@ def newest(documents: Iterable[Document]) -> dict[Identity, Document]:
     return {name: max(_answers(runs), key=_started) for name, runs in found.items()}
 
 
-def of_path(path: Path, *, force: bool = False) -> Baseline:
+def baseline_at(path: Path, *, force: bool = False) -> Baseline:
     """The newest run of the same test, profile and workload in a file or folder.
 
     :raises UsageError: nothing is there.
     """
-    known = newest(read(path))
+    known = newest_runs(read_documents(path))
     said = f"no run of this test, profile and workload in the baseline {path}"
     return Baseline(lambda document: known.get(identity(document), said), force)
 
@@ -99,7 +99,7 @@ def last_met(results: Path, session: Path, *, force: bool = False) -> Baseline:
     return Baseline(find, force, lambda document: like(document, met(document))[1:])
 
 
-def same(earlier: Mapping[str, Any] | None) -> Baseline | None:
+def recorded_baseline(earlier: Mapping[str, Any] | None) -> Baseline | None:
     """The baseline that earlier results of the same samples name; None where they name none."""
     comparison = (earlier or {}).get("comparison")
     if not comparison or comparison["baseline"] is None:
@@ -138,14 +138,14 @@ def _document(path: Path) -> Document | None:
     return found if isinstance(found, dict) and {"version", "test", "verdict", "measurements"} <= set(found) else None
 
 
-def pairs(first: Path, second: Path) -> Iterator[tuple[Document | None, Document | None]]:
+def paired_runs(first: Path, second: Path) -> Iterator[tuple[Document | None, Document | None]]:
     """What two files or folders have of the same test, profile and workload; what only one of them has comes with None.
 
     A file stands for itself: two files are a pair, whatever they are of.
 
     :raises UsageError: nothing is there.
     """
-    before, after = (newest(read(path)) for path in (first, second))
+    before, after = (newest_runs(read_documents(path)) for path in (first, second))
     if first.is_file() and second.is_file():
         yield next(iter(before.values())), next(iter(after.values()))
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_loadtest.report.figures import Figure, figures, noise, own_delay, percentiles
+from pytest_loadtest.report.figures import Figure, figures, latency_percentiles, measure_noise, own_delay
 from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.verdict import changes
 from pytest_loadtest.verdict.changes import Changed, judge
@@ -32,9 +32,9 @@ class Comparison(NamedTuple):
     findings: tuple[Finding, ...]
 
 
-def compare(baseline: Document, now: Document, gates: Sequence[Objective] = (), *, force: bool = False) -> Comparison:
+def compare_runs(baseline: Document, now: Document, gates: Sequence[Objective] = (), *, force: bool = False) -> Comparison:
     """Hold a run against a baseline. :param force: judge also where the two cannot be compared."""
-    wanted = percentiles(dict.fromkeys((*(gate.statistic for gate in gates), *SHOWN)))  # type: ignore[arg-type]
+    wanted = latency_percentiles(dict.fromkeys((*(gate.statistic for gate in gates), *SHOWN)))  # type: ignore[arg-type]
     differences = changes.differences(baseline, now)
     silent = [f"the {which} is {run['verdict']['outcome']}" for which, run in (("baseline", baseline), ("run", now)) if not _tells(run)]
     why = _incomparable(differences, silent)
@@ -58,7 +58,7 @@ def compare(baseline: Document, now: Document, gates: Sequence[Objective] = (), 
     return Comparison(section, findings)
 
 
-def missing(gates: Sequence[Objective], why: str) -> Comparison:
+def missing_comparison(gates: Sequence[Objective], why: str) -> Comparison:
     """A baseline was asked for, and there is none for this run."""
     findings = tuple(judge(gate, _nothing(why)) for gate in gates)
     section: dict[str, Any] = {"baseline": None, "comparable": False, "forced": False, "best": [], "differences": [], "blocks": None}
@@ -99,7 +99,7 @@ def _changed(
 ) -> tuple[dict[str, Changed], dict[str, Any] | None]:
     """Each figure that either has, and the blocks that intervals rest on. :param after: the figures of ``now``."""
     before = figures(baseline, wanted)
-    quiet = [noise(run, wanted) for run in (baseline, now)]
+    quiet = [measure_noise(run, wanted) for run in (baseline, now)]
     samples = _samples(now)
     found = {}
     for name in dict.fromkeys((*after, *before)):

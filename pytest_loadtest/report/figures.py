@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_loadtest.metrics.catalogue import OBJECTIVES
-from pytest_loadtest.report.distribution import decoded, of_latency
+from pytest_loadtest.report.hdr import decode_counts, latency_distribution
 from pytest_loadtest.report.measured import finite
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.grammar import LATENCY, THROUGHPUT
@@ -50,7 +50,7 @@ def figures(document: Document, wanted: Sequence[str] = ()) -> dict[str, Figure]
     return found
 
 
-def noise(document: Document, wanted: Sequence[str]) -> Noise:
+def measure_noise(document: Document, wanted: Sequence[str]) -> Noise:
     """How far the figures of a run can be trusted. :param wanted: percentiles of the end-to-end latency, by name; throughput always is."""
     from pytest_loadtest.metrics.resampled import FEWEST, SHORTEST, length, rate_error
 
@@ -84,12 +84,12 @@ def _latency_errors(measured: Document, wanted: Sequence[str]) -> dict[str, floa
     over_time, latency = measured.get("overTime"), measured["latencies"]["endToEnd"]
     if over_time is None or latency is None:
         return {}
-    blocks = [None if text is None else decoded(text) for text in over_time["endToEnd"][: measured["duration"] // over_time["block"]]]
+    blocks = [None if text is None else decode_counts(text) for text in over_time["endToEnd"][: measured["duration"] // over_time["block"]]]
     found, _ = latency_errors(blocks, over_time["block"], [float(name.partition(".p")[2]) for name in wanted], latency["neverCame"])
     return dict(zip(wanted, found, strict=True))
 
 
-def percentiles(names: Sequence[str]) -> tuple[str, ...]:
+def latency_percentiles(names: Sequence[str]) -> tuple[str, ...]:
     """Those of the end-to-end latency."""
     return tuple(name for name in names if name.startswith(f"{LATENCY}.p"))
 
@@ -117,7 +117,7 @@ def _latencies(measured: Document, wanted: Sequence[str]) -> Iterator[tuple[str,
         found = measured["latencies"].get(OBJECTIVES[metric].key)
         if found is None:
             continue
-        asked = [name.partition(".")[2] for name in percentiles(wanted)] if metric == LATENCY else []
+        asked = [name.partition(".")[2] for name in latency_percentiles(wanted)] if metric == LATENCY else []
         for statistic in dict.fromkeys((*asked, *statistics)):
             yield f"{metric}.{_WORDS.get(statistic, statistic)}", Figure(_statistic(found, statistic), "ns")
 
@@ -134,7 +134,7 @@ def _statistic(latency: Document, statistic: str) -> float | None:
 
 def _percentile(latency: Document, percentile: float) -> float | None:
     """One that the document does not list; None where too few samples, or too many that never came, or clocks stand behind it."""
-    found = of_latency(latency)
+    found = latency_distribution(latency)
     return finite(found.percentile(percentile)) if found is not None and found.proves(percentile) else None
 
 

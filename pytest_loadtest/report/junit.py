@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
-from pytest_loadtest.report import broker_side
-from pytest_loadtest.report.bottleneck import in_words
+from pytest_loadtest.report import bottleneck
+from pytest_loadtest.report.bottleneck import bottleneck_text
 from pytest_loadtest.report.sections import answer, only_connects, scale_of
 from pytest_loadtest.values.wording import with_version
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.document import Document
 
 
-def properties(document: Document) -> list[tuple[str, str]]:
+def junit_properties(document: Document) -> list[tuple[str, str]]:
     """For ``record_property``. What was not measured is left out."""
     broker, scale, measured = document["broker"], document["scale"], document["measurements"]
     found = [
@@ -34,8 +34,8 @@ def properties(document: Document) -> list[tuple[str, str]]:
         name = f"{finding['name']}.implicit" if finding["implicit"] and finding["name"] in explicit else finding["name"]
         found.append((f"load.objective.{name}", f"{finding['outcome']}: {finding['text']}"))
     if document["bottleneck"] is not None:
-        found.append(("load.bottleneck", in_words(document["bottleneck"])))
-    found += broker_side.properties(document["bottleneck"])
+        found.append(("load.bottleneck", bottleneck_text(document["bottleneck"])))
+    found += bottleneck.broker_properties(document["bottleneck"])
     if (lost := document["driver"].get("losses")) is not None:
         found.append(("load.connections.lost", str(lost)))
     found += _parts(document)

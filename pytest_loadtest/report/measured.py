@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES, Need
 from pytest_loadtest.metrics.measurements import Interval
 from pytest_loadtest.metrics.signed import Lateness
-from pytest_loadtest.report.hdr import encode, encode_coarse
+from pytest_loadtest.report.hdr import encode_coarse_counts, encode_histogram
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND, ByteRate, format_rate
 from pytest_loadtest.values.units import Duration, Rate
 from pytest_loadtest.values.wording import format_value
 from pytest_loadtest.verdict.slo import blocked_share, unfit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.catalogue import Metric
@@ -26,12 +28,13 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.silent import Silent
     from pytest_loadtest.metrics.stretches import OverTime
 
+
 PERCENTILES: Final = (50, 75, 90, 95, 99, 99.9, 99.99)
 TOPICS: Final = 100
 """A run of more topics has the histograms of none: a file with thousands of them is too large to be read, and samples have it all."""
 
 
-def measured(measurements: Measurements, *, over_time: bool = True) -> dict[str, Any]:
+def measurements_section(measurements: Measurements, *, over_time: bool = True) -> dict[str, Any]:
     """The section ``measurements`` of a run or a stage. :param over_time: with its latencies by the second."""
     m = measurements
     return {
@@ -52,9 +55,9 @@ def measured(measurements: Measurements, *, over_time: bool = True) -> dict[str,
         "overTime": _over_time(m.over_time, m.duration) if over_time and m.over_time is not None else None,
         "intervals": [
             {
-                "publish": latency(part.publish, whole=False),
-                "endToEnd": latency(part.end_to_end, whole=False),
-                "sendDelay": latency(part.send_delay, whole=False),
+                "publish": latency_section(part.publish, whole=False),
+                "endToEnd": latency_section(part.end_to_end, whole=False),
+                "sendDelay": latency_section(part.send_delay, whole=False),
             }
             for part in m.intervals or [Interval(publish=m.publish, end_to_end=m.end_to_end, send_delay=m.send_delay)]
         ],
@@ -87,7 +90,7 @@ def _latencies(m: Measurements) -> dict[str, Any]:
     for attribute, metric in LATENCIES.items():
         histogram = getattr(m, attribute)
         if metric.always or histogram is not None or _applies(metric, m):
-            found[metric.key] = latency(histogram, m.never_came(attribute) if metric.never_came else 0)
+            found[metric.key] = latency_section(histogram, m.never_came(attribute) if metric.never_came else 0)
     return found
 
 
@@ -125,7 +128,7 @@ def _opening(opening: Opening) -> dict[str, Any]:
     }
 
 
-def latency(
+def latency_section(
     histogram: Histogram | Lateness | None, never_came: int = 0, *, whole: bool = True, buckets: bool = True
 ) -> dict[str, Any] | None:
     """Percentiles that rest on too few samples are null, and those that lie among what never came.
@@ -150,7 +153,7 @@ def latency(
         },
     }
     shape = histogram.late if isinstance(histogram, Lateness) else histogram
-    return found | ({"histogram": encode(shape) if buckets and shape is not None else None} if whole else {})
+    return found | ({"histogram": encode_histogram(shape) if buckets and shape is not None else None} if whole else {})
 
 
 def _series(series: Series) -> dict[str, Any]:
@@ -169,7 +172,7 @@ def _series(series: Series) -> dict[str, Any]:
 
 def _over_time(latencies: OverTime, duration: int) -> dict[str, Any]:
     length, blocks = latencies.blocks(duration)
-    return {"block": length, "endToEnd": [encode_coarse(block) if block else None for block in blocks]}
+    return {"block": length, "endToEnd": [encode_coarse_counts(block) if block else None for block in blocks]}
 
 
 def _numbers(values: NDArray[np.float64]) -> Sequence[float | None]:
@@ -191,6 +194,74 @@ def _breakdown(part: Breakdown, whole: Measurements, *, buckets: bool = True) ->
         "receivedInTime": part.received_in_time,
         "lost": part.lost,
         "bytesSent": part.bytes_sent,
-        "endToEnd": latency(part.end_to_end, whole.never_came("end_to_end", part), buckets=buckets),
-        "publish": latency(part.publish, whole.never_came("publish", part), buckets=buckets),
+        "endToEnd": latency_section(part.end_to_end, whole.never_came("end_to_end", part), buckets=buckets),
+        "publish": latency_section(part.publish, whole.never_came("publish", part), buckets=buckets),
     }
+
+
+# What else happened while a run was measured, and when: what a chart shades. Times are ns since the start of the measured phase.
+
+MOST_SPANS: Final = 500
+"""Spans of a kind. Where there are more, those with the smallest gaps between them become one."""
+STALLED: Final = 50 * MILLISECOND
+"""A worker stalled in a second that has this much of it, ns: as much as one late wake-up that counts."""
+BLOCKED: Final = MILLISECOND
+"""Messages were blocked in a second in which each of them waited so long on the average, ns."""
+
+
+def timeline_section(run: Mapping[str, Any], measurements: Measurements | None) -> dict[str, Any]:
+    """The section of a run's document. :param run: ``run.json``. :param measurements: None where nothing was measured."""
+    return {
+        "stages": [_stage_span(stage, run["start"]) for stage in run["stages"]],
+        "changes": [{"at": change["at"], "text": _change_text(change)} for change in run.get("changes") or ()],  # older runs do not say
+        "restarts": [{"down": one["down"], "ready": one["ready"]} for one in run["facts"]["broker"].get("restarts") or ()],
+        "stalls": [] if measurements is None else _stalls(measurements),
+        "blocked": [] if measurements is None else _blocked(measurements),
+    }
+
+
+def _stage_span(stage: Mapping[str, Any], start: int) -> dict[str, Any]:
+    return {"name": stage["name"], "start": stage["start"] - start, "end": stage["start"] - start + stage["duration"]}
+
+
+def _change_text(change: Mapping[str, Any]) -> str:
+    said = []
+    if change["rate"] is not None:
+        said.append(f"rate {format_rate(ByteRate(change['rate']) if change['bytes'] else change['rate'])}")
+    if change["paused"] is not None:
+        said.append("consumers paused" if change["paused"] else "consumers go on")
+    if change["consumers"] is not None:
+        said.append(f"{change['consumers']} consumers of each subscription")
+    if change["distribution"]:
+        said.append("payload mix")
+    if change["end"]:
+        lost = f"ended: {change['foregone']} could no longer hold" if change["foregone"] else "ended"
+        said.append(change.get("aborted") or lost)
+    return ", ".join(said)
+
+
+def _stalls(measurements: Measurements) -> list[dict[str, Any]]:
+    return [
+        {"worker": worker.worker, "start": start, "end": end}
+        for worker in measurements.workers
+        for start, end in second_spans(worker.seconds[:, 1] >= STALLED, measurements.duration)
+    ]
+
+
+def _blocked(measurements: Measurements) -> list[dict[str, Any]]:
+    series = measurements.series
+    if series.blocked is None:
+        return []
+    waited = series.blocked >= BLOCKED * np.maximum(series.sent, 1)
+    return [{"start": start, "end": end} for start, end in second_spans(waited, len(waited) * SECOND)]
+
+
+def second_spans(seconds: NDArray[np.bool_], until: int) -> list[tuple[int, int]]:
+    """Seconds in a row as spans, ns; at most :data:`MOST_SPANS`. :param until: where the last second ends, ns."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], seconds, [False]]).astype(np.int8)))
+    starts, ends = edges[::2], edges[1::2]
+    gaps = starts[1:] - ends[:-1]
+    if len(starts) > MOST_SPANS:
+        kept = np.sort(np.argsort(gaps, kind="stable")[len(starts) - MOST_SPANS :])
+        starts, ends = np.concatenate([starts[:1], starts[1:][kept]]), np.concatenate([ends[:-1][kept], ends[-1:]])
+    return [(start * SECOND, min(end * SECOND, until)) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]

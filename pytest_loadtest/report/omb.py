@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.histogram import bucket_bounds
-from pytest_loadtest.report.hdr import decode
+from pytest_loadtest.report.hdr import decode_histogram
 from pytest_loadtest.values.wording import scale_word
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def test_result(document: Document) -> dict[str, Any]:
     return {**_facts(document), **_rates(measured), **_latencies(measured)}
 
 
-def write(document: Document, folder: Path) -> Path:
+def write_test_result(document: Document, folder: Path) -> Path:
     """Write the TestResult as ``<workload>-<driver>-<yyyy-MM-dd-HH-mm-ss>.json`` (UTC); a name that is taken gets a number.
 
     :returns: the file. :raises NoData: the run broke before anything was measured.
@@ -149,7 +149,7 @@ def _lists(whole: dict[str, float | None], kind: str, unit: float, measured: Doc
 
 def _quantiles(latency: Document, unit: float) -> Iterator[tuple[str, float]]:
     """``(per cent of all values, highest value of the bucket that they end in)``, closer together towards the tail, up to 100."""
-    histogram = decode(latency["histogram"])
+    histogram = decode_histogram(latency["histogram"])
     below = list(itertools.accumulate(count for _, count in histogram))
     level = 0.0
     for (index, _), n in zip(histogram, below, strict=True):

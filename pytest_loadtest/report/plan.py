@@ -24,7 +24,7 @@ _SHOWN_WORKERS = 16
 _MANY = 1000  # connections: below, none of what they need is near its limit
 
 
-def lines(plan: Plan, driver: DriverFacts, machine: Machine) -> list[str]:
+def plan_table(plan: Plan, driver: DriverFacts, machine: Machine) -> list[str]:
     """One line a fact."""
     rows = [
         ("profile", plan.profile.name),

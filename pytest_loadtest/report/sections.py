@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.metrics.silent import Silent
-from pytest_loadtest.values.quantities import format_duration, format_rate, format_size
+from pytest_loadtest.report.document import OUTCOMES
+from pytest_loadtest.values.quantities import SECOND, format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import exact, format_value, scale_word
+from pytest_loadtest.verdict.changes import percent
 from pytest_loadtest.verdict.observations import name_silent, samples_needed
 
 if TYPE_CHECKING:
@@ -14,11 +16,10 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.report.document import Document
 
+
+Labelled = tuple[str, str]
+"""A fact of the summary as its label and its text; the label is empty where the text continues the fact before."""
 MARKS = {"met": ("✓", "ok"), "missed": ("✗", "XX"), "no data": ("?", "??"), "generator-limited": ("!", "!!")}
-OUTCOMES = ("no data", "generator-limited", "missed", "met")
-"""Worst first."""
-MISSES_FIRST = ("missed", "generator-limited", "no data", "met")
-"""The order of objectives: what did not hold, then what could not be told."""
 
 
 def worst_first(documents: Iterable[Document]) -> list[Document]:
@@ -62,6 +63,11 @@ def mark(outcome: str, unicode: bool) -> str:
     return MARKS[outcome][0 if unicode else 1]
 
 
+def labelled(facts: Iterable[Labelled]) -> Iterator[str]:
+    """The facts as lines of the terminal's summary: a column of labels, then the texts."""
+    return (f"  {label:<10} {text}" for label, text in facts)
+
+
 def aligned(rows: Sequence[Sequence[str]], align: str) -> list[str]:
     """Columns, each as wide as its widest cell; ``align`` has ``<`` or ``>`` for each."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -94,14 +100,14 @@ def stages(document: Document, unicode: bool) -> Iterable[str]:
         yield from (f"  {mark('missed', unicode)} stage {stage['name']}: {finding['text']}" for finding in missed)
 
 
-def delays(measured: Document) -> Iterable[str]:
-    """Of delayed messages: the order in which they came, and the broker's index."""
+def delay_facts(measured: Document) -> Iterator[Labelled]:
+    """The order in which delayed messages came, and the size of the broker's index of them."""
     swapped, index = measured["counts"].get("outOfDueOrder"), measured.get("delayedIndex")  # older results have neither
     if swapped is not None:
-        yield f"  delayed    {exact(swapped)} copies after one that is due more than a tick later"
+        yield "delayed", f"{exact(swapped)} copies after one that is due more than a tick later"
     if index is not None:
         each = format_value(index["bytesPerMessage"], "B")
-        yield f"  index      {each} a message, {format_size(index['bytes'])} for {exact(index['messages'])} delayed"
+        yield "index", f"{each} a message, {format_size(index['bytes'])} for {exact(index['messages'])} delayed"
 
 
 def buckets(document: Document) -> Iterable[str]:
@@ -123,8 +129,8 @@ def only_connects(measured: Document) -> bool:
     return opening is not None and bool(opening["alone"])
 
 
-def connections(document: Document) -> Iterable[str]:
-    """How they came up, where that was paced or is all that there is; and what became of them."""
+def connection_facts(document: Document) -> Iterator[Labelled]:
+    """The pace at which connections were opened, where it was limited or is all that the run did; and how many were lost later."""
     measured = document["measurements"]
     opening, lost = measured.get("opening"), document["driver"].get("losses")
     if opening is None:
@@ -132,10 +138,8 @@ def connections(document: Document) -> Iterable[str]:
     asked = "as fast as they came" if opening["rate"] is None else f"{_per_second(opening['rate'])} asked"
     held = f", held for {format_duration(measured['duration'])}" if opening["alone"] else ""
     gone = "" if lost is None else f", {exact(lost) if lost else 'none'} lost after that"
-    yield (
-        f"  connected  {exact(opening['connections'])}, {asked}, {_per_second(opening['achieved'])} in {format_duration(opening['took'])}"
-        f" ({opening['busiest']} {opening['cpu']:.2f} cores meanwhile){held}{gone}"
-    )
+    text = f"{exact(opening['connections'])}, {asked}, {_per_second(opening['achieved'])} in {format_duration(opening['took'])}"
+    yield "connected", f"{text} ({opening['busiest']} {opening['cpu']:.2f} cores meanwhile){held}{gone}"
 
 
 def _per_second(rate: float) -> str:
@@ -202,18 +206,16 @@ def precise(rate: float, unit: str) -> str:
     return f"{exact(round(rate)) if rate >= 1000 else f'{rate:.5g}'} msg/s"
 
 
-def backlog(document: Document) -> Iterable[str]:
-    """How it was built and read, and what publishing was like meanwhile."""
+def backlog_facts(document: Document) -> Iterator[Labelled]:
+    """The time in which a backlog was built and drained, and the publish latency while it was drained."""
     found = document["backlog"]
     if found is None:
         return
     rate = "at an unknown rate" if found["drainRate"] is None else f"at {format_rate(found['drainRate'])}"
-    yield (
-        f"  backlog    {exact(found['messages'])} deliveries, {format_size(found['bytes'])}, built in {format_duration(found['build'])},"
-        f" {_drained(found)} {rate}"
-    )
+    built = f"{exact(found['messages'])} deliveries, {format_size(found['bytes'])}, built in {format_duration(found['build'])}"
+    yield "backlog", f"{built}, {_drained(found)} {rate}"
     p50, p99, _ = percentiles(found["publishDuringDrain"], "p50", "p99")
-    yield f"             publish latency meanwhile: {'not measured' if p50 == '-' else f'p50 {p50}, p99 {p99}'}"
+    yield "", f"publish latency meanwhile: {'not measured' if p50 == '-' else f'p50 {p50}, p99 {p99}'}"
 
 
 def _drained(found: Document) -> str:
@@ -256,3 +258,81 @@ def _rate(rate: float | None) -> str:
 
 def _lost(lost: int, measured: Document) -> str:
     return exact(lost) if measured["subscriptions"] else "-"
+
+
+# The section ``comparison`` of a run's document as lines that people read.
+
+MOST_DIFFERENCES = 8
+
+
+def comparison_lines(section: Document | None, *, unicode: bool = True) -> Iterable[str]:
+    """What the run was held against, what differs, then a row for each figure; nothing where there was no comparison."""
+    if section is None:
+        return
+    yield from _baseline_lines(section)
+    yield from _difference_lines(section)
+    yield from (f"             {note}" for note in section["notes"] if section["baseline"] is not None)
+    if section["rows"]:
+        yield from _figure_rows(section["rows"], unicode)
+
+
+def _baseline_lines(section: Document) -> Iterable[str]:
+    baseline, blocks = section["baseline"], section["blocks"]
+    if baseline is None:
+        yield f"  baseline   none: {'; '.join(section['notes'])}"
+        return
+    yield f"  baseline   {baseline['results']} ({baseline['started']}, {baseline['outcome']})"
+    if blocks is None:
+        yield "             no interval: noise is told from 20 s of measured phase on, in both runs, of results of this version or later"
+    else:
+        many = f"{blocks['baseline']} and {blocks['now']} blocks of {blocks['length'] // SECOND} s"
+        yield f"             intervals of {blocks['level'] * 100:.0f} % from {many}: noise within the runs, not from run to run"
+
+
+def _difference_lines(section: Document) -> Iterable[str]:
+    deciding = [one for one in section["differences"] if one["decides"]]
+    if deciding:
+        forced = "; judged all the same (--load-baseline-force)" if section["forced"] else ""
+        yield f"  NOT COMPARABLE  what decides differs{forced}:"
+    for many, kind in ((deciding, "decides"), ([one for one in section["differences"] if not one["decides"]], "beside")):
+        shown = many[:MOST_DIFFERENCES]
+        yield from (f"             {kind:<8} {one['name']}: {one['baseline']} → {one['now']}" for one in shown)
+        if len(many) > len(shown):
+            yield f"             {kind:<8} … and {len(many) - len(shown)} more in results.json"
+
+
+def _figure_rows(rows: list[dict[str, Any]], unicode: bool) -> Iterable[str]:
+    cells = [("compared", "baseline", "now", "change", "interval", "")]
+    cells += [
+        (row["name"], format_figure(row["baseline"], row["unit"]), format_figure(row["now"], row["unit"]), *_change_cells(row))
+        for row in rows
+    ]
+    marks = [" ", *(mark(row["outcome"], unicode) if row["outcome"] else " " for row in rows)]
+    width = max(map(len, marks))
+    yield from (f"  {sign:<{width}} {line}" for sign, line in zip(marks, aligned(cells, "<>>>><"), strict=True))
+
+
+def _change_cells(row: dict[str, Any]) -> tuple[str, str, str]:
+    if row["change"] is None:
+        return "-", "-", ""
+    if row["low"] is None:
+        return percent(row["change"]), "-", ""
+    return percent(row["change"]), f"{percent(row['low'])} to {percent(row['high'])}", change_word(row)
+
+
+def change_word(row: dict[str, Any]) -> str:
+    """``worse`` or ``better`` where the whole interval says so; ``within noise`` where it holds no change; empty where there is none."""
+    if row["low"] is None:
+        return ""
+    if row["low"] <= 0 <= row["high"]:
+        return "within noise"
+    return "better" if (row["low"] > 0) == (row["better"] == "more") else "worse"
+
+
+def format_figure(value: float | None, unit: str) -> str:
+    """A figure with its unit."""
+    if value is None:
+        return "-"
+    if unit == "cores":
+        return f"{value:.2f} cores"
+    return f"{format_size(value)}/s" if unit == "B/s" else format_value(value, unit)

@@ -6,7 +6,8 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
-from pytest_loadtest.report import bottleneck, broker_side, compared, sections
+from pytest_loadtest.report import bottleneck, sections
+from pytest_loadtest.report.document import MISSES_FIRST
 from pytest_loadtest.report.sections import aligned, mark
 from pytest_loadtest.values.quantities import format_bits, format_count, format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import exact, format_value, with_version
@@ -30,29 +31,29 @@ WIDTH = 60
 """Seconds in a plot; a longer run shows the worst of several seconds in one place."""
 
 
-def lines(document: Document, *, unicode: bool = True) -> list[str]:
+def summary_lines(document: Document, *, unicode: bool = True) -> list[str]:
     """The summary of one run. ``unicode=False`` for terminals that cannot show more than ASCII."""
     found = [*_headline(document), *sections.peak(document, unicode), *_objectives(document, unicode)]
     found += sections.stages(document, unicode)
     measured = document["measurements"]
     if measured is not None and sections.only_connects(measured):
-        found += [*sections.connections(document), *_latencies(measured["latencies"], ()), *_generator(measured)]
+        found += [*sections.labelled(sections.connection_facts(document)), *_latencies(measured["latencies"], ()), *_generator(measured)]
     elif measured is not None:
         found += [
             *_rates(measured),
-            *sections.connections(document),
+            *sections.labelled(sections.connection_facts(document)),
             *_latencies(measured["latencies"]),
             *sections.buckets(document),
             *sections.custom(measured),
             *_messages(measured, _looked_at(document)),
-            *sections.delays(measured),
-            *sections.backlog(document),
+            *sections.labelled(sections.delay_facts(measured)),
+            *sections.labelled(sections.backlog_facts(document)),
             *_generator(measured),
             *_plots(measured, unicode),
         ]
-    found += compared.lines(document.get("comparison"), unicode=unicode)
-    found += broker_side.line(document.get("bottleneck"))
-    found += bottleneck.lines(document.get("bottleneck"))  # older results have none
+    found += sections.comparison_lines(document.get("comparison"), unicode=unicode)
+    found += sections.labelled(bottleneck.broker_facts(document.get("bottleneck")))
+    found += bottleneck.bottleneck_lines(document.get("bottleneck"))  # older results have none
     found.append(f"  results    {document['results']}")
     return found if unicode else [line.translate(_TO_ASCII) for line in found]
 
@@ -119,7 +120,7 @@ def _objectives(document: Document, unicode: bool) -> Iterable[str]:
     verdict = document["verdict"]
     rows: list[tuple[str, ...]] = [("objective", "observed", "bound", "samples", "")]
     marks = [" "]
-    findings = sorted(verdict["findings"], key=lambda finding: sections.MISSES_FIRST.index(finding["outcome"]))
+    findings = sorted(verdict["findings"], key=lambda finding: MISSES_FIRST.index(finding["outcome"]))
     held = [finding for finding in findings if finding["implicit"] and finding["outcome"] == "met"]
     for finding in findings:
         if finding not in held:
@@ -168,14 +169,14 @@ def _fanned_out(measured: Document) -> str:
     return f"; out of the target {format_rate(measured['counts']['receivedInTime'] / seconds)}, {format_bits(came / seconds)}"
 
 
-def shown_latencies(latencies: Document, always: Sequence[str] = ALWAYS) -> list[str]:
+def latency_rows(latencies: Document, always: Sequence[str] = ALWAYS) -> list[str]:
     """The keys of the rows of a table of latencies: those of every run, then the others that this one has."""
     return [key for key in ROWS if key in always or (key in latencies and key not in ALWAYS)]
 
 
 def _latencies(latencies: Document, always: Sequence[str] = ALWAYS) -> Iterable[str]:
     rows: list[tuple[str, ...]] = [("latency", *COLUMNS, "max", "mean", "samples")]
-    for key in shown_latencies(latencies, always):
+    for key in latency_rows(latencies, always):
         latency = latencies[key]
         if latency is None:
             rows.append((ROWS[key], *("-",) * 6, "not measured"))

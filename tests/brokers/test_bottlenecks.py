@@ -75,7 +75,7 @@ def concluded(document: dict[str, Any], conclusion: str, evidence: str) -> None:
     found = document["bottleneck"]
     assert found["conclusion"] == conclusion
     assert re.search(evidence, found["evidence"]), found["evidence"]
-    assert f"  bottleneck {conclusion}: {found['evidence']}" in terminal.lines(document)
+    assert f"  bottleneck {conclusion}: {found['evidence']}" in terminal.summary_lines(document)
 
 
 def test_a_flood_is_the_brokers_cpu(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from builders.measurements import MS, Limits, made, spread
 from builders.telemetry import made_telemetry
 from pytest_loadtest.metrics.measurements import Backlog
 from pytest_loadtest.observe.conclusion import Bottleneck, Saturation
-from pytest_loadtest.report.bottleneck import section
-from pytest_loadtest.report.document import Document, RunFacts, build
+from pytest_loadtest.report.bottleneck import bottleneck_section
+from pytest_loadtest.report.build import RunFacts, build_document
 from pytest_loadtest.verdict.peak import Ask, Peak, Step
 from pytest_loadtest.verdict.slo import Outcome, evaluate, parse
+
+if TYPE_CHECKING:
+    from pytest_loadtest.report.document import Document
 
 FACTS = RunFacts(
     test="loadtests/test_smoke.py::test_smoke",
@@ -61,7 +64,7 @@ BACKLOG = Backlog(
     publish_during_drain=spread(0.5, 12),
 )  # fmt: skip
 
-BOTTLENECK = section(
+BOTTLENECK = bottleneck_section(
     Bottleneck(
         conclusion="broker CPU", evidence="mosquitto's busiest thread used 0.97 of a core, in 9 of 10 samples",
         also=(Saturation(conclusion="publisher window", evidence="messages waited 12.0 ms before a full window"),),
@@ -76,7 +79,7 @@ def document(
 ) -> Document:
     """The document of a made run; ``parts``: what :func:`build` takes beside its measurements."""
     run = made(**changed)
-    return build(replace(FACTS, **(facts or {})), evaluate(parse(section), run, Limits()), run, **(parts or {}))
+    return build_document(replace(FACTS, **(facts or {})), evaluate(parse(section), run, Limits()), run, **(parts or {}))
 
 
 def stage(name: str, section: dict[str, Any] = SLO, **changed: Any) -> Any:

@@ -11,9 +11,9 @@ from builders.measurements import histogram, made_bucket
 from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.metrics.measurements import Series
 from pytest_loadtest.metrics.stretches import OverTime
+from pytest_loadtest.report.find_results import Found, ReadRun
 from pytest_loadtest.report.html.blocks import Chapter, ChartFigure, RunPage
-from pytest_loadtest.report.html.page import html, render
-from pytest_loadtest.report.html.read import Found, ReadRun
+from pytest_loadtest.report.html.page import page_html, render_page
 from pytest_loadtest.values.quantities import SECOND
 
 Chart = dict[str, Any]
@@ -106,7 +106,7 @@ def made_page(charts: dict[str, Chart], bands: list[dict[str, Any]]) -> str:
     run = RunPage(
         name="run-1", title="a made run", outcome="met", about="made up", chapters=[Chapter("run-1-1", "Charts", figures)], bands=bands,
     )  # fmt: skip
-    return render("Made charts", "made by a test", [], [run])
+    return render_page("Made charts", "made by a test", [], [run])
 
 
 def made_soak(seconds: int, topics: int = 1, seed: int = 7) -> dict[str, Any]:
@@ -189,4 +189,4 @@ def made_session(*documents: dict[str, Any], steps: dict[int, dict[str, Any]] | 
         ReadRun(session="20261121-030000-1", attempt=1, document=one, steps=(steps or {}) if one is documents[0] else {})
         for one in documents
     ]
-    return html(Found(runs=runs, unreadable=[]))
+    return page_html(Found(runs=runs, unreadable=[]))

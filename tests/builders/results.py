@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.report.document import Document, dumps
+from pytest_loadtest.report.find_results import Found, ReadRun
 from pytest_loadtest.report.html import page
-from pytest_loadtest.report.html.read import Found, ReadRun
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,4 +100,4 @@ class Page(HTMLParser):
 
 def shown(*runs: ReadRun, unreadable: tuple[str, ...] = ()) -> Page:
     """The page of these runs."""
-    return Page(page.html(Found(runs=[*runs], unreadable=[*unreadable])))
+    return Page(page.page_html(Found(runs=[*runs], unreadable=[*unreadable])))

@@ -73,5 +73,5 @@ def drive(
     finally:
         fleet.close()
     (document,) = conductor.documents
-    print(*terminal.lines(document), sep="\n")
+    print(*terminal.summary_lines(document), sep="\n")
     return document

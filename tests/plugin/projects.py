@@ -19,9 +19,9 @@ import jsonschema
 import numpy_aggregation
 import pytest
 
-from pytest_loadtest.report.document import schema
+from pytest_loadtest.report.document import results_schema
 
-VALIDATOR = jsonschema.Draft202012Validator(schema())
+VALIDATOR = jsonschema.Draft202012Validator(results_schema())
 TIMEOUT = 280  # s; a run that hangs ends here
 INI = """\
 [pytest]

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from pytest_loadtest.commands import cli
-from pytest_loadtest.report.document import schema
+from pytest_loadtest.report.document import results_schema
 
 from .projects import TIMEOUT, Project
 from .test_aggregate_again import SPARK
@@ -114,7 +114,7 @@ def test_metrics_of_ones_own_are_judged_and_reported(gold: Project) -> None:
             assert why in str(error.text), name
             assert run.documents[name]["verdict"]["outcome"] == "no data"
             assert run.documents[name]["measurements"]["counts"]["received"] == 250
-            jsonschema.validate(run.documents[name], schema())
+            jsonschema.validate(run.documents[name], results_schema())
         assert "conftest.py" in run.out and 'return {"gold.p99": [][0]}' in run.out
         found = run.documents["test_bounded"]["measurements"]["custom"]
         assert set(found) == {"topics", "gold.p99", "gold.rate", "gold.sent", "silver.p99"}

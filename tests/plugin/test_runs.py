@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pytest_loadtest.report.document import schema
+from pytest_loadtest.report.document import results_schema
 
 if TYPE_CHECKING:
     from .projects import Project
@@ -161,7 +161,7 @@ def _told(out: str) -> None:
 
 
 def _documents(documents: dict[str, dict[str, Any]], workers: int) -> None:
-    validator = jsonschema.Draft202012Validator(schema())
+    validator = jsonschema.Draft202012Validator(results_schema())
     for document in documents.values():
         validator.validate(document)
     met = documents["test_met"]

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 NOT_MEASURED: Final = "not measured"
-MARGIN: Final = 13
-"""Characters before the text of a line in the terminal's summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +103,13 @@ class RunPage:
     bands: Sequence[dict[str, Any]] = ()
 
 
-def figures(blocks: Iterable[Block]) -> Iterator[ChartFigure]:
+def chart_figures(blocks: Iterable[Block]) -> Iterator[ChartFigure]:
     """All of them, those of folds too."""
     for block in blocks:
         if isinstance(block, ChartFigure):
             yield block
         elif isinstance(block, Fold):
-            yield from figures(block.blocks)
+            yield from chart_figures(block.blocks)
 
 
 def absent(what: str, why: str = "") -> Paragraph:
@@ -119,11 +117,6 @@ def absent(what: str, why: str = "") -> Paragraph:
     return Paragraph(f"{what}: {NOT_MEASURED}{f' ({why})' if why else ''}", "absent")
 
 
-def known(shown: Iterable[str]) -> list[str]:
+def measured_cells(shown: Iterable[str]) -> list[str]:
     """Cells in which ``-`` stood for what was not measured."""
     return [NOT_MEASURED if text == "-" else text for text in shown]
-
-
-def told(lines: Iterable[str]) -> list[str]:
-    """Lines of the terminal's summary without the margin in which their label stands."""
-    return [line[MARGIN:] for line in lines]

@@ -10,30 +10,43 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.report import baseline, history, trend
-from pytest_loadtest.report.html import overview, run, trends
-from pytest_loadtest.report.html.blocks import figures
-from pytest_loadtest.report.html.read import runs_below
+from pytest_loadtest.report import baseline, history, sections, terminal
+from pytest_loadtest.report.find_results import find_runs
+from pytest_loadtest.report.html import comparison, measurements, objectives, over_time, overview, search, telemetry
+from pytest_loadtest.report.html.blocks import (
+    Chapter,
+    ChartFigure,
+    Fold,
+    Listing,
+    Paragraph,
+    RunPage,
+    Table,
+    Verbatim,
+    absent,
+    chart_figures,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from pytest_loadtest.report.html.blocks import Chapter, RunPage
-    from pytest_loadtest.report.html.read import Found
+    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.find_results import Found, ReadRun
+    from pytest_loadtest.report.html.blocks import Block
+    from pytest_loadtest.report.html.charts import Chart
 
 SCRIPTS: Final = ("vendor/uPlot.iife.min.js", *(f"scripts/{name}.js" for name in ("words", "looks", "paint", "plots", "page")))
 STYLES: Final = ("vendor/uPlot.min.css", "page.css")
 
 
-def write(folders: Sequence[Path], file: Path, past: Path | None = None) -> None:
+def write_page(folders: Sequence[Path], file: Path, past: Path | None = None) -> None:
     """Make the report of all runs below ``folders``; a file that is there is replaced as a whole, its folder is made.
 
     :param past: a history file, of which the page shows how these tests went from run to run.
     :raises UsageError: one of the folders has no run, or the history cannot be read. :raises OSError: the file cannot be written.
     """
-    found = runs_below(folders)
-    text = html(found, [] if past is None else _trend(found, past))
+    found = find_runs(folders)
+    text = page_html(found, [] if past is None else _trend(found, past))
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
@@ -46,19 +59,22 @@ def write(folders: Sequence[Path], file: Path, past: Path | None = None) -> None
 def _trend(found: Found, past: Path) -> list[dict[str, Any]]:
     """Of the page's tests alone."""
     here = {baseline.identity(one.document) for one in found.runs}
-    lines, _ = history.read(past)
-    return trend.trend(line for line in lines if (line["test"], line["profile"], line["workload"] or "") in here)
+    lines, _ = history.read_history(past)
+    return history.build_trend(line for line in lines if (line["test"], line["profile"], line["workload"] or "") in here)
 
 
-def html(found: Found, series: Sequence[dict[str, Any]] = ()) -> str:
-    """The page of these runs. :param series: how their tests went from run to run, as :func:`pytest_loadtest.report.trend.trend` has it."""
+def page_html(found: Found, series: Sequence[dict[str, Any]] = ()) -> str:
+    """Return the page of these runs.
+
+    :param series: how their tests went from run to run, from :func:`pytest_loadtest.report.history.build_trend`.
+    """
     names = [f"run-{number}" for number, _ in enumerate(found.runs, 1)]
-    pages = [run.page(name, one) for name, one in zip(names, found.runs, strict=True)]
-    chapters = [*overview.chapters(found, names), *trends.chapters(series)]
-    return render(_title(found), _made(found), chapters, pages)
+    pages = [run_page(name, one) for name, one in zip(names, found.runs, strict=True)]
+    chapters = [*overview.overview_chapters(found, names), *comparison.trend_chapters(series)]
+    return render_page(_title(found), _made(found), chapters, pages)
 
 
-def render(title: str, made: str, chapters: Sequence[Chapter], pages: Sequence[RunPage]) -> str:
+def render_page(title: str, made: str, chapters: Sequence[Chapter], pages: Sequence[RunPage]) -> str:
     """The page of these words, tables and charts. :param made: by what it was made."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -68,20 +84,20 @@ def render(title: str, made: str, chapters: Sequence[Chapter], pages: Sequence[R
         loader=PackageLoader("pytest_loadtest.report.html", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     return environment.get_template("template.html.j2").render(
-        title=title, made=made, policy=policy(scripts, styles), chapters=chapters, runs=pages,
+        title=title, made=made, policy=content_policy(scripts, styles), chapters=chapters, runs=pages,
         scripts=[Markup(script) for script in scripts], styles=[Markup(style) for style in styles],
-        data=Markup(_embedded(data(chapters, pages))),
+        data=Markup(_embedded(chart_data(chapters, pages))),
     )  # fmt: skip
 
 
-def data(chapters: Sequence[Chapter], pages: Sequence[RunPage]) -> dict[str, Any]:
+def chart_data(chapters: Sequence[Chapter], pages: Sequence[RunPage]) -> dict[str, Any]:
     """What the script draws: charts by the name of their place, and the bands of each run."""
     whole = [*chapters, *(chapter for page in pages for chapter in page.chapters)]
-    charts = {figure.name: figure.chart for chapter in whole for figure in figures(chapter.blocks)}
+    charts = {figure.name: figure.chart for chapter in whole for figure in chart_figures(chapter.blocks)}
     return {"charts": charts, "bands": {page.name: list(page.bands) for page in pages}}
 
 
-def policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
+def content_policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
     """Nothing but these very scripts and styles; no network at all. See CSP Level 3, section 2.3.1, ``hash-source``."""
     sources = {"script-src": scripts, "style-src": styles}
     allowed = "; ".join(f"{name} {' '.join(map(_hash, texts))}" for name, texts in sources.items())
@@ -110,3 +126,103 @@ def _title(found: Found) -> str:
 def _made(found: Found) -> str:
     makers = ", ".join(sorted({one.document["versions"].get("pytest-loadtest", "unknown") for one in found.runs}))
     return f"Made by pytest-loadtest {version('pytest-loadtest')} from results of version {makers or 'unknown'}; it holds all it needs."
+
+
+# All about one run: its chapters with their charts, and its bands.
+
+
+def run_page(name: str, run: ReadRun) -> RunPage:
+    """:param name: the id of its place on the page, and what the names of its charts begin with."""
+    document, found = run.document, over_time.find_bands(run.document)
+    written = {
+        "verdict": ("Verdict", _verdict(document)),
+        "peak": ("Search for the highest rate", search.search_chapter(name, run)),
+        "time": ("Over time", _over_time(name, document, found)),
+        "windows": ("Objectives in windows", objectives.windows_chapter(name, document)),
+        "latencies": ("Latency", measurements.latency_chapter(name, document)),
+        "messages": ("Messages", measurements.messages_chapter(document)),
+        "by-stage": ("Stages", measurements.stages_chapter(name, document)),
+        "by-size": ("Size buckets", measurements.buckets_chapter(name, document)),
+        "by-topic": ("Topics", measurements.topics_chapter(name, document)),
+        "backlog": ("Backlog", (Paragraph(text) for _, text in sections.backlog_facts(document))),
+        "beside": ("Beside the baseline", comparison.baseline_chapter(name, document)),
+        "custom": ("Measured by your own code", _custom(document)),
+        "broker": ("Broker and bottleneck", telemetry.broker_chapter(name, document)),
+        "generator": ("Generator", telemetry.generator_chapter(document)),
+        "ran": ("What ran", overview.environment_chapter(document)),
+        "summary": ("Summary", [Fold("As the terminal shows it", [Verbatim("summary", terminal.summary_lines(document))])]),
+    }
+    chapters = [Chapter(f"{name}-chapter-{key}", title, blocks) for key, (title, made) in written.items() if (blocks := [*made])]
+    return RunPage(
+        name=name,
+        title=overview.run_title(run),
+        outcome=run.outcome,
+        about=_about(run),
+        chapters=chapters,
+        bands=over_time.drawn_bands(found),
+    )
+
+
+def _about(run: ReadRun) -> str:
+    document = run.document
+    parts = [
+        f"profile {document['profile']['name']}",
+        f"seed {document['seed']}",
+        f"measured from {overview.format_started(document['started'])}",
+    ]
+    return " · ".join([*parts, *([f"session {run.session}"] if run.session else []), document["results"]])
+
+
+def _verdict(document: Document) -> Iterator[Block]:
+    if document["scale"] is not None:
+        yield Paragraph(f"{overview.scale_text(document)} — says nothing about the full load", "warning")
+    reasons = document["verdict"]["reasons"]
+    if reasons:
+        yield Listing("Because", reasons)
+    if document["notes"]:
+        yield Listing("Notes", document["notes"])
+    yield objectives.objectives_table(document) or absent("objectives", "the run broke before anything could be judged")
+
+
+def _over_time(name: str, document: Document, found: list[over_time.Band]) -> Iterator[Block]:
+    measured, findings = document["measurements"], document["verdict"]["findings"]
+    if measured is None:
+        yield absent("rates and latencies", "the run broke before anything could be measured")
+    elif sections.only_connects(measured):
+        yield Paragraph("rates and latencies over time: not applicable: the run had connections and no messages", "absent")
+    else:
+        yield _figure(name, "rates", over_time.rate_chart(measured, name), "rates")
+        if not over_time.blocks_are_seconds(measured):
+            yield _figure(name, "latency", over_time.latency_chart(measured, findings, name), "end-to-end latency over time")
+        blocks = over_time.time_blocks(measured)
+        yield _figure(name, "percentiles", over_time.percentile_chart(blocks, measured, findings, name), "percentiles of latency over time")
+        yield _figure(name, "heat", over_time.heat_map(blocks, measured, name), "heat map of latency over time")
+        yield from _lost(name, measured)
+        blocked = over_time.blocked_chart(measured, name)
+        yield from [] if blocked is None else [ChartFigure(f"{name}-blocked", blocked)]
+        yield from (ChartFigure(f"{name}-{kind}", chart) for kind, chart in over_time.interval_charts(measured, name))
+    yield over_time.events_table(found) or Paragraph(
+        "What happened beside the load: no stage, change, restart, stall or blocked span is known."
+    )
+
+
+def _lost(name: str, measured: Document) -> Iterator[Block]:
+    """When messages were lost or doubled, or why there is no chart of it."""
+    counts, chart = measured["counts"], over_time.loss_chart(measured, name)
+    if chart is not None:
+        yield ChartFigure(f"{name}-lost", chart)
+    elif measured["subscriptions"] and not counts["lost"] and not counts["duplicates"]:
+        yield Paragraph("lost 0, duplicates 0")
+    elif measured["subscriptions"]:
+        yield absent("when messages were lost or doubled")
+
+
+def _custom(document: Document) -> Iterator[Block]:
+    rows = [(name, value["shown"]) for name, value in (document["measurements"] or {}).get("custom", {}).items()]
+    if rows:
+        yield Table(caption="What pytest_loadtest_aggregate returned", head=("what", "value"), rows=rows, numbers=frozenset((1,)))
+
+
+def _figure(run: str, name: str, chart: Chart | None, what: str) -> Block:
+    """A chart, or the words that there is nothing to draw."""
+    return absent(what) if chart is None else ChartFigure(f"{run}-{name}", chart)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, ChartFigure, Paragraph, Table, known
-from pytest_loadtest.report.html.charts import Axis, Line, bound, chart, mark
-from pytest_loadtest.report.html.curves import objectives
+from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, ChartFigure, Paragraph, Table, measured_cells
+from pytest_loadtest.report.html.charts import Axis, Line, chart_bound, chart_mark, make_chart, objective_points
 from pytest_loadtest.report.sections import answer, limit, percentiles, precise
 from pytest_loadtest.values.quantities import format_duration
 
@@ -14,12 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.find_results import ReadRun
     from pytest_loadtest.report.html.blocks import Block
     from pytest_loadtest.report.html.charts import Chart
-    from pytest_loadtest.report.html.read import ReadRun
 
 
-def chapter(name: str, run: ReadRun) -> Iterator[Block]:
+def search_chapter(name: str, run: ReadRun) -> Iterator[Block]:
     """:param name: the id of the run's place on the page."""
     peak = run.document.get("peak")
     if peak is None:
@@ -47,7 +46,7 @@ def _table(peak: Document, latencies: Mapping[int, Document | None]) -> Table:
             str(step["number"]), Cell(step["outcome"], step["outcome"]), precise(step["rate"], peak["unit"]),
             format_duration(step["duration"]),
             NOT_MEASURED if step["throughput"] is None else precise(step["throughput"], "msg/s"),
-            *known(percentiles(latencies.get(step["number"]), "p50", "p99")),
+            *measured_cells(percentiles(latencies.get(step["number"]), "p50", "p99")),
             step["purpose"] + (", ended early" if step["early"] else ""), step["text"],
         )
         for step in peak["steps"]
@@ -64,22 +63,24 @@ def _by_latency(peak: Document, latencies: Mapping[int, Document | None], docume
         Line("max", "max", [None if latency is None else latency["maximum"] for latency in found]),
     ]
     marks = [
-        mark(f"step {step['number']}: {step['outcome']}", step["outcome"], x=step["rate"], y=most if p99 is None else p99)
+        chart_mark(f"step {step['number']}: {step['outcome']}", step["outcome"], x=step["rate"], y=most if p99 is None else p99)
         for step, p99, most in zip(steps, lines[1].values, lines[2].values, strict=True)
     ]
-    bounds = [{**one, "x": None} for one in objectives(document["verdict"]["findings"], {"endToEndLatency"})]
+    bounds = [{**one, "x": None} for one in objective_points(document["verdict"]["findings"], {"endToEndLatency"})]
     y = Axis("end-to-end latency", "ns", "log")
     rates = [step["rate"] for step in steps]
-    return chart("lines", "Rate and latency of each step", None, f"peak {answer(peak)}.", _rate(peak), y, rates, lines,
+    return make_chart("lines", "Rate and latency of each step", None, f"peak {answer(peak)}.", _rate(peak), y, rates, lines,
                  bounds=[*bounds, *_found(peak)], marks=marks)  # fmt: skip
 
 
 def _by_delivered(peak: Document) -> Chart | None:
     steps = sorted(peak["steps"], key=lambda step: (step["rate"], step["number"]))
     delivered = Line("delivered", "received", [step["throughput"] for step in steps])
-    marks = [mark(f"step {step['number']}: {step['outcome']}", step["outcome"], x=step["rate"], y=step["throughput"]) for step in steps]
+    marks = [
+        chart_mark(f"step {step['number']}: {step['outcome']}", step["outcome"], x=step["rate"], y=step["throughput"]) for step in steps
+    ]
     y, rates = Axis("delivered", "msg/s"), [step["rate"] for step in steps]
-    return chart("lines", "Rate asked and delivered of each step", None, f"peak {answer(peak)}.", _rate(peak), y, rates, [delivered],
+    return make_chart("lines", "Rate asked and delivered of each step", None, f"peak {answer(peak)}.", _rate(peak), y, rates, [delivered],
                  bounds=_found(peak), marks=marks)  # fmt: skip
 
 
@@ -88,4 +89,4 @@ def _rate(peak: Document) -> Axis:
 
 
 def _found(peak: Document) -> list[Document]:
-    return [] if peak["rate"] is None else [bound(f"peak {precise(peak['rate'], peak['unit'])}", "met", x=peak["rate"])]
+    return [] if peak["rate"] is None else [chart_bound(f"peak {precise(peak['rate'], peak['unit'])}", "met", x=peak["rate"])]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.report import bottleneck, broker_side
-from pytest_loadtest.report.html.blocks import ChartFigure, Fold, Listing, Paragraph, Table, absent, told
-from pytest_loadtest.report.html.charts import TIME, Axis, Line, chart
-from pytest_loadtest.report.html.curves import ROLES
+from pytest_loadtest.report import bottleneck
+from pytest_loadtest.report.html.blocks import ChartFigure, Fold, Listing, Paragraph, Table, absent
+from pytest_loadtest.report.html.charts import ROLES, TIME, Axis, Line, make_chart
 from pytest_loadtest.values.quantities import SECOND, format_count, format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import exact, format_value
 
@@ -40,15 +39,15 @@ AXES: Final = {
 }  # fmt: skip
 
 
-def broker(run: str, document: Document) -> Iterator[Block]:
+def broker_chapter(run: str, document: Document) -> Iterator[Block]:
     """What was sampled beside the load, and the conclusion from it."""
     section = document.get("bottleneck")  # older results have none
     if section is None:
         yield absent("broker and bottleneck", "nothing was sampled")
         return
-    yield Paragraph(f"bottleneck {bottleneck.in_words(section)}")
+    yield Paragraph(f"bottleneck {bottleneck.bottleneck_text(section)}")
     yield from (Paragraph(f"also {one['conclusion']}: {one['evidence']}") for one in section["also"])
-    yield from (Paragraph(f"broker {text}") for text in told(broker_side.line(section)))
+    yield from (Paragraph(f"broker {text}") for _, text in bottleneck.broker_facts(section))
     if section["missing"]:
         yield Listing("Not sampled", section["missing"])
     yield from _charts(run, section)
@@ -66,7 +65,7 @@ def _charts(run: str, section: Document) -> Iterator[ChartFigure]:
         said = [f"{line.label} up to {_worded(max(line.known), unit)}" for line in moved]
         said += [f"0 throughout: {', '.join(still)}"] if still else []
         xs = [time / SECOND for time in section["time"]]
-        found = chart("lines", title, run, f"{'; '.join(said)}.", TIME, Axis(AXES[unit], unit), xs, moved)
+        found = make_chart("lines", title, run, f"{'; '.join(said)}.", TIME, Axis(AXES[unit], unit), xs, moved)
         if found is not None:
             yield ChartFigure(f"{run}-{name}", found)
 
@@ -104,7 +103,7 @@ def _columns(section: Document) -> Iterator[Block]:
         yield Fold("Everything that was sampled", [Table(caption=caption, head=head, rows=rows, numbers=frozenset((1, 2, 3, 4)))])
 
 
-def generator(document: Document) -> Iterator[Block]:
+def generator_chapter(document: Document) -> Iterator[Block]:
     """The evidence for or against generator-limited."""
     measured = document["measurements"]
     if measured is None or not measured["workers"]:

@@ -26,7 +26,7 @@ from pytest_loadtest.fleet.workload_run import WorkloadRun
 from pytest_loadtest.observe.telemetry import COUNTERS, Telemetry
 from pytest_loadtest.report import terminal
 from pytest_loadtest.report.baseline import Baseline
-from pytest_loadtest.report.document import schema
+from pytest_loadtest.report.document import results_schema
 from pytest_loadtest.schedule.changes import CHANGE_IN, Change
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.values.units import ms
@@ -251,8 +251,8 @@ def test_a_stage_that_never_began_is_named_and_never_met(aborted: dict[str, Any]
     with pytest.raises(NoData, match=r"stage spike never began: the load was ended 10.0 s into the phase"):
         _ = spike.lost
     assert [stage["measurements"] is None for stage in document["stages"]] == [False, True, True]
-    jsonschema.validate(document, schema())
-    shown = "\n".join(terminal.lines(document))
+    jsonschema.validate(document, results_schema())
+    shown = "\n".join(terminal.summary_lines(document))
     assert "stage spike never began: the load was ended 10.0 s into the phase" in shown
     assert "stage calm never began" in shown
     if aborted is None:

@@ -24,7 +24,7 @@ def test_a_line_and_a_file_for_each_run(tmp_path: Path) -> None:
     made = outputs(tmp_path, history=tmp_path / "h.jsonl", omb_json=tmp_path / "omb")
     made.measured([document()])
     made.ended([document()])
-    assert (len(history.read(tmp_path / "h.jsonl")[0]), len(list((tmp_path / "omb").iterdir()))) == (2, 1)
+    assert (len(history.read_history(tmp_path / "h.jsonl")[0]), len(list((tmp_path / "omb").iterdir()))) == (2, 1)
     assert made.unwritten == []
     outputs(tmp_path).measured([document()])
 

@@ -15,7 +15,7 @@ from pytest_loadtest.drivers import planned_facts
 from pytest_loadtest.kinds.registry import shipped_costs
 from pytest_loadtest.plan.chunking import chunk_buffers, expected_batch
 from pytest_loadtest.plan.scaling import AUTO_LOAD, Machine
-from pytest_loadtest.report.plan import lines
+from pytest_loadtest.report.plan import plan_table
 from pytest_loadtest.schedule.topology import Topology
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def pulsar(driver: str = "", more: str = "") -> profiles.Profile:
 
 def cpu(plan: Plan) -> str:
     """What the plan says of the CPU, to people."""
-    return next(line for line in lines(plan, planned_facts(plan.profile), HERE) if line.startswith("CPU"))
+    return next(line for line in plan_table(plan, planned_facts(plan.profile), HERE) if line.startswith("CPU"))
 
 
 def shape(*, topics: int = 2, partitions: int = 1, producers: int = 5) -> Topology:

@@ -14,7 +14,7 @@ from pytest_loadtest.plan.connecting import connections, instants, opened, opene
 from pytest_loadtest.plan.connections import fitting
 from pytest_loadtest.plan.plan import beyond
 from pytest_loadtest.plan.scaling import Machine, fewer
-from pytest_loadtest.report.plan import lines
+from pytest_loadtest.report.plan import plan_table
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.values.quantities import SECOND
 
@@ -78,7 +78,7 @@ def test_a_plan_without_messages() -> None:
     (phase,) = plan.phases
     assert (phase.duration, phase.idle, phase.total, phase.ends.total) == (5 * SECOND, True, 0, 0)
     assert (plan.rate, plan.needs.disk, beyond([plan], HERE)) == (0.0, 0, ())
-    found = lines(plan, planned_facts(profile), HERE)
+    found = plan_table(plan, planned_facts(profile), HERE)
     assert "phases       connect → hold 5.00 s, without messages" in found
     assert "             100 a second, so connecting takes 6.02 s" in found
     assert not any("msg/s" in line for line in found)

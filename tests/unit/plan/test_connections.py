@@ -13,7 +13,7 @@ from pytest_loadtest.drivers import planned_facts
 from pytest_loadtest.plan.connections import EACH_SOURCE, Connections, too_many
 from pytest_loadtest.plan.plan import beyond
 from pytest_loadtest.plan.scaling import OTHER_FILES, Machine
-from pytest_loadtest.report.plan import lines
+from pytest_loadtest.report.plan import plan_table
 from pytest_loadtest.schedule.topology import Topology
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def test_workloads_share_the_files() -> None:
 def test_the_plan_of_a_broadcast() -> None:
     """Deliveries, addresses, files and what leaves the broker; of a scaled one, what the whole would need, in one line."""
     profile = crowd(1_000_000)
-    text = "\n".join(lines(made(profile, scale=0.01, workers=2, machine=MACHINE), planned_facts(profile), MACHINE))
+    text = "\n".join(plan_table(made(profile, scale=0.01, workers=2, machine=MACHINE), planned_facts(profile), MACHINE))
     assert "×0.01: subscriptions 1000000 → 10000" in text
     assert "as written: 1 000 001 connections from 102 addresses, 1 000 101 open files of the broker" in text
     assert f"512 Mbit/s out of the broker, {made(profile, workers=2, machine=MACHINE).needs.workers} workers" in text

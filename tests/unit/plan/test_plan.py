@@ -22,7 +22,7 @@ from pytest_loadtest.message.payloads import PayloadChooser
 from pytest_loadtest.plan import plan as plan_module
 from pytest_loadtest.plan.plan import beyond, profile_pool
 from pytest_loadtest.plan.scaling import Machine, profile_cost, profile_cost_key
-from pytest_loadtest.report.plan import lines
+from pytest_loadtest.report.plan import plan_table
 from pytest_loadtest.schedule.changes import CHANGE_IN
 from pytest_loadtest.values.quantities import HOUR, MINUTE, SECOND
 
@@ -78,7 +78,7 @@ def test_the_plan_of_prod_2m() -> None:
     """The exact mean of the histogram decides: 25 614 B mean, 64 GB/s, 512 Gbit/s, 230 TB per hour."""
     profile = profiles.load(PROFILES / "prod-2m.yaml")
     plan = made(profile, workers=16)
-    text = "\n".join(lines(plan, planned_facts(profile), HERE))
+    text = "\n".join(plan_table(plan, planned_facts(profile), HERE))
     assert "2.50 M msg/s of 25 614 B mean" in text
     assert "64.04 GB/s = 512.3 Gbit/s, 230.5 TB per hour out; 1 × that in" in text
     assert "10 × 100 partitions" in text
@@ -157,7 +157,7 @@ def test_compact_payloads_have_limits() -> None:
 def test_workers_line(workers: int, shown: str) -> None:
     """Each worker's producers and consumers, the first sixteen of them."""
     profile = loopback(producers=3, consumers=2)
-    text = "\n".join(lines(made(profile, workers=workers), planned_facts(profile), HERE))
+    text = "\n".join(plan_table(made(profile, workers=workers), planned_facts(profile), HERE))
     assert shown in text
 
 
@@ -165,7 +165,7 @@ def test_sizes_that_cannot_be_sent_are_shown() -> None:
     """The middle of 0-20 is smaller than any envelope: the plan says that another size is sent."""
     text = "name: p\nproducerRate: 10\nmessageSizeDistribution: {'0-20': 1, '64-128': 1}\ntestDuration: 1s\ndriver: {name: loopback}\n"
     plan = made(profiles.loads(text, "p.yaml"))
-    assert "1 of the payloads have the nearest size" in "\n".join(lines(plan, planned_facts(plan.profile), HERE))
+    assert "1 of the payloads have the nearest size" in "\n".join(plan_table(plan, planned_facts(plan.profile), HERE))
 
 
 LARGE = [
@@ -183,7 +183,7 @@ def test_a_plan_does_not_grow_with_what_it_is_of(how: dict[str, int]) -> None:
     tracemalloc.start()
     try:
         plan = made(profile, workers=16)
-        shown = lines(plan, planned_facts(profile), HERE)
+        shown = plan_table(plan, planned_facts(profile), HERE)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -259,7 +259,7 @@ def test_a_search_is_as_long_as_it_was_asked_to_be() -> None:
     assert plan.search is not None
     assert (plan.search.hold, plan.search.confirm, plan.search.warmup) == (30 * SECOND, 10 * MINUTE, MINUTE)
     assert plan.scale is None
-    text = "\n".join(lines(plan, planned_facts(plan.profile), HERE))
+    text = "\n".join(plan_table(plan, planned_facts(plan.profile), HERE))
     assert "each step 60.0 s warm-up and 30.0 s hold, the best one 10.0 min" in text
 
 
@@ -276,7 +276,7 @@ def test_a_search_that_load_duration_cuts_says_so(cap: int, lengths: tuple[int, 
     plan = made(profiles.loads(SEARCHED, "p.yaml"), duration_cap=cap * SECOND)
     assert plan.search is not None
     assert (plan.search.hold, plan.search.confirm, plan.search.warmup) == tuple(length * SECOND for length in lengths)
-    scaled = [line for line in lines(plan, planned_facts(plan.profile), HERE) if line.startswith("SHORTENED")]
+    scaled = [line for line in plan_table(plan, planned_facts(plan.profile), HERE) if line.startswith("SHORTENED")]
     assert [line.partition(" ")[2].strip() for line in scaled] == ([f"{said}. It says nothing about the full load."] if said else [])
 
 

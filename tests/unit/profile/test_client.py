@@ -15,7 +15,7 @@ from pytest_loadtest.plan.plan import Plan, make_plan, profile_pool
 from pytest_loadtest.plan.scaling import Machine
 from pytest_loadtest.profile import Profile, from_document, loads
 from pytest_loadtest.profile.model import ClientChoice, choose_client
-from pytest_loadtest.report.plan import lines
+from pytest_loadtest.report.plan import plan_table
 
 HERE = Machine(cores=2, memory=1 << 34)
 
@@ -69,7 +69,7 @@ def test_the_plan_says_which_and_why() -> None:
         ({"name": "loopback"}, []),
     ):
         made = plan(profile(**driver))
-        shown = lines(made, planned_facts(made.profile), HERE)
+        shown = plan_table(made, planned_facts(made.profile), HERE)
         at = next(i for i, line in enumerate(shown) if line.startswith("driver"))
         assert [line for line in shown if line.startswith("client")] == said == shown[at + 1 : at + 1 + len(said)]
 

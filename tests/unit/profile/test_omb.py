@@ -12,7 +12,7 @@ from pytest_loadtest.drivers import planned_facts
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import ProfileError, UsageError
 from pytest_loadtest.profile.omb_driver import OmbDriver, read_driver
-from pytest_loadtest.report.plan import lines
+from pytest_loadtest.report.plan import plan_table
 from pytest_loadtest.values.quantities import MINUTE, SECOND
 
 FOLDER = Path(__file__).parents[3] / "profiles" / "omb"
@@ -119,7 +119,7 @@ def test_the_highest_rate_is_looked_for_without_objectives(
     assert plan.search is not None
     assert (plan.search.start, plan.search.maximum, plan.search.hold) == (1000, None, 30 * SECOND)
     assert (plan.topology.streams, plan.topology.partitions, plan.mean_size) == (producers, partitions, size)
-    text = "\n".join(lines(plan, planned_facts(found), HERE))
+    text = "\n".join(plan_table(plan, planned_facts(found), HERE))
     assert (
         "no objectives in the profile: the implicit ones must hold, loss <= 0, corrupt <= 0, dropped <= 0, sent >= 99 %, throughput >= 95 %,"
         " failed <= 1 %" in text
@@ -130,10 +130,10 @@ def test_the_plan_of_a_search_names_only_what_applies() -> None:
     """Without consumers nothing is delivered; with objectives of its own a profile needs no more words."""
     rest = "name: a\nproducerRate: 0\nmessageSize: 100\n"
     alone = made(profile.loads(rest + "subscriptionsPerTopic: 0\n", "p.yaml"))
-    text = "\n".join(lines(alone, planned_facts(alone.profile), HERE))
+    text = "\n".join(plan_table(alone, planned_facts(alone.profile), HERE))
     assert "the implicit ones must hold, dropped <= 0, sent >= 99 %, failed <= 1 %" in text
     asked = made(profile.loads(rest + "slo: {loss: 0}\n", "p.yaml"))
-    assert "implicit" not in "\n".join(lines(asked, planned_facts(asked.profile), HERE))
+    assert "implicit" not in "\n".join(plan_table(asked, planned_facts(asked.profile), HERE))
 
 
 def test_pulsar_driver_file() -> None:

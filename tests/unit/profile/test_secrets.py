@@ -19,7 +19,7 @@ from pytest_loadtest.profile.omb_driver import read_driver
 from pytest_loadtest.profile.overrides import overridden, varied
 from pytest_loadtest.profile.parse import Readers
 from pytest_loadtest.profile.secrets import may_hold_secret
-from pytest_loadtest.report.plan import lines
+from pytest_loadtest.report.plan import plan_table
 
 HEAD = "name: a\nproducerRate: 1\ntestDuration: 1s\nmessageSize: 100\n"
 MQTT = HEAD + "driver: {name: mqtt}\n"
@@ -29,7 +29,7 @@ S = "hunter2hunter2"
 def planned(found: profile.Profile) -> list[str]:
     """What --load-plan says; nothing where the profile is not one that runs."""
     try:
-        return lines(made(found), planned_facts(found), HERE)
+        return plan_table(made(found), planned_facts(found), HERE)
     except UsageError as error:
         return traceback.format_exception(error)
 

@@ -20,7 +20,7 @@ from pytest_loadtest.message.sizing import Range
 from pytest_loadtest.metrics import histogram
 from pytest_loadtest.profile import sizes
 from pytest_loadtest.profile.sizes import read_sizes
-from pytest_loadtest.report.hdr import encode
+from pytest_loadtest.report.hdr import encode_histogram
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,7 +141,7 @@ def test_hdr_log(tmp_path: Path) -> None:
     second = histogram.histogram(np.array([100]))
     assert first
     assert second
-    found = read(tmp_path, "sizes.hlog", hlog(encode(first), encode(second)))
+    found = read(tmp_path, "sizes.hlog", hlog(encode_histogram(first), encode_histogram(second)))
     (small, large) = map(parse_range, found)
     assert (small, list(found.values())) == ((100, 101), [4, 2])
     assert large[0] == pytest.approx(70_000, rel=1e-3)
@@ -162,7 +162,7 @@ def test_wrong_hdr_logs(tmp_path: Path) -> None:
     assert "sizes.hlog:3: 'HISTFAAAnonsense' is no HDR histogram" in refused(tmp_path, "sizes.hlog", hlog("HISTFAAAnonsense"))
     one = histogram.histogram(np.array([100]))
     assert one
-    message = refused(tmp_path, "sizes.hlog", hlog(encode(one), encode(one), tags=("publish", "end-to-end")))
+    message = refused(tmp_path, "sizes.hlog", hlog(encode_histogram(one), encode_histogram(one), tags=("publish", "end-to-end")))
     assert "histograms of several tags (end-to-end, publish)" in message
 
 

@@ -31,16 +31,16 @@ def test_the_newest_run_of_a_folder(tmp_path: Path) -> None:
     newer = kept(tmp_path, "2", "2026-01-02")
     kept(tmp_path, "3", "2026-01-03", test="another")
     kept(tmp_path, "4", "2026-01-04", workload="one of several")
-    assert baseline.of_path(tmp_path).find(NOW) == newer
-    assert baseline.of_path(tmp_path / "2" / "test" / "1" / "smoke" / "measure" / "results.json").find(NOW) == newer
-    assert "no run of this test" in str(baseline.of_path(tmp_path / "3").find(NOW))
+    assert baseline.baseline_at(tmp_path).find(NOW) == newer
+    assert baseline.baseline_at(tmp_path / "2" / "test" / "1" / "smoke" / "measure" / "results.json").find(NOW) == newer
+    assert "no run of this test" in str(baseline.baseline_at(tmp_path / "3").find(NOW))
 
 
 def test_of_a_search_its_answer(tmp_path: Path) -> None:
     """The steps beside it are how it was found."""
     answer = kept(tmp_path, "1", "2026-01-01", "step-01", peak=document(parts={"peak": PEAK})["peak"])
     kept(tmp_path / "more", "1", "2026-01-02", "step-02")
-    assert baseline.of_path(tmp_path).find(NOW) == answer
+    assert baseline.baseline_at(tmp_path).find(NOW) == answer
 
 
 def test_where_nothing_is(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_where_nothing_is(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text("[]")
     for path in (tmp_path, tmp_path / "results.json", tmp_path / "gone"):
         with pytest.raises(UsageError):
-            baseline.of_path(path)
+            baseline.baseline_at(path)
 
 
 def test_the_last_that_was_met(tmp_path: Path) -> None:
@@ -83,12 +83,12 @@ def test_samples_judged_again_keep_their_baseline(tmp_path: Path) -> None:
     """Or say that it is gone."""
     was = kept(tmp_path, "1", "2026-01-01")
     earlier = {"comparison": {"baseline": {"results": was["results"]}, "forced": True}}
-    found = baseline.same(earlier)
+    found = baseline.recorded_baseline(earlier)
     assert found is not None
     assert (found.find(NOW), found.force) == (was, True)
     (Path(was["results"]) / "results.json").unlink()
     assert "is gone" in str(found.find(NOW))
-    assert baseline.same(None) is baseline.same({}) is baseline.same({"comparison": None}) is None
+    assert baseline.recorded_baseline(None) is baseline.recorded_baseline({}) is baseline.recorded_baseline({"comparison": None}) is None
 
 
 def test_pairs_of_two_folders(tmp_path: Path) -> None:
@@ -96,6 +96,6 @@ def test_pairs_of_two_folders(tmp_path: Path) -> None:
     first = kept(tmp_path / "a", "1", "2026-01-01")
     second = kept(tmp_path / "b", "1", "2026-01-02")
     other = kept(tmp_path / "b", "2", "2026-01-02", test="another")
-    assert list(baseline.pairs(tmp_path / "a", tmp_path / "b")) == [(first, second), (None, other)]
+    assert list(baseline.paired_runs(tmp_path / "a", tmp_path / "b")) == [(first, second), (None, other)]
     files = [Path(one["results"], "results.json") for one in (first, other)]
-    assert list(baseline.pairs(files[0], files[1])) == [(first, other)]
+    assert list(baseline.paired_runs(files[0], files[1])) == [(first, other)]

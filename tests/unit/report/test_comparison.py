@@ -10,9 +10,10 @@ import pytest
 from builders.documents import document
 from builders.runs import run_of, wandering
 
-from pytest_loadtest.report.compared import lines, told
-from pytest_loadtest.report.comparison import compare, missing
-from pytest_loadtest.report.document import beside, schema
+from pytest_loadtest.report.build import with_comparison
+from pytest_loadtest.report.comparison import compare_runs, missing_comparison
+from pytest_loadtest.report.document import results_schema
+from pytest_loadtest.report.sections import change_word, comparison_lines
 from pytest_loadtest.verdict.changes import gates
 
 GATES = gates({"regression": {"endToEndLatency.p99": "10%", "throughput": "5%"}})
@@ -25,19 +26,19 @@ def rows(section: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def test_a_slower_run_misses_its_bound() -> None:
     """The finding and the row say the same; what did not change is met."""
-    section, findings = compare(BASELINE, SLOWER, GATES)
+    section, findings = compare_runs(BASELINE, SLOWER, GATES)
     found = rows(section)
     assert [finding.outcome.value for finding in findings] == ["missed", "met"]
     assert [found[name]["outcome"] for name in ("endToEndLatency.p99", "throughput")] == ["missed", "met"]
     assert found["endToEndLatency.p99"]["low"] > 0.1
-    assert told(found["endToEndLatency.p50"]) == "worse"
+    assert change_word(found["endToEndLatency.p50"]) == "worse"
     assert section["blocks"] == {"length": 5_000_000_000, "baseline": 12, "now": 12, "level": 0.95}
     assert (section["comparable"], section["forced"], section["differences"]) == (True, False, [])
 
 
 def test_a_run_of_the_same_is_within_noise() -> None:
     """Its intervals hold no change, or one that no bound asks about."""
-    section, findings = compare(BASELINE, SAME, gates({"regression": {"endToEndLatency.p50": "25%"}}))
+    section, findings = compare_runs(BASELINE, SAME, gates({"regression": {"endToEndLatency.p50": "25%"}}))
     row = rows(section)["endToEndLatency.p50"]
     assert row["low"] < row["change"] < row["high"]
     assert findings[0].outcome.value == "met"
@@ -45,24 +46,28 @@ def test_a_run_of_the_same_is_within_noise() -> None:
 
 def test_the_section_obeys_the_schema() -> None:
     """And the document with it is a results document, with the findings in its verdict."""
-    for found in (compare(BASELINE, SLOWER, GATES), missing(GATES, "none is there"), compare(BASELINE, document(), ())):
-        whole = beside(SLOWER, found.section, found.findings)
-        jsonschema.Draft202012Validator(schema()).validate(whole)
+    for found in (
+        compare_runs(BASELINE, SLOWER, GATES),
+        missing_comparison(GATES, "none is there"),
+        compare_runs(BASELINE, document(), ()),
+    ):
+        whole = with_comparison(SLOWER, found.section, found.findings)
+        jsonschema.Draft202012Validator(results_schema()).validate(whole)
         assert len(whole["verdict"]["findings"]) == len(SLOWER["verdict"]["findings"]) + len(found.findings)
-    assert beside(SLOWER, *compare(BASELINE, SLOWER, GATES))["verdict"]["outcome"] == "missed"
+    assert with_comparison(SLOWER, *compare_runs(BASELINE, SLOWER, GATES))["verdict"]["outcome"] == "missed"
 
 
 def test_what_is_not_comparable_is_not_judged_unless_forced() -> None:
     """No data, with what differs; forced, it is judged, and says so."""
     other = deepcopy(BASELINE)
     other["machine"]["cores"] = 64
-    section, findings = compare(other, SLOWER, GATES)
+    section, findings = compare_runs(other, SLOWER, GATES)
     assert {finding.outcome.value for finding in findings} == {"no data"}
     assert findings[0].text == (
         "regression.endToEndLatency.p99: not comparable: machine.cores 64 → 2 (--load-baseline-force judges all the same)"
     )
     assert rows(section)["endToEndLatency.p99"]["low"] is not None
-    section, findings = compare(other, SLOWER, GATES, force=True)
+    section, findings = compare_runs(other, SLOWER, GATES, force=True)
     assert (section["comparable"], section["forced"]) == (False, True)
     assert findings[0].outcome.value == "missed"
     assert findings[0].text.endswith("; forced, the runs are not comparable")
@@ -74,22 +79,22 @@ def test_a_run_that_says_nothing_is_no_baseline(which: str) -> None:
     silent = deepcopy(BASELINE)
     silent["verdict"] |= {"outcome": "generator-limited", "reasons": ["a worker was late"]}
     pair = (silent, SLOWER) if which == "baseline" else (BASELINE, silent)
-    section, findings = compare(*pair, GATES, force=True)
+    section, findings = compare_runs(*pair, GATES, force=True)
     assert {finding.outcome.value for finding in findings} == {"no data"}
     assert section["notes"] == [f"the {which} is generator-limited"]
 
 
 def test_what_could_not_be_told_from_one_baseline_may_be_from_another() -> None:
     """A run is no data by a comparison alone: by itself it was measured."""
-    untold = beside(SLOWER, *missing(GATES, "none is there"))
+    untold = with_comparison(SLOWER, *missing_comparison(GATES, "none is there"))
     assert untold["verdict"]["outcome"] == "no data"
-    assert [finding.outcome.value for finding in compare(BASELINE, untold, GATES).findings] == ["missed", "met"]
+    assert [finding.outcome.value for finding in compare_runs(BASELINE, untold, GATES).findings] == ["missed", "met"]
 
 
 def test_a_short_run_has_figures_and_no_intervals() -> None:
     """A bound is not judged on it; the reason is told."""
     short = run_of(wandering(1, seconds=10))
-    section, findings = compare(short, short, GATES)
+    section, findings = compare_runs(short, short, GATES)
     assert section["blocks"] is None
     assert rows(section)["endToEndLatency.p99"]["change"] == 0
     assert findings[0].text == "regression.endToEndLatency.p99: noise is told from 20 s of measured phase on, here are 10 s"
@@ -99,7 +104,7 @@ def test_older_results_have_no_course() -> None:
     """Their latencies are compared without intervals; throughput has had its series always."""
     older = deepcopy(BASELINE)
     del older["measurements"]["overTime"]
-    section, findings = compare(older, SLOWER, GATES)
+    section, findings = compare_runs(older, SLOWER, GATES)
     assert rows(section)["endToEndLatency.p99"]["low"] is None
     assert [finding.outcome.value for finding in findings] == ["no data", "met"]
 
@@ -108,14 +113,14 @@ def test_a_generator_that_fared_otherwise_is_not_the_targets_regression() -> Non
     """Where its own send delay differs by more than is asked about, nothing is judged."""
     late = deepcopy(SLOWER)
     late["measurements"]["latencies"]["ownSendDelay"] = late["measurements"]["latencies"]["endToEnd"]
-    found = compare(BASELINE, late, GATES).findings[0]
+    found = compare_runs(BASELINE, late, GATES).findings[0]
     assert found.outcome.value == "no data"
     assert "the generator's own send delay went from" in found.text
 
 
 def test_a_percentile_of_ones_own_is_read_from_the_histogram() -> None:
     """Results list seven; a bound may name any."""
-    section, findings = compare(BASELINE, SLOWER, gates({"regression": {"endToEndLatency.p97": "10%"}}))
+    section, findings = compare_runs(BASELINE, SLOWER, gates({"regression": {"endToEndLatency.p97": "10%"}}))
     assert findings[0].outcome.value == "missed"
     assert rows(section)["endToEndLatency.p97"]["now"] == pytest.approx(1.3 * 50e6 * 1.2, rel=0.2)
 
@@ -125,14 +130,14 @@ def test_the_lines() -> None:
     other = deepcopy(BASELINE)
     other["machine"]["cores"] = 64
     other["versions"]["numpy"] = "3"
-    text = "\n".join(lines(compare(other, SLOWER, GATES, force=True).section))
+    text = "\n".join(comparison_lines(compare_runs(other, SLOWER, GATES, force=True).section))
     assert "  baseline   .loadtest/1/test_smoke/1/smoke (2026-11-21T03:00:00+00:00, met)" in text
     assert "NOT COMPARABLE  what decides differs; judged all the same (--load-baseline-force):" in text
     assert "decides  machine.cores: 64 → 2" in text
     assert "beside   versions.numpy: 3 → -" in text
     assert "✗ endToEndLatency.p99" in text
-    assert list(lines(None)) == []
-    assert list(lines(missing((), "none is there").section)) == ["  baseline   none: none is there"]
+    assert list(comparison_lines(None)) == []
+    assert list(comparison_lines(missing_comparison((), "none is there").section)) == ["  baseline   none: none is there"]
 
 
 def test_what_windows_and_tenths_show_is_no_figure_of_the_run() -> None:
@@ -152,8 +157,8 @@ def test_what_windows_and_tenths_show_is_no_figure_of_the_run() -> None:
         made["verdict"]["findings"] = [{**finding, **one} for one in ({**seen, "name": "endToEndLatency.p50"}, drifted, whole)]
         return made
 
-    plain = rows(compare(BASELINE, SLOWER, GATES).section)
-    found = rows(compare(windowed(BASELINE), windowed(SLOWER), GATES).section)
+    plain = rows(compare_runs(BASELINE, SLOWER, GATES).section)
+    found = rows(compare_runs(windowed(BASELINE), windowed(SLOWER), GATES).section)
     assert found["endToEndLatency.p50"] == plain["endToEndLatency.p50"]
     assert found["endToEndLatency.p99"]["now"] == SLOWER["measurements"]["latencies"]["endToEnd"]["maximum"]
     assert not any(name.startswith(("whole.", "drift.")) for name in found)

@@ -1,4 +1,4 @@
-"""``results.json``."""
+"""The format of results.json: its schema and its text."""
 
 from __future__ import annotations
 
@@ -8,25 +8,28 @@ from dataclasses import replace
 from typing import Any
 
 import jsonschema
-import numpy as np
 import pytest
 from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, RESTARTED, document, stage
-from builders.measurements import MS, histogram, made, made_bucket, spread
+from builders.measurements import made_bucket, spread
 
-from pytest_loadtest.metrics.histogram import Histogram
 from pytest_loadtest.metrics.measurements import Lost
 from pytest_loadtest.metrics.stats import LOST_RANGES
 from pytest_loadtest.observe.conclusion import NOTHING
 from pytest_loadtest.observe.rules import RULES
-from pytest_loadtest.report.document import Document, build, dumps, schema
-from pytest_loadtest.report.hdr import decode
+from pytest_loadtest.report.build import build_document
+from pytest_loadtest.report.document import Document, dumps, results_schema
+from pytest_loadtest.report.hdr import decode_histogram
 from pytest_loadtest.values.units import Rate, ms
 from pytest_loadtest.verdict.grammar import METRICS
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
 SOMETIMES = {"completion", "spread", "connect", "subscribe", "lateness", "earliness", "laterCopies"}
 """Latencies that only some runs have."""
-VALIDATOR = jsonschema.Draft202012Validator(schema())
+
+
+VALIDATOR = jsonschema.Draft202012Validator(results_schema())
+
+
 NO_DATA = Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",))
 
 
@@ -47,7 +50,7 @@ def objects(node: Any) -> list[dict[str, Any]]:
         document(facts={"scale": 0.001, "scaling": {"rate": "10 M → 10 k msg/s"}}, counts={"lost": 20, "out_of_order": None}),
         document(publish=None, end_to_end=None, counts={"received": 0, "received_in_time": 0}),
         document(end_to_end=spread(1, 20, 5)),
-        build(FACTS, NO_DATA, None),
+        build_document(FACTS, NO_DATA, None),
         document(facts={"broker": RESTARTED}),
         document(facts={"workload": "telemetry"}, buckets=(made_bucket("0-256", lost=3),)),
         document({"buckets": {"0-256": {"loss": 0}}}, buckets=(made_bucket("0-256"),)),
@@ -70,8 +73,8 @@ def test_every_document_obeys_the_schema(found: Document) -> None:
 
 def test_the_schema_is_one_and_describes_every_key() -> None:
     """A closed list: an unknown key is an error, and each key says what it is."""
-    VALIDATOR.check_schema(schema())
-    for node in objects(schema()):
+    VALIDATOR.check_schema(results_schema())
+    for node in objects(results_schema()):
         assert node["additionalProperties"] is False
         assert sorted(node["properties"].keys() - SOMETIMES) == sorted(node["required"])
     with pytest.raises(jsonschema.ValidationError):
@@ -83,38 +86,8 @@ def test_the_schema_is_one_and_describes_every_key() -> None:
 
 
 def test_every_metric_is_in_the_schema() -> None:
-    found = schema()["$defs"]["finding"]["properties"]["metric"]["enum"]
+    found = results_schema()["$defs"]["finding"]["properties"]["metric"]["enum"]
     assert found == [*METRICS, "custom", "regression"]
-
-
-def test_what_was_not_measured_is_null() -> None:
-    """A second without a message, a percentile on too few samples, order on Shared, a kind that is not applicable."""
-    measured = written(document(publish=None, end_to_end=spread(1, 20, 500), counts={"out_of_order": None}))["measurements"]
-    assert measured["series"]["endToEndP99"][4:6] == [83e6, None]
-    assert measured["latencies"]["publish"] is None
-    assert measured["latencies"]["endToEnd"]["percentiles"]["p50"] == pytest.approx(10.5 * MS, rel=0.01)
-    assert measured["latencies"]["endToEnd"]["percentiles"]["p99"] is None
-    assert measured["counts"]["outOfOrder"] is None
-
-
-def test_both_counts_of_messages_sent_again_are_always_there() -> None:
-    """Also where they are 0."""
-    names = ("duplicates", "resent", "duplicatesOfResent")
-    for counts in ({}, {"duplicates": 5, "resent": 40, "duplicates_of_resent": 3}):
-        found = written(document(counts=counts))["measurements"]["counts"]
-        assert [found[name] for name in names] == ([*counts.values()] or [0, 0, 0])
-
-
-def test_the_histogram_can_be_rebuilt() -> None:
-    """Bucket for bucket, from what is written: any percentile can be asked again later."""
-    original = histogram(np.arange(1, 5_000_000, 977))
-    latency = written(document(end_to_end=original))["measurements"]["latencies"]["endToEnd"]
-    buckets = decode(latency["histogram"])
-    rebuilt = Histogram(
-        index=np.array([index for index, _ in buckets]), count=np.array([count for _, count in buckets]),
-        minimum=latency["minimum"], maximum=latency["maximum"], total=latency["total"],
-    )  # fmt: skip
-    assert [rebuilt.percentile(p) for p in range(1, 100)] == [original.percentile(p) for p in range(1, 100)]
 
 
 def many_topics(n: int) -> Document:
@@ -130,7 +103,7 @@ def test_a_thousand_topics_are_two_megabytes_at_most() -> None:
     assert len(dumps(found).encode()) <= 2_000_000
     assert {topic["endToEnd"]["histogram"] for topic in found["measurements"]["topics"]} == {None}
     assert found["measurements"]["topics"][0]["endToEnd"]["percentiles"]["p99"] == spread(1, 20, 50_000).percentile(99)
-    assert decode(many_topics(100)["measurements"]["topics"][99]["endToEnd"]["histogram"])
+    assert decode_histogram(many_topics(100)["measurements"]["topics"][99]["endToEnd"]["histogram"])
 
 
 def test_what_is_written_is_what_was_built() -> None:
@@ -142,67 +115,17 @@ def test_what_is_written_is_what_was_built() -> None:
     assert len(text.splitlines()) < 400
 
 
-def test_a_broken_run_has_a_document_too() -> None:
-    """With its cause and no measurements."""
-    found = written(build(FACTS, NO_DATA, None))
-    assert (found["verdict"]["outcome"], found["verdict"]["reasons"], found["measurements"]) == ("no data", ["worker gw1 died"], None)
-
-
-def test_findings_carry_numbers_and_words() -> None:
-    """Tools read one, people the other."""
-    found = written(document())["verdict"]["findings"][1]
-    assert (found["name"], found["maximum"], found["outcome"], found["samples"]) == ("endToEndLatency.p99", 15 * MS, "missed", 100_000)
-    assert found["observed"] == made().end_to_end.percentile(99)  # type: ignore[union-attr]
-    assert found["shown"] == {"observed": "19.8 ms", "bound": "<= 15.0 ms", "over": "over by 32 %"}
-
-
-def test_the_outcome_is_the_worst_of_the_run_and_its_stages() -> None:
-    """With the reasons of that one; findings stay where they belong."""
-    stages = (stage("ramp"), stage("spike", counts={"received": 0}))
-    found = written(document({"loss": 0}, parts={"stages": stages}))
-    assert [part["verdict"]["outcome"] for part in found["stages"]] == ["missed", "no data"]
-    assert found["verdict"]["outcome"] == "no data"
-    assert found["verdict"]["reasons"] == ["stage spike: nothing was received: 100 000 messages were sent, 100 000 acknowledged"]
-    assert [finding["outcome"] for finding in found["verdict"]["findings"]] == ["met"] * 7
-
-
-def test_a_peak_has_its_interval_its_steps_and_its_unit() -> None:
-    """In bytes where the profile says so."""
-    found = written(document(parts={"peak": PEAK}))["peak"]
-    assert (found["implicitOnly"], written(document({}, parts={"peak": PEAK}))["peak"]["implicitOnly"]) == (False, True)
-    assert (found["rate"], found["low"], found["high"], found["unit"]) == (19_843, 19_843, 20_240, "msg/s")
-    assert [(step["number"], step["purpose"], step["outcome"], step["early"]) for step in found["steps"]] == [
-        (1, "bracket", "met", False),
-        (2, "bracket", "missed", True),
-        (3, "confirm", "met", False),
-    ]
-    facts = {"profile": {"name": "smoke", "search": {"start": "1048576B/s"}}}
-    assert written(document(facts=facts, parts={"peak": PEAK}))["peak"]["unit"] == "B/s"
-
-
-def test_a_backlog_keeps_its_latencies() -> None:
-    """As a histogram, like all others."""
-    found = written(document(parts={"backlog": BACKLOG}))["backlog"]
-    assert (found["messages"], found["bytes"], found["drain"], found["drained"]) == (1_048_576, 2**30, 8_000 * MS, True)
-    assert found["publishDuringDrain"]["samples"] == 100_000
-
-
-def test_a_bottleneck_keeps_what_was_sampled() -> None:
-    """As columns of one length, null where a sample does not know."""
-    found = written(document(parts={"bottleneck": BOTTLENECK}))["bottleneck"]
-    assert found["conclusion"] in schema()["properties"]["bottleneck"]["properties"]["conclusion"]["enum"]
-    assert found["columns"]["broker.busiestWanted"] == [1] * 10
-    assert {len(column) for column in found["columns"].values()} == {len(found["time"])} == {10}
-
-
 def test_every_conclusion_is_in_the_schema() -> None:
     """And none that no rule can come to."""
     window = {"publisher window", NOTHING, None}
-    assert set(schema()["properties"]["bottleneck"]["properties"]["conclusion"]["enum"]) == {rule.conclusion for rule in RULES} | window
+    assert (
+        set(results_schema()["properties"]["bottleneck"]["properties"]["conclusion"]["enum"])
+        == {rule.conclusion for rule in RULES} | window
+    )
 
 
 def test_every_outcome_is_in_the_schema() -> None:
     """Of a run, of a stage and of one objective: a latency that only the generator's own delay spoiled makes that objective generator-limited."""
     outcomes = {outcome.value for outcome in Outcome}
-    assert set(schema()["$defs"]["finding"]["properties"]["outcome"]["enum"]) == outcomes
-    assert set(schema()["properties"]["verdict"]["properties"]["outcome"]["enum"]) == outcomes
+    assert set(results_schema()["$defs"]["finding"]["properties"]["outcome"]["enum"]) == outcomes
+    assert set(results_schema()["properties"]["verdict"]["properties"]["outcome"]["enum"]) == outcomes

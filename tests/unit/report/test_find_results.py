@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from threading import Event, Thread
 
-from pytest_loadtest.report.find_results import results_below
+import pytest
+from builders.documents import FACTS, PEAK, document
+from builders.results import put
+
+from pytest_loadtest.errors import UsageError
+from pytest_loadtest.report.build import build_document
+from pytest_loadtest.report.find_results import find_runs, results_below
+from pytest_loadtest.verdict.slo import Outcome, Verdict
 
 
 def test_every_results_document_in_order(tmp_path: Path) -> None:
@@ -37,3 +44,79 @@ def test_folders_that_vanish_meanwhile_are_passed_over(tmp_path: Path) -> None:
     finally:
         done.set()
         thread.join()
+
+
+LOOSE = {"endToEndLatency": {"p99": "1s"}}
+BROKEN = build_document(FACTS, Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",)), None)
+
+
+def test_worst_first(tmp_path: Path) -> None:
+    """By outcome, over several sessions; each run knows its session and attempt."""
+    put(tmp_path, document(LOOSE), "met")
+    put(tmp_path, document(), "missed", attempt=2)
+    put(tmp_path, BROKEN, "broken", session="tuesday")
+    found = find_runs([tmp_path])
+    assert [(run.outcome, run.session, run.attempt) for run in found.runs] == [
+        ("no data", "tuesday", 1),
+        ("missed", "monday", 2),
+        ("met", "monday", 1),
+    ]
+    assert found.unreadable == []
+
+
+def test_workloads_that_ran_together_are_runs_of_their_own(tmp_path: Path) -> None:
+    """They share the test's folder."""
+    put(tmp_path, document(facts={"workload": "in"}), workload="in")
+    put(tmp_path, document(facts={"workload": "out"}), workload="out")
+    assert sorted(run.document["workload"] for run in find_runs([tmp_path]).runs) == ["in", "out"]
+
+
+def test_a_search_is_one_run(tmp_path: Path) -> None:
+    """The step with the answer stands for it, whichever it is."""
+    put(tmp_path, document(), stage="step-01")
+    put(tmp_path, document(LOOSE, parts={"peak": PEAK}), stage="step-02")
+    put(tmp_path, document(), stage="step-03")
+    (run,) = find_runs([tmp_path]).runs
+    assert run.document["peak"]["rate"] == PEAK.rate
+    assert sorted(run.steps) == [1, 2, 3]
+
+
+def test_a_search_that_broke_off(tmp_path: Path) -> None:
+    """Its last step tells why; what came before is there as steps."""
+    put(tmp_path, document(LOOSE), stage="step-01")
+    put(tmp_path, BROKEN, stage="step-02")
+    (run,) = find_runs([tmp_path]).runs
+    assert (run.outcome, sorted(run.steps)) == ("no data", [1, 2])
+
+
+def test_a_run_below_two_folders_is_there_once(tmp_path: Path) -> None:
+    """A session, and the folder above it."""
+    put(tmp_path, document())
+    assert len(find_runs([tmp_path, tmp_path / "monday"]).runs) == 1
+
+
+def test_a_runs_own_folder_will_do(tmp_path: Path) -> None:
+    """As the summary of a run names it."""
+    (run,) = find_runs([put(tmp_path, document())]).runs
+    assert run.document["test"] == FACTS.test
+
+
+def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
+    """With what to write instead."""
+    put(tmp_path, document())
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "empty", tmp_path / "nowhere"):
+        with pytest.raises(UsageError, match="a session's folder is"):
+            find_runs([tmp_path, folder])
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 99}', '{"version": 2}', '{"version": "3"}', '{"version": null}'])
+def test_what_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
+    """The other runs are there all the same."""
+    put(tmp_path, document(), "good")
+    file = put(tmp_path, document(), "bad") / "results.json"
+    file.write_text(text, encoding="utf-8")
+    found = find_runs([tmp_path])
+    assert len(found.runs) == 1
+    (told,) = found.unreadable
+    assert told.startswith(f"{file.resolve()}: ")

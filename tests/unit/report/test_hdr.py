@@ -13,7 +13,7 @@ from hdrh.log import HistogramLogReader
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.report.hdr import decode, encode, encode_coarse, write_log
+from pytest_loadtest.report.hdr import decode_histogram, encode_coarse_counts, encode_histogram, write_log
 
 if TYPE_CHECKING:
     from pytest_loadtest.metrics.histogram import Histogram
@@ -45,7 +45,7 @@ def test_the_reader_finds_every_kind_by_its_tag_and_time() -> None:
 def test_the_library_reads_the_same_buckets(values: list[int]) -> None:
     """Also for 0, and far beyond an hour."""
     ours = histogram(np.array(values, dtype=np.int64))
-    counts = np.frombuffer(HdrHistogram.decode(encode(ours)).counts, dtype=np.uint64)
+    counts = np.frombuffer(HdrHistogram.decode(encode_histogram(ours)).counts, dtype=np.uint64)
     assert np.flatnonzero(counts).tolist() == ours.index.tolist()
     assert counts[counts > 0].tolist() == ours.count.tolist()
 
@@ -53,4 +53,4 @@ def test_the_library_reads_the_same_buckets(values: list[int]) -> None:
 @given(st.dictionaries(st.integers(0, 5000), st.integers(1, 2**40), min_size=1, max_size=50))
 def test_coarse_buckets_are_those_of_two_digits(counts: dict[int, int]) -> None:
     """Index for index."""
-    assert dict(decode(encode_coarse(counts))) == counts
+    assert dict(decode_histogram(encode_coarse_counts(counts))) == counts

@@ -12,14 +12,14 @@ from builders.runs import run_of, wandering
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report import history
-from pytest_loadtest.report.trend import spark, table, trend
+from pytest_loadtest.report.history import build_trend, spark_cells, trend_table
 
 RUN = run_of(wandering(1), {"endToEndLatency": {"p99": "100ms"}})
 
 
 def test_a_line_has_what_a_trend_needs() -> None:
     """Figures with their noise, objectives with their bounds; no address, no setting, no host."""
-    line = history.line(RUN)
+    line = history.history_line(RUN)
     assert (line["test"], line["outcome"], line["broker"]) == (RUN["test"], "met", "Pulsar 4.2.4")
     assert line["figures"]["endToEndLatency.p99"] == RUN["measurements"]["latencies"]["endToEnd"]["percentiles"]["p99"]
     assert 0 < line["errors"]["endToEndLatency.p99"] < 0.2
@@ -32,7 +32,7 @@ def test_a_line_has_what_a_trend_needs() -> None:
 def test_a_broken_run_has_a_line_too() -> None:
     """With its outcome and no figure."""
     broken = RUN | {"measurements": None, "broker": {}}
-    line = history.line(broken)
+    line = history.history_line(broken)
     assert (line["figures"], line["cpuPerMessage"], line["comparableKey"]) == ({}, None, None)
 
 
@@ -40,42 +40,43 @@ def test_sessions_beside_each_other_share_a_file(tmp_path: Path) -> None:
     """Every line is whole."""
     path = tmp_path / "history.jsonl"
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda i: history.append(path, [history.line(document()) | {"i": i}]), range(40)))
-    lines, wrong = history.read(path)
+        list(pool.map(lambda i: history.append_history(path, [history.history_line(document()) | {"i": i}]), range(40)))
+    lines, wrong = history.read_history(path)
     assert (sorted(line["i"] for line in lines), wrong) == (list(range(40)), 0)
 
 
 def test_what_is_no_line_is_counted(tmp_path: Path) -> None:
     """Half a line, another version's, somebody's note."""
     path = tmp_path / "history.jsonl"
-    history.append(path, [history.line(RUN)])
+    history.append_history(path, [history.history_line(RUN)])
     with path.open("a") as file:
         file.write('{"version": 99}\nnote\n{"ver\n\n')
-    lines, wrong = history.read(path)
+    lines, wrong = history.read_history(path)
     assert (len(lines), wrong) == (1, 3)
     with pytest.raises(UsageError):
-        history.read(tmp_path / "gone")
+        history.read_history(tmp_path / "gone")
     with pytest.raises(OSError, match="directory"):
-        history.append(tmp_path, [])
+        history.append_history(tmp_path, [])
 
 
 def test_a_trend_is_a_row_for_each_figure() -> None:
     """In the order of time, whatever the order of the file; where comparability changed is marked."""
-    line = history.line(RUN)
+    line = history.history_line(RUN)
     later = line | {"started": "2026-12-01T00:00:00+00:00", "broker": "Pulsar 4.3.0", "comparableKey": "other", "outcome": "missed"}
     between = line | {"started": "2026-11-30T00:00:00+00:00", "comparableKey": None, "figures": {}, "objectives": [], "outcome": "no data"}
-    (found,) = trend([later, line, between])
+    (found,) = build_trend([later, line, between])
     assert found["outcomes"] == ["met", "no data", "missed"]
     assert found["changed"] == [{"run": 2, "what": "the broker Pulsar 4.2.4 → Pulsar 4.3.0"}]
     row = next(row for row in found["rows"] if row["name"] == "endToEndLatency.p99")
     assert row["values"][1] is None
     assert (row["maximum"], row["unit"]) == (100_000_000, "ns")
-    text = "\n".join(table([found]))
+    text = "\n".join(trend_table([found]))
     assert "3 runs, 2026-11-21 to 2026-12-01" in text
     assert "✓?│✗" in text
     assert "│ from 2026-12-01T00:00:00+00:00 on: the broker Pulsar 4.2.4 → Pulsar 4.3.0 changed" in text
     assert all(
-        character.isascii() for character in "\n".join(table([found], unicode=False)).replace("·", "").replace("→", "").replace("µ", "")
+        character.isascii()
+        for character in "\n".join(trend_table([found], unicode=False)).replace("·", "").replace("→", "").replace("µ", "")
     )
 
 
@@ -83,13 +84,13 @@ def test_a_trend_is_a_row_for_each_figure() -> None:
 def test_a_trend_has_the_unit_of_the_run(unit: str, told: str) -> None:
     """A peak is of messages or of bytes."""
     peak = document(parts={"peak": PEAK})["peak"] | {"unit": unit}
-    (found,) = trend([history.line(RUN | {"peak": peak})])
+    (found,) = build_trend([history.history_line(RUN | {"peak": peak})])
     units = {row["name"]: row["unit"] for row in found["rows"]}
     assert (units["peak"], units["throughput"], units["generatorCpuPerMessage"]) == (unit, "msg/s", "ns")
-    assert [line for line in table([found]) if line.split()[:1] == ["peak"] and told in line]
+    assert [line for line in trend_table([found]) if line.split()[:1] == ["peak"] and told in line]
 
 
 def test_sparks() -> None:
     """From nothing to the largest; what is not known leaves a gap."""
-    assert "".join(spark([0, 1, None, 2], "abc")) == "ab c"
-    assert spark([], "abc") == []
+    assert "".join(spark_cells([0, 1, None, 2], "abc")) == "ab c"
+    assert spark_cells([], "abc") == []

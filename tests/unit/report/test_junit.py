@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, document, stage
+from builders.measurements import MS, spread
 
-from pytest_loadtest.report.document import build
-from pytest_loadtest.report.junit import properties
+from pytest_loadtest.metrics.expected import Opening
+from pytest_loadtest.metrics.measurements import DelayedIndex
+from pytest_loadtest.metrics.signed import lateness
+from pytest_loadtest.report import junit
+from pytest_loadtest.report.build import build_document
+from pytest_loadtest.report.junit import junit_properties
+from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.values.units import Rate, ms
 from pytest_loadtest.verdict.slo import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from pytest_loadtest.report.document import Document
 
 
 def test_numbers_have_their_unit_in_the_name() -> None:
     """So that tools need not parse them."""
-    found = dict(properties(document()))
+    found = dict(junit_properties(document()))
     assert found["load.end_to_end.max.ms"] == "20.000"
     assert found["load.throughput.msg_per_s"] == "10000.0"
     assert found["load.lost"] == "0"
@@ -24,37 +35,37 @@ def test_numbers_have_their_unit_in_the_name() -> None:
 
 def test_a_scaled_run_says_so() -> None:
     """And one that is not, says that."""
-    assert dict(properties(document()))["load.scaled"] == "no"
-    assert dict(properties(document(facts={"scale": 0.001})))["load.scaled"] == "×0.001: says nothing about the full load"
+    assert dict(junit_properties(document()))["load.scaled"] == "no"
+    assert dict(junit_properties(document(facts={"scale": 0.001})))["load.scaled"] == "×0.001: says nothing about the full load"
 
 
 def test_what_was_not_measured_is_left_out() -> None:
     """No property is better than a zero."""
-    found = dict(properties(document(publish=None, counts={"out_of_order": None})))
+    found = dict(junit_properties(document(publish=None, counts={"out_of_order": None})))
     assert not any(name.startswith("load.publish") for name in found)
     assert "load.outOfOrder" not in found
     verdict = Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",))
-    broken = dict(properties(build(FACTS, verdict, None)))
+    broken = dict(junit_properties(build_document(FACTS, verdict, None)))
     assert broken["load.reason"] == "worker gw1 died"
     assert "load.lost" not in broken
 
 
 def test_messages_sent_again_are_told_where_there_are_any() -> None:
     """As on the terminal."""
-    found = dict(properties(document(counts={"duplicates": 5, "resent": 40, "duplicates_of_resent": 3})))
+    found = dict(junit_properties(document(counts={"duplicates": 5, "resent": 40, "duplicates_of_resent": 3})))
     assert (found["load.duplicates"], found["load.resent"], found["load.duplicatesOfResent"]) == ("5", "40", "3")
-    assert not any("esent" in name for name, _ in properties(document(counts={"duplicates": 5})))
+    assert not any("esent" in name for name, _ in junit_properties(document(counts={"duplicates": 5})))
 
 
 def test_all_are_text() -> None:
     """JUnit knows nothing else."""
-    assert all(isinstance(name, str) and isinstance(value, str) for name, value in properties(document()))
+    assert all(isinstance(name, str) and isinstance(value, str) for name, value in junit_properties(document()))
 
 
 def test_peak_stages_backlog_and_workload_have_properties() -> None:
     """Numbers where there are numbers, and words for readers."""
     parts = {"stages": (stage("ramp", {"loss": 0}), stage("spike")), "peak": PEAK, "backlog": BACKLOG}
-    found = dict(properties(document(facts={"workload": "files"}, parts=parts)))
+    found = dict(junit_properties(document(facts={"workload": "files"}, parts=parts)))
     assert found["load.workload"] == "files"
     assert found["load.peak"] == "19 843 msg/s, held for 60.0 s; 20 240 msg/s was missed (limit: target)"
     assert (found["load.peak.msg_per_s"], found["load.peak.high.msg_per_s"], found["load.peak.at_least"]) == ("19843.0", "20240.0", "false")
@@ -67,23 +78,23 @@ def test_peak_stages_backlog_and_workload_have_properties() -> None:
 def test_a_peak_that_was_not_found_has_no_number() -> None:
     """Only words."""
     none = replace(PEAK, rate=None, low=None, high=None, limit="none", broke_first=None)
-    found = dict(properties(document(parts={"peak": none})))
+    found = dict(junit_properties(document(parts={"peak": none})))
     assert found["load.peak"] == "none: no rate held (limit: none)"
     assert [name for name in found if name.startswith("load.peak")] == ["load.peak", "load.peak.at_least"]
 
 
 def test_metrics_of_the_users_own_have_their_unit_in_the_name() -> None:
     """And are left out where there is nothing to tell."""
-    found = dict(properties(document(custom={"gold.p99": ms(3.25), "rate": Rate(500), "skew": -0.25, "none": None})))
+    found = dict(junit_properties(document(custom={"gold.p99": ms(3.25), "rate": Rate(500), "skew": -0.25, "none": None})))
     assert {name: value for name, value in found.items() if name.startswith("load.custom")} == {
         "load.custom.gold.p99.ms": "3.25", "load.custom.rate.msg_per_s": "500", "load.custom.skew": "-0.25",
     }  # fmt: skip
 
 
 def test_the_bottleneck_is_one_property() -> None:
-    found = dict(properties(document(parts={"bottleneck": BOTTLENECK})))
+    found = dict(junit_properties(document(parts={"bottleneck": BOTTLENECK})))
     assert found["load.bottleneck"] == "broker CPU: mosquitto's busiest thread used 0.97 of a core, in 9 of 10 samples"
-    assert "load.bottleneck" not in dict(properties(document()))
+    assert "load.bottleneck" not in dict(junit_properties(document()))
 
 
 def test_an_implicit_objective_beside_an_explicit_one_keeps_a_property_of_its_own() -> None:
@@ -91,7 +102,7 @@ def test_an_implicit_objective_beside_an_explicit_one_keeps_a_property_of_its_ow
     found = document()
     (first, *_) = found["verdict"]["findings"]
     found["verdict"]["findings"].append(first | {"implicit": True, "outcome": "no data"})
-    names = [name for name, _ in properties(found)]
+    names = [name for name, _ in junit_properties(found)]
     assert f"load.objective.{first['name']}.implicit" in names
     assert len(names) == len(set(names))
 
@@ -99,5 +110,50 @@ def test_an_implicit_objective_beside_an_explicit_one_keeps_a_property_of_its_ow
 def test_what_second_copies_leave_open_of_a_backlog_has_no_property() -> None:
     """No text in place of a number."""
     unknown = replace(BACKLOG, drain=None, drained=None, left=None, drain_rate=None, between=(8_000_000_000, None), uncounted=6000)
-    found = dict(properties(document(parts={"backlog": unknown})))
+    found = dict(junit_properties(document(parts={"backlog": unknown})))
     assert [name for name in found if name.startswith("load.backlog")] == ["load.backlog.build.s"]
+
+
+OPENING: dict[str, Any] = {"connections": 1000, "took": 9_993 * MS, "busiest": "gw1", "cpu": 0.25, "begun_late": MS, "in_time": 1000}
+
+
+NOTHING = dict.fromkeys(("offered", "sent", "sent_in_time", "acked", "received", "received_in_time"), 0)
+
+
+DRIVER = {"client": "native", "version": "1", "applied": {}, "not_applied": {}}
+
+
+def reported(losses: int | None = 0, rate: float | None = 100.0, *, alone: bool = True, **more: Any) -> Document:
+    silent = {"rate": 0.0, "subscriptions": 0, "counts": NOTHING, "end_to_end": None, "publish": None, "send_delay": None} if alone else {}
+    return document(
+        {"connectLatency": {"mean": "500ms"}}, facts={"driver": DRIVER | {"losses": losses}},
+        **{**silent, "connect": spread(1, 20, 1000), "opening": Opening(alone=alone, rate=rate, **OPENING), **more},
+    )  # fmt: skip
+
+
+def test_junit() -> None:
+    """Connections, what was asked and what came, and no counts of messages that there are none of."""
+    found = dict(junit_properties(reported(losses=2)))
+    assert (found["load.connections"], found["load.connections.lost"]) == ("1000", "2")
+    assert (found["load.connections.asked.per_s"], found["load.connections.achieved.per_s"]) == ("100.0", "100.0")
+    assert float(found["load.connect.mean.ms"]) > 1
+    assert not {"load.offered", "load.lost", "load.rate.msg_per_s"} & found.keys()
+    assert "load.connections.asked.per_s" not in dict(junit_properties(reported(losses=None, rate=None)))
+    beside = dict(junit_properties(reported(alone=False)))
+    assert (beside["load.connections"], beside["load.offered"]) == ("1000", "100000")
+
+
+VALUES = np.arange(-2000, 8000) * MILLISECOND // 10  # a fifth is early, by 200 ms at most
+
+
+DELAYED: dict[str, Any] = {
+    "lateness": lateness(VALUES), "counts": {"out_of_due_order": 7}, "delayed_index": DelayedIndex(bytes=2500, messages=1000),
+}  # fmt: skip
+
+
+def test_junit_of_delayed_messages() -> None:
+    found = dict(junit.junit_properties(document(**DELAYED)))
+    assert found["load.delayed_index.bytes_per_message"] == "2.500"
+    assert found["load.earliness.max.ms"] == "200.000"
+    assert found["load.outOfDueOrder"] == "7"
+    assert not [name for name, _ in junit.junit_properties(document()) if "lateness" in name or "due" in name.lower()]

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builders.plans import loopback, made
+from builders.plans import made as made_plan
 from builders.progress import made_progress
 
+from pytest_loadtest import profile as profiles
 from pytest_loadtest.report import live
 from pytest_loadtest.report.live import LiveLine, describe
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
@@ -112,3 +114,11 @@ def test_quiet(phase: Phase, monkeypatch: pytest.MonkeyPatch, verbose: int, show
         line.show("t", phase, [said()])
     assert [text for text in config.reporter.lines if text.startswith("load:")] == shown
     assert (len(config.reporter.lines) == 3) == (verbose == 0)
+
+
+def test_the_line_while_they_are_held() -> None:
+    """How long yet: there are no rates."""
+    text = "name: p\nmessages: 0\ntestDuration: 30s\ndriver: {name: mqtt}\nslo: {connectLatency: {mean: 1s}}\n"
+    phase = made_plan(profiles.loads(text, "p.yaml")).measure
+    line = describe("p", [made_progress(elapsed=2 * SECOND, sending=True)], (phase, 1.0, 0, 0, 0), (phase, 2.0, 0, 0, 0))
+    assert line == "measure 2/30 s  connections are held  load p"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.metrics.measurements import Interval
 from pytest_loadtest.report import omb
-from pytest_loadtest.report.document import build
+from pytest_loadtest.report.build import build_document
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def test_absence_is_null_and_never_zero() -> None:
 
 def test_a_run_that_measured_nothing_has_no_result() -> None:
     """An empty chart would look like one."""
-    broken = build(FACTS, Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",)), None)
+    broken = build_document(FACTS, Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",)), None)
     with pytest.raises(NoData, match="nothing was measured, so there is no OMB result"):
         omb.test_result(broken)
 
@@ -171,9 +171,9 @@ def test_quantiles_are_closer_together_towards_the_tail() -> None:
 def test_the_file_is_named_as_omb_names_it(tmp_path: Path) -> None:
     """Workload, driver, date; no name is used twice."""
     folder = tmp_path / "omb"
-    first, second = omb.write(document(), folder), omb.write(document(), folder)
+    first, second = omb.write_test_result(document(), folder), omb.write_test_result(document(), folder)
     assert first.name == "smoke-pulsar-2026-11-21-03-00-00.json"
     assert second.name == "smoke-pulsar-2026-11-21-03-00-00-2.json"
     assert json.loads(first.read_text()) == omb.test_result(document())
-    spaced = omb.write(document(facts={"workload": "1 topic / 16 partitions"}), folder)
+    spaced = omb.write_test_result(document(facts={"workload": "1 topic / 16 partitions"}), folder)
     assert spaced.name == "1-topic-16-partitions-pulsar-2026-11-21-03-00-00.json"

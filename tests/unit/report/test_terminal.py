@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
+import jsonschema
+import numpy as np
 import pytest
 from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, RESTARTED, SLO, document, stage
-from builders.measurements import MS, Limits, made, made_bucket, made_series, spread
+from builders.measurements import Limits, made, made_bucket, made_series, spread
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.metrics.expected import WorkerEvidence
-from pytest_loadtest.metrics.measurements import Lost
-from pytest_loadtest.metrics.silent import Silent
-from pytest_loadtest.report.document import build
-from pytest_loadtest.report.junit import properties
-from pytest_loadtest.report.terminal import ASCII_BLOCKS, BLOCKS, WIDTH, lines, sparkline
-from pytest_loadtest.values.units import Rate, ms
+from pytest_loadtest.metrics.measurements import DelayedIndex, Lost
+from pytest_loadtest.metrics.signed import lateness
+from pytest_loadtest.report import terminal
+from pytest_loadtest.report.build import build_document
+from pytest_loadtest.report.document import results_schema
+from pytest_loadtest.report.junit import junit_properties
+from pytest_loadtest.report.terminal import ASCII_BLOCKS, BLOCKS, WIDTH, sparkline, summary_lines
+from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.verdict.early import evaluate_ended
-from pytest_loadtest.verdict.slo import Outcome, Verdict, parse
+from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate, parse
 
 
 def starting(found: list[str], word: str) -> str:
@@ -28,7 +31,7 @@ def starting(found: list[str], word: str) -> str:
 
 def test_the_verdict_stands_first_and_misses_before_the_rest() -> None:
     """A reader who stops early has read what matters."""
-    found = lines(document(counts={"lost": 3, "received": 99_997}))
+    found = summary_lines(document(counts={"lost": 3, "received": 99_997}))
     assert found[0] == "loadtests/test_smoke.py::test_smoke · profile smoke · MISSED (2 of 8 objectives)"
     marks = [line.split()[0] for line in found if line.strip()[0] in "✗✓?"]
     assert marks == ["✗", "✗", "✓", "✓"]
@@ -39,35 +42,38 @@ def test_the_verdict_stands_first_and_misses_before_the_rest() -> None:
 
 def test_a_scaled_run_says_so() -> None:
     """In its second line."""
-    found = lines(document(facts={"scale": 0.001, "scaling": {"rate": "2.50 M → 2 500 msg/s"}}))
+    found = summary_lines(document(facts={"scale": 0.001, "scaling": {"rate": "2.50 M → 2 500 msg/s"}}))
     assert found[1] == "  SCALED ×0.001 — says nothing about the full load (rate 2.50 M → 2 500 msg/s)"
 
 
 def test_the_target_is_named_with_what_decides_results() -> None:
     """A stand-in says that it is none; settings that the client lacks are listed."""
-    assert starting(lines(document()), "target") == "  target     Pulsar 4.2.4 (process, pulsar://127.0.0.1:6650) · journalSyncData=false"
+    assert (
+        starting(summary_lines(document()), "target")
+        == "  target     Pulsar 4.2.4 (process, pulsar://127.0.0.1:6650) · journalSyncData=false"
+    )
     facts = {
         "broker": {"name": "pulsar-lite", "version": "1", "mode": "embedded", "evidence": False},
         "driver": {"not_applied": {"a": "why"}},
     }
-    found = lines(document(facts=facts))
+    found = summary_lines(document(facts=facts))
     assert "a stand-in, no evidence about the real broker" in starting(found, "target")
     assert starting(found, "not set") == "  not set    a: why"
 
 
 def test_the_client_that_ran_is_named() -> None:
     """With its version; not where a driver has but one, named as itself, and not where no worker came to say it."""
-    assert starting(lines(document()), "driver") == "  driver     pulsar-client 3.13.0"
+    assert starting(summary_lines(document()), "driver") == "  driver     pulsar-client 3.13.0"
     native = {"driver": {"client": "native", "version": "0.1.0"}}
-    assert starting(lines(document(facts=native)), "driver") == "  driver     native 0.1.0"
+    assert starting(summary_lines(document(facts=native)), "driver") == "  driver     native 0.1.0"
     relay = {"driver": {"client": "loopback", "version": "protocol 2"}, "profile": {"driver": {"name": "loopback"}}}
     for facts in (relay, {"driver": {}}):
-        assert not [line for line in lines(document(facts=facts)) if line.startswith("  driver")]
+        assert not [line for line in summary_lines(document(facts=facts)) if line.startswith("  driver")]
 
 
 def test_a_restarted_broker_has_a_line_for_each_restart() -> None:
     """From when to when it was down."""
-    found = lines(document(facts={"broker": RESTARTED}))
+    found = summary_lines(document(facts={"broker": RESTARTED}))
     at = next(i for i, line in enumerate(found) if line.startswith("  target"))
     assert found[at + 1 : at + 3] == [
         "  broker     restarted 3.02 s into the phase, ready 4.11 s later",
@@ -78,7 +84,7 @@ def test_a_restarted_broker_has_a_line_for_each_restart() -> None:
 def test_a_broken_run_gives_its_cause() -> None:
     """Also when there is nothing else to show."""
     verdict = Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died: exit status -9", "gw2 too"))
-    found = lines(build(FACTS, verdict, None))
+    found = summary_lines(build_document(FACTS, verdict, None))
     assert found[:3] == [
         "loadtests/test_smoke.py::test_smoke · profile smoke · NO DATA",
         "  because    worker gw1 died: exit status -9",
@@ -89,7 +95,7 @@ def test_a_broken_run_gives_its_cause() -> None:
 def test_a_slow_generator_comes_with_its_remedy() -> None:
     """Evidence first."""
     workers = tuple(WorkerEvidence(worker=f"gw{n}", cpu=1 + n / 10, stalled=0, longest_stall=60_000_000, gc=0) for n in range(6))
-    found = lines(document(workers=workers))
+    found = summary_lines(document(workers=workers))
     assert starting(found, "because") == "  because    worker gw5 used 1.50 cores > 0.95 (generator.cpu), and so did 5 more"
     assert starting(found, "remedy") == "  remedy     lower the rate, add workers (-n), or use --load-scale auto"
     assert "gw2 1.20 cores and 2 more · longest stall 60.0 ms" in starting(found, "generator")
@@ -97,13 +103,13 @@ def test_a_slow_generator_comes_with_its_remedy() -> None:
 
 def test_blocked_time_is_the_targets() -> None:
     """It stands on a line of its own."""
-    found = lines(document(blocked=spread(0.001, 1).total // 2))
+    found = summary_lines(document(blocked=spread(0.001, 1).total // 2))
     assert starting(found, "blocked") == "  blocked    25.0 s summed over messages, 50 % of the send delay: the target's full window"
 
 
 def test_absence_is_shown_as_absence() -> None:
     """Never as 0."""
-    found = lines(document(publish=None, end_to_end=spread(1, 20, 500), counts={"out_of_order": None}))
+    found = summary_lines(document(publish=None, end_to_end=spread(1, 20, 500), counts={"out_of_order": None}))
     assert starting(found, "publish").endswith("not measured")
     assert starting(found, "end-to-end").count("too few") == 2
     assert "out of order not applicable" in starting(found, "in ")
@@ -112,15 +118,15 @@ def test_absence_is_shown_as_absence() -> None:
 def test_duplicates_of_messages_sent_again_are_told_where_there_are_such_messages() -> None:
     """The client made them, and not the target."""
     resent = {"duplicates": 5_000, "resent": 40, "duplicates_of_resent": 3_000}
-    assert "lost 0, duplicates 5 000 (3 000 of resent messages), out of order 0" in starting(lines(document(counts=resent)), "in ")
-    assert "duplicates 0 (0 of resent messages)," in starting(lines(document(counts={"resent": 40})), "in ")
-    assert "duplicates 5, out of order 0" in starting(lines(document(counts={"duplicates": 5})), "in ")
+    assert "lost 0, duplicates 5 000 (3 000 of resent messages), out of order 0" in starting(summary_lines(document(counts=resent)), "in ")
+    assert "duplicates 0 (0 of resent messages)," in starting(summary_lines(document(counts={"resent": 40})), "in ")
+    assert "duplicates 5, out of order 0" in starting(summary_lines(document(counts={"duplicates": 5})), "in ")
 
 
 def test_lost_messages_are_listed_by_range() -> None:
     """The first five; the rest is in the document."""
     lost = tuple(Lost(topic=1, subscription=0, stream=n, first=n, last=n + (n > 0)) for n in range(8))
-    found = lines(document(lost=lost, counts={"lost": 15, "received": 99_985}))
+    found = summary_lines(document(lost=lost, counts={"lost": 15, "received": 99_985}))
     assert starting(found, "lost") == "  lost       0 of stream 0 (topic 1, subscription 0)"
     assert starting(found, "1–2") == "             1–2 of stream 1 (topic 1, subscription 0)"
     assert starting(found, "… and") == "             … and 3 more ranges in results.json"
@@ -128,7 +134,9 @@ def test_lost_messages_are_listed_by_range() -> None:
 
 def test_without_unicode_every_line_is_ascii() -> None:
     """For terminals that show nothing else."""
-    found = lines(document(facts={"scale": 0.5, "scaling": {"rate": "2 → 1"}}, counts={"lost": 3, "received": 99_997}), unicode=False)
+    found = summary_lines(
+        document(facts={"scale": 0.5, "scaling": {"rate": "2 → 1"}}, counts={"lost": 3, "received": 99_997}), unicode=False
+    )
     assert all(line.isascii() for line in found)
     assert starting(found, "XX") and starting(found, "ok")
 
@@ -147,124 +155,22 @@ def test_a_sparkline_fits_and_shows_gaps(values: list[float | None], worst: obje
 @pytest.mark.parametrize("seconds", [0, 1])
 def test_a_run_of_a_second_has_no_plot(seconds: int) -> None:
     """One bar says nothing."""
-    assert not any("/s  " in line for line in lines(document(series=made_series(seconds))) if line.startswith("  received"))
-
-
-def test_stages_stand_in_a_table_with_what_they_missed() -> None:
-    """The headline counts them in."""
-    found = lines(document({"endToEndLatency": {"p99": "25ms"}}, parts={"stages": (stage("ramp", {"loss": 0}), stage("spike"))}))
-    assert found[0].endswith("MISSED (1 of 23 objectives)")
-    at = next(i for i, line in enumerate(found) if line.split()[:1] == ["stage"])
-    assert found[at : at + 4] == [
-        "     stage     for       offered     delivered  end-to-end p50      p99      max  lost",
-        "  ✓  ramp   10.0 s  10.0 k msg/s  10.0 k msg/s         10.5 ms  19.8 ms  20.0 ms     0",
-        "  ✗  spike  10.0 s  10.0 k msg/s  10.0 k msg/s         10.5 ms  19.8 ms  20.0 ms     0",
-        "  ✗ stage spike: endToEndLatency.p99 19.8 ms > 15.0 ms: over by 32 % (100 000 samples)",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("section", "lost", "shown"), [({"loss": 0}, 0, False), ({"loss": 0}, 7, True), ({"buckets": {"0-256": {"loss": 0}}}, 0, True)]
-)
-def test_size_buckets_are_shown_where_they_matter(section: dict[str, Any], lost: int, shown: bool) -> None:
-    """One has an objective, or one lost something."""
-    found = lines(document(section, buckets=(made_bucket("0-256"), made_bucket("256-1KB", lost=lost, end_to_end=None, publish=None))))
-    table = [line.split("  ") for line in found if line.strip().startswith(("size bucket", "0-256", "256-1KB"))]
-    assert bool(table) is shown
-    if lost:
-        assert [cell.strip() for cell in table[2] if cell] == ["256-1KB", "50 000", "50 000", "50 000", "7", "-", "-", "-", "-"]
-
-
-def test_a_peak_stands_first_with_interval_limit_and_steps() -> None:
-    """The answer, what broke first, then how it was found."""
-    found = lines(document(parts={"peak": PEAK}))
-    assert found[3:9] == [
-        "  peak       19 843 msg/s, held for 60.0 s; 20 240 msg/s was missed",
-        "             limit: the target; endToEndLatency.p99 broke first",
-        "     step          rate     for     delivered",
-        "  ✓     1  10 000 msg/s  30.0 s  10 000 msg/s  bracket",
-        "  ✗     2  20 240 msg/s  30.0 s             -  bracket, ended early  endToEndLatency.p99 412 ms > 100 ms: 4.1 times the bound",
-        "  ✓     3  19 843 msg/s  60.0 s  19 842 msg/s  confirm",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("changed", "answer", "limit"),
-    [
-        (
-            {"limit": "generator", "at_least": True, "high": None},
-            "at least 19 843 msg/s, held for 60.0 s",
-            "limit: the generator, not the target: add workers (-n) to see more; endToEndLatency.p99 broke first",
-        ),
-        (
-            {"limit": "maximum", "at_least": True, "high": None, "broke_first": None},
-            "at least 19 843 msg/s, held for 60.0 s",
-            "limit: search.max, not the target: raise it to see more",
-        ),
-        (
-            {"confirmed": False, "rate": 312.5, "high": None},
-            "312.5 msg/s, not confirmed by a longer hold",
-            "limit: the target; endToEndLatency.p99 broke first",
-        ),
-        (
-            {"limit": "none", "rate": None, "low": None, "high": 20_240.0},
-            "none: no rate held",
-            "limit: the objectives held at no rate tried; endToEndLatency.p99 broke first",
-        ),
-    ],
-)
-def test_a_peak_says_what_limited_it(changed: dict[str, Any], answer: str, limit: str) -> None:
-    """What the target may exceed is called "at least"."""
-    found = lines(document(parts={"peak": replace(PEAK, **changed)}))
-    assert [line.strip() for line in found[3:5]] == [f"peak       {answer}", limit]
-
-
-def test_a_peak_without_objectives_says_what_had_to_hold() -> None:
-    """The implicit ones; with others there is nothing to say."""
-    said = "the profile has no objectives, so the implicit ones had to hold: loss <= 0, corrupt <= 0, dropped <= 0, sent >= 99 %"
-    found = lines(document({}, parts={"peak": PEAK}))
-    assert found[5] == f"             {said}, throughput >= 95 %, failed <= 1 %, silent <= 0; no latency was asked for"
-    assert "implicit ones" not in "\n".join(lines(document(parts={"peak": PEAK})))
+    assert not any("/s  " in line for line in summary_lines(document(series=made_series(seconds))) if line.startswith("  received"))
 
 
 def test_a_miss_that_ended_its_run_has_a_cause_instead_of_a_number() -> None:
     """Too few came for its percentile."""
     run = made(end_to_end=spread(1, 20, 900))
-    found = lines(build(FACTS, evaluate_ended(parse(SLO), run, Limits(), "endToEndLatency.p99"), run))
+    found = summary_lines(build_document(FACTS, evaluate_ended(parse(SLO), run, Limits(), "endToEndLatency.p99"), run))
     row = starting(found, "✗ endToEndLatency.p99")
     assert row.split(maxsplit=2)[2].startswith("missed")
     assert row.endswith("900  could no longer hold when the run was ended early (900 samples)")
 
 
-def test_a_peak_in_bytes_is_shown_in_bytes() -> None:
-    """As the profile asks."""
-    facts = {"profile": {"name": "smoke", "search": {"start": "1048576B/s"}}}
-    found = lines(document(facts=facts, parts={"peak": replace(PEAK, rate=2e8, high=3e8)}))
-    assert starting(found, "peak") == "  peak       191 MiB/s; 286 MiB/s was missed"
-
-
-def test_a_backlog_has_build_and_drain_and_what_publishing_was_like() -> None:
-    """One that did not drain says so."""
-    found = lines(document(parts={"backlog": BACKLOG}))
-    assert starting(found, "backlog") == ("  backlog    1 048 576 deliveries, 1.00 GiB, built in 32.0 s, drained in 8.00 s at 131 k msg/s")
-    assert starting(found, "publish latency") == "             publish latency meanwhile: p50 6.25 ms, p99 11.9 ms"
-    stuck = lines(document(parts={"backlog": replace(BACKLOG, drained=False, left=20_000, drain=600_000 * MS, publish_during_drain=None)}))
-    assert "NOT drained within 10.0 min (backlogDrainTimeout; 20 000 still waiting, 10 000 would do)" in starting(stuck, "backlog")
-    assert starting(stuck, "publish latency").endswith("meanwhile: not measured")
-
-
-def test_a_drain_that_second_copies_leave_open_says_between_what() -> None:
-    """Its rate is not known either."""
-    unknown = replace(BACKLOG, drain=None, drained=None, left=None, drain_rate=None, uncounted=6000)
-    for latest, words in ((9_000 * MS, "9.00 s"), (None, "an unknown time")):
-        found = starting(lines(document(parts={"backlog": replace(unknown, between=(8_000 * MS, latest))})), "backlog")
-        assert found.endswith(f"drained between 8.00 s and {words} (6 000 second or doubtful copies) at an unknown rate")
-
-
 def test_a_run_without_consumers_says_so() -> None:
     """No zeros where nothing was to come."""
     run: dict[str, Any] = {"subscriptions": 0, "end_to_end": None, "counts": {"received": 0, "received_in_time": 0, "out_of_order": None}}
-    found = lines(document({"publishLatency": {"p99": "1s"}}, **run))
+    found = summary_lines(document({"publishLatency": {"p99": "1s"}}, **run))
     assert starting(found, "in ") == "  in         not applicable: nothing subscribes in this run"
     assert "delivered nowhere (nothing subscribes)" in starting(found, "rate")
 
@@ -277,8 +183,8 @@ def test_a_fan_out_says_what_the_target_gave_out() -> None:
         "bytes_sent": 500 * 1_000,
     }
     part = made_bucket("all", sent=500, bytes_sent=500 * 1_000, received_in_time=2_000)
-    assert "out of the target" not in starting(lines(document(buckets=(part,))), "rate")
-    found = starting(lines(document(**run, buckets=(part,))), "rate")
+    assert "out of the target" not in starting(summary_lines(document(buckets=(part,))), "rate")
+    found = starting(summary_lines(document(**run, buckets=(part,))), "rate")
     assert found.endswith("; out of the target 200 msg/s, 1.60 Mbit/s"), found
 
 
@@ -291,13 +197,13 @@ def test_what_did_not_come_out_of_the_target_has_no_bits() -> None:
         "counts": {"received_in_time": 1_600, "received": 1_600, "sent": 500},
         "bytes_sent": 1_040_000,
     }
-    assert starting(lines(document(**run, buckets=(small, large))), "rate").endswith("; out of the target 160 msg/s, 128 kbit/s")
+    assert starting(summary_lines(document(**run, buckets=(small, large))), "rate").endswith("; out of the target 160 msg/s, 128 kbit/s")
 
 
 def test_every_part_can_be_shown_in_ascii() -> None:
     """Stages, peak, buckets and backlog, too."""
     parts = {"stages": (stage("ramp"),), "peak": PEAK, "backlog": BACKLOG, "bottleneck": BOTTLENECK}
-    found = lines(document(facts={"workload": "files"}, parts=parts, buckets=(made_bucket("0-256", lost=1),)), unicode=False)
+    found = summary_lines(document(facts={"workload": "files"}, parts=parts, buckets=(made_bucket("0-256", lost=1),)), unicode=False)
     assert all(line.isascii() for line in found)
     assert found[0] == "loadtests/test_smoke.py::test_smoke | profile smoke | workload files | MISSED (2 of 16 objectives)"
 
@@ -306,30 +212,18 @@ def test_corrupt_says_how_far_messages_were_looked_into() -> None:
     """Without a checksum, damage behind the head does not show: nobody may read "corrupt 0" as "every byte was right"."""
     whole = document(facts={"profile": {**FACTS.profile, "checksum": True}}, checksum=True)
     for found, said, text in ((document(), " (heads and sizes alone)", ", by heads and sizes alone: no checksum"), (whole, "", "")):
-        shown = lines(found)
+        shown = summary_lines(found)
         assert starting(shown, "✓ implicit").startswith(f"  ✓ implicit: loss 0, corrupt 0{said}, dropped 0")
         assert starting(shown, "in ").endswith(f", corrupt 0{said}")
         finding = next(finding for finding in found["verdict"]["findings"] if finding["metric"] == "corrupt")
         assert finding["text"] == f"corrupt 0 <= 0 (0 of 100 000 deliveries{text})"
-        assert dict(properties(found))["load.objective.corrupt"].endswith(finding["text"])
-
-
-def test_metrics_of_the_users_own_have_rows() -> None:
-    """As people read them, in the order in which they came; nobody knows on how many samples they rest."""
-    found = lines(document({"custom": {"gold.p99": "5ms"}}, custom={"gold.p99": ms(3), "rate": Rate(5), "skew": -0.25, "none": None}))
-    at = found.index("  custom     gold.p99  3.00 ms")
-    assert found[at + 1 : at + 4] == [
-        "             rate      5 msg/s",
-        "             skew      -0.25",
-        "             none      nothing to tell",
-    ]
-    assert starting(found, "✓ custom.gold.p99").split() == ["✓", "custom.gold.p99", "3.00", "ms", "<=", "5.00", "ms", "-"]
+        assert dict(junit_properties(found))["load.objective.corrupt"].endswith(finding["text"])
 
 
 def test_what_never_came_stands_beside_the_samples() -> None:
     """A percentile that lies among them is never; too few samples are another thing."""
     counts = {"acked": 9_910, "unknown": 90, "offered": 10_000, "sent": 10_000, "received": 9_910, "received_in_time": 9_910}
-    found = lines(document({"endToEndLatency": {"p99.9": "1s"}}, counts=counts, end_to_end=spread(1, 3, 9_910)))
+    found = summary_lines(document({"endToEndLatency": {"p99.9": "1s"}}, counts=counts, end_to_end=spread(1, 3, 9_910)))
     assert starting(found, "end-to-end").split()[-9:] == ["never", "3.00", "ms", "2.00", "ms", "9", "910,", "90", "never", "came"][-9:]
     assert "never" in starting(found, "✗ endToEndLatency.p99.9")
     assert "too many never came" in starting(found, "✗ endToEndLatency.p99.9")
@@ -337,7 +231,7 @@ def test_what_never_came_stands_beside_the_samples() -> None:
 
 def test_the_bottleneck_has_a_line_with_its_evidence() -> None:
     """Then what else was saturated, and what nobody sampled; results of older versions have none."""
-    found = lines(document(parts={"bottleneck": BOTTLENECK}))
+    found = summary_lines(document(parts={"bottleneck": BOTTLENECK}))
     at = found.index("  bottleneck broker CPU: mosquitto's busiest thread used 0.97 of a core, in 9 of 10 samples")
     assert found[at + 1 : at + 3] == [
         "             also publisher window: messages waited 12.0 ms before a full window",
@@ -350,16 +244,68 @@ def test_the_bottleneck_has_a_line_with_its_evidence() -> None:
         "also": [],
         "missing": [],
     }
-    assert "  bottleneck unknown: 1 samples of the measured phase are too few to tell" in lines(document(parts={"bottleneck": unknown}))
+    assert "  bottleneck unknown: 1 samples of the measured phase are too few to tell" in summary_lines(
+        document(parts={"bottleneck": unknown})
+    )
     older = document()
     del older["bottleneck"]
-    assert not any("bottleneck" in line for line in lines(older))
+    assert not any("bottleneck" in line for line in summary_lines(older))
 
 
-def test_silent_topics_and_streams_are_named() -> None:
-    """As many as the results name; a run that has none has no such line."""
-    silent = Silent(pairs=12, pairs_due=200, streams=1, streams_due=200, first_pairs=((17, 0), (18, 0)), first_streams=((17, 17),))
-    found = starting(lines(document(silent=silent)), "silent")
-    counts = "12 of 200 subscriptions of topics, 1 of 200 streams"
-    assert found == f"  silent     {counts}: topic 17 subscription 0, topic 18 subscription 0, …; stream 17 of topic 17"
-    assert not [line for line in lines(document()) if line.startswith("  silent")]
+VALUES = np.arange(-2000, 8000) * MILLISECOND // 10  # a fifth is early, by 200 ms at most
+
+
+DELAYED: dict[str, Any] = {
+    "lateness": lateness(VALUES), "counts": {"out_of_due_order": 7}, "delayed_index": DelayedIndex(bytes=2500, messages=1000),
+}  # fmt: skip
+
+
+def outcome(**section: Any) -> dict[str, str]:
+    """Of each objective of the section."""
+    found = evaluate(parse(section, implicit=()), made(**DELAYED), Limits())
+    return {finding.objective.name: finding.outcome.value for finding in found.findings}
+
+
+def test_objectives() -> None:
+    """Both sides, and the index; a median may be below zero."""
+    assert outcome(lateness={"p50": "301ms", "p99": "700ms"}) == {"lateness.p50": "met", "lateness.p99": "missed"}
+    assert outcome(earliness={"max": "200ms", "p50": "1ms"}) == {"earliness.max": "met", "earliness.p50": "met"}
+    assert outcome(earliness={"max": "0s"}) == {"earliness.max": "missed"}
+    assert outcome(delayedIndexBytesPerMessage=2.5) == {"delayedIndexBytesPerMessage": "met"}
+    assert outcome(delayedIndexBytesPerMessage=2.4) == {"delayedIndexBytesPerMessage": "missed"}
+
+
+@pytest.mark.parametrize("section", [{"lateness": {"max": "1s"}}, {"earliness": {"max": "0s"}}, {"delayedIndexBytesPerMessage": 2.5}])
+def test_nothing_measured_is_no_pass(section: dict[str, Any]) -> None:
+    """A run whose messages were not delayed, or whose broker nobody asked."""
+    assert evaluate(parse(section, implicit=()), made(), Limits()).outcome is Outcome.NO_DATA
+
+
+def test_what_never_came_is_late() -> None:
+    """It counts in percentiles of lateness, and in none of earliness."""
+    measurements = made(**{**DELAYED, "counts": {"out_of_due_order": 0, "received": 90_000, "lost": 10_000}})
+    found = evaluate(parse({"lateness": {"p99": "10s"}, "earliness": {"p99": "1s"}}, implicit=()), measurements, Limits())
+    assert [finding.outcome for finding in found.findings] == [Outcome.MISSED, Outcome.MET]
+
+
+def test_the_document() -> None:
+    """As the schema has it; a run without delays has none of it."""
+    found = document(**DELAYED)
+    jsonschema.Draft202012Validator(results_schema()).validate(found)
+    late, early = (found["measurements"]["latencies"][kind] for kind in ("lateness", "earliness"))
+    assert (late["minimum"], early["maximum"]) == (-200 * MILLISECOND, 200 * MILLISECOND)
+    assert (late["samples"], early["samples"]) == (10_000, 10_000)
+    assert found["measurements"]["counts"]["outOfDueOrder"] == 7
+    assert found["measurements"]["delayedIndex"] == {"bytes": 2500, "messages": 1000, "bytesPerMessage": 2.5}
+    plain = document()["measurements"]
+    assert "lateness" not in plain["latencies"]
+    assert plain["delayedIndex"] is plain["counts"]["outOfDueOrder"] is None
+
+
+def test_the_summary() -> None:
+    """Rows of their own, with a sign."""
+    text = "\n".join(terminal.summary_lines(document(**DELAYED)))
+    assert "after due" in text and "before due" in text
+    assert "7 copies after one that is due more than a tick later" in text
+    assert "index      2.5 B a message, 2.44 KiB for 1 000 delayed" in text
+    assert "due more than a tick" not in "\n".join(terminal.summary_lines(document()))

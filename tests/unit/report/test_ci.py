@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from builders.documents import BOTTLENECK, FACTS, PEAK, document, stage
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from pytest_loadtest.report.document import build
-from pytest_loadtest.report.github import LIMIT, Location, summary, workflow_commands
+from pytest_loadtest.report.build import build_document
+from pytest_loadtest.report.ci import LIMIT, Location, github_summary, gitlab_metrics, workflow_commands
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
-BROKEN = build(FACTS, Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died: exit status -9", "gw2 too")), None)
+BROKEN = build_document(FACTS, Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died: exit status -9", "gw2 too")), None)
 MISSED = document()
 MET = document({"loss": 0}, facts={"test": "loadtests/test_calm.py::test_calm"})
 PLACE = {FACTS.test: Location(file="loadtests/test_smoke.py", line=12, failed=True)}
@@ -41,7 +43,7 @@ def parsed(command: str) -> tuple[str, dict[str, str], str]:
 
 def test_the_worst_run_stands_first() -> None:
     """In the table and below it; the head counts the outcomes."""
-    found = summary([MET, MISSED, BROKEN])
+    found = github_summary([MET, MISSED, BROKEN])
     assert found.startswith("## Load tests: 1 no data, 1 missed, 1 met\n")
     rows = [cells(line) for line in found.splitlines() if line.startswith("|")][2:5]
     assert [(row[0], row[3]) for row in rows] == [("?", "**no data**"), ("✗", "**missed**"), ("✓", "**met**")]
@@ -50,7 +52,7 @@ def test_the_worst_run_stands_first() -> None:
 
 def test_a_run_has_its_objectives_latencies_and_folder() -> None:
     """Observed beside bound, misses first."""
-    found = summary([document(counts={"lost": 3, "received": 99_997})]).splitlines()
+    found = github_summary([document(counts={"lost": 3, "received": 99_997})]).splitlines()
     rows = [cells(line) for line in found if line.startswith("|")]
     assert rows[2][4:] == ["10.0 k msg/s", "10.5 ms", "19.8 ms", "20.0 ms", "20.0 ms"]
     misses = [row for row in rows[5:] if row[0] == "✗"]
@@ -62,7 +64,7 @@ def test_a_run_has_its_objectives_latencies_and_folder() -> None:
 
 def test_a_scaled_run_says_so() -> None:
     """In the table and with what was changed."""
-    found = summary([document(facts={"scale": 0.001, "scaling": {"rate": "2.50 M → 2 500 msg/s"}})])
+    found = github_summary([document(facts={"scale": 0.001, "scaling": {"rate": "2.50 M → 2 500 msg/s"}})])
     assert "**missed** (SCALED ×0.001)" in found
     assert "SCALED ×0.001: says nothing about the full load (rate 2.50 M → 2 500 msg/s)" in found
 
@@ -70,7 +72,7 @@ def test_a_scaled_run_says_so() -> None:
 def test_peak_stages_and_bottleneck_are_told() -> None:
     """Where the run has them."""
     parts = {"stages": (stage("ramp", {"loss": 0}), stage("spike")), "peak": PEAK, "bottleneck": BOTTLENECK}
-    found = summary([document(parts=parts)])
+    found = github_summary([document(parts=parts)])
     assert "- peak: 19 843 msg/s, held for 60.0 s" in found
     assert "- bottleneck: broker CPU: mosquitto's busiest thread" in found
     assert "| stage spike: endToEndLatency.p99 |" in found
@@ -79,25 +81,25 @@ def test_peak_stages_and_bottleneck_are_told() -> None:
 @given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=60))
 def test_no_name_breaks_the_table(name: str) -> None:
     """Whatever a test is called: its row has nine cells, and no line begins that it did not mean."""
-    found = summary([{**MISSED, "test": name}])
+    found = github_summary([{**MISSED, "test": name}])
     rows = [line for line in found.split("\n") if line.startswith("|")]
     assert len(cells(rows[2])) == 9
-    assert len(found.split("\n")) == len(summary([MISSED]).split("\n"))
+    assert len(found.split("\n")) == len(github_summary([MISSED]).split("\n"))
 
 
 @given(st.integers(0, 40_000), st.integers(1, 12))
 def test_the_summary_has_no_more_than_there_is_room_for(room: int, runs: int) -> None:
     """And says what it left out, as long as there is room for that."""
-    found = summary([MISSED] * runs, room)
+    found = github_summary([MISSED] * runs, room)
     size = len(found.encode())
     assert size <= max(room, 60)
-    if size < len(summary([MISSED] * runs).encode()) and room > 1000:
+    if size < len(github_summary([MISSED] * runs).encode()) and room > 1000:
         assert re.search(r"… and \d+ more (rows|runs)", found)
 
 
 def test_a_thousand_runs_fit() -> None:
     """GitHub shows nothing of a summary above 1 MiB."""
-    found = summary([{**MISSED, "test": f"loadtests/test_it.py::test_{i}"} for i in range(3000)])
+    found = github_summary([{**MISSED, "test": f"loadtests/test_it.py::test_{i}"} for i in range(3000)])
     assert LIMIT * 0.9 < len(found.encode()) <= LIMIT
     assert re.search(r"… and \d+ more runs: see the results folder\n$", found)
 
@@ -137,3 +139,58 @@ def test_whatever_is_said_arrives_as_it_was(reason: str, test: str) -> None:
     _, properties, data = parsed(command)
     assert properties["file"] == test
     assert data.split("\nresults: ")[0] == reason
+
+
+GITLAB_MISSED = document()
+GITLAB_BROKEN = build_document(FACTS, Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",)), None)
+
+
+def of_gitlab(text: str) -> dict[str, str]:
+    """Name with labels → value, by the rules of GitLab's parser: ``line.gsub(/#.*$/, '').shellsplit``."""
+    words = [shlex.split(line.partition("#")[0]) for line in text.split("\n")]
+    return {name: value for name, value, *_ in filter(None, words)}
+
+
+def of_openmetrics(text: str) -> dict[tuple[str, ...], float]:
+    """Sample name and values of its labels, by name → value."""
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {(sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value for sample in samples}
+
+
+def test_it_is_openmetrics() -> None:
+    """With its end mark, seconds, and everything that was counted."""
+    found = of_openmetrics(gitlab_metrics([document(parts={"peak": PEAK})]))
+    who = ("smoke", "", FACTS.test, "")
+    assert found["loadtest_outcome", "missed", *who] == 1
+    assert found["loadtest_latency_seconds", "end-to-end", "smoke", "p99", "", FACTS.test, ""] == 0.0198
+    assert found["loadtest_messages", "lost", *who] == 0
+    assert found["loadtest_peak_per_second", "smoke", "", FACTS.test, "messages", ""] == 19_800
+    assert gitlab_metrics([GITLAB_MISSED]).endswith("# EOF\n")
+
+
+def test_gitlab_reads_the_same() -> None:
+    """As many names and values, each with its labels."""
+    text = gitlab_metrics([GITLAB_MISSED, {**GITLAB_MISSED, "test": "other"}])
+    found = of_gitlab(text)
+    assert len(found) == len(of_openmetrics(text))
+    assert found[f"loadtest_outcome{{outcome=missed,profile=smoke,scale=,test={FACTS.test},workload=}}"] == "1.0"
+
+
+def test_what_was_not_measured_is_left_out() -> None:
+    """No number is better than a zero."""
+    assert {name for name, *_ in of_openmetrics(gitlab_metrics([GITLAB_BROKEN]))} == {"loadtest_outcome", "loadtest_objectives_missed"}
+    without = of_openmetrics(gitlab_metrics([document(publish=None, counts={"out_of_order": None})]))
+    assert not [labels for labels in without if "publish" in labels or "outOfOrder" in labels]
+
+
+def test_of_several_attempts_the_last_one_counts() -> None:
+    """A name may stand there once."""
+    found = of_openmetrics(gitlab_metrics([GITLAB_BROKEN, GITLAB_MISSED]))
+    assert [labels[1] for labels in found if labels[0] == "loadtest_outcome"] == ["missed"]
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\r"), min_size=1, max_size=60))
+def test_no_name_of_a_test_breaks_the_file(name: str) -> None:
+    """Neither for GitLab nor for OpenMetrics."""
+    text = gitlab_metrics([{**GITLAB_MISSED, "test": name}])
+    assert len(of_gitlab(text)) == len(of_openmetrics(text))

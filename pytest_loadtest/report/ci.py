@@ -10,18 +10,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.report.bottleneck import in_words
-from pytest_loadtest.report.sections import (
-    OUTCOMES,
-    all_findings,
-    answer,
-    mark,
-    percentiles,
-    run_name,
-    scale_changes,
-    scale_of,
-    worst_first,
-)
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.openmetrics.exposition import generate_latest
+
+from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
+from pytest_loadtest.report.bottleneck import bottleneck_text
+from pytest_loadtest.report.document import OUTCOMES
+from pytest_loadtest.report.sections import all_findings, answer, mark, percentiles, run_name, scale_changes, scale_of, worst_first
 from pytest_loadtest.report.terminal import ALWAYS, COLUMNS, ROWS
 from pytest_loadtest.values.quantities import format_rate
 from pytest_loadtest.values.wording import exact
@@ -31,8 +26,12 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.report.document import Document
 
+
 LIMIT: Final = 1 << 20
 """Bytes of a step's summary."""
+_NOTE: Final = "\n… and {} more {}: see the results folder\n"
+_NOTE_ROOM: Final = len(_NOTE.encode()) + 20
+"""Bytes kept free for the note that something was left out, with its number: rows may not use up the room for the note on runs."""
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&$])")
 
 
@@ -45,7 +44,7 @@ class Location:
     failed: bool
 
 
-def summary(documents: Sequence[Document], room: int = LIMIT) -> str:
+def github_summary(documents: Sequence[Document], room: int = LIMIT) -> str:
     """The session's load tests as Markdown: a table of all, then each with its objectives, worst first.
 
     :param room: bytes that it may have. What does not fit is left out from the end on, and said.
@@ -54,23 +53,21 @@ def summary(documents: Sequence[Document], room: int = LIMIT) -> str:
     counts = [(name, sum(document["verdict"]["outcome"] == name for document in ordered)) for name in OUTCOMES]
     head = f"## Load tests: {', '.join(f'{count} {name}' for name, count in counts if count)}\n\n"
     table = ["| | test | profile | outcome | delivered | end-to-end p50 | p99 | p99.9 | max |\n|---|---|---|---|--:|--:|--:|--:|--:|\n"]
-    parts = [head, *_fitting([*table, *map(_row, ordered)], room - len(head.encode()), "rows")]
+    parts = [head, *_fitting([*table, *map(_row, ordered)], room - len(head.encode()) - _NOTE_ROOM, "rows")]
     left = room - sum(len(part.encode()) for part in parts)
     return "".join([*parts, *_fitting(["\n" + "\n".join(_details(document)) + "\n" for document in ordered], left, "runs")])
 
 
 def _fitting(parts: Sequence[str], room: int, what: str) -> Iterator[str]:
     """As many of them as there is room for, and how many were left out."""
-    said = "\n… and {} more {}: see the results folder\n"
     used = [len(part.encode()) for part in parts]
-    reserved = len(said.encode()) + 20
     total, kept = 0, 0
-    while kept < len(parts) and total + used[kept] + (reserved if kept + 1 < len(parts) else 0) <= room:
+    while kept < len(parts) and total + used[kept] + (_NOTE_ROOM if kept + 1 < len(parts) else 0) <= room:
         total += used[kept]
         kept += 1
     yield from parts[:kept]
-    if kept < len(parts) and total + reserved <= room:
-        yield said.format(len(parts) - kept, what)
+    if kept < len(parts) and total + _NOTE_ROOM <= room:
+        yield _NOTE.format(len(parts) - kept, what)
 
 
 def _row(document: Document) -> str:
@@ -102,7 +99,7 @@ def _details(document: Document) -> Iterator[str]:
     if document["peak"] is not None:
         yield f"- peak: {_text(answer(document['peak']))}"
     if document.get("bottleneck") is not None:  # older results have none
-        yield f"- bottleneck: {_text(in_words(document['bottleneck']))}"
+        yield f"- bottleneck: {_text(bottleneck_text(document['bottleneck']))}"
     yield from _objectives(document)
     if document["measurements"] is not None:
         yield from _latencies(document["measurements"])
@@ -168,3 +165,66 @@ def _data(text: str) -> str:
 
 def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+# What GitLab compares between branches: one OpenMetrics file of a session, its ``artifacts:reports:metrics``.
+#
+# GitLab cuts each line at the first ``#``, splits the rest as a shell would into name (labels included) and value, and compares values as
+# text: so no label has a ``#``, and figures that are never the same twice have three digits. Its parser:
+# ``ee/lib/gitlab/ci/parsers/metrics/generic.rb``; https://docs.gitlab.com/ci/testing/metrics_reports.
+
+QUANTILES: Final = ("p50", "p99", "p99.9")
+_WHO: Final = ("test", "profile", "workload", "scale")
+
+
+def gitlab_metrics(documents: Sequence[Document]) -> str:
+    """The session's runs as OpenMetrics text; of several attempts of a test the last. What was not measured is left out."""
+    registry = CollectorRegistry()
+    gauges = {
+        name: Gauge(f"loadtest_{name}", text, [*_WHO, *labels], registry=registry)
+        for name, text, labels in (
+            ("outcome", "1 for the outcome of the run", ["outcome"]),
+            ("objectives_missed", "Objectives that did not hold", []),
+            ("rate_per_second", "Messages offered a second", []),
+            ("throughput_per_second", "Messages delivered a second, in time", []),
+            ("latency_seconds", "Percentiles of latencies, over all that was due", ["kind", "quantile"]),
+            ("messages", "Messages of the measured phase, by what became of them", ["count"]),
+            ("peak_per_second", "The highest rate at which all objectives held", ["unit"]),
+        )
+    }
+    for document in {_labels(document): document for document in documents}.values():
+        _add(gauges, document)
+    text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
+    return text.decode()
+
+
+def _labels(document: Document) -> tuple[str, ...]:
+    scale = "" if document["scale"] is None else f"{document['scale']['factor']:g}"
+    said = (document["test"], document["profile"]["name"], document["workload"] or "", scale)
+    return tuple(text.replace("#", "-") for text in said)
+
+
+def _add(gauges: dict[str, Gauge], document: Document) -> None:
+    who, measured, peak = _labels(document), document["measurements"], document["peak"]
+    missed = sum(finding["outcome"] == "missed" for _, finding in all_findings(document))
+    gauges["outcome"].labels(*who, document["verdict"]["outcome"]).set(1)
+    gauges["objectives_missed"].labels(*who).set(missed)
+    if peak is not None and peak["rate"] is not None:
+        gauges["peak_per_second"].labels(*who, "bytes" if peak["unit"] == "B/s" else "messages").set(_rounded(peak["rate"]))
+    if measured is None:
+        return
+    gauges["rate_per_second"].labels(*who).set(_rounded(measured["rate"]))
+    if measured["throughput"] is not None:
+        gauges["throughput_per_second"].labels(*who).set(_rounded(measured["throughput"]))
+    for metric in LATENCIES.values():
+        percentiles = (measured["latencies"].get(metric.key) or {}).get("percentiles", {}) if metric.exported else {}
+        for quantile in QUANTILES:
+            if percentiles.get(quantile) is not None:
+                gauges["latency_seconds"].labels(*who, metric.label, quantile).set(_rounded(percentiles[quantile] / 1e9))
+    for row in COUNTS:
+        if row.exported and measured["counts"].get(row.key) is not None:
+            gauges["messages"].labels(*who, row.key).set(measured["counts"][row.key])
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.3g}")

@@ -1,4 +1,4 @@
-"""Percentile curves and the distributions behind them."""
+"""Fewer points, the same extremes."""
 
 from __future__ import annotations
 
@@ -14,22 +14,68 @@ from hypothesis import strategies as st
 from pytest_loadtest.metrics.histogram import bucket_bounds
 from pytest_loadtest.metrics.series import SERIES_BITS
 from pytest_loadtest.metrics.signed import lateness
-from pytest_loadtest.report.distribution import decoded, distribution, inverse, of_latency, place
-from pytest_loadtest.report.hdr import encode_coarse
-from pytest_loadtest.report.html.charts import levels
-from pytest_loadtest.report.html.curves import GRID, curve, latencies, objectives
-from pytest_loadtest.report.measured import PERCENTILES, latency
+from pytest_loadtest.report.hdr import (
+    counts_distribution,
+    decode_counts,
+    encode_coarse_counts,
+    latency_distribution,
+    percentile_at,
+    percentile_position,
+)
+from pytest_loadtest.report.html.charts import (
+    GRID,
+    POINTS,
+    curve_chart,
+    even_spans,
+    latency_curves,
+    latency_levels,
+    objective_points,
+    span_extremes,
+)
+from pytest_loadtest.report.measured import PERCENTILES, latency_section
 from pytest_loadtest.verdict.slo import unfit
 
-VALUES = st.lists(st.integers(0, 10**12), min_size=1, max_size=200)
+VALUES = st.lists(st.none() | st.integers(-(10**15), 10**15) | st.floats(allow_nan=False, allow_infinity=False), max_size=300)
 
 
-@given(VALUES, st.integers(1, 200), st.integers(0, 50))
+@given(VALUES, st.integers(1, 50))
+def test_extremes_are_the_true_ones(values: list[float | None], most: int) -> None:
+    """Nothing that was measured is larger or smaller than what is shown, in all and in each span; and no value is made up."""
+    high, low = span_extremes(values, most)
+    assert len(high) == len(low) <= most
+    assert [max((v for v in values[first:last] if v is not None), default=None) for first, last in even_spans(len(values), most)] == high
+    assert [min((v for v in values[first:last] if v is not None), default=None) for first, last in even_spans(len(values), most)] == low
+    known = [value for value in values if value is not None]
+    assert max((v for v in high if v is not None), default=None) == max(known, default=None)
+    assert min((v for v in low if v is not None), default=None) == min(known, default=None)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 2000))
+def test_spans_cover_all_once(length: int, most: int) -> None:
+    """In order, without gap or overlap, all but the last equally long, and no more than are wanted."""
+    found = even_spans(length, most)
+    assert len(found) <= most
+    assert [place for first, last in found for place in (first, last)] == sorted(place for span in found for place in span)
+    assert [first for first, _ in found] == [0, *(last for _, last in found)][: len(found)]
+    assert (found[-1][1] if found else 0) == length
+    assert len({last - first for first, last in found[:-1]}) <= 1
+
+
+def test_what_fits_is_left_as_it_is() -> None:
+    """A short run is shown with every second."""
+    values = [float(value) for value in range(POINTS)]
+    assert span_extremes(values) == (values, values)
+
+
+LATENCY_VALUES = st.lists(st.integers(0, 10**12), min_size=1, max_size=200)
+
+
+@given(LATENCY_VALUES, st.integers(1, 200), st.integers(0, 50))
 def test_percentiles_are_those_of_the_results(values: list[int], times: int, never: int) -> None:
     """The curve and the figures beside it come from one definition: rank over all that was due, and no percentile on too few samples."""
     counted = histogram(np.repeat(np.array(values, np.int64), times))
-    written = latency(counted, never)
-    found = of_latency(written)
+    written = latency_section(counted, never)
+    found = latency_distribution(written)
     assert found is not None
     assert written is not None
     assert found.samples == len(values) * times
@@ -41,10 +87,10 @@ def test_percentiles_are_those_of_the_results(values: list[int], times: int, nev
 @given(st.dictionaries(st.integers(0, 5000), st.integers(1, 10**9), min_size=1, max_size=100))
 def test_a_block_is_what_was_counted(counts: dict[int, int]) -> None:
     """Read back from its text, and every percentile within the buckets that there are."""
-    read = decoded(encode_coarse(counts))
+    read = decode_counts(encode_coarse_counts(counts))
     assert read == counts
     assert list(read) == sorted(read)
-    found = distribution(read)
+    found = counts_distribution(read)
     assert found is not None
     assert found.samples == sum(counts.values())
     low, _ = bucket_bounds(min(counts), SERIES_BITS)
@@ -55,46 +101,50 @@ def test_a_block_is_what_was_counted(counts: dict[int, int]) -> None:
 def test_delayed_messages_that_came_early_rank_first() -> None:
     """Their lateness is below zero, which no log axis has; the others stand where they stand in the results."""
     values = np.arange(-2000, 8000, dtype=np.int64) * MS // 10
-    written = latency(lateness(values), 2000)
-    found = of_latency(written)
+    written = latency_section(lateness(values), 2000)
+    found = latency_distribution(written)
     assert found is not None
     assert written is not None
     assert (found.samples, found.before) == (10_000, 2000)
     assert found.percentile(10) == -math.inf
     assert found.percentile(50) == written["percentiles"]["p50"]
     assert found.percentile(90) == math.inf
-    told = curve("lateness", "run-1", {"after due": found})
+    told = curve_chart("lateness", "run-1", {"after due": found})
     assert told is not None
     assert "after due p50 400 ms, p99 never" in told["summary"]
 
 
 def test_nothing_has_no_distribution() -> None:
     """Neither blocks in which nothing came, nor a latency without a histogram, nor one of clocks that disagree."""
-    assert distribution(decoded(None)) is None
-    assert of_latency(None) is None
-    written = latency(spread(1, 2))
+    assert counts_distribution(decode_counts(None)) is None
+    assert latency_distribution(None) is None
+    written = latency_section(spread(1, 2))
     assert written is not None
-    assert of_latency(written | {"histogram": None}) is None
-    assert of_latency(written | {"negative": 1}) is None
+    assert latency_distribution(written | {"histogram": None}) is None
+    assert latency_distribution(written | {"negative": 1}) is None
 
 
 @pytest.mark.parametrize("p", [0, 50, 75, 90, 95, 99, 99.9, 99.99, 99.999])
 def test_percentiles_stand_at_their_place(p: float) -> None:
     """Each of the usual ones has a point of its own on the curve."""
-    assert inverse(place(p)) == pytest.approx(p)
-    assert any(math.isclose(x, place(p), rel_tol=1e-6) for x in GRID)
+    assert percentile_at(percentile_position(p)) == pytest.approx(p)
+    assert any(math.isclose(x, percentile_position(p), rel_tol=1e-6) for x in GRID)
 
 
 def test_a_curve_ends_where_samples_do() -> None:
     """p99.9 needs ten thousand; what never came has no latency at all."""
-    found = curve(
+    found = curve_chart(
         "latency",
         "run-1",
-        {"few": of_latency(latency(spread(1, 20, 5000))), "some never": of_latency(latency(spread(1, 20), 5000)), "none": None},
+        {
+            "few": latency_distribution(latency_section(spread(1, 20, 5000))),
+            "some never": latency_distribution(latency_section(spread(1, 20), 5000)),
+            "none": None,
+        },
     )
     assert found is not None
     few, lossy = found["series"]
-    at = {round(inverse(x), 3): n for n, x in enumerate(GRID)}
+    at = {round(percentile_at(x), 3): n for n, x in enumerate(GRID)}
     assert [few["values"][at[p]] is None for p in (0, 99, 99.9)] == [False, False, True]
     assert [lossy["values"][at[p]] is None for p in (0, 90, 99)] == [False, False, True]
     assert "few p50 10.5 ms, p99 19.8 ms, max 20.0 ms" in found["summary"]
@@ -103,7 +153,7 @@ def test_a_curve_ends_where_samples_do() -> None:
 
 def test_without_any_latency_there_is_no_curve() -> None:
     """An empty chart says nothing."""
-    assert curve("latency", "run-1", {"end-to-end": None}) is None
+    assert curve_chart("latency", "run-1", {"end-to-end": None}) is None
 
 
 def test_objectives_stand_on_the_curve() -> None:
@@ -112,7 +162,7 @@ def test_objectives_stand_on_the_curve() -> None:
         "endToEndLatency": {"p50": "20ms", "p99.9": {"min": "1ms", "max": "15ms"}, "max": "2s", "mean": "1s"},
         "publishLatency": {"p99": "1s"},
     }
-    found = latencies(document(slo)["measurements"], document(slo)["verdict"]["findings"], "run-1", ("endToEnd", "publish"), "latency")
+    found = latency_curves(document(slo)["measurements"], document(slo)["verdict"]["findings"], "run-1", ("endToEnd", "publish"), "latency")
     assert found is not None
     assert [line["label"] for line in found["series"]] == ["end-to-end", "publish"]
     bounds = {one["label"]: (one["x"] and round(one["x"], 6), one["y"], one["outcome"]) for one in found["bounds"]}
@@ -126,8 +176,8 @@ def test_objectives_stand_on_the_curve() -> None:
 def test_objectives_of_size_buckets_stand_on_theirs() -> None:
     """Not on the curve of the whole run."""
     made = document({"buckets": {"0-256": {"endToEndLatency": {"p99": "1s"}}}}, buckets=(made_bucket("0-256"),))
-    assert objectives(made["verdict"]["findings"], {"endToEndLatency"}) == []
-    (found,) = objectives(made["verdict"]["findings"], {"endToEndLatency"}, buckets=True)
+    assert objective_points(made["verdict"]["findings"], {"endToEndLatency"}) == []
+    (found,) = objective_points(made["verdict"]["findings"], {"endToEndLatency"}, buckets=True)
     assert found["label"].startswith("buckets.0-256.endToEndLatency.p99")
 
 
@@ -137,5 +187,5 @@ def test_windows_and_drift_do_not_stand_on_the_curve_of_the_whole_run() -> None:
     assert finding["name"] == "endToEndLatency.p99"
     windowed = finding | {"windows": {"width": 10**9}}
     drift = finding | {"name": "drift.endToEndLatency.p99", "unit": "ratio", "maximum": 1.0}
-    assert [one["y"] for one in objectives([finding, windowed, drift], {"endToEndLatency"})] == [15 * MS]
-    assert [one["y"] for one in levels([finding, windowed, drift])] == [15 * MS, 15 * MS]
+    assert [one["y"] for one in objective_points([finding, windowed, drift], {"endToEndLatency"})] == [15 * MS]
+    assert [one["y"] for one in latency_levels([finding, windowed, drift])] == [15 * MS, 15 * MS]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.metrics.expected import WorkerEvidence
-from pytest_loadtest.report.timeline import MOST, spans, timeline
+from pytest_loadtest.report.measured import MOST_SPANS, second_spans, timeline_section
 from pytest_loadtest.values.quantities import SECOND
 
 NOTHING: dict[str, Any] = {"start": 5 * SECOND, "stages": [], "facts": {"broker": {}}}
@@ -33,7 +33,7 @@ def test_what_the_run_did() -> None:
         ],
         "facts": {"broker": {"restarts": [{"down": 3, "ready": None, "downAt": "", "readyAt": None}]}},
     }  # fmt: skip
-    found = timeline(run, None)
+    found = timeline_section(run, None)
     assert found["stages"] == [
         {"name": "up", "start": 0, "end": 2 * SECOND},
         {"name": "down", "start": 2 * SECOND, "end": 3 * SECOND},
@@ -52,32 +52,32 @@ def test_when_workers_stalled_and_messages_were_blocked() -> None:
     worker = WorkerEvidence(worker="gw1", cpu=0.5, stalled=499 * MS, longest_stall=400 * MS, gc=0, seconds=seconds)
     blocked = np.zeros(10, np.int64)
     blocked[[4, 5]] = 10_000 * MS, 9_999 * MS  # of 10 000 messages
-    found = timeline(NOTHING, made(workers=(worker,), series=replace(made_series(), blocked=blocked)))
+    found = timeline_section(NOTHING, made(workers=(worker,), series=replace(made_series(), blocked=blocked)))
     assert found["stalls"] == [{"worker": "gw1", "start": 2 * SECOND, "end": 4 * SECOND}]
     assert found["blocked"] == [{"start": 4 * SECOND, "end": 5 * SECOND}]
     assert found["changes"] == []
 
 
-@given(st.lists(st.booleans(), max_size=3 * MOST))
+@given(st.lists(st.booleans(), max_size=3 * MOST_SPANS))
 def test_spans_cover_every_second(seconds: list[bool]) -> None:
     """And no other, unless there are too many; they are in order, and the last one ends where the run does."""
     column = np.array(seconds, np.bool_)
-    found = spans(column, len(seconds) * SECOND - 1)
-    assert len(found) <= MOST
+    found = second_spans(column, len(seconds) * SECOND - 1)
+    assert len(found) <= MOST_SPANS
     covered = np.zeros(len(seconds), np.bool_)
     for start, end in found:
         covered[start // SECOND : -(-end // SECOND)] = True
     assert (covered & column).tolist() == seconds
-    if len(found) < MOST:
+    if len(found) < MOST_SPANS:
         assert covered.tolist() == seconds
     assert all(before < after for (_, before), (after, _) in pairwise(found))
 
 
 def test_too_many_spans_become_fewer() -> None:
     """Over the smallest gaps."""
-    column = np.zeros(4 * MOST, np.bool_)
+    column = np.zeros(4 * MOST_SPANS, np.bool_)
     column[::3] = True
     column[7] = True  # a gap of one second behind it
-    found = spans(column, len(column) * SECOND)
-    assert len(found) == MOST
+    found = second_spans(column, len(column) * SECOND)
+    assert len(found) == MOST_SPANS
     assert any(start <= 7 * SECOND and end >= 10 * SECOND for start, end in found)

@@ -1,0 +1,76 @@
+"""The overview of all runs of a page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from builders.documents import FACTS, document
+from builders.measurements import spread
+from builders.results import run, shown
+
+from pytest_loadtest.report.build import build_document
+from pytest_loadtest.verdict.slo import Outcome, Verdict
+
+LOOSE = {"endToEndLatency": {"p99": "1s"}}
+
+
+def broken(outcome: Outcome, *reasons: str) -> dict[str, Any]:
+    """A run that was given up."""
+    return build_document(FACTS, Verdict(outcome=outcome, findings=(), reasons=reasons), None)
+
+
+BROKEN = broken(Outcome.NO_DATA, "worker gw1 died")
+
+
+@pytest.mark.parametrize(
+    ("made", "outcome", "words"),
+    [
+        (document(LOOSE), "met", ["endToEndLatency.p99", "19.8 ms", "<= 1.00 s", "100 000"]),
+        (document(), "missed", ["endToEndLatency.p99 19.8 ms > 15.0 ms: over by 32 %"]),
+        (document(end_to_end=spread(1, 20, 5)), "no data", ["p99 needs 1 000 samples, there are 5", "not known", "too few"]),
+        (
+            broken(Outcome.GENERATOR_LIMITED, "the generator", "lower the rate"),
+            "generator-limited",
+            ["Because the generator lower the rate"],
+        ),
+        (BROKEN, "no data", ["worker gw1 died", "the run broke before anything could be measured", "rates and latencies: not measured"]),
+    ],
+)
+def test_a_page_of_each_outcome(made: dict[str, Any], outcome: str, words: list[str]) -> None:
+    """Says it in the overview, in the contents and at the run, with its figures."""
+    found = shown(run(made))
+    assert next(row[1] for row in found.rows if row[0] == made["test"]) == outcome
+    assert f"1 run: 1 {outcome}." in found.reads
+    assert sum(attributes.get("data-outcome") == outcome for _, attributes in found.tags) >= 3
+    assert [word for word in words if word not in found.reads] == []
+
+
+def test_nothing_that_can_be_read() -> None:
+    """Is a page too, and says so."""
+    found = shown(unreadable=("x/results.json: cannot be read",))
+    assert "0 runs: none that can be read." in found.words
+    assert found.charts == {}
+
+
+def test_scaled_runs_say_so() -> None:
+    """In the overview and at the run."""
+    found = shown(run(document(facts={"scale": 0.001, "scaling": {"rate": "10 M → 10 k msg/s"}})))
+    assert found.reads.count("says nothing about the full load") >= 2
+    assert found.rows[1][3] == "×0.001"
+    assert "SCALED ×0.001 (rate 10 M → 10 k msg/s)" in found.reads
+
+
+def test_attempts_and_workloads_are_told_apart() -> None:
+    """By what differs."""
+    found = shown(run(document(), attempt=2), run(document(facts={"workload": "telemetry"})))
+    assert f"{FACTS.test} · attempt 2" in found.words
+    assert f"{FACTS.test} · workload telemetry" in found.words
+
+
+def test_results_that_cannot_be_read_are_named() -> None:
+    """A page of the others says which."""
+    assert (
+        "Results that cannot be read x/results.json: cannot be read"
+        in shown(run(document()), unreadable=("x/results.json: cannot be read",)).reads
+    )

@@ -1,0 +1,41 @@
+"""The chapters on the broker as it was sampled, and on the generator."""
+
+from __future__ import annotations
+
+from builders.documents import BOTTLENECK, document
+from builders.report import broken
+
+from pytest_loadtest.report.html.blocks import ChartFigure, Fold, Paragraph, Table
+from pytest_loadtest.report.html.telemetry import GROUPS, broker_chapter, generator_chapter
+
+
+def test_a_run_that_was_not_sampled_says_so() -> None:
+    (block,) = broker_chapter("run-1", document())
+    assert isinstance(block, Paragraph)
+    assert block.kind == "absent"
+
+
+def test_a_column_without_a_sample_is_in_no_chart() -> None:
+    columns = {**BOTTLENECK["columns"], "broker.cpu": [None] * len(BOTTLENECK["time"])}
+    run = document(parts={"bottleneck": {**BOTTLENECK, "columns": columns}})
+    charts = {block.name: block.chart for block in broker_chapter("run-1", run) if isinstance(block, ChartFigure)}
+    assert all(line["label"] != "broker.cpu" for chart in charts.values() for line in chart["series"])
+
+
+def test_every_sampled_column_is_in_the_table() -> None:
+    run = document(parts={"bottleneck": BOTTLENECK})
+    (fold,) = (block for block in broker_chapter("run-1", run) if isinstance(block, Fold))
+    (table,) = fold.blocks
+    assert isinstance(table, Table)
+    assert [row[0] for row in table.rows] == sorted(BOTTLENECK["columns"])
+
+
+def test_no_column_is_drawn_in_two_charts() -> None:
+    columns = [column for _, _, names in GROUPS.values() for column in names]
+    assert len(columns) == len(set(columns))
+
+
+def test_a_broken_run_has_no_evidence_of_its_generator() -> None:
+    (block,) = generator_chapter(broken())
+    assert isinstance(block, Paragraph)
+    assert block.kind == "absent"

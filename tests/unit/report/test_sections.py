@@ -1,0 +1,197 @@
+"""Texts of a run that several reports share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from builders.documents import BACKLOG, PEAK, document, stage
+from builders.measurements import MS, made_bucket, spread
+
+from pytest_loadtest.metrics.expected import Opening
+from pytest_loadtest.metrics.silent import Silent
+from pytest_loadtest.report.terminal import summary_lines
+from pytest_loadtest.values.units import Rate, ms
+
+if TYPE_CHECKING:
+    from pytest_loadtest.report.document import Document
+
+
+def starting(found: list[str], word: str) -> str:
+    return next(line for line in found if line.strip().startswith(word))
+
+
+def test_stages_stand_in_a_table_with_what_they_missed() -> None:
+    """The headline counts them in."""
+    found = summary_lines(document({"endToEndLatency": {"p99": "25ms"}}, parts={"stages": (stage("ramp", {"loss": 0}), stage("spike"))}))
+    assert found[0].endswith("MISSED (1 of 23 objectives)")
+    at = next(i for i, line in enumerate(found) if line.split()[:1] == ["stage"])
+    assert found[at : at + 4] == [
+        "     stage     for       offered     delivered  end-to-end p50      p99      max  lost",
+        "  ✓  ramp   10.0 s  10.0 k msg/s  10.0 k msg/s         10.5 ms  19.8 ms  20.0 ms     0",
+        "  ✗  spike  10.0 s  10.0 k msg/s  10.0 k msg/s         10.5 ms  19.8 ms  20.0 ms     0",
+        "  ✗ stage spike: endToEndLatency.p99 19.8 ms > 15.0 ms: over by 32 % (100 000 samples)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("section", "lost", "shown"), [({"loss": 0}, 0, False), ({"loss": 0}, 7, True), ({"buckets": {"0-256": {"loss": 0}}}, 0, True)]
+)
+def test_size_buckets_are_shown_where_they_matter(section: dict[str, Any], lost: int, shown: bool) -> None:
+    """One has an objective, or one lost something."""
+    found = summary_lines(
+        document(section, buckets=(made_bucket("0-256"), made_bucket("256-1KB", lost=lost, end_to_end=None, publish=None)))
+    )
+    table = [line.split("  ") for line in found if line.strip().startswith(("size bucket", "0-256", "256-1KB"))]
+    assert bool(table) is shown
+    if lost:
+        assert [cell.strip() for cell in table[2] if cell] == ["256-1KB", "50 000", "50 000", "50 000", "7", "-", "-", "-", "-"]
+
+
+def test_a_peak_stands_first_with_interval_limit_and_steps() -> None:
+    """The answer, what broke first, then how it was found."""
+    found = summary_lines(document(parts={"peak": PEAK}))
+    assert found[3:9] == [
+        "  peak       19 843 msg/s, held for 60.0 s; 20 240 msg/s was missed",
+        "             limit: the target; endToEndLatency.p99 broke first",
+        "     step          rate     for     delivered",
+        "  ✓     1  10 000 msg/s  30.0 s  10 000 msg/s  bracket",
+        "  ✗     2  20 240 msg/s  30.0 s             -  bracket, ended early  endToEndLatency.p99 412 ms > 100 ms: 4.1 times the bound",
+        "  ✓     3  19 843 msg/s  60.0 s  19 842 msg/s  confirm",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "answer", "limit"),
+    [
+        (
+            {"limit": "generator", "at_least": True, "high": None},
+            "at least 19 843 msg/s, held for 60.0 s",
+            "limit: the generator, not the target: add workers (-n) to see more; endToEndLatency.p99 broke first",
+        ),
+        (
+            {"limit": "maximum", "at_least": True, "high": None, "broke_first": None},
+            "at least 19 843 msg/s, held for 60.0 s",
+            "limit: search.max, not the target: raise it to see more",
+        ),
+        (
+            {"confirmed": False, "rate": 312.5, "high": None},
+            "312.5 msg/s, not confirmed by a longer hold",
+            "limit: the target; endToEndLatency.p99 broke first",
+        ),
+        (
+            {"limit": "none", "rate": None, "low": None, "high": 20_240.0},
+            "none: no rate held",
+            "limit: the objectives held at no rate tried; endToEndLatency.p99 broke first",
+        ),
+    ],
+)
+def test_a_peak_says_what_limited_it(changed: dict[str, Any], answer: str, limit: str) -> None:
+    """What the target may exceed is called "at least"."""
+    found = summary_lines(document(parts={"peak": replace(PEAK, **changed)}))
+    assert [line.strip() for line in found[3:5]] == [f"peak       {answer}", limit]
+
+
+def test_a_peak_without_objectives_says_what_had_to_hold() -> None:
+    """The implicit ones; with others there is nothing to say."""
+    said = "the profile has no objectives, so the implicit ones had to hold: loss <= 0, corrupt <= 0, dropped <= 0, sent >= 99 %"
+    found = summary_lines(document({}, parts={"peak": PEAK}))
+    assert found[5] == f"             {said}, throughput >= 95 %, failed <= 1 %, silent <= 0; no latency was asked for"
+    assert "implicit ones" not in "\n".join(summary_lines(document(parts={"peak": PEAK})))
+
+
+def test_a_peak_in_bytes_is_shown_in_bytes() -> None:
+    """As the profile asks."""
+    facts = {"profile": {"name": "smoke", "search": {"start": "1048576B/s"}}}
+    found = summary_lines(document(facts=facts, parts={"peak": replace(PEAK, rate=2e8, high=3e8)}))
+    assert starting(found, "peak") == "  peak       191 MiB/s; 286 MiB/s was missed"
+
+
+def test_a_backlog_has_build_and_drain_and_what_publishing_was_like() -> None:
+    """One that did not drain says so."""
+    found = summary_lines(document(parts={"backlog": BACKLOG}))
+    assert starting(found, "backlog") == ("  backlog    1 048 576 deliveries, 1.00 GiB, built in 32.0 s, drained in 8.00 s at 131 k msg/s")
+    assert starting(found, "publish latency") == "             publish latency meanwhile: p50 6.25 ms, p99 11.9 ms"
+    stuck = summary_lines(
+        document(parts={"backlog": replace(BACKLOG, drained=False, left=20_000, drain=600_000 * MS, publish_during_drain=None)})
+    )
+    assert "NOT drained within 10.0 min (backlogDrainTimeout; 20 000 still waiting, 10 000 would do)" in starting(stuck, "backlog")
+    assert starting(stuck, "publish latency").endswith("meanwhile: not measured")
+
+
+def test_a_drain_that_second_copies_leave_open_says_between_what() -> None:
+    """Its rate is not known either."""
+    unknown = replace(BACKLOG, drain=None, drained=None, left=None, drain_rate=None, uncounted=6000)
+    for latest, words in ((9_000 * MS, "9.00 s"), (None, "an unknown time")):
+        found = starting(summary_lines(document(parts={"backlog": replace(unknown, between=(8_000 * MS, latest))})), "backlog")
+        assert found.endswith(f"drained between 8.00 s and {words} (6 000 second or doubtful copies) at an unknown rate")
+
+
+def test_metrics_of_the_users_own_have_rows() -> None:
+    """As people read them, in the order in which they came; nobody knows on how many samples they rest."""
+    found = summary_lines(
+        document({"custom": {"gold.p99": "5ms"}}, custom={"gold.p99": ms(3), "rate": Rate(5), "skew": -0.25, "none": None})
+    )
+    at = found.index("  custom     gold.p99  3.00 ms")
+    assert found[at + 1 : at + 4] == [
+        "             rate      5 msg/s",
+        "             skew      -0.25",
+        "             none      nothing to tell",
+    ]
+    assert starting(found, "✓ custom.gold.p99").split() == ["✓", "custom.gold.p99", "3.00", "ms", "<=", "5.00", "ms", "-"]
+
+
+def test_silent_topics_and_streams_are_named() -> None:
+    """As many as the results name; a run that has none has no such line."""
+    silent = Silent(pairs=12, pairs_due=200, streams=1, streams_due=200, first_pairs=((17, 0), (18, 0)), first_streams=((17, 17),))
+    found = starting(summary_lines(document(silent=silent)), "silent")
+    counts = "12 of 200 subscriptions of topics, 1 of 200 streams"
+    assert found == f"  silent     {counts}: topic 17 subscription 0, topic 18 subscription 0, …; stream 17 of topic 17"
+    assert not [line for line in summary_lines(document()) if line.startswith("  silent")]
+
+
+OPENING: dict[str, Any] = {"connections": 1000, "took": 9_993 * MS, "busiest": "gw1", "cpu": 0.25, "begun_late": MS, "in_time": 1000}
+
+
+NOTHING = dict.fromkeys(("offered", "sent", "sent_in_time", "acked", "received", "received_in_time"), 0)
+
+
+DRIVER = {"client": "native", "version": "1", "applied": {}, "not_applied": {}}
+
+
+def reported(losses: int | None = 0, rate: float | None = 100.0, *, alone: bool = True, **more: Any) -> Document:
+    silent = {"rate": 0.0, "subscriptions": 0, "counts": NOTHING, "end_to_end": None, "publish": None, "send_delay": None} if alone else {}
+    return document(
+        {"connectLatency": {"mean": "500ms"}}, facts={"driver": DRIVER | {"losses": losses}},
+        **{**silent, "connect": spread(1, 20, 1000), "opening": Opening(alone=alone, rate=rate, **OPENING), **more},
+    )  # fmt: skip
+
+
+def connected(found: Document) -> str:
+    return next(line for line in summary_lines(found) if line.startswith("  connected"))
+
+
+def test_connections_alone_are_all_that_is_shown() -> None:
+    """No rate, no message and no latency that could only be 0 or absent."""
+    found = summary_lines(reported())
+    said = "1 000, 100 connections/s asked, 100 connections/s in 9.99 s (gw1 0.25 cores meanwhile), held for 10.0 s, none lost after that"
+    assert connected(reported()) == f"  connected  {said}"
+    text = "\n".join(found)
+    assert "connect  10.5 ms" in text
+    assert not any(word in text for word in ("msg/s", "offered", "end-to-end", "publish", "received/s"))
+
+
+def test_what_was_lost_and_what_nobody_tells() -> None:
+    """A number; and nothing of a client that does not count."""
+    assert connected(reported(losses=3)).endswith(", held for 10.0 s, 3 lost after that")
+    assert connected(reported(losses=None)).endswith("held for 10.0 s")
+    assert "1 000, as fast as they came, 100.1 connections/s in" in connected(reported(rate=None))
+
+
+def test_connections_beside_messages() -> None:
+    """A line more among those of messages; none where connections were not paced."""
+    text = "\n".join(summary_lines(reported(alone=False)))
+    assert "  connected  1 000, 100 connections/s asked, 100 connections/s in 9.99 s (gw1 0.25 cores meanwhile), none lost" in text
+    assert "rate       offered 10.0 k msg/s" in text
+    assert "connected" not in "\n".join(summary_lines(document()))
