@@ -15,8 +15,7 @@ import _pulsar
 import numpy as np
 
 from pytest_loadtest.drivers.base import Burst, DriverContext, TargetAddress
-from pytest_loadtest.drivers.pulsar.consumer import PulsarConsumer, key_of, partition_of
-from pytest_loadtest.drivers.pulsar.consumers import PulsarConsumers
+from pytest_loadtest.drivers.pulsar.consumers import PulsarConsumer, PulsarConsumers, key_of, partition_of
 from pytest_loadtest.drivers.pulsar.producers import PulsarProducers
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.message import payloads

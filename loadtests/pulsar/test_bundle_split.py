@@ -8,9 +8,8 @@ import time
 import pytest
 
 from pytest_loadtest import NoData, s
-from pytest_loadtest.drivers.pulsar.bundle_balance import imbalance
 from pytest_loadtest.drivers.pulsar.bundle_split import SplitLimits, flow_or_qps, undecided
-from pytest_loadtest.drivers.pulsar.live_bundles import half_of
+from pytest_loadtest.drivers.pulsar.live_bundles import half_of, imbalance
 from pytest_loadtest.fixture.handle import recovery_of
 
 FLOW, COUNT, RANGE = (f"{name}_equally_divide" for name in ("flow_or_qps", "topic_count", "range"))

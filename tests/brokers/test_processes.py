@@ -21,7 +21,7 @@ from pytest_loadtest import profile as profiles
 from pytest_loadtest.brokers import Broker, BrokerRequest, java
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.drivers.mqtt import mosquitto
-from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
+from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.fleet.messages import Part, Request
 from pytest_loadtest.fleet.options import Options

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_loadtest.drivers.pulsar.bundle_admin import Bundles
-from pytest_loadtest.drivers.pulsar.bundle_ring import LAST, Bundle, Ring, suffix
-from pytest_loadtest.drivers.pulsar.bundle_split import by_count, middle
+from pytest_loadtest.drivers.pulsar.bundle_split import LAST, Bundle, Ring, by_count, middle, suffix
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import TargetError
 

@@ -29,7 +29,7 @@ from pytest_loadtest.brokers import Broker, BrokerFacts, BrokerRequest, java
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import StartedBroker, free_ports, listens
 from pytest_loadtest.drivers.mqtt import artemis, mosquitto
-from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
+from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
 from pytest_loadtest.errors import TargetError, UsageError
 
 if TYPE_CHECKING:

@@ -21,12 +21,11 @@ from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import ROLE
 from pytest_loadtest.brokers.certificates import KeyPair
 from pytest_loadtest.drivers.base import TargetAddress
-from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
-from pytest_loadtest.drivers.pulsar import passwords
+from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
 from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, explain
 from pytest_loadtest.drivers.pulsar.driver import PulsarDriver
 from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
-from pytest_loadtest.drivers.pulsar.secured import TOKEN_KEY
+from pytest_loadtest.drivers.pulsar.secured import TOKEN_KEY, signed_token
 from pytest_loadtest.drivers.pulsar.settings import Authentication, PulsarSettings
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.profile.sections import SecuritySection
@@ -109,7 +108,7 @@ def key_of(broker: Broker) -> bytes:
 
 
 def token(claims: dict[str, Any], key: bytes) -> Authentication:
-    return Authentication(plugin="token", token=passwords.token(key, claims))
+    return Authentication(plugin="token", token=signed_token(key, claims))
 
 
 def reachable(url: str) -> bool:
@@ -237,7 +236,7 @@ class Answering(BaseHTTPRequestHandler):
             return self.answer(401, {"error": "invalid_client", "error_description": "unknown"})
         self.server.given += 1
         claims = {"sub": ROLE, "exp": time.time() + 3600}
-        return self.answer(200, {"access_token": passwords.token(self.server.key, claims), "expires_in": 3600, "token_type": "Bearer"})
+        return self.answer(200, {"access_token": signed_token(self.server.key, claims), "expires_in": 3600, "token_type": "Bearer"})
 
     def answer(self, status: int, body: object) -> None:
         data = json.dumps(body).encode()

@@ -23,7 +23,7 @@ from waiting_for import wait_until
 
 from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.pulsar import broker as pulsar
-from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
+from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
 
 IMAGE = "localhost/loadtest-brokers:1"
 BOOKIE_PORT = 3181

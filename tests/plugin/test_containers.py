@@ -17,7 +17,7 @@ from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.starting import listens
 from pytest_loadtest.drivers.mqtt import mosquitto
-from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
+from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
 from pytest_loadtest.errors import TargetError
 
 if TYPE_CHECKING:

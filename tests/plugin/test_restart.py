@@ -8,7 +8,7 @@ import pytest
 
 from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.mqtt import artemis, mosquitto
-from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
+from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
 
 from .projects import fresh
 

@@ -10,7 +10,7 @@ import pytest
 from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.starting import free_ports
 from pytest_loadtest.drivers.mqtt import mosquitto
-from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
+from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
 
 if TYPE_CHECKING:
     from .projects import Project

@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 import pytest
 
 from pytest_loadtest.brokers import java
-from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
+from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
 from pytest_loadtest.errors import LoadtestError
 
 SESSION_SECONDS = 300

@@ -27,14 +27,14 @@ CORE = ("errors", "values", "message", "metrics", "schedule", "wire", "verdict",
 
 # Another distribution's package → the modules that may import it; a trailing * stands for any ending. Types alone are free everywhere.
 THIRD_PARTY = {
-    "_pulsar": {"drivers.pulsar.consumer", "drivers.pulsar.producers"},
+    "_pulsar": {"drivers.pulsar.consumers", "drivers.pulsar.producers"},
     "_pytest": {"fleet.xdist", "plugin.reporting"},
     "crc32c": {"wire.pulsar.entries"},
     "cryptography": {"brokers.certificates"},
     "docker": {"brokers.container_guard", "brokers.docker_engine"},
     "google": {"wire.pulsar.*"},
     "hdrh": {"profile.sizes", "report.hdr"},
-    "httpx": {"drivers.pulsar.broker_admin", "drivers.pulsar.admin", "drivers.pulsar.oauth2", "profile.sizes"},
+    "httpx": {"drivers.pulsar.broker_admin", "drivers.pulsar.admin", "drivers.pulsar.auth", "profile.sizes"},
     "jinja2": {"report.html.page"},
     "markupsafe": {"report.html.page"},
     "numpy": {

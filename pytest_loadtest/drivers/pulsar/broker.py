@@ -9,15 +9,16 @@ import json
 import re
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, described, refuse_managed
+from pytest_loadtest.brokers.container import CONF, ContainerPlan, ContainerRecipe, publishing_address, with_conf
+from pytest_loadtest.brokers.java import Jars
 from pytest_loadtest.brokers.process import Child, data_folder
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
 from pytest_loadtest.brokers.watchdog import remove
 from pytest_loadtest.drivers.pulsar import broker_admin as pulsar_admin
-from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
 from pytest_loadtest.drivers.pulsar.auth import admin_headers, tls_context
 from pytest_loadtest.drivers.pulsar.broker_admin import Access
 from pytest_loadtest.drivers.pulsar.secured import Secured, secure
@@ -27,7 +28,9 @@ from pytest_loadtest.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pytest_loadtest.brokers.docker_engine import RunningContainer
     from pytest_loadtest.brokers.java import Java
+
 
 START_SECONDS = 240.0  # ten on an idle machine, over ninety on one whose two cores twenty threads want
 OPEN = Secured()
@@ -106,9 +109,9 @@ def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
     :raises UnavailableError: no Java 17, or the jars are neither cached nor to be had.
     :raises TargetError: it did not start; with the last lines of its log.
     """
-    version = request.version or pulsar_jars.PULSAR.version
+    version = request.version or PULSAR.version
     runtime = java.require("Pulsar")
-    jars = pulsar_jars.PULSAR.resolve(version, progress)
+    jars = PULSAR.resolve(version, progress)
     return on_free_ports(3, lambda ports: _launch(partial(command, runtime, jars), ports, version, request, progress))
 
 
@@ -216,3 +219,46 @@ def decisive(admin: str, settings: Mapping[str, str], access: Access = pulsar_ad
     told = BASE | dict(settings)
     bookie = {key: told[key] for key in BOOKIE}
     return pulsar_admin.decisive_settings(admin, access) | bookie | {"memory": " ".join(MEMORY)} | dict(settings)
+
+
+# The jars of Pulsar.
+
+PULSAR: Final = Jars("Pulsar", "4.2.4", "some 320 jars, 240 MB", Path(__file__).with_name("pulsar-pom.xml"))
+
+
+# Pulsar as a container: Apache's own image, or the user's, with the configuration of the process.
+
+
+def pulsar_plan(*, image: str, ports: tuple[int, ...], settings: Mapping[str, str], host: str) -> ContainerPlan:
+    """Pulsar standalone on ``ports`` (broker, web), advertised as ``host``, with the same configuration as the process."""
+    port, web_port = ports
+    conf = standalone_conf(port=port, web_port=web_port, settings=settings, bind="0.0.0.0", advertised=host)
+    return ContainerPlan(
+        name="Pulsar",
+        image=image,
+        command=with_conf("/tmp/standalone.conf", "bin/pulsar standalone -nfw -nss"),
+        env={CONF: conf, "PULSAR_STANDALONE_CONF": "/tmp/standalone.conf", "PULSAR_MEM": " ".join(MEMORY)},
+        ports=ports,
+        url=f"pulsar://{host}:{port}",
+        address=publishing_address(host),
+        admin_url=f"http://{host}:{web_port}",
+    )
+
+
+def default_image(version: str | None) -> str:
+    """Apache's image. :param version: its tag; None is the default one."""
+    return f"apachepulsar/pulsar:{version or PULSAR.version}"
+
+
+def ready(plan: ContainerPlan) -> bool:
+    """The admin REST says that clients can work."""
+    return pulsar_admin.ready(plan.admin_url or "")
+
+
+def describe(plan: ContainerPlan, running: RunningContainer, settings: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+    """Version and decisive settings, as the admin REST reports them."""
+    admin = plan.admin_url or ""
+    return pulsar_admin.version(admin), decisive(admin, settings)
+
+
+RECIPE: Final = ContainerRecipe(default_image=default_image, ports=2, plan=pulsar_plan, ready=ready, describe=describe)

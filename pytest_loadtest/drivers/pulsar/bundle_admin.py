@@ -9,8 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.drivers.pulsar.admin import Admin, RefusedError, path_of
-from pytest_loadtest.drivers.pulsar.bundle_ring import Bundle, Ring
-from pytest_loadtest.drivers.pulsar.bundle_split import SplitLimits, TopicRate
+from pytest_loadtest.drivers.pulsar.bundle_split import Bundle, Ring, SplitLimits, TopicRate
 from pytest_loadtest.drivers.pulsar.names import own_namespace
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import TargetError, UsageError

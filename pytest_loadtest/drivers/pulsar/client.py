@@ -12,8 +12,8 @@ import pulsar
 
 from pytest_loadtest.drivers.pulsar import settings_facts
 from pytest_loadtest.drivers.pulsar.auth import needed, optional, password_of, tls_context, token_of
-from pytest_loadtest.drivers.pulsar.chunk_settings import LIBRARY_EXPIRY
 from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, explain
+from pytest_loadtest.drivers.pulsar.settings import LIBRARY_EXPIRY
 from pytest_loadtest.drivers.pulsar.settings_facts import batching, batching_type, window
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.profile.fields import exact_duration

@@ -5,24 +5,32 @@ Each attach and each detach works in a thread of its own, for pulsar-client bloc
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import _pulsar
 import numpy as np
 
-from pytest_loadtest.drivers.base import Joined
-from pytest_loadtest.drivers.pulsar.consumer import received_columns
+from pytest_loadtest.drivers.base import Joined, Received
+from pytest_loadtest.drivers.pulsar.names import key_number
+from pytest_loadtest.message.envelope import HEAD
+from pytest_loadtest.message.payloads import body_ok
+from pytest_loadtest.message.samples import Flag
+from pytest_loadtest.values.quantities import MILLISECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.base import Received
-    from pytest_loadtest.drivers.pulsar.consumer import Copy, PulsarConsumer
+    from pytest_loadtest.drivers.base import DriverContext
+
+    Copy = tuple[int, int, bytes, int, int, int]
+    "Place of the consumer, instant, the first bytes, size, order, flags: see :class:`~pytest_loadtest.drivers.base.Received`."
 
 
 class _Newcomer(NamedTuple):
@@ -143,3 +151,154 @@ class PulsarConsumers:
 def _close_all(consumers: Sequence[PulsarConsumer]) -> None:
     for consumer in consumers:
         consumer.close()
+
+
+# Messages on their way in, one by one through pulsar-client: a thread for each consumer stamps, acknowledges and keeps them.
+#
+# As on the way out (:mod:`~pytest_loadtest.drivers.pulsar.producers`) the client is used by its compiled consumer, and its messages end
+# in a deque that all consumers share and the engine's thread empties without a lock.
+
+RECEIVE_TIMEOUT: Final = 500  # ms; only for a consumer that closing does not wake
+_REDELIVERED: Final = int(Flag.REDELIVERED)
+_CORRUPT: Final = int(Flag.CORRUPT)
+
+
+def partition_of(message: Any) -> int:
+    """Order within a partitioned topic is per partition."""
+    partition: int = message.message_id().partition()
+    return partition
+
+
+def key_of(message: Any) -> int:
+    """Order under Key_Shared is per key: the number in ours, a 31-bit hash of any other."""
+    return key_number(message.partition_key())
+
+
+def received_columns(copies: Sequence[Copy]) -> Received:
+    """One message or more as columns."""
+    place, time, fronts, size, order, flags = zip(*copies, strict=True)
+    heads = b"".join(fronts)
+    if len(heads) != len(copies) * HEAD:  # compact envelopes, and what is not ours
+        heads = b"".join(front.ljust(HEAD, b"\0") for front in fronts)
+    return Received(
+        consumer=np.array(place, np.int32),
+        heads=np.frombuffer(heads, np.uint8).reshape(len(copies), HEAD),
+        size=np.array(size, np.int32),
+        time=np.array(time, np.int64),
+        order=np.array(order, np.int64),
+        flags=np.array(flags, np.int8),
+    )
+
+
+class PulsarConsumer:
+    """Receives from one subscription in a thread of its own.
+
+    :param client: the client's ``_pulsar.Consumer``.
+    :param order: what order is judged within, of a message; None: nothing besides the stream.
+    :param gone: told why the consumer cannot go on.
+    :param partitions: of its topic.
+    :ivar thread: there as soon as it was started.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        name: str,
+        context: DriverContext,
+        order: Callable[[Any], int] | None,
+        gone: Callable[[str], None],
+        partitions: int = 1,
+    ) -> None:
+        self.name, self._client, self._clock, self._order, self._gone = name, client, context.clock, order, gone
+        self._checksum = context.checksum
+        self._closing = False
+        self._leaving = self._halted = False
+        self._go = threading.Event()
+        self._go.set()
+        self._partitions, self._ended, self._leave_by = partitions, set[int](), 0
+        self.thread: threading.Thread
+
+    def start(self, place: int, copies: deque[Copy]) -> None:
+        """Receive in a thread from now on. :param copies: takes what comes."""
+        self.thread = threading.Thread(target=self.run, args=(place, copies), name=self.name, daemon=True)
+        self.thread.start()
+
+    def run(self, place: int, copies: deque[Copy]) -> None:
+        """Receive, stamp, acknowledge, until closed or told to leave."""
+        try:
+            while not (self._closing or self._leaving):
+                try:
+                    self._receive(place, copies)
+                except _pulsar.Timeout:
+                    continue
+        except Exception as error:  # this thread ends by it: poll() raises it on the engine's thread
+            if not self._closing:
+                self._gone(f"{self.name}: {error}")
+
+    def _receive(self, place: int, copies: deque[Copy]) -> None:
+        receive, acknowledge, clock, append = self._client.receive, self._client.acknowledge, self._clock, copies.append
+        order, checksum = self._order, self._checksum
+        while True:
+            message = receive(RECEIVE_TIMEOUT)
+            if self._halted:
+                self._go.wait()
+                if self._closing:
+                    return
+                if self._leaving and not self._in_begun_batch(message):
+                    if self._may_end():
+                        return
+                    continue
+            now = clock()
+            data = message.data()
+            flags = _REDELIVERED if message.redelivery_count() else 0
+            if checksum and not body_ok(data):
+                flags |= _CORRUPT
+            append((place, now, data[:HEAD], len(data), order(message) if order else 0, flags))
+            acknowledge(message)  # synchronous, but the client groups acknowledgements and answers at once
+
+    @property
+    def connected(self) -> bool:
+        return bool(self._client.is_connected())
+
+    def pause(self) -> None:
+        """Take no more from the client, whose queue fills: ``receiverQueueSize`` bounds it."""
+        self._go.clear()
+        self._halted = True
+
+    def resume(self) -> None:
+        """Go on, unless it is leaving."""
+        self._halted = self._leaving or self._closing
+        self._go.set()
+
+    def expect_close(self) -> None:
+        """The client is about to be closed: what the thread then sees is no failure."""
+        self._closing = self._halted = True
+        self._go.set()
+
+    def leave(self) -> None:
+        """Begin to end the thread, where no message acknowledged comes again: see :meth:`close`."""
+        self._leave_by = self._clock() + RECEIVE_TIMEOUT * MILLISECOND
+        self._leaving = self._halted = True
+        self._go.set()
+
+    def close(self) -> None:
+        """After :meth:`leave`: wait for the thread, and give what is not acknowledged to the others. Blocks."""
+        self.thread.join()
+        with contextlib.suppress(_pulsar.PulsarException):  # the broker is gone, and the consumer with it
+            self._client.close()
+
+    def _in_begun_batch(self, message: Any) -> bool:
+        """Whether the message belongs to a batch of which messages were taken before the leave.
+
+        The broker sends a batch again as a whole as long as one message of it is not acknowledged. So a begun batch is taken to its end;
+        in each partition the first message of the next entry shows that the end was reached.
+        """
+        where = message.message_id()
+        partition = where.partition()
+        if where.batch_index() <= 0:  # -1: not in a batch
+            self._ended.add(partition)
+        return partition not in self._ended
+
+    def _may_end(self) -> bool:
+        """Whether every partition has shown the end of its batch. One where nothing more comes never does, hence the time."""
+        return len(self._ended) >= self._partitions or self._clock() >= self._leave_by

@@ -19,10 +19,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pytest_loadtest.drivers.pulsar.broker import GIVEN
+from pytest_loadtest.drivers.pulsar.settings import DEFAULT_TICK, TICK
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND, format_count, format_size
 
 if TYPE_CHECKING:
     from pytest_loadtest.message.due import Delays
+    from pytest_loadtest.profile import Profile
+    from pytest_loadtest.schedule.topology import Topology
+
 
 HEAP_ENTRY: Final = 24
 """Bytes: due time, ledger, entry."""
@@ -185,3 +190,17 @@ def planned_index(delays: Delays, *, rate: float, messages: int, topics: int, su
     return PlannedIndex(
         pending=pending, subscriptions=subscriptions, heap=heap(pending) * subscriptions, buckets=round(found.total * indexes)
     )
+
+
+# The memory that a planned load of delayed messages takes of Pulsar.
+
+
+def planned(profile: Profile, topology: Topology, rate: float, messages: int) -> tuple[str, str | None]:
+    """The index in one line, and a warning where a broker that the run starts has too little memory for it."""
+    assert profile.delays is not None
+    index = planned_index(
+        profile.delays, rate=rate, messages=messages, topics=topology.topics * topology.partitions, subscriptions=topology.subscriptions,
+        tick=int(profile.broker.settings.get(TICK, DEFAULT_TICK)),
+    )  # fmt: skip
+    started = profile.target is None or profile.target.url is None
+    return index.text, index.warning(GIVEN) if started else None

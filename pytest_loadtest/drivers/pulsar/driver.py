@@ -21,8 +21,7 @@ import pulsar
 
 from pytest_loadtest.drivers.base import DriverFacts
 from pytest_loadtest.drivers.pulsar import client as options
-from pytest_loadtest.drivers.pulsar.consumer import PulsarConsumer, key_of, partition_of
-from pytest_loadtest.drivers.pulsar.consumers import PulsarConsumers
+from pytest_loadtest.drivers.pulsar.consumers import PulsarConsumer, PulsarConsumers, key_of, partition_of
 from pytest_loadtest.drivers.pulsar.names import RunNames
 from pytest_loadtest.drivers.pulsar.producers import PulsarProducers
 from pytest_loadtest.drivers.pulsar.settings_facts import not_applied, window

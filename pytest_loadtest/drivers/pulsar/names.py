@@ -14,7 +14,7 @@ import zlib
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.drivers.pulsar.admin import Admin
-from pytest_loadtest.drivers.pulsar.bundle_ring import suffix
+from pytest_loadtest.drivers.pulsar.bundle_split import suffix
 from pytest_loadtest.errors import TargetError, UsageError
 
 if TYPE_CHECKING:

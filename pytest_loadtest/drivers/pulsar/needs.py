@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.brokers.java import MachineNeed, needed_jars
+from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
 from pytest_loadtest.drivers.pulsar import embedded
-from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ import numpy as np
 
 from pytest_loadtest.drivers.base import Acks, Burst
 from pytest_loadtest.drivers.columns import beyond
-from pytest_loadtest.drivers.pulsar.answers import joined
+from pytest_loadtest.drivers.pulsar.settings_facts import joined
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.due import AT_ONCE
 from pytest_loadtest.message.envelope import encode_heads

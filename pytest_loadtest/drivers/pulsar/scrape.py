@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pytest_loadtest.drivers.pulsar import topic_stats
 from pytest_loadtest.drivers.pulsar.admin import Admin, path_of
 from pytest_loadtest.drivers.pulsar.metrics import STARTED, TOTALS, MetricsReader, Scraped, columns, grown_by
 from pytest_loadtest.drivers.pulsar.names import own_namespace
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from pytest_loadtest.drivers.base import Watched
+
 
 Answer = TypeVar("Answer")
 
@@ -135,8 +136,8 @@ class Scrape:
             found["sys.bundles"] = float(self._question(f"namespaces/{self._namespace}/bundles")["numBundles"])
         if 0 < len(topics) <= MOST_ASKED:
             stats = [self._question(f"{path_of(topic)}/stats") for topic in sorted(topics)]
-            found |= topic_stats.columns(stats)
-            loaded_at = topic_stats.loaded_at(stats)
+            found |= topic_columns(stats)
+            loaded_at = load_times(stats)
             self._counts &= self._loaded_at in ((), loaded_at)
             self._loaded_at, self._times_known = loaded_at, _all_known(loaded_at)
         return found
@@ -177,3 +178,26 @@ class Scrape:
 
 def _all_known(loaded_at: tuple[Any, ...]) -> bool:
     return bool(loaded_at) and None not in loaded_at
+
+
+# What the admin REST's statistics of a topic tell that ``/metrics/`` does not. Pure.
+
+
+def topic_columns(topics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Over all topics asked: chunks published a second, as the broker last reckoned it, and consumers that take nothing more: without
+    permits, or held back because too many messages are unacknowledged.
+
+    :param topics: answers of ``/admin/v2/…/TOPIC/stats``.
+    """
+    consumers = [one for topic in topics for sub in topic.get("subscriptions", {}).values() for one in sub.get("consumers", ())]
+    chunks = [float(one["chunkedMessageRate"]) for topic in topics for one in topic.get("publishers", ()) if "chunkedMessageRate" in one]
+    starved = [
+        one["availablePermits"] <= 0 or bool(one.get("blockedConsumerOnUnackedMsgs")) for one in consumers if "availablePermits" in one
+    ]
+    found = {"sys.chunks": sum(chunks)} if chunks else {}
+    return found | ({"sys.starved": float(sum(starved)), "sys.consumers": float(len(starved))} if starved else {})
+
+
+def load_times(topics: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
+    """When each was loaded: what it counts began then. Pulsar 4.0 does not tell."""
+    return tuple(topic.get("topicCreationTimeStamp") for topic in topics)

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_loadtest.brokers import container
 from pytest_loadtest.drivers.mqtt import mosquitto
-from pytest_loadtest.drivers.pulsar import container as pulsar_container
+from pytest_loadtest.drivers.pulsar import broker as pulsar_container
 from pytest_loadtest.errors import UsageError
 
 if TYPE_CHECKING:

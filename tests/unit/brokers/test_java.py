@@ -13,7 +13,7 @@ import pytest
 from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import UnavailableError
 from pytest_loadtest.drivers.mqtt import artemis
-from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
+from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
 from pytest_loadtest.errors import UsageError
 
 

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from pytest_loadtest.drivers.pulsar.passwords import apr1, token
+from pytest_loadtest.drivers.pulsar.secured import apr1, signed_token
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_apr1(password: str, line: str) -> None:
 
 def test_token() -> None:
     """Three parts without padding: header, claims, and the HMAC of both with a dot between them."""
-    parts = token(b"k" * 32, {"sub": "me", "exp": 7}).encode().split(b".")
+    parts = signed_token(b"k" * 32, {"sub": "me", "exp": 7}).encode().split(b".")
     header, claims, signature = (base64.urlsafe_b64decode(part + b"=" * (-len(part) % 4)) for part in parts)
     assert (json.loads(header), json.loads(claims)) == ({"alg": "HS256", "typ": "JWT"}, {"sub": "me", "exp": 7})
     assert signature == hmac.digest(b"k" * 32, parts[0] + b"." + parts[1], "sha256")

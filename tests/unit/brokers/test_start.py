@@ -13,7 +13,7 @@ from pytest_loadtest import brokers
 from pytest_loadtest.brokers import BrokerRequest, docker_engine, starting
 from pytest_loadtest.brokers.base import UnavailableError
 from pytest_loadtest.drivers.mqtt import mosquitto
-from pytest_loadtest.drivers.pulsar import jars as pulsar_jars
+from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
 from pytest_loadtest.errors import TargetError, UsageError
 
 

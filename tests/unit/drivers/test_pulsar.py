@@ -27,8 +27,7 @@ from pytest_loadtest.drivers.base import Burst, DriverContext, TargetAddress
 from pytest_loadtest.drivers.pulsar import client as options
 from pytest_loadtest.drivers.pulsar import settings_facts
 from pytest_loadtest.drivers.pulsar.admin import Admin
-from pytest_loadtest.drivers.pulsar.consumer import PulsarConsumer, key_of, partition_of, received_columns
-from pytest_loadtest.drivers.pulsar.consumers import PulsarConsumers
+from pytest_loadtest.drivers.pulsar.consumers import PulsarConsumer, PulsarConsumers, key_of, partition_of, received_columns
 from pytest_loadtest.drivers.pulsar.driver import PulsarDriver
 from pytest_loadtest.drivers.pulsar.names import RunNames
 from pytest_loadtest.drivers.pulsar.producers import PulsarProducers

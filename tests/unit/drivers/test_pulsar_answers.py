@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pytest_loadtest.drivers.base import Acks
-from pytest_loadtest.drivers.pulsar.answers import joined
+from pytest_loadtest.drivers.pulsar.settings_facts import joined
 
 
 def acks(*rows: int, resends: int | None = None) -> Acks:

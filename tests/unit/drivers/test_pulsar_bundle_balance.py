@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.drivers.pulsar.bundle_balance import ALGORITHMS, balance, imbalance, rates
-from pytest_loadtest.drivers.pulsar.bundle_ring import LAST, Ring
-from pytest_loadtest.drivers.pulsar.bundle_split import MB, SplitLimits, TopicRate
+from pytest_loadtest.drivers.pulsar.bundle_split import LAST, MB, Ring, SplitLimits, TopicRate
+from pytest_loadtest.drivers.pulsar.live_bundles import ALGORITHMS, balance, imbalance, rates
 
 # PIP-169's first example at a tenth, in and out, and the broker's own topic that a namespace has
 TENTH = [

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.drivers.pulsar.bundle_ring import LAST, Bundle, Ring, position, suffix
+from pytest_loadtest.drivers.pulsar.bundle_split import LAST, Bundle, Ring, position, suffix
 
 POSITIONS = st.integers(0, LAST)
 RINGS = st.sets(st.integers(1, LAST - 1), max_size=20).map(lambda inner: Ring((0, *sorted(inner), LAST)))

@@ -8,8 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.drivers.pulsar.bundle_ring import LAST, Bundle, position
-from pytest_loadtest.drivers.pulsar.bundle_split import MB, SplitLimits, TopicRate, by_count, flow_or_qps, halves, middle, undecided
+from pytest_loadtest.drivers.pulsar.bundle_split import (
+    LAST,
+    MB,
+    Bundle,
+    SplitLimits,
+    TopicRate,
+    by_count,
+    flow_or_qps,
+    halves,
+    middle,
+    position,
+    undecided,
+)
 
 HASHES = (10, 20, 80, 90, 100, 110)
 # PIP-169 as first proposed on the mailing list, 2022-07-25

@@ -14,7 +14,7 @@ from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.drivers.pulsar.admin import RefusedError
 from pytest_loadtest.drivers.pulsar.bundle_admin import Bundles
-from pytest_loadtest.drivers.pulsar.bundle_ring import LAST, Bundle, position
+from pytest_loadtest.drivers.pulsar.bundle_split import LAST, Bundle, position
 from pytest_loadtest.drivers.pulsar.names import own_topic
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import UsageError

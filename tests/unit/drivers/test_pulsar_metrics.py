@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.drivers.pulsar import topic_stats
+from pytest_loadtest.drivers.pulsar import scrape
 from pytest_loadtest.drivers.pulsar.metrics import MetricsReader, Scraped, columns, grown_by
 
 NAMESPACE = "persistent://public/loadtest-r/"
@@ -144,6 +144,6 @@ def test_consumers_that_take_nothing_more_and_chunks() -> None:
         },
         {"publishers": [], "subscriptions": {}},
     ]  # fmt: skip
-    assert topic_stats.columns(topics) == {"sys.chunks": 2.5, "sys.starved": 3, "sys.consumers": 4}
-    assert topic_stats.columns([{}]) == {}
-    assert topic_stats.loaded_at(topics) == (5, None)
+    assert scrape.topic_columns(topics) == {"sys.chunks": 2.5, "sys.starved": 3, "sys.consumers": 4}
+    assert scrape.topic_columns([{}]) == {}
+    assert scrape.load_times(topics) == (5, None)

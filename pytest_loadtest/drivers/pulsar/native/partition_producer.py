@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from pytest_loadtest.drivers.pulsar.native.attachment import Attachment
+from pytest_loadtest.drivers.pulsar.native.batching import EntryPacker
+from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
+from pytest_loadtest.wire.pulsar import compression, entries
+from pytest_loadtest.wire.pulsar.chunks import split
 from pytest_loadtest.wire.pulsar.entries import EntrySealer
 
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Iterator, Sequence
+
     from numpy.typing import NDArray
 
+    from pytest_loadtest.drivers.pulsar.native.batching import Batches, Buffer
     from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
-    from pytest_loadtest.drivers.pulsar.native.packing import Buffer
+    from pytest_loadtest.message.payloads import PayloadPool
+
+    Column = NDArray[np.int64]
 
 
 class Unanswered:
@@ -94,3 +105,75 @@ class PartitionProducer(Attachment):
             raise ValueError(f"entry {sequence} was answered before entry {unanswered[0].sequence}")
         unanswered[0].left -= 1
         return None if unanswered[0].left else unanswered.popleft()
+
+
+# Messages that go now → the frames of their entries: packed, compressed, cut into chunks where they are too large, sealed.
+
+
+class Held(NamedTuple):
+    """Messages that were taken. ``since``: ns; ``heads``: ``(n, 32)``; ``place``: their producer and partition."""
+
+    row: Column
+    place: Column
+    size: Column
+    payload: NDArray[np.uint16]
+    heads: NDArray[np.uint8]
+    since: Column
+    key: NDArray[np.int32] | None
+
+    def choose(self, positions: Column) -> Held:
+        """Some of them, in this order."""
+        return Held(*(None if column is None else column[positions] for column in self))  # type: ignore[arg-type]
+
+    @classmethod
+    def joined(cls, held: Sequence[Held]) -> Held:
+        """All of at least one, one behind the other."""
+        return cls(*(None if column[0] is None else np.concatenate(column) for column in zip(*held, strict=True)))  # type: ignore[arg-type]
+
+
+class EntryWriter:
+    """:param codec: of ``wire.pulsar.compression``, 0: none. :param one_key: all messages of a batch have the same key.
+    :ivar most: bytes of an entry's payload beyond which it is cut into chunks; None: never.
+    """
+
+    def __init__(self, pool: PayloadPool, parts: Sequence[PartitionProducer], codec: int, *, one_key: bool) -> None:
+        self._parts, self._codec, self._one_key = parts, codec, one_key
+        self._packers = {batched: EntryPacker(pool, batched=batched) for batched in (True, False)}
+        self.most: int | None = None
+
+    def write(self, messages: Held, made: Batches, now: int, *, batched: bool, due: Column | None = None) -> Iterator[Unanswered]:
+        """Of each batch its entry. Each must be sent before the next is asked for: its producer numbers them.
+
+        :param messages: batch by batch. :param batched: otherwise every one is an entry of its own.
+        :param due: of each entry, ms since the epoch, before which no consumer is to get it.
+        """
+        packed = self._packers[batched].pack(messages.heads, messages.payload, messages.key, made.starts, made.stops)
+        published = entries.publish_time(time.time_ns() // MILLISECOND)
+        keys = None if messages.key is None or (batched and not self._one_key) else messages.key[made.starts].tolist()
+        places = messages.place[made.starts].tolist()
+        for number, (start, stop, payload) in enumerate(zip(made.starts, made.stops, packed, strict=True)):
+            more = b"" if keys is None else entries.field(6, b"key-%d" % keys[number])
+            if due is not None:
+                more += entries.deliver_at(int(due[number]))
+            place = places[number]
+            frame, receipts = self._seal(self._parts[place], payload, stop - start, published, more, batched=batched)
+            yield Unanswered(place, self._parts[place].sequence, messages.row[start:stop], made.sizes[number], now, frame, receipts)
+
+    def _seal(
+        self, part: PartitionProducer, payload: list[Buffer], count: int, published: bytes, more: bytes, *, batched: bool
+    ) -> tuple[tuple[Buffer, ...], int]:
+        """:returns: its frame, or the frames of all its chunks; and how many receipts come of it."""
+        assert part.sealer is not None
+        if self._codec:
+            data = b"".join(payload)
+            payload = [compression.compress(self._codec, data)]
+            more += entries.compressed(self._codec, len(data))
+        sealer, sequence = part.sealer, part.sequence
+        if self.most is None or batched or sum(map(len, payload)) <= self.most:
+            return (sealer.seal(payload, sequence=sequence, count=count, published=published, batched=batched, more=more), *payload), 1
+        pieces = split(memoryview(b"".join(payload)), self.most, sealer.uuid(sequence))
+        frame: list[Buffer] = []
+        for piece, chunk in pieces:
+            head = sealer.seal([piece], sequence=sequence, count=1, published=published, batched=False, more=more + chunk, chunk=True)
+            frame += (head, piece)
+        return tuple(frame), len(pieces)

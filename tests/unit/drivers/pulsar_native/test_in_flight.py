@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.drivers.pulsar.native.in_flight import InFlight
+from pytest_loadtest.drivers.pulsar.native.producers import InFlight
 
 STREAMS, PARTITIONS = 3, 2
 BURST = st.lists(st.tuples(st.integers(0, STREAMS - 1), st.integers(0, PARTITIONS - 1), st.integers(0, 50)), max_size=25)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_loadtest.drivers.pulsar.native.incomplete import ChunkedMessages
+from pytest_loadtest.drivers.pulsar.native.partition_consumer import ChunkedMessages
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.values.quantities import MINUTE, SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api

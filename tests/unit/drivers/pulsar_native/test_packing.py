@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_loadtest.drivers.pulsar.native.packing import EntryPacker
+from pytest_loadtest.drivers.pulsar.native.batching import EntryPacker
 from pytest_loadtest.message import envelope, payloads
 from pytest_loadtest.wire.pulsar.api_pb2 import SingleMessageMetadata
 
