@@ -15,8 +15,8 @@ import _pulsar
 import numpy as np
 
 from pytest_loadtest.drivers.base import Burst, DriverContext, TargetAddress
-from pytest_loadtest.drivers.pulsar.consumers import PulsarConsumer, PulsarConsumers, key_of, partition_of
-from pytest_loadtest.drivers.pulsar.producers import PulsarProducers
+from pytest_loadtest.drivers.pulsar.library.consumers import PulsarConsumer, PulsarConsumers, key_of, partition_of
+from pytest_loadtest.drivers.pulsar.library.producers import PulsarProducers
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.message import payloads
 from pytest_loadtest.schedule.topology import Topology

@@ -242,13 +242,13 @@ def _status(search: Sequence[Path], outcomes: Mapping[Path, str]) -> int:
 def _judge(session: SparkSession, folder: Path, custom: Custom | None) -> str:
     """The outcome of the samples in a folder."""
     from pytest_loadtest.fleet.aggregation import aggregate, read_run
-    from pytest_loadtest.fleet.judge import judge, read_results
+    from pytest_loadtest.fleet.judge import conclude_run, read_results
     from pytest_loadtest.report.terminal import summary_lines
 
     try:
         if not read_run(folder).get("ended"):
             raise NoData("the load of this run did not come to its end; results.json, where there is one, says why")
-        _, document = judge(aggregate(session, folder, custom), before=read_results(folder))
+        _, document = conclude_run(aggregate(session, folder, custom), before=read_results(folder))
     except BrokenRun as error:
         outcome = "generator-limited" if isinstance(error, GeneratorLimited) else "no data"
         _print_line(f"{folder}: {outcome.upper()}\n  {error}")

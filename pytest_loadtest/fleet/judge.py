@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.verdict.slo import Finding
 
 
-def judge(
+def conclude_run(
     samples: Aggregated,
     *,
     backlog: BacklogWatch | None = None,

@@ -6,14 +6,14 @@ import queue
 import time
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.fleet.coordinator import Coordinator
 from pytest_loadtest.fleet.link import Key, Link, Message
+from pytest_loadtest.fleet.rendezvous import Rendezvous
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_loadtest.fleet.conductor import Conductor
     from pytest_loadtest.fleet.messages import Request, RunResult
+    from pytest_loadtest.fleet.run_controller import RunController
 
 WORKER = "main"
 
@@ -21,11 +21,11 @@ WORKER = "main"
 class LocalFleet:
     """Runs load in the calling thread."""
 
-    def __init__(self, conductor: Conductor) -> None:
+    def __init__(self, controller: RunController) -> None:
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self.coordinator = Coordinator(conductor, lambda _, message: self._inbox.put(message), time.monotonic_ns, lambda: None)
-        self.coordinator.join(WORKER)
-        conductor.coordinator = self.coordinator
+        self.rendezvous = Rendezvous(controller, lambda _, message: self._inbox.put(message), time.monotonic_ns, lambda: None)
+        self.rendezvous.join(WORKER)
+        controller.rendezvous = self.rendezvous
         self._runs = 0
 
     def run(self, request: Request, taking: Callable[[Link], None] | None = None) -> RunResult:
@@ -40,9 +40,9 @@ class LocalFleet:
         key: Key = (self._runs, request.attempt)
         self._runs += 1
         self._inbox = queue.SimpleQueue()
-        self.coordinator.receive(WORKER, ("arrive", key, None))
+        self.rendezvous.receive(WORKER, ("arrive", key, None))
         self._inbox.get()  # its role, always the lead: there is no other worker
-        link = Link(lambda message: self.coordinator.receive(WORKER, message), self._inbox, key)
+        link = Link(lambda message: self.rendezvous.receive(WORKER, message), self._inbox, key)
         if taking is not None:
             taking(link)
         try:
@@ -50,7 +50,7 @@ class LocalFleet:
             assert outcome is not None
             return outcome
         finally:
-            self.coordinator.receive(WORKER, ("finished", key, None))
+            self.rendezvous.receive(WORKER, ("finished", key, None))
 
     def close(self) -> None:
-        self.coordinator.close()
+        self.rendezvous.close()

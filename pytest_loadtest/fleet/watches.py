@@ -197,8 +197,8 @@ def abort_of(plan: Plan) -> Abort | None:
     return replace(abort, counts=scale(abort.counts, scaled.rate, scaled.messages))
 
 
-def told(plan: Plan) -> tuple[tuple[int, ...], int]:
-    """What workers are asked while load runs: latencies, ns, and of how many seconds they tell the messages that took no longer."""
+def abort_reporting(plan: Plan) -> tuple[tuple[int, ...], int]:
+    """Return the latency bounds (ns) that workers count against, and how many past seconds they report."""
     abort = abort_of(plan)
     if abort is None:
         return (), 0

@@ -16,7 +16,7 @@ from pytest_loadtest.fleet.messages import WorkloadAssignment
 from pytest_loadtest.fleet.planning import describe, versions
 from pytest_loadtest.fleet.targets import target_of, with_keys
 from pytest_loadtest.fleet.wall_clock import WallClock
-from pytest_loadtest.fleet.watches import told
+from pytest_loadtest.fleet.watches import abort_reporting
 from pytest_loadtest.pipeline.run_file import RUN_VERSION, STREAMS_FILE, write_columns, write_document
 from pytest_loadtest.plan.connecting import connections, opened
 from pytest_loadtest.report.build import broker_document, driver_document
@@ -87,7 +87,7 @@ class WorkloadRun:
 
     def order(self, worker: str, rank: int, bounds: tuple[int, ...] = ()) -> WorkloadAssignment:
         """What one worker has to do. :param bounds: more latencies to hear about while load runs, ns."""
-        plan, broker, (prompt, kept) = self.plan, self.broker, told(self.plan)
+        plan, broker, (prompt, kept) = self.plan, self.broker, abort_reporting(self.plan)
         assert broker is not None
         profile = with_keys(self.part.profile, broker.facts)
         return WorkloadAssignment(

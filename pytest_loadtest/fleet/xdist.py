@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.fleet.coordinator import Coordinator, Role
 from pytest_loadtest.fleet.interrupts import heed_sigterm
 from pytest_loadtest.fleet.link import Key, Link, Message, Released
+from pytest_loadtest.fleet.rendezvous import Rendezvous, Role
 from pytest_loadtest.fleet.scheduling import GangScheduling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from pytest_loadtest.fleet.conductor import Conductor
     from pytest_loadtest.fleet.messages import Request, RunResult
+    from pytest_loadtest.fleet.run_controller import RunController
 
 CHANNEL = "loadtest_channel"
 
@@ -32,24 +32,24 @@ CHANNEL = "loadtest_channel"
 class GangController:
     """xdist's controller side: hands messages between channels and coordinator, wraps the scheduler."""
 
-    def __init__(self, config: pytest.Config, conductor: Conductor) -> None:
+    def __init__(self, config: pytest.Config, controller: RunController) -> None:
         self._config, self._load_items = config, list[int]()
-        self._conductor = conductor
+        self._conductor = controller
         self._channels: dict[str, Any] = {}
         self._nodes: list[Any] = []
         self._stop: str | None = None
         self._usage: str | None = None
-        self.coordinator = Coordinator(conductor, self._send, time.monotonic_ns, self._stopping)
-        conductor.coordinator = self.coordinator
+        self.rendezvous = Rendezvous(controller, self._send, time.monotonic_ns, self._stopping)
+        controller.rendezvous = self.rendezvous
 
     def pytest_configure_node(self, node: Any) -> None:
         """Give the worker a channel of its own: public execnet API, works over every kind of gateway."""
         name, channel = node.gateway.id, node.gateway.newchannel()
         node.workerinput[CHANNEL] = channel
         self._nodes.append(node)
-        with self.coordinator.lock:
+        with self.rendezvous.lock:
             self._channels[name] = channel
-        self.coordinator.join(name)
+        self.rendezvous.join(name)
         channel.setcallback(lambda data: self._receive(name, pickle.loads(data)))
 
     def _receive(self, worker: str, message: Message) -> None:
@@ -60,9 +60,9 @@ class GangController:
         elif message[0] == "usage":
             self._usage = message[2]
         elif message[0] in ("arrive", "again"):
-            self._in_main_loop(lambda: self.coordinator.receive(worker, message))
+            self._in_main_loop(lambda: self.rendezvous.receive(worker, message))
         else:
-            self.coordinator.receive(worker, message)
+            self.rendezvous.receive(worker, message)
 
     def _in_main_loop(self, call: Callable[[], None]) -> None:
         """Call it from xdist's queue, after all earlier events in it: one may end the session, or replace a worker that crashed."""
@@ -99,8 +99,8 @@ class GangController:
         return GangScheduling(inner, config, lambda: self._load_items, self._led)
 
     def _led(self, node: Any, index: int) -> bool:
-        with self.coordinator.lock:
-            runs = [run for key, run in self.coordinator.runs.items() if key[0] == index and run.members]
+        with self.rendezvous.lock:
+            runs = [run for key, run in self.rendezvous.runs.items() if key[0] == index and run.members]
             return any(run.members[0] == node.gateway.id for run in runs)
 
     @pytest.hookimpl(tryfirst=True)
@@ -109,8 +109,8 @@ class GangController:
         output = getattr(node, "workeroutput", {})
         self._stop = self._stop or output.get("shouldfail") or output.get("shouldstop")
         self._channels.pop(node.gateway.id, None)
-        self.coordinator.leave(node.gateway.id, str(error or "it ended"))
-        self._in_main_loop(self.coordinator.gather)
+        self.rendezvous.leave(node.gateway.id, str(error or "it ended"))
+        self._in_main_loop(self.rendezvous.gather)
 
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport, sched: Any) -> None:
         """A load test whose lead died is broken, not failed: an error, as pytest tells them apart by the phase."""
@@ -124,14 +124,14 @@ class GangController:
 
     def pytest_keyboard_interrupt(self) -> None:
         """Release the workers at once: execnet would let one that waits, for a message or for its next test, wait five more seconds."""
-        self.coordinator.abort_all(NoData("interrupted"))
+        self.rendezvous.abort_all(NoData("interrupted"))
         for worker in list(self._channels):
             self._send(worker, ("closed", None, None))
         for node in self._nodes:
             node.shutdown()
 
     def close(self) -> None:
-        self.coordinator.close()
+        self.rendezvous.close()
 
 
 class GangWorker:

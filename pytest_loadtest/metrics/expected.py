@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_loadtest.metrics.stretches import INTERVAL, Cut, Spans, tenths, windows
+from pytest_loadtest.metrics.time_slices import INTERVAL, Boundaries, Spans, tenths, windows
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ class Expected:
     window: int | None = None
     drift: bool = False
     spans: Mapping[str, Spans] = field(init=False, repr=False, compare=False)
-    asked: Cut | None = field(init=False, repr=False, compare=False)
-    cut: Cut | None = field(init=False, repr=False, compare=False)
+    asked: Boundaries | None = field(init=False, repr=False, compare=False)
+    cut: Boundaries | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Where the phase is cut: made once, and travels to Spark's workers as it is."""
@@ -65,8 +65,8 @@ class Expected:
         edges = [one.start // SECOND for one in spans.values()]
         edges += [spans["tenths"].end[:1] // SECOND] if "tenths" in spans else []  # where nothing else need begin
         object.__setattr__(self, "spans", spans)
-        object.__setattr__(self, "asked", Cut(*edges) if spans else None)
-        object.__setattr__(self, "cut", Cut(*edges, self.interval_spans.start // SECOND) if spans or self.intervals else None)
+        object.__setattr__(self, "asked", Boundaries(*edges) if spans else None)
+        object.__setattr__(self, "cut", Boundaries(*edges, self.interval_spans.start // SECOND) if spans or self.intervals else None)
 
     def lateness(self, copies: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
         """received − due of each of these copies, ns. :param copies: int64 ``stream``, ``seq``, ``intended``, ``received``."""
@@ -76,7 +76,7 @@ class Expected:
 
     @property
     def intervals(self) -> int:
-        """Stretches of ten seconds in the measured phase; a single one is the whole and not told apart, so it counts as none."""
+        """Time slices of ten seconds in the measured phase; a single one is the whole and not told apart, so it counts as none."""
         number = -(-self.duration // INTERVAL)
         return number if number > 1 else 0
 

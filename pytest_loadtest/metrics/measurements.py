@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.signed import Lateness
     from pytest_loadtest.metrics.silent import Silent
-    from pytest_loadtest.metrics.stretches import OverTime, Stretches
+    from pytest_loadtest.metrics.time_slices import OverTime, SlicedStats
 
 
 CustomValue = Duration | Rate | float | None
@@ -216,8 +216,8 @@ class Measurements:
     series: Series
     intervals: tuple[Interval, ...] = ()
     over_time: OverTime | None = None
-    windows: Stretches | None = None
-    tenths: Stretches | None = None
+    windows: SlicedStats | None = None
+    tenths: SlicedStats | None = None
     topics: tuple[Breakdown, ...] = ()
     buckets: tuple[Breakdown, ...] = ()
     workers: tuple[WorkerEvidence, ...] = ()

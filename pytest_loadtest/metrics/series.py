@@ -16,7 +16,7 @@ import numpy as np
 
 from pytest_loadtest.metrics.histogram import hdr_index, midpoint
 from pytest_loadtest.metrics.measurements import Series
-from pytest_loadtest.metrics.stretches import over_time
+from pytest_loadtest.metrics.time_slices import over_time
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.expected import Expected
-    from pytest_loadtest.metrics.stretches import OverTime
+    from pytest_loadtest.metrics.time_slices import OverTime
 
     Columns = Mapping[str, NDArray[np.int64]]
     Column = NDArray[np.int64]

@@ -42,19 +42,19 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pytest_loadtest.message.samples import Flag, Status
-from pytest_loadtest.metrics.by_stretch import before_ends, by_piece, intervals, kinds_of, stretches
 from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements
 from pytest_loadtest.metrics.series import by_second, by_second_and_bucket
 from pytest_loadtest.metrics.signed import Lateness, lateness
 from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
+from pytest_loadtest.metrics.sliced_counts import before_ends, by_piece, intervals, kinds_of, stretches
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pytest_loadtest.metrics.by_stretch import Rows
     from pytest_loadtest.metrics.expected import Expected, Recorded
     from pytest_loadtest.metrics.histogram import Histogram
+    from pytest_loadtest.metrics.sliced_counts import Rows
 
 LOST_RANGES: Final = 10_000
 

@@ -10,14 +10,14 @@ import numpy as np
 
 from pytest_loadtest.message.broadcast import bits
 from pytest_loadtest.message.samples import WIDTH, Status
-from pytest_loadtest.metrics.by_stretch import intervals, stretches
 from pytest_loadtest.metrics.histogram import Histogram, join_total, midpoint
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements, Series
 from pytest_loadtest.metrics.series import SERIES_BITS, SERIES_PERCENTILES
 from pytest_loadtest.metrics.signed import Lateness
 from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
+from pytest_loadtest.metrics.sliced_counts import intervals, stretches
 from pytest_loadtest.metrics.stats import LOST_RANGES
-from pytest_loadtest.metrics.stretches import histograms, over_time
+from pytest_loadtest.metrics.time_slices import histograms, over_time
 from pytest_loadtest.pipeline import tables as t
 from pytest_loadtest.values.quantities import SECOND
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.expected import Expected, Recorded
-    from pytest_loadtest.metrics.stretches import Histograms
+    from pytest_loadtest.metrics.time_slices import Histograms
 
 _KINDS = {
     t.PUBLISH: "publish", t.LATENCY: "end_to_end", t.DELAY: "send_delay", t.OWN: "own_send_delay", t.COMPLETION: "completion",

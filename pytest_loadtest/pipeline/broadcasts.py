@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.expected import Expected
-    from pytest_loadtest.metrics.stretches import Cut
+    from pytest_loadtest.metrics.time_slices import Boundaries
     from pytest_loadtest.pipeline.kernel import Rows
 
 _ALL: Final = np.int64(-1)
@@ -210,7 +210,7 @@ class _Messages:
             np.add.at(found[name], self._bucket[known], self._counts[name][known])
         return found
 
-    def stretches(self, cut: Cut) -> Table:
+    def stretches(self, cut: Boundaries) -> Table:
         """By the piece that messages were intended in; what nobody got adds nothing, wherever it lies."""
         groups = Groups({"piece": cut.of(self._how.run.seconds(self._ends["due"]))})
         found = {"received": self._counts["received"], **dict.fromkeys(("windows", "tenths"), np.zeros(self._n, np.int64)), **self._early}

@@ -52,7 +52,7 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
 }  # fmt: skip
 """``sent``: measured sent rows. ``received``: measured received rows.
 ``histograms``: what a histogram has beside its ``counts``, with the sum in two halves. ``counts``: values per HDR bucket.
-``spans``: the same of pieces of the measured phase (:mod:`pytest_loadtest.metrics.stretches`), whose histograms are of ``by`` ``SPAN``.
+``spans``: the same of pieces of the measured phase (:mod:`pytest_loadtest.metrics.time_slices`), whose histograms are of ``by`` ``SPAN``.
 ``seconds``: messages by second. ``due``: latencies of first copies by the second of their intended time and HDR bucket of seven bits.
 ``extremes``: the same seconds' least and greatest latency.
 ``deliveries``: messages with each property. ``buckets``: deliveries by size bucket.

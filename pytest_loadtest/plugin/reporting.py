@@ -16,7 +16,7 @@ from pytest_loadtest.errors import LoadtestError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_loadtest.fleet.conductor import Conductor
+    from pytest_loadtest.fleet.run_controller import RunController
     from pytest_loadtest.report.ci import Location
     from pytest_loadtest.report.document import Document
 
@@ -48,19 +48,19 @@ def whose_load(item: pytest.Item) -> str:
     return f"the fixture at {os.path.relpath(code.co_filename, item.config.rootpath)}:{code.co_firstlineno}"
 
 
-def write(config: pytest.Config, conductor: Conductor) -> str:
+def write(config: pytest.Config, controller: RunController) -> str:
     """Write the report of what has run, and name it in JUnit's file; never an error, for the tests have their outcomes.
 
     :returns: what to tell: where it is, or why it is nowhere; empty where nothing has run.
     """
-    if not conductor.documents:
+    if not controller.documents:
         return ""
-    file = Path(os.path.abspath(config.option.load_html or conductor.folder / FILE))  # noqa: PTH100  # symbolic links left as they are
+    file = Path(os.path.abspath(config.option.load_html or controller.folder / FILE))  # noqa: PTH100  # symbolic links left as they are
     try:
         from pytest_loadtest.fleet.options import Options
         from pytest_loadtest.report.html import page
 
-        page.write_page([conductor.folder], file, Options.of(config).history)
+        page.write_page([controller.folder], file, Options.of(config).history)
     except Exception as error:
         return f"WARNING: no report is written to {file}: {error or type(error).__name__}"
     if (junit := config.stash.get(xml_key, None)) is not None:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pytest_loadtest.fixture.handle import LiveLoad
-    from pytest_loadtest.fleet.conductor import Conductor
     from pytest_loadtest.fleet.link import Link
     from pytest_loadtest.fleet.local import LocalFleet
     from pytest_loadtest.fleet.messages import Request, RunResult
     from pytest_loadtest.fleet.options import Options
+    from pytest_loadtest.fleet.run_controller import RunController
     from pytest_loadtest.fleet.xdist import GangController, GangWorker
     from pytest_loadtest.report.live_metrics import LiveMetrics
     from pytest_loadtest.results.load import Load
@@ -39,7 +39,7 @@ class LoadSession:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._conductor: Conductor | None = None
+        self._conductor: RunController | None = None
         self._local: LocalFleet | None = None
         self._controller: GangController | None = None
         self._worker: GangWorker | None = None
@@ -66,14 +66,14 @@ class LoadSession:
         self._controller = GangController(self._config, self._make_conductor())
         self._config.pluginmanager.register(self._controller, "loadtest-controller")
 
-    def _make_conductor(self) -> Conductor:
-        from pytest_loadtest.fleet.conductor import Conductor
+    def _make_conductor(self) -> RunController:
         from pytest_loadtest.fleet.options import Options
+        from pytest_loadtest.fleet.run_controller import RunController
         from pytest_loadtest.report.live import LiveLine
 
         options = Options.of(self._config)
         try:
-            self._conductor = Conductor(options, LiveLine(self._config), self._hook, self._serve(options))
+            self._conductor = RunController(options, LiveLine(self._config), self._hook, self._serve(options))
         except UsageError as error:  # the baseline is not there
             raise pytest.UsageError(str(error)) from None
         return self._conductor

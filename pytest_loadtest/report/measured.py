@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.measurements import Breakdown, Counts, CustomValue, DelayedIndex, Measurements, Series
     from pytest_loadtest.metrics.silent import Silent
-    from pytest_loadtest.metrics.stretches import OverTime
+    from pytest_loadtest.metrics.time_slices import OverTime
 
 
 PERCENTILES: Final = (50, 75, 90, 95, 99, 99.9, 99.99)

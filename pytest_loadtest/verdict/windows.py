@@ -21,7 +21,7 @@ from pytest_loadtest.verdict.tolerance import tolerated
 if TYPE_CHECKING:
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.measurements import Measurements
-    from pytest_loadtest.metrics.stretches import Stretches
+    from pytest_loadtest.metrics.time_slices import SlicedStats
     from pytest_loadtest.verdict.objectives import Objective
 
 
@@ -68,7 +68,7 @@ def may_be_missing(objective: Objective, measurements: Measurements) -> bool:
     return kind is not None and objective.statistic == "max" and tolerated(objective.tolerances, kind, measurements)
 
 
-def see(objective: Objective, stretches: Stretches, at: int, unit: str, allowed: bool) -> SeenInStretch:
+def see(objective: Objective, stretches: SlicedStats, at: int, unit: str, allowed: bool) -> SeenInStretch:
     """What came of the objective's metric in one stretch.
 
     :param unit: ``ns``, ``ratio``, or ``msg/s``. :param allowed: as :func:`may_be_missing` says.
@@ -90,7 +90,7 @@ def see(objective: Objective, stretches: Stretches, at: int, unit: str, allowed:
     return SeenInStretch(None if why else value, samples, why, found)
 
 
-def _judge(objective: Objective, measurements: Measurements, windows: Stretches, at: int) -> Window:
+def _judge(objective: Objective, measurements: Measurements, windows: SlicedStats, at: int) -> Window:
     seen = see(objective, windows, at, objective.unit, may_be_missing(objective, measurements))
     lies = int(windows.start[at]), int(windows.end[at])
     if seen.value is None:
@@ -279,7 +279,7 @@ def _own(objective: Objective, measurements: Measurements, seen: list[SeenInStre
     return f"{objective.name} {why}" if why else None
 
 
-def _lies(tenths: Stretches, at: int) -> str:
+def _lies(tenths: SlicedStats, at: int) -> str:
     return f"{moment(int(tenths.start[at]))} to {moment(int(tenths.end[at]))}"
 
 

@@ -11,7 +11,7 @@ from pulsar_proxy import PulsarProxy
 
 from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.base import TargetAddress
-from pytest_loadtest.drivers.pulsar.driver import PulsarDriver
+from pytest_loadtest.drivers.pulsar.library.driver import PulsarDriver
 from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.message.payloads import PayloadPool, build_pool

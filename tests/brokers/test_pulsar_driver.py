@@ -24,9 +24,9 @@ from pytest_loadtest import brokers, profile
 from pytest_loadtest.brokers import java
 from pytest_loadtest.commands import cli
 from pytest_loadtest.drivers.base import Burst, TargetAddress
-from pytest_loadtest.drivers.pulsar import client as client_module
 from pytest_loadtest.drivers.pulsar import embedded
-from pytest_loadtest.drivers.pulsar.driver import PulsarDriver
+from pytest_loadtest.drivers.pulsar.library import client as client_module
+from pytest_loadtest.drivers.pulsar.library.driver import PulsarDriver
 from pytest_loadtest.drivers.pulsar.names import RunNames
 from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
 from pytest_loadtest.drivers.pulsar.settings import Persistence, PulsarSettings

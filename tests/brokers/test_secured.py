@@ -23,7 +23,7 @@ from pytest_loadtest.brokers.certificates import KeyPair
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
 from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, explain
-from pytest_loadtest.drivers.pulsar.driver import PulsarDriver
+from pytest_loadtest.drivers.pulsar.library.driver import PulsarDriver
 from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
 from pytest_loadtest.drivers.pulsar.secured import TOKEN_KEY, signed_token
 from pytest_loadtest.drivers.pulsar.settings import Authentication, PulsarSettings

@@ -10,7 +10,7 @@ from builders.documents import PEAK, document
 from builders.measurements import histogram, made_bucket
 from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.metrics.measurements import Series
-from pytest_loadtest.metrics.stretches import OverTime
+from pytest_loadtest.metrics.time_slices import OverTime
 from pytest_loadtest.report.find_results import Found, ReadRun
 from pytest_loadtest.report.html.blocks import Chapter, ChartFigure, RunPage
 from pytest_loadtest.report.html.page import page_html, render_page

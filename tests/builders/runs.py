@@ -10,7 +10,7 @@ from builders.documents import document
 from builders.measurements import MS, histogram, made_series
 from pytest_loadtest.metrics.histogram import hdr_index
 from pytest_loadtest.metrics.series import SERIES_BITS
-from pytest_loadtest.metrics.stretches import over_time
+from pytest_loadtest.metrics.time_slices import over_time
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,10 +10,10 @@ from numpy_aggregation import NumpyAggregation
 
 from pytest_loadtest import brokers
 from pytest_loadtest import profile as profiles
-from pytest_loadtest.fleet.conductor import Conductor
 from pytest_loadtest.fleet.local import LocalFleet
 from pytest_loadtest.fleet.messages import Part, Request
 from pytest_loadtest.fleet.options import Options
+from pytest_loadtest.fleet.run_controller import RunController
 from pytest_loadtest.report import terminal
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ def drive(
         results=folder / "results", scale=None, duration=None, force=True, driver=None, omb_json=None, broker="process", target=None, admin=None,
         image=None, spark_master=None, spark_remote=None, spark_conf={},
     )  # fmt: skip
-    conductor = Conductor(options, Watcher(act))  # type: ignore[arg-type]
-    conductor.aggregation = NumpyAggregation(options.results, options, lambda _: None)  # type: ignore[assignment]
-    fleet = LocalFleet(conductor)
+    controller = RunController(options, Watcher(act))  # type: ignore[arg-type]
+    controller.aggregation = NumpyAggregation(options.results, options, lambda _: None)  # type: ignore[assignment]
+    fleet = LocalFleet(controller)
     usual = "".join(f"{key}: {value}\n" for key, value in USUAL.items() if key not in more)
     profile = profiles.loads(PROFILE + usual + more, "bottleneck.yaml")
     try:
@@ -72,6 +72,6 @@ def drive(
             fleet.run(Request(nodeid="bottleneck", attempt=1, profile=profile, parts=(Part(profile=profile),), source="bottleneck.yaml"))
     finally:
         fleet.close()
-    (document,) = conductor.documents
+    (document,) = controller.documents
     print(*terminal.summary_lines(document), sep="\n")
     return document

@@ -96,7 +96,7 @@ class NumpyAggregation:
 def pytest_configure(config: pytest.Config) -> None:
     """On the controller, which alone aggregates."""
     if not hasattr(config, "workerinput"):
-        from pytest_loadtest.fleet import conductor
+        from pytest_loadtest.fleet import run_controller
 
-        place: Any = conductor
+        place: Any = run_controller
         place.Aggregation = NumpyAggregation

@@ -19,10 +19,10 @@ from pytest_loadtest import brokers
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.fleet.aggregation import read_run
-from pytest_loadtest.fleet.conductor import Conductor
 from pytest_loadtest.fleet.local import LocalFleet
 from pytest_loadtest.fleet.messages import Part, Request, RunResult
 from pytest_loadtest.fleet.options import Options
+from pytest_loadtest.fleet.run_controller import RunController
 from pytest_loadtest.results.load import Load
 from pytest_loadtest.verdict import slo
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.brokers.base import Broker
     from pytest_loadtest.engine.progress import Progress
-    from pytest_loadtest.fleet.coordinator import Run
+    from pytest_loadtest.fleet.rendezvous import Run
     from pytest_loadtest.metrics.measurements import Measurements
     from pytest_loadtest.plan.phases import Phase
 
@@ -86,7 +86,7 @@ class Watcher:
         pass
 
 
-class NumpyConductor(Conductor):
+class NumpyConductor(RunController):
     """The conductor, with numpy for Spark."""
 
     def __init__(self, options: Options, live: Any) -> None:

@@ -27,7 +27,7 @@ CORE = ("errors", "values", "message", "metrics", "schedule", "wire", "verdict",
 
 # Another distribution's package → the modules that may import it; a trailing * stands for any ending. Types alone are free everywhere.
 THIRD_PARTY = {
-    "_pulsar": {"drivers.pulsar.consumers", "drivers.pulsar.producers"},
+    "_pulsar": {"drivers.pulsar.library.consumers", "drivers.pulsar.library.producers"},
     "_pytest": {"fleet.xdist", "plugin.reporting"},
     "crc32c": {"wire.pulsar.entries"},
     "cryptography": {"brokers.certificates"},
@@ -43,7 +43,7 @@ THIRD_PARTY = {
     },
     "paho": {"drivers.mqtt.paho.*", "drivers.mqtt.observer"},
     "psutil": {"observe.processes"},
-    "pulsar": {"drivers.pulsar.client", "drivers.pulsar.driver", "drivers.pulsar.observer"},
+    "pulsar": {"drivers.pulsar.library.client", "drivers.pulsar.library.driver", "drivers.pulsar.observer"},
     "prometheus_client": {"drivers.pulsar.metrics", "profile.sizes", "report.ci", "report.live_metrics"},
     "py4j": {"pipeline.*"},
     "pyarrow": {"engine.sample_files", "pipeline.*", "wire.pulsar.compression"},

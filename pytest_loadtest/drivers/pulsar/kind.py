@@ -15,7 +15,7 @@ KIND: Final = DriverKind(
     packages=("pulsar-client",),
     settings="pytest_loadtest.drivers.pulsar.settings:PulsarSettings",
     clients={
-        "library": Client(driver="pytest_loadtest.drivers.pulsar.driver:PulsarDriver"),
+        "library": Client(driver="pytest_loadtest.drivers.pulsar.library.driver:PulsarDriver"),
         "native": Client(
             driver="pytest_loadtest.drivers.pulsar.native.driver:NativePulsarDriver", connection_memory=3 << 10, setup_time=50_000
         ),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pulsar
 
 from pytest_loadtest.drivers.pulsar.admin import Admin
-from pytest_loadtest.drivers.pulsar.client import make_client
+from pytest_loadtest.drivers.pulsar.library.client import make_client
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.profile.observed import Seen
 

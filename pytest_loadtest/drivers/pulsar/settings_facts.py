@@ -1,6 +1,6 @@
 """The profile's keys as every client of Pulsar reads them: the window of a producer, and the account of what was applied and what not.
 
-No client library is imported here: see :mod:`~pytest_loadtest.drivers.pulsar.client` for pulsar-client's part.
+No client library is imported here: see :mod:`~pytest_loadtest.drivers.pulsar.library.client` for pulsar-client's part.
 """
 
 from __future__ import annotations

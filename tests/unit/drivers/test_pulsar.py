@@ -24,13 +24,13 @@ from hypothesis import strategies as st
 
 from pytest_loadtest.brokers.certificates import Authority
 from pytest_loadtest.drivers.base import Burst, DriverContext, TargetAddress
-from pytest_loadtest.drivers.pulsar import client as options
 from pytest_loadtest.drivers.pulsar import settings_facts
 from pytest_loadtest.drivers.pulsar.admin import Admin
-from pytest_loadtest.drivers.pulsar.consumers import PulsarConsumer, PulsarConsumers, key_of, partition_of, received_columns
-from pytest_loadtest.drivers.pulsar.driver import PulsarDriver
+from pytest_loadtest.drivers.pulsar.library import client as options
+from pytest_loadtest.drivers.pulsar.library.consumers import PulsarConsumer, PulsarConsumers, key_of, partition_of, received_columns
+from pytest_loadtest.drivers.pulsar.library.driver import PulsarDriver
+from pytest_loadtest.drivers.pulsar.library.producers import PulsarProducers
 from pytest_loadtest.drivers.pulsar.names import RunNames
-from pytest_loadtest.drivers.pulsar.producers import PulsarProducers
 from pytest_loadtest.drivers.pulsar.settings import Authentication, Persistence, PulsarSettings
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.message import envelope, payloads

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from pytest_loadtest.drivers.pulsar.auth import admin_headers, credentials, tls_context
-from pytest_loadtest.drivers.pulsar.client import make_client
+from pytest_loadtest.drivers.pulsar.library.client import make_client
 from pytest_loadtest.drivers.pulsar.settings import Authentication, PulsarSettings
 from pytest_loadtest.errors import TargetError, UsageError
 

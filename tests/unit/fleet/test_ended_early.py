@@ -10,7 +10,7 @@ from builders.plans import loopback
 from builders.plans import made as planned
 
 from pytest_loadtest.fleet.aggregation import Aggregated
-from pytest_loadtest.fleet.judge import judge, read_results
+from pytest_loadtest.fleet.judge import conclude_run, read_results
 from pytest_loadtest.fleet.messages import Part
 from pytest_loadtest.fleet.workload_run import WorkloadRun
 from pytest_loadtest.schedule.changes import Change
@@ -42,6 +42,6 @@ def test_a_phase_ended_by_a_broken_objective_is_missed(tmp_path: Path, foregone:
         measurements=made(end_to_end=spread(1, 20, 900)),
         stages=(),
     )
-    result, _ = judge(samples)
+    result, _ = conclude_run(samples)
     assert result.load.outcome.value == outcome
     assert read_results(tmp_path)["verdict"]["outcome"] == outcome

@@ -19,7 +19,7 @@ from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet import observing
 from pytest_loadtest.fleet.aggregation import Aggregated
-from pytest_loadtest.fleet.judge import beside, judge, read_results
+from pytest_loadtest.fleet.judge import beside, conclude_run, read_results
 from pytest_loadtest.fleet.messages import Part
 from pytest_loadtest.fleet.watches import BacklogWatch
 from pytest_loadtest.fleet.workload_run import WorkloadRun
@@ -53,7 +53,7 @@ def samples(profile: Profile, folder: Path, *, scale: float | None = None, cap: 
 
 
 def findings(of: Aggregated, **seen: Any) -> dict[str, Finding]:
-    outcome, _ = judge(of, **seen)
+    outcome, _ = conclude_run(of, **seen)
     return {finding.objective.name: finding for finding in outcome.load.verdict.findings}
 
 
@@ -78,7 +78,7 @@ def test_a_scaled_run_is_judged_by_what_stands_under_scaled(tmp_path: Path) -> N
     assert "endToEndLatency.p50" not in scaled
     assert [scaled[name].outcome for name in ("endToEndLatency.p99", "loss")] == [Outcome.MET] * 2
     busy = measured().workers[0].__class__(worker="gw0", cpu=1.5, stalled=0, longest_stall=0, gc=0)
-    outcomes = [judge(samples(profile, tmp_path, scale=scale, workers=(busy,)))[0].load.outcome for scale in (None, 0.1)]
+    outcomes = [conclude_run(samples(profile, tmp_path, scale=scale, workers=(busy,)))[0].load.outcome for scale in (None, 0.1)]
     assert outcomes == [Outcome.GENERATOR_LIMITED, Outcome.MET]
 
 
@@ -95,7 +95,7 @@ def test_a_broker_at_a_url_that_took_fewer_than_it_confirmed_is_no_data(continuo
     made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path)
     made.run["facts"]["broker"]["mode"] = "url"
     counted_by_the_broker(tmp_path, continuous, made.measurements.counts.acked - 1)
-    result, document = judge(made)
+    result, document = conclude_run(made)
     assert result.load.outcome is outcome
     told = document["verdict"]["reasons"] if continuous else document["notes"]
     assert any(text.startswith("the broker took ") for text in told)
@@ -108,7 +108,7 @@ def test_a_comparison_with_the_broker_that_was_lost_is_no_data(restarts: list[An
     made.run["facts"]["broker"]["restarts"] = restarts
     said = f"{COUNTERS}: KeyError: 'x', 12 s into the phase"
     observing.write(tmp_path, Telemetry.of_rows([SECOND], [{"sys.dropped": 0.0}], missing=(said,), lost={COUNTERS: said}))
-    result, document = judge(made)
+    result, document = conclude_run(made)
     assert result.load.outcome is outcome
     assert document["bottleneck"]["missing"] == [said]
 
@@ -120,7 +120,7 @@ def test_results_note_that_host_names_were_not_checked(tmp_path: Path) -> None:
         profile = profiles.loads(LEAST.replace("{name: loopback}", driver), "p.yaml")
         aggregated = samples(profile, tmp_path)
         aggregated.run["facts"]["broker"] = {**aggregated.run["facts"]["broker"], **tls}
-        _, results = judge(aggregated)
+        _, results = conclude_run(aggregated)
         assert sum("names in certificates were not checked" in note for note in results["notes"]) == notes
 
 
@@ -152,8 +152,8 @@ def test_a_backlog_that_is_not_drained_in_time_is_missed(slo: str, left: int, af
     """With or without an objective on it, and again when the samples are judged later, from what was seen then."""
     profile = profiles.loads(f"{LEAST}{BACKLOG}slo: {slo}\n", "p.yaml")
     made = samples(profile, tmp_path)
-    first, _ = judge(made, backlog=watched(profile, left, after=after))
-    again, document = judge(made, before=read_results(tmp_path))
+    first, _ = conclude_run(made, backlog=watched(profile, left, after=after))
+    again, document = conclude_run(made, before=read_results(tmp_path))
     for load in (first.load, again.load):
         assert load.outcome is outcome
     text = next(
@@ -169,7 +169,7 @@ def test_a_backlog_that_never_came_to_be_is_no_data(tmp_path: Path) -> None:
     profile = profiles.loads(LEAST + BACKLOG, "p.yaml")
     plan = planned(profile)
     assert plan.backlog is not None
-    outcome, _ = judge(samples(profile, tmp_path), backlog=BacklogWatch(plan.backlog, plan.mean_size))
+    outcome, _ = conclude_run(samples(profile, tmp_path), backlog=BacklogWatch(plan.backlog, plan.mean_size))
     assert outcome.load.outcome is Outcome.NO_DATA
     assert outcome.load.verdict.reasons == ("backlogDrain: no backlog was built, or its drain was not seen",)
 
@@ -198,7 +198,7 @@ def test_a_drain_that_second_copies_leave_open_is_judged_where_both_its_ends_are
     watch = watched(profile, 900)
     watch.look([made_progress(acked=20_000, received=23_000)], SECOND + CHANGE_IN + 5 * SECOND)
     made = samples(profile, tmp_path, counts={"duplicates": 4000})
-    judge(made, backlog=watch)
+    conclude_run(made, backlog=watch)
     found = findings(made, before=read_results(tmp_path))["backlogDrain"]
     assert (found.outcome, found.observed) == (outcome, observed)
     assert "drained between 3.00 s and 5.00 s: 4 000 copies were second ones" in found.text
@@ -243,7 +243,7 @@ def ended_after_the_first_stage(folder: Path, aborted: dict[str, Any] | None = N
 @pytest.mark.parametrize(("aborted", "outcome"), [(None, Outcome.NO_DATA), ({"reason": "too late", "blocked": False}, Outcome.MISSED)])
 def test_a_stage_that_never_began_is_named_and_never_met(aborted: dict[str, Any] | None, outcome: Outcome, tmp_path: Path) -> None:
     """Its objectives were not judged; a run that was lost is missed whatever its later stages would have been."""
-    result, document = judge(ended_after_the_first_stage(tmp_path, aborted))
+    result, document = conclude_run(ended_after_the_first_stage(tmp_path, aborted))
     assert result.load.outcome is outcome
     spike, calm = result.load.stage("spike"), result.load.stage("calm")
     assert [(one.objective.name, one.outcome) for one in spike.verdict.findings] == [("endToEndLatency.p99", Outcome.NO_DATA)]
@@ -268,7 +268,7 @@ def test_a_largest_latency_of_a_stage_is_tolerated_by_the_profile(tmp_path: Path
         made = samples(profile, tmp_path, **some)
         stages = [{"name": "only", "start": 0, "duration": 10 * SECOND, "slo": dict(profile.stages[0].slo)}]
         made = replace(made, run=made.run | {"stages": stages}, stages=(("only", made.measurements),))
-        load = judge(made)[0].load
+        load = conclude_run(made)[0].load
         assert load.stage("only").outcome is outcome
         assert (load.stage("only").end_to_end.max < ms(50)) is (outcome is Outcome.MET)
 
@@ -281,7 +281,7 @@ def test_duplicates_at_qos_2_are_judged_by_what_the_client_says_of_sessions(
     profile = profiles.loads(LEAST.replace("{name: loopback}", "{name: mqtt, qos: 2}"), "p.yaml")
     made = samples(profile, tmp_path, counts={"duplicates": 4, "resent": 4, "duplicates_of_resent": 4})
     made.run["facts"]["driver"]["forgotten"] = forgotten
-    assert judge(made)[0].load.outcome is outcome
+    assert conclude_run(made)[0].load.outcome is outcome
 
 
 GATES = gates({"regression": {"endToEndLatency.p99": "10%"}})

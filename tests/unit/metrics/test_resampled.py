@@ -14,7 +14,7 @@ from pytest_loadtest.metrics import resampled
 from pytest_loadtest.metrics.histogram import hdr_index
 from pytest_loadtest.metrics.resampled import Estimate, RelativeChange, between, latency_errors, rate_error
 from pytest_loadtest.metrics.series import SERIES_BITS
-from pytest_loadtest.metrics.stretches import over_time
+from pytest_loadtest.metrics.time_slices import over_time
 from pytest_loadtest.values.quantities import SECOND
 
 PAIRS = 20

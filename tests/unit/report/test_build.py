@@ -12,7 +12,7 @@ from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, document, stage
 from builders.measurements import MS, Limits, histogram, made, spread
 
 from pytest_loadtest.metrics.histogram import Histogram
-from pytest_loadtest.metrics.stretches import Stretches, of_parts
+from pytest_loadtest.metrics.time_slices import SlicedStats, of_parts
 from pytest_loadtest.report import junit, terminal
 from pytest_loadtest.report.build import MOST, build_document
 from pytest_loadtest.report.document import Document, dumps, results_schema
@@ -117,12 +117,12 @@ SECTION = {
 }  # fmt: skip
 
 
-def stretches(latencies: list[int | None]) -> Stretches:
+def stretches(latencies: list[int | None]) -> SlicedStats:
     """Ten seconds each, of a thousand messages; None: none of them came."""
     parts = [None if ms is None else histogram(np.full(1000, ms * MS)) for ms in latencies]
     found, at = of_parts(parts), np.arange(len(parts))
     came = np.array([0 if part is None else part.n for part in parts])
-    return Stretches(
+    return SlicedStats(
         start=at * 10 * SECOND, end=(at + 1) * 10 * SECOND, begin=at, after=at + 1, offered=np.full(len(parts), 1000), received=came,
         in_time=came, subscriptions=1, latencies={} if found is None else {"end_to_end": found},
     )  # fmt: skip

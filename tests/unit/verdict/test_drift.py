@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from builders.measurements import MS, Limits, histogram, made
 
-from pytest_loadtest.metrics.stretches import Stretches, of_parts
+from pytest_loadtest.metrics.time_slices import SlicedStats, of_parts
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.finding import Finding, Outcome
 from pytest_loadtest.verdict.objectives import parse
@@ -22,17 +22,17 @@ def constant(us: int, n: int = 1000) -> Histogram:
     return histogram(np.full(n, us * MS // 1000))
 
 
-def tenths(first: Histogram, last: Histogram, in_time: tuple[int, int] = (1000, 1000), own: Histogram | None = None) -> Stretches:
+def tenths(first: Histogram, last: Histogram, in_time: tuple[int, int] = (1000, 1000), own: Histogram | None = None) -> SlicedStats:
     """The first and the last second of ten."""
     latencies = {"end_to_end": of_parts([first, last]), "own_send_delay": of_parts([constant(1), own or constant(1)])}
     many = np.array([first.n, last.n])
-    return Stretches(
+    return SlicedStats(
         start=np.array([0, 9]) * SECOND, end=np.array([1, 10]) * SECOND, begin=np.arange(2), after=np.arange(1, 3), offered=many,
         received=many, in_time=np.array(in_time), subscriptions=1, latencies={kind: found for kind, found in latencies.items() if found},
     )  # fmt: skip
 
 
-def judged(bounds: dict[str, object], found: Stretches | None) -> Finding:
+def judged(bounds: dict[str, object], found: SlicedStats | None) -> Finding:
     return evaluate(parse({"drift": bounds}, implicit=()), made(tenths=found), Limits()).findings[0]
 
 

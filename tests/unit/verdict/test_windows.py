@@ -11,7 +11,7 @@ from builders.measurements import MS, Limits, histogram, made, made_bucket, spre
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.metrics.stretches import Histograms, Stretches, of_parts
+from pytest_loadtest.metrics.time_slices import Histograms, SlicedStats, of_parts
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate, parse
 from pytest_loadtest.verdict.windows import moment
@@ -30,7 +30,7 @@ def constant(ms: float, n: int = 1000) -> Histogram | None:
     return histogram(np.full(n, int(ms * MS))) if n else None
 
 
-def windows(parts: Sequence[Histogram | None], **changed: Any) -> Stretches:
+def windows(parts: Sequence[Histogram | None], **changed: Any) -> SlicedStats:
     """A second each, in which all that was due came: of these end-to-end latencies."""
     many = np.array([0 if part is None else part.n for part in parts])
     start, at = np.arange(len(parts)) * SECOND, np.arange(len(parts))
@@ -40,10 +40,10 @@ def windows(parts: Sequence[Histogram | None], **changed: Any) -> Stretches:
         "start": start, "end": start + SECOND, "begin": at, "after": at + 1, "offered": many, "received": many, "in_time": many,
         "subscriptions": 1, "latencies": latencies,
     }  # fmt: skip
-    return Stretches(**{**every, **changed})
+    return SlicedStats(**{**every, **changed})
 
 
-def judged(section: dict[str, object], found: Stretches | None) -> Finding:
+def judged(section: dict[str, object], found: SlicedStats | None) -> Finding:
     """The first finding of the section."""
     return evaluate(parse(section, implicit=()), made(windows=found), Limits()).findings[0]
 

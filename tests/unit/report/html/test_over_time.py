@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_loadtest.metrics.histogram import hdr_index
 from pytest_loadtest.metrics.series import SERIES_BITS
-from pytest_loadtest.metrics.stretches import over_time
+from pytest_loadtest.metrics.time_slices import over_time
 from pytest_loadtest.report.build import build_document
 from pytest_loadtest.report.hdr import encode_coarse_counts
 from pytest_loadtest.report.html.over_time import (

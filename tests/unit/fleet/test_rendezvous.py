@@ -11,7 +11,7 @@ import pytest
 from builders.progress import made_progress
 
 from pytest_loadtest.errors import NoData, TargetError, UsageError, WorkerError
-from pytest_loadtest.fleet.coordinator import MEETING_TIMEOUT, SILENCE_TIMEOUT, Coordinator, Run
+from pytest_loadtest.fleet.rendezvous import MEETING_TIMEOUT, SILENCE_TIMEOUT, Rendezvous, Run
 from pytest_loadtest.fleet.workload_run import Drain
 from pytest_loadtest.schedule.changes import Change
 from pytest_loadtest.testing import FakeClock
@@ -61,11 +61,11 @@ class Fleet:
     """A coordinator and what it sent to whom."""
 
     def __init__(self) -> None:
-        self.clock, self.conductor = FakeClock(), Answers()
+        self.clock, self.controller = FakeClock(), Answers()
         self.stop: str | None = None
         self.sent: list[tuple[str, Message]] = []
         self._came = threading.Condition()
-        self.coordinator = Coordinator(self.conductor, self._send, self.clock, lambda: self.stop)
+        self.rendezvous = Rendezvous(self.controller, self._send, self.clock, lambda: self.stop)
 
     def _send(self, worker: str, message: Message) -> None:
         with self._came:
@@ -74,10 +74,10 @@ class Fleet:
 
     def join(self, *workers: str) -> None:
         for worker in workers:
-            self.coordinator.join(worker)
+            self.rendezvous.join(worker)
 
     def say(self, worker: str, name: str, payload: Any = None, key: tuple[int, int] = KEY) -> None:
-        self.coordinator.receive(worker, (name, key, payload))
+        self.rendezvous.receive(worker, (name, key, payload))
 
     def got(self, name: str) -> list[tuple[str, Any]]:
         """Who got this message, with what, since last asked for anything."""
@@ -92,14 +92,14 @@ class Fleet:
     def start(self, *workers: str, key: tuple[int, int] = KEY) -> Run:
         for worker in workers:
             self.say(worker, "arrive", key=key)
-        return self.coordinator.runs[key]
+        return self.rendezvous.runs[key]
 
 
 @pytest.fixture
 def fleet() -> Iterator[Fleet]:
     made = Fleet()
     yield made
-    made.coordinator.close()
+    made.rendezvous.close()
 
 
 def test_roles_when_all_are_there(fleet: Fleet) -> None:
@@ -134,7 +134,7 @@ def test_a_meeting_that_fails_aborts_all(fleet: Fleet, name: str, kind: type[Exc
     aborts = fleet.wait("abort", 2)
     assert [worker for worker, _ in aborts] == ["a", "b"]
     assert all(type(error) is kind and str(error) == text for _, error in aborts)
-    assert len(fleet.conductor.broken) == 1
+    assert len(fleet.controller.broken) == 1
 
 
 def test_the_first_error_is_the_cause(fleet: Fleet) -> None:
@@ -153,7 +153,7 @@ def test_a_member_that_dies_aborts_the_run(fleet: Fleet) -> None:
     """The error names it; when the lead is through, the others are released."""
     fleet.join("a", "b", "c")
     run = fleet.start("a", "b", "c")
-    fleet.coordinator.leave("b", "SIGKILL")
+    fleet.rendezvous.leave("b", "SIGKILL")
     assert isinstance(run.error, WorkerError)
     assert str(run.error) == "load worker b went down: SIGKILL"
     assert not fleet.got("release")
@@ -165,7 +165,7 @@ def test_a_lead_that_dies_releases_the_others(fleet: Fleet) -> None:
     """Nobody is left to say that the item is over."""
     fleet.join("a", "b")
     fleet.start("a", "b")
-    fleet.coordinator.leave("a", "SIGKILL")
+    fleet.rendezvous.leave("a", "SIGKILL")
     assert ("b", None) in fleet.got("release")
 
 
@@ -173,14 +173,14 @@ def test_a_replacement_waits_for_the_next_run(fleet: Fleet) -> None:
     """It is released from the run that began without it, and the next one waits for it."""
     fleet.join("a", "b")
     fleet.start("a", "b")
-    fleet.coordinator.leave("b", "SIGKILL")
+    fleet.rendezvous.leave("b", "SIGKILL")
     fleet.join("b2")
     fleet.say("b2", "arrive")
     assert fleet.got("release") == [("b2", None)]
     fleet.say("a", "finished")
     fleet.start("a", key=(5, 0))
-    fleet.coordinator.gather()
-    assert not fleet.coordinator.runs[5, 0].members
+    fleet.rendezvous.gather()
+    assert not fleet.rendezvous.runs[5, 0].members
     assert fleet.start("b2", key=(5, 0)).members == ["a", "b2"]
 
 
@@ -188,9 +188,9 @@ def test_a_worker_that_is_gone_is_not_waited_for(fleet: Fleet) -> None:
     """A run whose last missing worker went away for good starts without it, when the controller says gather."""
     fleet.join("a", "b", "c")
     run = fleet.start("a", "b")
-    fleet.coordinator.leave("c", "maximum of restarts")
+    fleet.rendezvous.leave("c", "maximum of restarts")
     assert not run.members
-    fleet.coordinator.gather()
+    fleet.rendezvous.gather()
     assert run.members == ["a", "b"]
 
 
@@ -198,11 +198,11 @@ def test_a_rerun_calls_back_who_was_there(fleet: Fleet) -> None:
     """A replacement that passed the item by is not waited for; the lead keeps the lead."""
     fleet.join("a", "b", "c")
     fleet.start("a", "b", "c")
-    fleet.coordinator.leave("b", "SIGKILL")
+    fleet.rendezvous.leave("b", "SIGKILL")
     fleet.join("b2")
     fleet.say("b2", "arrive")
     fleet.say("a", "again", key=(4, 1))
-    run = fleet.coordinator.runs[4, 1]
+    run = fleet.rendezvous.runs[4, 1]
     assert run.members == ["a", "c"]
     assert [(worker, role.lead) for worker, role in fleet.got("role")[-2:]] == [("a", True), ("c", False)]
 
@@ -231,10 +231,10 @@ def test_progress_ends_the_phase_for_all(fleet: Fleet) -> None:
 def test_a_worker_is_named_once(fleet: Fleet) -> None:
     """By the coordinator, unless the error does so itself."""
     for error, told in ((NoData("odd"), "worker a: odd"), (NoData("worker a could not write"), "worker a could not write")):
-        key = (len(fleet.conductor.broken) + 7, 0)
+        key = (len(fleet.controller.broken) + 7, 0)
         fleet.say("a", "arrive", key=key)
         fleet.say("a", "failed", error, key=key)
-        assert str(fleet.conductor.broken[-1]) == told
+        assert str(fleet.controller.broken[-1]) == told
 
 
 def test_waiting_for_the_controller_is_no_silence(fleet: Fleet) -> None:
@@ -243,18 +243,18 @@ def test_waiting_for_the_controller_is_no_silence(fleet: Fleet) -> None:
     def begin(run: Run) -> None:
         fleet.clock.advance((SILENCE_TIMEOUT + 1) * SECOND)  # Spark starts
         run.drains[""] = Drain("measure", 2, 1, 30 * SECOND)
-        fleet.coordinator._check_silence(run)
+        fleet.rendezvous._check_silence(run)
 
-    fleet.conductor.begin = begin
+    fleet.controller.begin = begin
     fleet.join("a", "b")
     run = fleet.start("a", "b")
     for worker in ("a", "b"):
         fleet.say(worker, "meet", ("begins", None))
     fleet.wait("pass", 2)
-    fleet.coordinator._check_silence(run)
+    fleet.rendezvous._check_silence(run)
     fleet.clock.advance((SILENCE_TIMEOUT + 1) * SECOND)
     with pytest.raises(WorkerError, match=r"^a, b said nothing for 60 s"):
-        fleet.coordinator._check_silence(run)
+        fleet.rendezvous._check_silence(run)
 
 
 def test_silence_is_an_error(fleet: Fleet) -> None:
@@ -265,13 +265,13 @@ def test_silence_is_an_error(fleet: Fleet) -> None:
     fleet.clock.advance((SILENCE_TIMEOUT + 1) * SECOND)
     fleet.say("a", "progress", made_progress(sending=True))
     with pytest.raises(WorkerError, match=r"^b said nothing for 60 s"):
-        fleet.coordinator._check_silence(run)
+        fleet.rendezvous._check_silence(run)
     run.drains.clear()
     fleet.say("a", "meet", ("order", None))
-    fleet.coordinator._check_silence(run)
+    fleet.rendezvous._check_silence(run)
     fleet.clock.advance((MEETING_TIMEOUT + 1) * SECOND)
     with pytest.raises(WorkerError, match=r"^b did not reach 'order' within 300 s"):
-        fleet.coordinator._check_silence(run)
+        fleet.rendezvous._check_silence(run)
 
 
 def test_who_is_called_back_may_say_nothing_yet(fleet: Fleet) -> None:
@@ -279,12 +279,12 @@ def test_who_is_called_back_may_say_nothing_yet(fleet: Fleet) -> None:
     fleet.join("a", "b")
     fleet.start("a", "b")
     fleet.say("a", "again", key=(4, 1))
-    run = fleet.coordinator.runs[4, 1]
-    fleet.coordinator._check_silence(run)
+    run = fleet.rendezvous.runs[4, 1]
+    fleet.rendezvous._check_silence(run)
     run.drains[""] = Drain("measure", 2, 1, 30 * SECOND)
     fleet.clock.advance((SILENCE_TIMEOUT + 1) * SECOND)
     with pytest.raises(WorkerError, match=r"^a, b said nothing for 60 s"):
-        fleet.coordinator._check_silence(run)
+        fleet.rendezvous._check_silence(run)
 
 
 def test_connections_at_a_rate_take_their_time(fleet: Fleet) -> None:
@@ -294,10 +294,10 @@ def test_connections_at_a_rate_take_their_time(fleet: Fleet) -> None:
     run.patience += 1000
     fleet.say("a", "meet", ("subscribed", None))
     fleet.clock.advance((MEETING_TIMEOUT + 1) * SECOND)
-    fleet.coordinator._check_silence(run)
+    fleet.rendezvous._check_silence(run)
     fleet.clock.advance(1000 * SECOND)
     with pytest.raises(WorkerError, match=r"^b did not reach 'subscribed' within 1300 s"):
-        fleet.coordinator._check_silence(run)
+        fleet.rendezvous._check_silence(run)
 
 
 def test_the_body_of_a_live_test_may_prepare_for_long(fleet: Fleet) -> None:
@@ -306,20 +306,20 @@ def test_the_body_of_a_live_test_may_prepare_for_long(fleet: Fleet) -> None:
     run = fleet.start("a", "b")
     fleet.say("b", "meet", ("order", None))
     fleet.clock.advance((MEETING_TIMEOUT + 1) * SECOND)
-    fleet.coordinator._check_silence(run)
+    fleet.rendezvous._check_silence(run)
     fleet.say("a", "meet", ("order", None))
     assert len(fleet.wait("pass", 2)) == 2
     fleet.say("b", "meet", ("prepared", None))
     fleet.clock.advance((MEETING_TIMEOUT + 1) * SECOND)
     with pytest.raises(WorkerError, match=r"^a did not reach 'prepared' within 300 s"):
-        fleet.coordinator._check_silence(run)
+        fleet.rendezvous._check_silence(run)
 
 
 def test_a_target_that_is_gone_aborts_the_run(fleet: Fleet) -> None:
     """Looked at every second while a run is on, in a thread of its own."""
     fleet.join("a")
     fleet.start("a")
-    fleet.conductor.gone = TargetError("exited with status 9")
+    fleet.controller.gone = TargetError("exited with status 9")
     fleet.say("a", "meet", ("prepared", None))
     ((_, error),) = fleet.wait("abort", 1)
     assert str(error) == "exited with status 9"
@@ -330,7 +330,7 @@ def test_a_change_is_told_to_all(fleet: Fleet) -> None:
     fleet.join("a", "b")
     run = fleet.start("a", "b")
     change = Change(at=5, rate=10.0)
-    fleet.coordinator.change(run, "small", "measure", change)
+    fleet.rendezvous.change(run, "small", "measure", change)
     assert fleet.got("change") == [(worker, (("small", "measure"), change)) for worker in ("a", "b")]
 
 
@@ -359,7 +359,7 @@ def test_a_command_that_takes_long_holds_nobody_up(fleet: Fleet) -> None:
     fleet.say("a", "command", ("long", restart))
     assert begun.wait(10)
     fleet.say("b", "progress", made_progress(acked=5))
-    fleet.coordinator.change(run, "", "measure", Change(at=5, rate=10.0))
+    fleet.rendezvous.change(run, "", "measure", Change(at=5, rate=10.0))
     assert run.progress[""]["b"].acked == 5
     assert len(fleet.got("change")) == 2
     assert not fleet.got("answer")
@@ -390,7 +390,7 @@ def test_a_long_command_that_loses_the_target_ends_the_run(fleet: Fleet) -> None
     fleet.start("a", "b")
     fleet.say("a", "command", ("long", restart))
     assert {worker: str(error) for worker, error in fleet.wait("abort", 2)} == {"a": "did not come back", "b": "did not come back"}
-    assert [str(error) for error in fleet.conductor.broken] == ["did not come back"]
+    assert [str(error) for error in fleet.controller.broken] == ["did not come back"]
     assert not fleet.got("answer")
 
 
@@ -414,7 +414,7 @@ def test_what_a_run_held_is_let_go_when_it_has_ended(fleet: Fleet) -> None:
         fleet.sent.clear()
     gc.collect()
     assert [one() for one in held] == [None] * 6
-    assert [(run.meetings, run.progress, run.members) for run in fleet.coordinator.runs.values()] == [({}, {}, ["a"])] * 3
+    assert [(run.meetings, run.progress, run.members) for run in fleet.rendezvous.runs.values()] == [({}, {}, ["a"])] * 3
 
 
 def test_a_worker_that_goes_on_with_a_run_that_has_ended_is_told(fleet: Fleet) -> None:

@@ -1,6 +1,6 @@
 """The measured phase cut into stretches of whole seconds, and what was due in each: latencies as sparse histograms, and counts.
 
-A message belongs to the stretch in which it was *intended*. Stretches are what is asked for by time: the intervals of ten seconds that
+A message belongs to the stretch in which it was *intended*. SlicedStats are what is asked for by time: the intervals of ten seconds that
 reports have, the *windows* in which objectives must hold, the first and the last *tenth* of a run, from which drift is told. They may
 overlap, so the phase is cut wherever one of them begins, and each is put together of the pieces between the cuts.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 INTERVAL: Final = 10 * SECOND
 
 
-class Cut:
+class Boundaries:
     """Pieces of the measured phase.
 
     :ivar starts: int64 ``(n,)``, whole seconds since the phase's start: where each piece begins, ascending from 0. The last one has no
@@ -32,7 +32,7 @@ class Cut:
     """
 
     def __init__(self, *edges: NDArray[np.int64]) -> None:
-        """Cut at all of these, and at 0."""
+        """Return the boundaries at all of these instants, and at 0."""
         self.starts = np.unique(np.concatenate([np.zeros(1, np.int64), *edges]))
         # by second: looking up costs less than a search for every message
         self._pieces = np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=self.starts[-1] + 1))
@@ -80,7 +80,7 @@ class Histograms:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stretches:
+class SlicedStats:
     """Windows of the measured phase, or its two tenths: what was due in each.
 
     :param start: and :param end: int64 ``(n,)``, ns since the phase's start. :param begin: and :param after: int64 ``(n,)``, the pieces of
@@ -140,19 +140,19 @@ class Spans:
     start: NDArray[np.int64]
     end: NDArray[np.int64]
 
-    def pieces(self, cut: Cut) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def pieces(self, cut: Boundaries) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The pieces that each is made of: the first, and the one behind the last. :param cut: where each of them begins, it is cut."""
         starts = cut.starts * SECOND
         return np.searchsorted(starts, self.start), np.searchsorted(starts, self.end)
 
-    def sums(self, values: NDArray[np.int64], cut: Cut) -> NDArray[np.int64]:
+    def sums(self, values: NDArray[np.int64], cut: Boundaries) -> NDArray[np.int64]:
         """What the pieces of each come to. :param values: int64, one a piece."""
         begin, after = self.pieces(cut)
         below = np.concatenate([np.zeros(1, np.int64), np.cumsum(values)])
         total: NDArray[np.int64] = below[after] - below[begin]
         return total
 
-    def ends(self, cut: Cut) -> NDArray[np.int64]:
+    def ends(self, cut: Boundaries) -> NDArray[np.int64]:
         """By piece, the end of the one that it is in, ns; 0 of pieces in none."""
         found = np.zeros(len(cut.starts), np.int64)
         for begin, after, end in zip(*(column.tolist() for column in (*self.pieces(cut), self.end)), strict=True):

@@ -9,7 +9,7 @@ import numpy as np
 
 from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.metrics.measurements import Interval
-from pytest_loadtest.metrics.stretches import Histograms, Spans, Stretches, of_parts
+from pytest_loadtest.metrics.time_slices import Histograms, SlicedStats, Spans, of_parts
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def intervals(run: Expected, latencies: ByPiece) -> tuple[Interval, ...]:
 
 def stretches(
     run: Expected, name: str, latencies: ByPiece, offered: NDArray[np.int64], counted: Mapping[str, NDArray[np.int64]]
-) -> Stretches | None:
+) -> SlicedStats | None:
     """``windows`` or ``tenths`` of a run; None where nobody asked for them, or there is no room for one.
 
     :param offered: int64, messages by the second of their intended time. :param counted: int64, by piece of ``run.asked``: deliveries
@@ -50,7 +50,7 @@ def stretches(
     if spans is None or run.cut is None or run.asked is None:
         return None
     begin, after = spans.pieces(run.cut)
-    return Stretches(
+    return SlicedStats(
         start=spans.start, end=spans.end, begin=begin, after=after, offered=_by_second(offered, spans, run.duration),
         received=spans.sums(counted["received"], run.asked), in_time=spans.sums(counted[name], run.asked),
         subscriptions=run.subscriptions, latencies=latencies,

@@ -16,7 +16,7 @@ from pytest_loadtest.message.samples import RECEIVED, SENT, Flag, Status
 from pytest_loadtest.metrics.expected import Expected, Recorded
 from pytest_loadtest.metrics.histogram import Histogram
 from pytest_loadtest.metrics.stats import measure
-from pytest_loadtest.metrics.stretches import Cut, Stretches, histograms, over_time, tenths, windows
+from pytest_loadtest.metrics.time_slices import Boundaries, SlicedStats, histograms, over_time, tenths, windows
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def test_tenths_are_whole_seconds_at_both_ends(duration: int) -> None:
 )
 def test_a_cut_tells_where_a_second_lies(edges: list[list[int]], seconds: list[int]) -> None:
     """In the piece that began last, whatever is behind the last cut in the last piece."""
-    cut = Cut(*(np.array(some, np.int64) for some in edges))
+    cut = Boundaries(*(np.array(some, np.int64) for some in edges))
     assert cut.starts.tolist() == sorted({0, *(edge for some in edges for edge in some)})
     assert cut.of(np.array(seconds)).tolist() == [int((cut.starts <= second).sum()) - 1 for second in seconds]
 
@@ -119,7 +119,7 @@ def alone(plan: Expected, out: Any, got: Any, begin: int, end: int) -> Measureme
     return measure(out, got, part, Recorded())
 
 
-def assert_each_is_alone(found: Stretches, plan: Expected, out: Any, got: Any) -> None:
+def assert_each_is_alone(found: SlicedStats, plan: Expected, out: Any, got: Any) -> None:
     """Latencies, what never came, and how much was due."""
     for at, (begin, end) in enumerate(zip(found.start.tolist(), found.end.tolist(), strict=True)):
         expected = alone(plan, out, got, begin, end)
@@ -200,7 +200,7 @@ def test_counts_of_a_window_do_not_end_at_32_bits() -> None:
     early = histograms(1, {"piece": np.zeros(1, np.int64), "index": np.array([0]), "n": np.array([1])}, whole)
     assert late is not None and early is not None
     nothing = np.zeros(1, np.int64)
-    one = Stretches(
+    one = SlicedStats(
         start=nothing, end=nothing + SECOND, begin=nothing, after=nothing + 1, offered=nothing, received=nothing, in_time=nothing,
         subscriptions=1, latencies={"late": late, "early": early},
     )  # fmt: skip

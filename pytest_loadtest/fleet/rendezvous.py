@@ -1,6 +1,6 @@
 """The controller's bookkeeping: which workers are in which run, who waits where, when a phase ends, who must be told to stop.
 
-It knows no transport and no broker. Messages come in through :meth:`Coordinator.receive` from any thread; slow answers are worked out by
+It knows no transport and no broker. Messages come in through :meth:`Rendezvous.receive` from any thread; slow answers are worked out by
 the conductor in a thread of their own, so that no event loop stands still.
 """
 
@@ -62,8 +62,8 @@ class Run:
             part.clear()
 
 
-class Conducting(Protocol):
-    """What the coordinator asks of the conductor; see :class:`~pytest_loadtest.fleet.conductor.Conductor`."""
+class RunControl(Protocol):
+    """What the coordinator asks of the conductor; see :class:`~pytest_loadtest.fleet.run_controller.RunController`."""
 
     def meeting(self, run: Run, name: str, payloads: Sequence[Any]) -> Sequence[Any]:
         """All are at ``name`` with these payloads, by rank: what each gets. Runs in a thread of its own and may take long."""
@@ -84,7 +84,7 @@ class Conducting(Protocol):
         """The run is broken; nothing more comes of it."""
 
 
-class Coordinator:
+class Rendezvous:
     """Brings workers together for one run after another.
 
     :param send: puts a message on its way to a worker; must not block. :param clock: ns.
@@ -92,10 +92,10 @@ class Coordinator:
     """
 
     def __init__(
-        self, conductor: Conducting, send: Callable[[str, Message], None], clock: Callable[[], int], stopping: Callable[[], str | None]
+        self, controller: RunControl, send: Callable[[str, Message], None], clock: Callable[[], int], stopping: Callable[[], str | None]
     ) -> None:
         self.lock = threading.RLock()
-        self._conductor, self._send, self._clock, self._stopping = conductor, send, clock, stopping
+        self._conductor, self._send, self._clock, self._stopping = controller, send, clock, stopping
         self._workers: list[str] = []
         self.runs: dict[Key, Run] = {}
         self._closed = threading.Event()

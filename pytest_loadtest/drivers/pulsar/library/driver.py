@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pulsar
 
 from pytest_loadtest.drivers.base import DriverFacts
-from pytest_loadtest.drivers.pulsar import client as options
-from pytest_loadtest.drivers.pulsar.consumers import PulsarConsumer, PulsarConsumers, key_of, partition_of
+from pytest_loadtest.drivers.pulsar.library import client as options
+from pytest_loadtest.drivers.pulsar.library.consumers import PulsarConsumer, PulsarConsumers, key_of, partition_of
+from pytest_loadtest.drivers.pulsar.library.producers import PulsarProducers
 from pytest_loadtest.drivers.pulsar.names import RunNames
-from pytest_loadtest.drivers.pulsar.producers import PulsarProducers
 from pytest_loadtest.drivers.pulsar.settings_facts import not_applied, window
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND

@@ -155,7 +155,7 @@ def _close_all(consumers: Sequence[PulsarConsumer]) -> None:
 
 # Messages on their way in, one by one through pulsar-client: a thread for each consumer stamps, acknowledges and keeps them.
 #
-# As on the way out (:mod:`~pytest_loadtest.drivers.pulsar.producers`) the client is used by its compiled consumer, and its messages end
+# As in :mod:`~pytest_loadtest.drivers.pulsar.library.producers`, the client is used by its compiled consumer, and its messages end
 # in a deque that all consumers share and the engine's thread empties without a lock.
 
 RECEIVE_TIMEOUT: Final = 500  # ms; only for a consumer that closing does not wake

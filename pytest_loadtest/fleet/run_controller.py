@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_loadtest.fleet.aggregation import Aggregated, Custom
-    from pytest_loadtest.fleet.coordinator import Coordinator, Run
     from pytest_loadtest.fleet.messages import Finished, Request, RunResult, WorkloadAssignment
     from pytest_loadtest.fleet.options import Options
+    from pytest_loadtest.fleet.rendezvous import Rendezvous, Run
     from pytest_loadtest.fleet.scripts import Next, Script
     from pytest_loadtest.fleet.targets import Targets
     from pytest_loadtest.fleet.workload_run import WorkloadRun
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 START_IN = 200_000_000  # ns from the decision to start until the first message is due: all workers must have heard of it
 
 
-class Conductor:
-    """Conducts the runs of one pytest session; see :class:`~pytest_loadtest.fleet.coordinator.Conducting`."""
+class RunController:
+    """Conducts the runs of one pytest session; see :class:`~pytest_loadtest.fleet.rendezvous.RunControl`."""
 
     def __init__(self, options: Options, live: LiveLine | None, custom: Custom | None = None, metrics: LiveMetrics | None = None) -> None:
         self._options, self._live, self._metrics = options, live, metrics
@@ -48,7 +48,7 @@ class Conductor:
         self._targets: Targets | None = None
         self._restarting = threading.Lock()
         self.documents: list[dict[str, Any]] = []
-        self.coordinator: Coordinator | None = None
+        self.rendezvous: Rendezvous | None = None
 
     # --- meetings
 
@@ -124,11 +124,11 @@ class Conductor:
         return SearchScript(workload, lambda: self._judge_step(workload), self._announce)
 
     def _judge_step(self, workload: WorkloadRun) -> tuple[Aggregated, Load]:
-        from pytest_loadtest.fleet.judge import judge
+        from pytest_loadtest.fleet.judge import conclude_run
 
         assert workload.folder is not None
         samples = self.aggregation.aggregate(workload.folder)
-        return samples, judge(samples)[0].load
+        return samples, conclude_run(samples)[0].load
 
     def _next(self, run: Run, said: Sequence[Any]) -> Sequence[StartPhase | None] | None:
         state: RunState = run.facts
@@ -202,10 +202,10 @@ class Conductor:
                 self._announce(f"{workload.test}: {change.aborted.reason}")
 
     def _change(self, run: Run, workload: WorkloadRun, change: Change) -> None:
-        assert self.coordinator is not None
+        assert self.rendezvous is not None
         assert workload.phase is not None
         workload.change(change)
-        self.coordinator.change(run, workload.name, workload.phase.name, change)
+        self.rendezvous.change(run, workload.name, workload.phase.name, change)
 
     def command(self, run: Run, kind: str, argument: Any) -> Any:
         """What the test's body wants: a change, at an instant that it is told (ns after the phase's start), or a restart of the target."""
@@ -250,15 +250,15 @@ class Conductor:
 
         :raises NoData: there is none.
         """
-        from pytest_loadtest.fleet.judge import judge
+        from pytest_loadtest.fleet.judge import conclude_run
         from pytest_loadtest.fleet.scripts import PlannedScript, SearchScript
 
         if isinstance(script, SearchScript):
             peak = script.peak()
-            return judge(script.shows(peak), peak=peak, baseline=self.outputs.baseline)
+            return conclude_run(script.shows(peak), peak=peak, baseline=self.outputs.baseline)
         assert workload.folder is not None
         backlog = script.backlog if isinstance(script, PlannedScript) else None
-        return judge(self.aggregation.aggregate(workload.folder), backlog=backlog, baseline=self.outputs.baseline)
+        return conclude_run(self.aggregation.aggregate(workload.folder), backlog=backlog, baseline=self.outputs.baseline)
 
     # --- what a session has once
 

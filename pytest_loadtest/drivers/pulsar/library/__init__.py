@@ -1,0 +1,1 @@
+"""The driver on Pulsar's own Python client, pulsar-client."""
