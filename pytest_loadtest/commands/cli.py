@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pytest_loadtest.fleet.aggregation import Custom
+    from pytest_loadtest.fleet.aggregated import Custom
 
 OK, MISSED, USAGE, NO_DATA = 0, 1, 2, 3
 STATUSES = """\
@@ -241,7 +241,7 @@ def _status(search: Sequence[Path], outcomes: Mapping[Path, str]) -> int:
 
 def _judge(session: SparkSession, folder: Path, custom: Custom | None) -> str:
     """The outcome of the samples in a folder."""
-    from pytest_loadtest.fleet.aggregation import aggregate, read_run
+    from pytest_loadtest.fleet.aggregated import aggregate, read_run
     from pytest_loadtest.fleet.judge import conclude_run, read_results
     from pytest_loadtest.report.terminal import summary_lines
 

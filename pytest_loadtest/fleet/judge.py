@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_loadtest.fleet.aggregation import Aggregated
+    from pytest_loadtest.fleet.aggregated import Aggregated
     from pytest_loadtest.fleet.watches import BacklogWatch
     from pytest_loadtest.metrics.measurements import Counts, Measurements
     from pytest_loadtest.observe.disagreement import Disagreement

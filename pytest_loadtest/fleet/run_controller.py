@@ -21,7 +21,7 @@ from pytest_loadtest.values.quantities import SECOND
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_loadtest.fleet.aggregation import Aggregated, Custom
+    from pytest_loadtest.fleet.aggregated import Aggregated, Custom
     from pytest_loadtest.fleet.messages import Finished, Request, RunResult, WorkloadAssignment
     from pytest_loadtest.fleet.options import Options
     from pytest_loadtest.fleet.rendezvous import Rendezvous, Run

@@ -15,7 +15,7 @@ from pytest_loadtest.verdict.slo import Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_loadtest.fleet.aggregation import Aggregated
+    from pytest_loadtest.fleet.aggregated import Aggregated
     from pytest_loadtest.fleet.watches import Watch
     from pytest_loadtest.fleet.workload_run import WorkloadRun
     from pytest_loadtest.results.load import Load

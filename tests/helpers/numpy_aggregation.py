@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pytest
     from numpy.typing import NDArray
 
-    from pytest_loadtest.fleet.aggregation import Aggregated
+    from pytest_loadtest.fleet.aggregated import Aggregated
     from pytest_loadtest.metrics.measurements import Measurements
 
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))}
@@ -75,7 +75,7 @@ class NumpyAggregation:
 
     def aggregate(self, folder: Path) -> Aggregated:
         """Measure the samples in ``folder``."""
-        from pytest_loadtest.fleet.aggregation import Aggregated, measure, read_run
+        from pytest_loadtest.fleet.aggregated import Aggregated, measure, read_run
         from pytest_loadtest.pipeline import read
         from pytest_loadtest.pipeline.samples import kinds_of
 

@@ -13,7 +13,7 @@ from pyspark import cloudpickle
 from pyspark.sql import functions as F
 from runs import empty, generate, make_run, make_stages, write_run
 
-from pytest_loadtest.fleet import aggregation
+from pytest_loadtest.fleet import aggregated
 from pytest_loadtest.message.samples import KINDS
 from pytest_loadtest.pipeline.aggregate import aggregate
 from pytest_loadtest.pipeline.samples import SampledRun, SampleFiles, Samples, kinds_of
@@ -103,7 +103,7 @@ def asked(tmp_path: Path, answer: Any) -> tuple[dict[str, Any], str]:
             raise answer
         return answer
 
-    return aggregation.measure(hook, None, DOCUMENT, SampleFiles(tmp_path, ()))  # type: ignore[arg-type]
+    return aggregated.measure(hook, None, DOCUMENT, SampleFiles(tmp_path, ()))  # type: ignore[arg-type]
 
 
 def test_durations_rates_numbers_and_nothing_are_values(tmp_path: Path) -> None:

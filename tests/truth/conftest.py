@@ -18,7 +18,7 @@ from numpy_aggregation import NumpyAggregation, measured, samples
 from pytest_loadtest import brokers
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers.mqtt import mosquitto
-from pytest_loadtest.fleet.aggregation import read_run
+from pytest_loadtest.fleet.aggregated import read_run
 from pytest_loadtest.fleet.local import LocalFleet
 from pytest_loadtest.fleet.messages import Part, Request, RunResult
 from pytest_loadtest.fleet.options import Options

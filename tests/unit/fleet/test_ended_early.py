@@ -9,7 +9,7 @@ from builders.measurements import made, spread
 from builders.plans import loopback
 from builders.plans import made as planned
 
-from pytest_loadtest.fleet.aggregation import Aggregated
+from pytest_loadtest.fleet.aggregated import Aggregated
 from pytest_loadtest.fleet.judge import conclude_run, read_results
 from pytest_loadtest.fleet.messages import Part
 from pytest_loadtest.fleet.workload_run import WorkloadRun

@@ -18,7 +18,7 @@ from builders.runs import run_of, wandering
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet import observing
-from pytest_loadtest.fleet.aggregation import Aggregated
+from pytest_loadtest.fleet.aggregated import Aggregated
 from pytest_loadtest.fleet.judge import beside, conclude_run, read_results
 from pytest_loadtest.fleet.messages import Part
 from pytest_loadtest.fleet.watches import BacklogWatch

@@ -11,7 +11,7 @@ from builders.measurements import made
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.fleet.aggregation import Aggregated
+from pytest_loadtest.fleet.aggregated import Aggregated
 from pytest_loadtest.fleet.messages import Part
 from pytest_loadtest.fleet.scripts import SearchScript
 from pytest_loadtest.fleet.workload_run import WorkloadRun
