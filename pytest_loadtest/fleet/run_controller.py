@@ -14,8 +14,6 @@ from pytest_loadtest.fleet.aggregation import Aggregation
 from pytest_loadtest.fleet.messages import StartPhase
 from pytest_loadtest.fleet.outputs import Outputs, run_folder, session_folder
 from pytest_loadtest.fleet.run_state import RunState
-from pytest_loadtest.message.payloads import check_weights
-from pytest_loadtest.schedule.changes import CHANGE_IN, Change
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.live import LiveLine
     from pytest_loadtest.report.live_metrics import LiveMetrics
     from pytest_loadtest.results.load import Load
+    from pytest_loadtest.schedule.changes import Change
 
 
 START_IN = 200_000_000  # ns from the decision to start until the first message is due: all workers must have heard of it
@@ -307,6 +306,9 @@ def change_of(workload: WorkloadRun, kind: str, argument: Any, now: int) -> Chan
 
     :raises UsageError: it cannot be changed, or not any more.
     """
+    from pytest_loadtest.message.payloads import check_weights  # on use: sessions without load tests load no numpy
+    from pytest_loadtest.schedule.changes import CHANGE_IN, Change
+
     assert workload.phase is not None
     if workload.plan.profile.connects_only and kind in ("rate", "distribution"):
         raise UsageError("messages: 0 in the profile: the run has none, so there is nothing to change about them")

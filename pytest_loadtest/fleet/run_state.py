@@ -1,4 +1,4 @@
-"""What the conductor knows of one run."""
+"""The state of one run at the controller."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.fleet.observing import Observing
-from pytest_loadtest.plan.connecting import opened_consumers
-from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.values.quantities import SECOND, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -46,6 +44,9 @@ def begin(state: RunState, meeting: str, workers: int, announce: Callable[[str],
 
     :param meeting: ``connect consumers``, ``connect producers``, and the workload's name where there are several.
     """
+    from pytest_loadtest.plan.connecting import opened_consumers  # on use: sessions without load tests load no numpy and pydantic
+    from pytest_loadtest.profile.model import choose_client
+
     who, _, name = meeting.removeprefix("connect ").partition(" ")
     plan = state.workload(name).plan
     count, rate = plan.topology.streams if who == "producers" else opened_consumers(plan), plan.profile.connect_rate
