@@ -8,7 +8,6 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.engine.sample_files import is_full, unwritten
 from pytest_loadtest.errors import BrokenRun, RunAborted, UsageError
 from pytest_loadtest.fleet.aggregation import Aggregation
 from pytest_loadtest.fleet.messages import StartPhase
@@ -56,6 +55,8 @@ class RunController:
         try:
             return self._meeting(run, name, payloads)
         except OSError as error:
+            from pytest_loadtest.engine.sample_files import is_full, unwritten  # loads numpy: a session without load tests must not
+
             if not is_full(error) or not isinstance(run.facts, RunState):
                 raise
             needed = sum(workload.plan.needs.disk for workload in run.facts.workloads)
