@@ -10,13 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.report.baseline import LAST_MET, Baseline, baseline_at, last_met
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pytest_loadtest.fleet.options import Options
+    from pytest_loadtest.report.baseline import Baseline
 
 
 class Outputs:
@@ -63,6 +63,8 @@ class Outputs:
 def _baseline(options: Options, session: Path) -> Baseline | None:
     if options.baseline is None:
         return None
+    from pytest_loadtest.report.baseline import LAST_MET, baseline_at, last_met  # loads numpy: a session without a baseline must not
+
     if options.baseline == LAST_MET:
         return last_met(options.results, session, force=options.baseline_force)
     try:
