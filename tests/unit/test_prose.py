@@ -1,0 +1,90 @@
+"""The rules of CONTRIBUTING.md ("How we write") that a program can check.
+
+Each limit is what the package had when it was last tightened. Lower a limit (raise a least share) when the package is better than it; never the other way.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "pytest_loadtest"
+
+MOST_OBLIQUE = 0.255
+"""Share of all docstrings that may open with one of :data:`OBLIQUE`."""
+MOST_SHARED_NAMES = 51
+"""Number of public function names that may exist in more than one module."""
+LEAST_COMMENTS = {"engine": 0.0107, "drivers": 0.0083, "wire": 0.0024, "pipeline": 0.0049, "metrics": 0.0062}
+"""Package → least share of its lines that are comments. These packages have hot paths, protocols and numbers whose reason must be written down."""
+
+OBLIQUE = frozenset(
+    "What Whether Who Whose Which How Why When Of By For From With That Or And But As If Where In On At To Nor … ...".split()  # noqa: SIM905
+)
+SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py")) if not path.name.endswith("_pb2.py")}
+TREES = {path: ast.parse(text) for path, text in SOURCES.items()}
+
+
+def place(path: Path, line: int) -> str:
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+def is_oblique(docstring: str) -> bool:
+    first = docstring.split(maxsplit=1)[0].rstrip(",:;.…") if docstring.strip() else ""
+    return first in OBLIQUE or docstring.startswith(("The same", "…", "..."))
+
+
+def docstrings() -> list[tuple[str, str]]:
+    """Return place and text of every docstring in the package."""
+    found = []
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.get_docstring(node)
+                if text:
+                    line = node.body[0].lineno
+                    found.append((place(path, line), text))
+    return found
+
+
+def test_docstrings_open_with_a_sentence_or_a_noun() -> None:
+    """Few docstrings open with a relative clause or a preposition."""
+    texts = docstrings()
+    oblique = [f"{where} {text.splitlines()[0]}" for where, text in texts if is_oblique(text)]
+    share = len(oblique) / len(texts)
+    remedy = "open with an imperative (Return the …) or a noun phrase (The latency bounds …)"
+    assert share <= MOST_OBLIQUE, f"{share:.2%} of the docstrings are oblique, at most {MOST_OBLIQUE:.2%} may be: {remedy}\n" + "\n".join(
+        oblique
+    )
+
+
+@pytest.mark.parametrize("package", LEAST_COMMENTS)
+def test_hot_and_protocol_code_has_comments(package: str) -> None:
+    """Enough lines of these packages are comments."""
+    files = {path: text.splitlines() for path, text in SOURCES.items() if path.is_relative_to(PACKAGE / package)}
+    comments = {path: sum(line.lstrip().startswith("#") for line in lines) for path, lines in files.items()}
+    share = sum(comments.values()) / sum(map(len, files.values()))
+    bare = sorted((path for path in files if not comments[path]), key=lambda path: -len(files[path]))
+    remedy = "say why the code is as it is: hot paths, protocol facts with their section, measured numbers. Modules without a comment:\n"
+    named = "\n".join(f"{place(path, 1)} ({len(files[path])} lines)" for path in bare)
+    assert share >= LEAST_COMMENTS[package], (
+        f"{share:.2%} of {package}'s lines are comments, least {LEAST_COMMENTS[package]:.2%}: {remedy}{named}"
+    )
+
+
+def test_a_public_function_name_belongs_to_one_module() -> None:
+    """Few public functions share a name with one of another module."""
+    places = defaultdict(list)
+    for path, tree in TREES.items():
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+                places[node.name].append(place(path, node.lineno))
+    shared = {name: found for name, found in sorted(places.items()) if len(found) > 1}
+    named = "\n".join(f"{name}: {', '.join(found)}" for name, found in shared.items())
+    remedy = "name them by what they read or return"
+    assert len(shared) <= MOST_SHARED_NAMES, (
+        f"{len(shared)} names exist in several modules, at most {MOST_SHARED_NAMES} may: {remedy}\n{named}"
+    )
