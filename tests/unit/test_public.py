@@ -90,11 +90,21 @@ def test_errors_survive_pickling(error: LoadtestError) -> None:
 
 
 def test_the_package_under_test_is_the_one_installed() -> None:
-    """Not a checkout that happens to lie on the path: tox tests the wheel."""
+    """A checkout that happens to be on the path is not tested in its place: tox tests the wheel.
+
+    A checkout that PYTHONPATH names was chosen on purpose, so it is the one to be tested; tox clears that variable.
+    """
+    chosen = [
+        Path(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and Path(entry, "pytest_loadtest").is_dir()
+    ]
+    home = chosen[0] if chosen else installation_folder()
+    assert Path(pytest_loadtest.__file__).resolve() == (home / "pytest_loadtest" / "__init__.py").resolve()
+
+
+def installation_folder() -> Path:
+    """Return the folder that holds the installed package: site-packages, or the checkout of an editable installation."""
     installed = distribution("pytest-loadtest")
     origin = json.loads(installed.read_text("direct_url.json") or "{}")
     if origin.get("dir_info", {}).get("editable"):
-        home = Path(origin["url"].removeprefix("file://"))
-    else:
-        home = Path(str(installed.locate_file("")))
-    assert Path(pytest_loadtest.__file__).resolve() == (home / "pytest_loadtest" / "__init__.py").resolve()
+        return Path(origin["url"].removeprefix("file://"))
+    return Path(str(installed.locate_file("")))
