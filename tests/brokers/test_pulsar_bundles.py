@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_loadtest.drivers.pulsar.bundle_admin import Bundles
-from pytest_loadtest.drivers.pulsar.bundle_split import LAST, Bundle, Ring, by_count, middle, suffix
+from pytest_loadtest.drivers.pulsar.bundle_split import LAST, Bundle, Ring, range_boundary, suffix, topic_count_boundary
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import TargetError
 
@@ -113,11 +113,11 @@ class TestIdleTopics:
 
     def test_by_count_and_by_range(self, bundles: Bundles) -> None:
         """The other algorithms of the model are those of the broker."""
-        wanted = by_count(list(bundles.rates().values()))
+        wanted = topic_count_boundary(list(bundles.rates().values()))
         assert wanted is not None
         assert bundles.split(WHOLE, "topic_count_equally_divide") == (wanted,)
         low, high = bundles.ring().bundles
-        assert bundles.split(high, "range_equally_divide") == (middle(high),)
+        assert bundles.split(high, "range_equally_divide") == (range_boundary(high),)
         assert bundles.split(low, "specified_positions_divide", at=[15]) == (15,)
         for where in HASHES:
             assert bundles.bundle_of(named(bundles, where)) == bundles.ring().bundle(where)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 real = [pytest.mark.pulsar, pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install openjdk-17-jre-headless")]
-lite = pytest.mark.skipif(embedded.find() is None, reason="pulsar-lite is not installed: pip install 'pytest-loadtest[embedded]'")
+lite = pytest.mark.skipif(embedded.find_binary() is None, reason="pulsar-lite is not installed: pip install 'pytest-loadtest[embedded]'")
 WINDOW = 100
 DRIVERS: list[Any] = [PulsarDriver]  # the one under test, last
 both = pytest.mark.parametrize("under_test", [PulsarDriver, NativePulsarDriver], ids=["library", "native"], indirect=True)

@@ -19,7 +19,7 @@ from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.url import RemoteBroker, parse
 from pytest_loadtest.drivers.pulsar import scrape
 from pytest_loadtest.drivers.pulsar.admin import Admin
-from pytest_loadtest.drivers.pulsar.metrics import grown_by
+from pytest_loadtest.drivers.pulsar.metrics import counter_growth
 from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
 from pytest_loadtest.values.quantities import SECOND
 
@@ -68,7 +68,9 @@ def test_a_broker_at_a_url_whose_count_is_too_low(
 ) -> None:
     """The same broker as if somebody else ran it: one message less than it confirmed is no data, its own number is not."""
     at_url = RemoteBroker(replace(pulsar_process.facts, mode="url", pid=None), parse("pulsar", pulsar_process.facts.url))
-    monkeypatch.setattr(scrape, "grown_by", lambda *args: None if (found := grown_by(*args)) is None else max(found - missing, 0))
+    monkeypatch.setattr(
+        scrape, "counter_growth", lambda *args: None if (found := counter_growth(*args)) is None else max(found - missing, 0)
+    )
     document = drive(at_url, "producerRate: 2000\nmessageSize: 200\ndriver: {name: pulsar}\n", tmp_path, monkeypatch)
     assert document["verdict"]["outcome"] == outcome
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pulsar
 import pytest
-from pulsar_wire import CUMULATIVE, EXCLUSIVE, FAILOVER, KEY_SHARED, Consumer, Producer, Received, RefusedError, Wire
+from pulsar_wire import CUMULATIVE, EXCLUSIVE, FAILOVER, KEY_SHARED, Consumer, Producer, Received, RefusedError, Wire, ack_set_of
 from running import running
 from waiting_for import wait_until
 
@@ -21,8 +21,8 @@ from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.pulsar import embedded
 from pytest_loadtest.wire.pulsar import api_pb2 as api
-from pytest_loadtest.wire.pulsar.batches import ack_set_of, to_be_had
-from pytest_loadtest.wire.pulsar.chunks import Assembled, ChunkAssembler, split
+from pytest_loadtest.wire.pulsar.batches import pending_mask
+from pytest_loadtest.wire.pulsar.chunks import Assembled, ChunkAssembler, split_into_chunks
 from pytest_loadtest.wire.pulsar.compression import NAMES, compress, decompress
 from pytest_loadtest.wire.pulsar.entries import compressed, deliver_at, field, open_entry, publish_time
 from pytest_loadtest.wire.pulsar.framing import MAX_MESSAGE
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 real = [pytest.mark.pulsar, pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install openjdk-17-jre-headless")]
-lite = pytest.mark.skipif(embedded.find() is None, reason="pulsar-lite is not installed: pip install 'pytest-loadtest[embedded]'")
+lite = pytest.mark.skipif(embedded.find_binary() is None, reason="pulsar-lite is not installed: pip install 'pytest-loadtest[embedded]'")
 MS = 30_000  # to wait for what pulsar-client is to receive, in ms; a failure alone waits so long
 SETTINGS = {
     "keepAliveIntervalSeconds": "5",  # pings come soon, yet nobody must be quick to answer
@@ -216,8 +216,8 @@ class TestChunks:
         producer, other, payload, more = Producer(wire, topic), Producer(wire, topic), self.WHOLE, b""
         if compression:
             payload, more = compress(compression, payload), compressed(compression, len(payload))
-        pieces = split(memoryview(payload), MAX_MESSAGE - 10_000, f"{producer.name}-0".encode())
-        for (piece, told), (small, of) in zip(pieces, split(memoryview(b"abc"), 1, b"other"), strict=True):
+        pieces = split_into_chunks(memoryview(payload), MAX_MESSAGE - 10_000, f"{producer.name}-0".encode())
+        for (piece, told), (small, of) in zip(pieces, split_into_chunks(memoryview(b"abc"), 1, b"other"), strict=True):
             producer.send_entry(0, [bytes(piece)], chunk=True, more=more + told)
             other.send_entry(0, [bytes(small)], chunk=True, more=of)
         consumer = earliest(library, topic)
@@ -300,7 +300,7 @@ class TestAcknowledgement:
         still[[0, 3, 64, 69]] = False
         consumer.acknowledge(found.id(ack_set=ack_set_of(still), batch_size=70))
         wire.command("redeliver_unacknowledged", consumer_id=consumer.number, message_ids=[found.id()])
-        assert to_be_had(consumer.receive().entry.ack_set, 70).tolist() == still.tolist()
+        assert pending_mask(consumer.receive().entry.ack_set, 70).tolist() == still.tolist()
         consumer.close()
         theirs = earliest(library, topic, batch_index_ack_enabled=True)
         rest = [theirs.receive(MS) for _ in range(66)]
@@ -310,7 +310,7 @@ class TestAcknowledgement:
             still[int(one.data())] = False
         theirs.close()
         again = Consumer(wire, topic)
-        assert to_be_had(again.receive().entry.ack_set, 70).tolist() == still.tolist()
+        assert pending_mask(again.receive().entry.ack_set, 70).tolist() == still.tolist()
         assert state(broker, topic)["msgBacklog"] > 0
         again.acknowledge(found.id(ack_set=ack_set_of(np.zeros(70, np.bool_)), batch_size=70))
         wait_until(has_backlog(broker, topic, 0), "no backlog", 30)

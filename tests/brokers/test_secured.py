@@ -22,7 +22,7 @@ from pytest_loadtest.brokers.base import ROLE
 from pytest_loadtest.brokers.certificates import KeyPair
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
-from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, explain
+from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, explain_connect_error
 from pytest_loadtest.drivers.pulsar.library.driver import PulsarDriver
 from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
 from pytest_loadtest.drivers.pulsar.secured import TOKEN_KEY, signed_token
@@ -271,7 +271,7 @@ def test_oauth2(by_token: Broker, issuer: Issuer, tmp_path: Path) -> None:
     settings = settings_of(by_token, authentication=oauth2(issuer, tmp_path))
     carries(by_token, settings)
     assert issuer.given >= 2
-    assert explain(by_token.facts.url, settings) is None
+    assert explain_connect_error(by_token.facts.url, settings) is None
 
 
 def test_oauth2_with_a_wrong_secret(by_token: Broker, issuer: Issuer, tmp_path: Path) -> None:

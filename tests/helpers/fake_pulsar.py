@@ -16,7 +16,7 @@ from crc32c import crc32c
 
 from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar.entries import open_entry
-from pytest_loadtest.wire.pulsar.framing import FrameDecoder, cut, encode
+from pytest_loadtest.wire.pulsar.framing import FrameDecoder, encode_command, split_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,7 @@ class Peer:
                 getattr(part, name).CopyFrom(value)
             else:
                 setattr(part, name, value)
-        frame = encode(command)
+        frame = encode_command(command)
         self.write((int.from_bytes(frame[:4], "big") + len(body)).to_bytes(4, "big") + frame[4:] + body)
 
     def write(self, data: bytes) -> None:
@@ -86,7 +86,7 @@ class Peer:
                     self.gone = True
                     return
                 for frame in decoder.filled(size):
-                    command, body = cut(frame)
+                    command, body = split_frame(frame)
                     self._one(api.Command.FromString(bytes(command)), bytes(body))
 
     def _one(self, command: api.Command, body: bytes) -> None:

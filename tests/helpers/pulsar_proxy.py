@@ -10,7 +10,7 @@ from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Self
 
 from pytest_loadtest.wire.pulsar import api_pb2 as api
-from pytest_loadtest.wire.pulsar.framing import FrameDecoder, cut, encode
+from pytest_loadtest.wire.pulsar.framing import FrameDecoder, encode_command, split_frame
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -94,7 +94,7 @@ class PulsarProxy:
 
     def _changed(self, frame: memoryview, there: socket.socket) -> bytes:
         plain = struct.pack(">I", len(frame)) + bytes(frame)
-        command = api.Command.FromString(bytes(cut(frame)[0]))
+        command = api.Command.FromString(bytes(split_frame(frame)[0]))
         if command.type == Kind.SEND_RECEIPT and self.withholds:
             self.withheld += 1
             return b""
@@ -109,12 +109,12 @@ class PulsarProxy:
             self._entries[command.send.producer_id] += 1
         if command.type == Kind.CONNECTED and self._largest is not None:
             command.connected.max_message_size = self._largest
-            return encode(command)
+            return encode_command(command)
         if command.type == Kind.CONNECT and command.connect.HasField("proxy_to_broker_url"):
             self.asked_for.add(command.connect.proxy_to_broker_url)
             command.connect.ClearField("proxy_to_broker_url")
-            return encode(command)
+            return encode_command(command)
         if command.type == Kind.LOOKUP_RESPONSE:
             command.lookup_response.proxy_through_service_url = True
-            return encode(command)
+            return encode_command(command)
         return plain

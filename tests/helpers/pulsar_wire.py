@@ -8,6 +8,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+import numpy as np
+
 from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar.batches import BatchReader, prefix
 from pytest_loadtest.wire.pulsar.compression import compress, decompress
@@ -17,6 +19,8 @@ from pytest_loadtest.wire.pulsar.entries import EntrySealer, compressed, field, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
+
+    from numpy.typing import NDArray
 
 EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = range(4)
 INDIVIDUAL, CUMULATIVE = range(2)
@@ -200,3 +204,14 @@ class Consumer:
 
     def close(self) -> None:
         self.wire.request("close_consumer", consumer_id=self.number)
+
+
+def ack_set_of(still: NDArray[np.bool_]) -> list[int]:
+    """Return the words of an ACK that leaves the messages ``still`` of a batch pending; none for an ACK of the whole entry."""
+    words = np.zeros(-(-len(still) // 64) * 8, np.uint8)
+    bits = np.packbits(still, bitorder="little")
+    words[: len(bits)] = bits
+    found: list[int] = words.view("<i8").tolist()
+    while found and not found[-1]:
+        found.pop()
+    return found

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from pytest_loadtest.drivers.pulsar.auth import admin_headers, tls_context
-from pytest_loadtest.drivers.pulsar.connect_errors import of_credentials, of_tls
+from pytest_loadtest.drivers.pulsar.connect_errors import credentials_remedy, explain_tls_error
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.values.quantities import SECOND
 
@@ -200,7 +200,7 @@ class Admin:
             speaks_tls = isinstance(error, httpx.RemoteProtocolError) and url.startswith("http:")
             remedy = "does the port speak TLS (https://)?" if speaks_tls else "is the URL right and the server up?"
             at = error.request.url if isinstance(error, httpx.RequestError) else httpx.URL()  # a redirect may lead to another host
-            reason = of_tls(error, self._settings, at.host, at.port or 443) or f"{error}; {remedy}"
+            reason = explain_tls_error(error, self._settings, at.host, at.port or 443) or f"{error}; {remedy}"
             raise TargetError(f"{what}: {reason}") from error
         if not answer.is_success:
             raise RefusedError(f"{what}: {answer.status_code} {self._reason(answer)}", answer.status_code)
@@ -212,7 +212,7 @@ class Admin:
         except (ValueError, KeyError, TypeError):
             said = answer.reason_phrase
         if answer.status_code == _UNAUTHORIZED and said == answer.reason_phrase:  # of a role that may not do it, it says more
-            return f"{said}: {of_credentials(self._settings)}"
+            return f"{said}: {credentials_remedy(self._settings)}"
         return " ".join(said.partition("Stacktrace:")[0].split())  # an error that the broker did not expect comes with all of it
 
 

@@ -34,8 +34,8 @@ def credentials(auth: Authentication | None, settings: PulsarSettings) -> tuple[
     if auth.plugin == "tls":
         return "tls", bytes
     if auth.plugin == "oauth2":
-        issuer, key = needed(auth.issuer_url, "issuerUrl"), needed(auth.private_key, "privateKey")
-        tokens = Tokens(issuer, _client_of(key), optional(auth), timeout=settings.operation_timeout / SECOND)
+        issuer, key = required_key(auth.issuer_url, "issuerUrl"), required_key(auth.private_key, "privateKey")
+        tokens = Tokens(issuer, _client_of(key), oauth2_options(auth), timeout=settings.operation_timeout / SECOND)
         return "token", lambda: tokens.get().encode()
     if auth.plugin == "basic":
         _user_and_password(auth)  # what is missing is said now
@@ -67,7 +67,7 @@ def tls_context(settings: PulsarSettings) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=trusted)
         if auth is not None and auth.plugin == "tls":
-            files = [needed(auth.cert_file, "certFile"), needed(auth.key_file, "keyFile")]
+            files = [required_key(auth.cert_file, "certFile"), required_key(auth.key_file, "keyFile")]
             context.load_cert_chain(*files)
     except OSError as error:  # which says not of which file
         raise UsageError(f"driver: TLS cannot use {' with '.join(files)}: {error.strerror or error}") from error
@@ -83,7 +83,7 @@ def token_of(auth: Authentication) -> str:
 
     :raises UsageError: there is none, or its file cannot be read.
     """
-    return auth.token or _read(needed(auth.token_file, "token or tokenFile"), "tokenFile").strip()
+    return auth.token or _read(required_key(auth.token_file, "token or tokenFile"), "tokenFile").strip()
 
 
 def password_of(auth: Authentication) -> str:
@@ -91,7 +91,7 @@ def password_of(auth: Authentication) -> str:
 
     :raises UsageError: there is none, or its file cannot be read.
     """
-    return auth.password or _read(needed(auth.password_file, "password or passwordFile"), "passwordFile").rstrip("\r\n")
+    return auth.password or _read(required_key(auth.password_file, "password or passwordFile"), "passwordFile").rstrip("\r\n")
 
 
 def _client_of(private_key: str) -> dict[str, str]:
@@ -109,15 +109,15 @@ def _client_of(private_key: str) -> dict[str, str]:
 
 
 def _user_and_password(auth: Authentication) -> str:
-    return f"{needed(auth.user_id, 'userId')}:{password_of(auth)}"
+    return f"{required_key(auth.user_id, 'userId')}:{password_of(auth)}"
 
 
-def optional(auth: Authentication) -> dict[str, str]:
+def oauth2_options(auth: Authentication) -> dict[str, str]:
     """What OAuth2 may have besides."""
     return {name: value for name, value in (("audience", auth.audience), ("scope", auth.scope)) if value}
 
 
-def needed(value: str | None, key: str) -> str:
+def required_key(value: str | None, key: str) -> str:
     """:raises UsageError: the profile does not have it."""
     if value is None:
         raise UsageError(f"authentication: {key} is missing")

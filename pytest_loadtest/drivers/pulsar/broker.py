@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, described, refuse_managed
 from pytest_loadtest.brokers.container import CONF, ContainerPlan, ContainerRecipe, publishing_address, with_conf
-from pytest_loadtest.brokers.java import Jars
+from pytest_loadtest.brokers.java import Jars, MachineNeed, needed_jars
 from pytest_loadtest.brokers.process import Child, data_folder
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
 from pytest_loadtest.brokers.watchdog import remove
 from pytest_loadtest.drivers.pulsar import broker_admin as pulsar_admin
+from pytest_loadtest.drivers.pulsar import embedded
 from pytest_loadtest.drivers.pulsar.auth import admin_headers, tls_context
 from pytest_loadtest.drivers.pulsar.broker_admin import Access
 from pytest_loadtest.drivers.pulsar.secured import Secured, secure
@@ -26,7 +27,7 @@ from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_loadtest.brokers.docker_engine import RunningContainer
     from pytest_loadtest.brokers.java import Java
@@ -103,7 +104,7 @@ OPENED = (
 BOOKIE = ("journalSyncData", "journalMaxGroupWaitMSec")  # of the decisive settings, those that the broker cannot tell
 
 
-def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
+def start_pulsar(request: BrokerRequest, progress: Progress) -> StartedBroker:
     """Start Pulsar; ready in some ten seconds on an idle machine.
 
     :raises UnavailableError: no Java 17, or the jars are neither cached nor to be had.
@@ -189,16 +190,16 @@ def _launch(
     name = f"Pulsar {version}"
     progress(f"starting {name}")
     child = Child(command_in(folder, bookie_port), folder=folder, ports=ports)
-    ready = partial(pulsar_admin.ready, admin, access=access)
+    ready = partial(pulsar_admin.broker_ready, admin, access=access)
     wait = partial(wait_ready, child, ready, name=name, seconds=START_SECONDS, progress=progress)
     progress(f"{name} ready in {wait():.0f} s")
     facts = BrokerFacts(
         name="Pulsar",
-        version=pulsar_admin.version(admin, access),
+        version=pulsar_admin.broker_version(admin, access),
         mode="process",
         url=f"{'pulsar+ssl' if secured.tls else 'pulsar'}://{HERE}:{port}",
         admin_url=admin,
-        settings=decisive(admin, request.settings, access)
+        settings=decisive_facts(admin, request.settings, access)
         | ({"security": described(request.security)} if request.security else {})
         | ({"data": f"in memory, {memory}"} if memory else {}),
         client=secured.client,
@@ -214,7 +215,7 @@ def access_of(client: Mapping[str, Any]) -> Access:
     return Access(admin_headers(settings), tls_context(settings))
 
 
-def decisive(admin: str, settings: Mapping[str, str], access: Access = pulsar_admin.OPEN) -> dict[str, str]:
+def decisive_facts(admin: str, settings: Mapping[str, str], access: Access = pulsar_admin.OPEN) -> dict[str, str]:
     """The settings that decide results: the broker's as it runs, the bookie's as it was told, the memory, and the profile's own."""
     told = BASE | dict(settings)
     bookie = {key: told[key] for key in BOOKIE}
@@ -224,6 +225,20 @@ def decisive(admin: str, settings: Mapping[str, str], access: Access = pulsar_ad
 # The jars of Pulsar.
 
 PULSAR: Final = Jars("Pulsar", "4.2.4", "some 320 jars, 240 MB", Path(__file__).with_name("pulsar-pom.xml"))
+
+
+def machine_needs() -> tuple[MachineNeed, ...]:
+    """Return what Pulsar needs of this machine, for ``doctor``."""
+    return judge_machine(PULSAR.cached_versions(), lite=embedded.find_binary() is not None)
+
+
+def judge_machine(cached: Sequence[str], *, lite: bool) -> tuple[MachineNeed, ...]:
+    """:param cached: versions whose jars are here. :param lite: the stand-in is installed."""
+    without = "no stand-in for smoke runs without Java"
+    return (
+        needed_jars(PULSAR, cached, "the first run on Pulsar fetches 240 MB, about a minute", "real Pulsar"),
+        MachineNeed(name="pulsar-lite", found="installed" if lite else None, well=lite, cost=without, remedy=embedded.REMEDY),
+    )
 
 
 # Pulsar as a container: Apache's own image, or the user's, with the configuration of the process.
@@ -250,15 +265,15 @@ def default_image(version: str | None) -> str:
     return f"apachepulsar/pulsar:{version or PULSAR.version}"
 
 
-def ready(plan: ContainerPlan) -> bool:
+def container_ready(plan: ContainerPlan) -> bool:
     """The admin REST says that clients can work."""
-    return pulsar_admin.ready(plan.admin_url or "")
+    return pulsar_admin.broker_ready(plan.admin_url or "")
 
 
-def describe(plan: ContainerPlan, running: RunningContainer, settings: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+def describe_container(plan: ContainerPlan, running: RunningContainer, settings: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
     """Version and decisive settings, as the admin REST reports them."""
     admin = plan.admin_url or ""
-    return pulsar_admin.version(admin), decisive(admin, settings)
+    return pulsar_admin.broker_version(admin), decisive_facts(admin, settings)
 
 
-RECIPE: Final = ContainerRecipe(default_image=default_image, ports=2, plan=pulsar_plan, ready=ready, describe=describe)
+RECIPE: Final = ContainerRecipe(default_image=default_image, ports=2, plan=pulsar_plan, ready=container_ready, describe=describe_container)

@@ -44,14 +44,14 @@ def get_json(admin_url: str, path: str, timeout: float = TIMEOUT, access: Access
         return None
 
 
-def ready(admin_url: str, timeout: float = TIMEOUT, access: Access = OPEN) -> bool:
+def broker_ready(admin_url: str, timeout: float = TIMEOUT, access: Access = OPEN) -> bool:
     """Whether clients can work: ``brokers/ready`` answers half a second before ``public/default`` exists, so both are asked."""
     if get(admin_url, "/admin/v2/brokers/ready", timeout, access) is None:
         return False
     return "public/default" in (get_json(admin_url, "/admin/v2/namespaces/public", timeout, access) or ())
 
 
-def version(admin_url: str, access: Access = OPEN) -> str:
+def broker_version(admin_url: str, access: Access = OPEN) -> str:
     """What the broker says it is; ``unknown`` when it does not."""
     body = get(admin_url, "/admin/v2/brokers/version", access=access)
     return body.decode(errors="replace").strip().strip('"') if body else "unknown"
@@ -83,6 +83,6 @@ def decisive_settings(admin_url: str, access: Access = OPEN) -> dict[str, str]:
     return {key: str(runtime[key]) for key in DECISIVE if key in runtime}
 
 
-def describe(admin_url: str) -> tuple[str, dict[str, str]]:
+def describe_broker(admin_url: str) -> tuple[str, dict[str, str]]:
     """Version and the settings that decide results, of a target that the run did not start."""
-    return version(admin_url), decisive_settings(admin_url)
+    return broker_version(admin_url), decisive_settings(admin_url)

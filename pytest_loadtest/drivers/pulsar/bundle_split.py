@@ -1,8 +1,8 @@
-"""Where a bundle of Pulsar should be cut: what each algorithm that Pulsar has would say of the topics' rates.
+"""Models of Pulsar's bundle split algorithms: the boundaries that each adds for given rates of topics.
 
-``flow_or_qps_equally_divide`` is PIP-169 (apache/pulsar#16782) and exists twice: :func:`halves` is as it was first proposed, and
-:func:`flow_or_qps` as Pulsar has had it since 2.11 (``FlowOrQpsEquallyDivideBundleSplitAlgorithm``). :func:`middle` and :func:`by_count`
-are ``range_equally_divide`` and ``topic_count_equally_divide``.
+:func:`flow_or_qps` is ``flow_or_qps_equally_divide`` (PIP-169, apache/pulsar#16782) as released in 2.11
+(``FlowOrQpsEquallyDivideBundleSplitAlgorithm``), :func:`range_boundary` is ``range_equally_divide``, and :func:`topic_count_boundary` is
+``topic_count_equally_divide``.
 """
 
 from __future__ import annotations
@@ -144,24 +144,12 @@ def _steps(topics: Sequence[TopicRate], limits: SplitLimits) -> Iterator[SplitSt
             yield SplitStep(rate, throughput, None, middle)
 
 
-def halves(topics: Sequence[TopicRate]) -> int | None:
-    """PIP-169 as first proposed: one cut, before the topic with which half of the messages or of the bytes are exceeded; None: no topic."""
-    rate, throughput = _sums(topics)
-    so_far, bytes_so_far, before = 0.0, 0.0, 0
-    for topic in sorted(topics):
-        so_far, bytes_so_far = so_far + topic.rate, bytes_so_far + topic.throughput
-        if so_far > rate / 2 or bytes_so_far > throughput / 2:
-            return before + (topic.position - before) // 2
-        before = topic.position
-    return None
-
-
-def middle(bundle: Bundle) -> int:
+def range_boundary(bundle: Bundle) -> int:
     """``range_equally_divide``: halfway between the ends, whatever the topics are."""
     return bundle.low + (bundle.high - bundle.low) // 2
 
 
-def by_count(topics: Sequence[TopicRate]) -> int | None:
+def topic_count_boundary(topics: Sequence[TopicRate]) -> int | None:
     """``topic_count_equally_divide``: between the two topics in the middle, idle ones and the broker's own counted too; None below two."""
     if len(topics) < 2:
         return None

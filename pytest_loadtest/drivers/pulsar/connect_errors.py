@@ -1,7 +1,7 @@
 """Explain why a Pulsar broker rejected a client, and what to do about it.
 
-pulsar-client says ``TimeOut`` of a password that the broker does not take, and ``ConnectError`` of a certificate that it does not trust.
-So where it could not connect, :func:`explain` connects once by its own means, says who it is as the client does, and hears what is wrong.
+pulsar-client reports ``TimeOut`` for a password that the broker rejects and ``ConnectError`` for an untrusted certificate. So when it
+cannot connect, :func:`explain_connect_error` opens one connection itself, authenticates as the client does, and reads the broker's error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EO
 _TLS_ALERT: Final = b"\x15\x03"  # RFC 8446, 5.1
 
 
-def explain(url: str, settings: PulsarSettings) -> str | None:
+def explain_connect_error(url: str, settings: PulsarSettings) -> str | None:
     """Reason and remedy, found by one connection to the first host of ``url``; None where it can be made, or says nothing."""
     scheme = url.partition("://")[0]
     if scheme not in ("pulsar", "pulsar+ssl"):
@@ -45,14 +45,14 @@ def explain(url: str, settings: PulsarSettings) -> str | None:
             with tls_context(settings).wrap_socket(plain, server_hostname=endpoint.host) as encrypted:
                 return _said(encrypted, settings, tls=True)
     except ssl.SSLError as error:
-        return of_tls(error, settings, endpoint.host, endpoint.port)
+        return explain_tls_error(error, settings, endpoint.host, endpoint.port)
     except LoadtestError as error:
         return str(error)
     except OSError as error:
         return f"{error.strerror or error}: is the broker running, and the address right?"
 
 
-def of_tls(error: BaseException, settings: PulsarSettings, host: str, port: int) -> str | None:
+def explain_tls_error(error: BaseException, settings: PulsarSettings, host: str, port: int) -> str | None:
     """Reason and remedy of a TLS connection that could not be made; None where TLS had no part in it.
 
     :param error: what was raised, or what came of it. :param host: where the connection went.
@@ -102,7 +102,7 @@ def _of_client(reason: str, settings: PulsarSettings) -> str:
     return f"it does not take the client's certificate {auth.cert_file} ({reason}): is it signed by an authority that the broker trusts?"
 
 
-def of_credentials(settings: PulsarSettings) -> str:
+def credentials_remedy(settings: PulsarSettings) -> str:
     """What to look at where a broker does not believe the client."""
     auth = settings.authentication
     if auth is None:
@@ -141,5 +141,5 @@ def _said(connection: socket.socket, settings: PulsarSettings, *, tls: bool) -> 
         return "it answers nothing to plain Pulsar: does the port speak TLS? write pulsar+ssl:// and https://"
     for event in protocol.filled(count):
         if isinstance(event, api.Error):
-            return f"the broker says {event.message!r}: {of_credentials(settings)}"
+            return f"the broker says {event.message!r}: {credentials_remedy(settings)}"
     return None

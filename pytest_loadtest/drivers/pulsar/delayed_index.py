@@ -33,10 +33,6 @@ HEAP_ENTRY: Final = 24
 """Bytes: due time, ledger, entry."""
 LEDGER: Final = 50_000
 """Entries of a ledger: ``managedLedgerMaxEntriesPerLedger``."""
-FLOOR: Final = 1 / 8
-"""Bytes of a message at the least: one bit."""
-ARRAY: Final = 4096
-"""Entries in a container from which on it is a bitmap."""
 CONTAINER: Final = 8192
 """Bytes of a bitmap of 2^16 entries."""
 _KEYS: Final = 1 << 16  # entries that a container may hold
@@ -93,7 +89,7 @@ def bits_of(tick: int) -> int:
     return max(tick.bit_length() - 1, 0)
 
 
-def in_order(messages: int, per_ms: float, bits: int, ledger: int = LEDGER) -> BucketIndex:
+def index_of_one_delay(messages: int, per_ms: float, bits: int, ledger: int = LEDGER) -> BucketIndex:
     """One delay for all: due times ascend with entries.
 
     :param per_ms: messages a millisecond (x). :param bits: cleared (y). :param ledger: entries of one.
@@ -115,7 +111,7 @@ def in_order(messages: int, per_ms: float, bits: int, ledger: int = LEDGER) -> B
     return BucketIndex(messages=messages, pieces=pieces, payload=payload, headers=pieces * _PIECE_HEAD + containers * _CONTAINER_HEAD)
 
 
-def scattered(messages: int, range_ms: float, bits: int, ledger: int = LEDGER) -> BucketIndex:
+def index_of_random_delays(messages: int, range_ms: float, bits: int, ledger: int = LEDGER) -> BucketIndex:
     """Delays that are evenly spread over a range: what is to be expected.
 
     Every pair of bucket and ledger is as likely, so that a piece holds a Poisson number of entries. Where that is large, the pieces are
@@ -128,15 +124,6 @@ def scattered(messages: int, range_ms: float, bits: int, ledger: int = LEDGER) -
     return BucketIndex(
         messages=messages, pieces=there, payload=pairs * min(2 * each, CONTAINER), headers=there * (_PIECE_HEAD + _CONTAINER_HEAD)
     )
-
-
-def approximation(per_ms: float, bits: int, ledger: int = LEDGER) -> float:
-    """Bytes of a message by a rule of thumb: 2 up to 4096 messages a bucket, then 8192/M, and 8192/ledger where a bucket holds ledgers.
-
-    It leaves out that ledgers cut buckets: 0.62 bytes where it says 0.5, at x = 16 and y = 10.
-    """
-    size = per_ms * (1 << bits)
-    return 2.0 if size <= ARRAY else CONTAINER / min(size, ledger)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,11 +168,11 @@ def planned_index(delays: Delays, *, rate: float, messages: int, topics: int, su
     each, range_ms = max(pending // topics, 1), float(delays.most - delays.least)
     bits = bits_of(tick)
     if delays.at is not None:  # one due time for all: one bucket
-        found = scattered(each, 1, bits)
+        found = index_of_random_delays(each, 1, bits)
     elif range_ms:
-        found = scattered(each, float(delays.most), bits)
+        found = index_of_random_delays(each, float(delays.most), bits)
     else:
-        found = in_order(each, max(rate / topics, 1e-9) * MILLISECOND / SECOND, bits)
+        found = index_of_one_delay(each, max(rate / topics, 1e-9) * MILLISECOND / SECOND, bits)
     indexes = topics * subscriptions
     return PlannedIndex(
         pending=pending, subscriptions=subscriptions, heap=heap(pending) * subscriptions, buckets=round(found.total * indexes)

@@ -18,7 +18,7 @@ REMEDY = "pip install 'pytest-loadtest[embedded]'"
 CONFIG = "[metrics]\nenabled = false\n"  # otherwise it serves them at 0.0.0.0:8080, to everybody, and one such broker at a time
 
 
-def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
+def start_pulsar_lite(request: BrokerRequest, progress: Progress) -> StartedBroker:
     """Start pulsar-lite; ready in a second.
 
     :raises UnavailableError: not installed, or a version of the real Pulsar is wanted.
@@ -26,7 +26,7 @@ def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
     """
     if request.version is not None:
         raise UnavailableError(f"pulsar-lite cannot stand in for Pulsar {request.version}")
-    binary = find()
+    binary = find_binary()
     if binary is None:
         raise UnavailableError("pulsar-lite is not installed", REMEDY)
     if request.settings:
@@ -34,7 +34,7 @@ def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
     return on_free_ports(1, lambda ports: _launch(binary, ports[0], request, progress))
 
 
-def find() -> str | None:
+def find_binary() -> str | None:
     """The binary inside the installed wheel; the package itself is not imported (it would import pulsar-client)."""
     spec = util.find_spec("pulsar_lite")
     if spec is None or spec.origin is None:
@@ -43,7 +43,7 @@ def find() -> str | None:
     return str(binary) if binary.is_file() else None
 
 
-def decisive(request: BrokerRequest) -> dict[str, str]:
+def _settings_facts(request: BrokerRequest) -> dict[str, str]:
     """For the report: what it is, and what of the profile's it did not apply."""
     ignored = {"broker.settings not applied": ", ".join(sorted(request.settings))} if request.settings else {}
     return {"admin REST": "none"} | ignored
@@ -67,7 +67,7 @@ def _launch(binary: str, port: int, request: BrokerRequest, progress: Progress) 
         version=version,
         mode="embedded",
         url=f"pulsar://127.0.0.1:{port}",
-        settings=decisive(request),
+        settings=_settings_facts(request),
         evidence=False,
     )
     return StartedBroker(facts, child, wait)

@@ -147,7 +147,7 @@ def columns(before: Scraped | None, now: Scraped, seconds: float) -> dict[str, f
 def _rates(before: Scraped, now: Scraped, seconds: float) -> dict[str, float]:
     found = dict[str, float]()
     for column, metrics in _RATES.items():
-        grown = [grown_by(before, now, metric) for metric in metrics if metric in now.topics]
+        grown = [counter_growth(before, now, metric) for metric in metrics if metric in now.topics]
         known = [one for one in grown if one is not None]
         found |= {column: sum(known) / seconds} if known and len(known) == len(grown) else {}
     for column, metric in _OF_BROKER_RATES.items():
@@ -163,7 +163,7 @@ def _of_broker(before: Scraped, now: Scraped, metric: str) -> float | None:
     return now.broker[metric] - before.broker[metric]
 
 
-def grown_by(before: Scraped | None, now: Scraped, metric: str) -> float | None:
+def counter_growth(before: Scraped | None, now: Scraped, metric: str) -> float | None:
     """By how much a counter of all topics grew; None where one counts anew, or one came or went. :param before: None: it began at zero.
 
     One that the broker sets to zero itself grew by what it shows at least.

@@ -121,7 +121,7 @@ def full_name(topic: str) -> str:
     return f"{domain}://{rest}"
 
 
-def observe(url: str, topics: Sequence[str], settings: PulsarSettings, admin_url: str | None) -> PulsarObserver:
+def observe_topics(url: str, topics: Sequence[str], settings: PulsarSettings, admin_url: str | None) -> PulsarObserver:
     """Read these topics.
 
     :raises UsageError: as :class:`PulsarObserver`, or without an admin URL.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pytest_loadtest.drivers.pulsar.admin import Admin, path_of
-from pytest_loadtest.drivers.pulsar.metrics import STARTED, TOTALS, MetricsReader, Scraped, columns, grown_by
+from pytest_loadtest.drivers.pulsar.metrics import STARTED, TOTALS, MetricsReader, Scraped, columns, counter_growth
 from pytest_loadtest.drivers.pulsar.names import own_namespace
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
@@ -154,7 +154,7 @@ class Scrape:
             self._times_known_first = self._times_known and not any(any(scraped.topics.get(one, {}).values()) for one in TOTALS.values())
         else:
             same = self._last.broker.get(STARTED) == scraped.broker.get(STARTED)
-            self._counts &= same and all(grown_by(self._last, scraped, metric) is not None for metric in TOTALS.values())
+            self._counts &= same and all(counter_growth(self._last, scraped, metric) is not None for metric in TOTALS.values())
         self._last = scraped
 
     def close(self) -> dict[str, float]:
@@ -172,7 +172,7 @@ class Scrape:
         assert self._last is not None
         if self._last.loaded:
             self._watched.kept["counted"] = (self._last, self._at, self._loaded_at)
-        grown = {column: grown_by(self._first, self._last, metric) for column, metric in TOTALS.items()} if self._counts else {}
+        grown = {column: counter_growth(self._first, self._last, metric) for column, metric in TOTALS.items()} if self._counts else {}
         return found | {column: value for column, value in grown.items() if value is not None}
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 
 
-def window(settings: PulsarSettings, partitions: int) -> int | None:
+def stream_window(settings: PulsarSettings, partitions: int) -> int | None:
     """Messages that one producer may have in flight. None where we hold none back: without ``blockIfQueueFull`` the client refuses what is
     too much, and with ``maxPendingMessages: 0`` (OMB's ``pendingQueueSize: 0``) memory is the only limit."""
     if not settings.block_if_queue_full or not settings.max_pending_messages:
@@ -39,13 +39,13 @@ def batching_type(settings: PulsarSettings) -> str:
     return "KeyBased" if settings.subscription_type == "Key_Shared" else "Default"
 
 
-def applied(settings: PulsarSettings, place: Mapping[str, str], partitions: int) -> dict[str, str]:
+def applied_keys(settings: PulsarSettings, place: Mapping[str, str], partitions: int) -> dict[str, str]:
     """What is applied as asked, by the profile's keys; a client says itself what becomes of the others (``ioThreads``,
     ``connectionsPerBroker``), and where it rounds.
 
     :param place: what is known of the run's namespace, or the existing topic.
     """
-    most, memory = window(settings, partitions), settings.memory_limit
+    most, memory = stream_window(settings, partitions), settings.memory_limit
     pending = str(settings.max_pending_messages or "no own limit")
     if most is not None:
         pending = f"{most} per producer, over {partitions} partitions"
@@ -73,7 +73,7 @@ def applied(settings: PulsarSettings, place: Mapping[str, str], partitions: int)
     return facts | _security(settings)
 
 
-def not_applied(settings: PulsarSettings, *, admin: bool, existing: bool = False) -> dict[str, str]:
+def unapplied_keys(settings: PulsarSettings, *, admin: bool, existing: bool = False) -> dict[str, str]:
     """What the profile asks for and the target cannot do, with the reason.
 
     :param admin: whether there is an admin REST. :param existing: the topic was there before the run.
@@ -135,7 +135,7 @@ def _yaml_bool(value: bool) -> str:
 # What brokers answered to messages sent, gathered in parts until the engine asks for it.
 
 
-def joined(parts: Sequence[Acks]) -> Acks | None:
+def join_acks(parts: Sequence[Acks]) -> Acks | None:
     """One part after another; None of none."""
     if len(parts) < 2:
         return parts[0] if parts else None

@@ -114,7 +114,7 @@ def _text(key: str | bytes) -> str:
     return key if isinstance(key, str) else key.decode(errors="backslashreplace")
 
 
-def to_be_had(ack_set: Sequence[int], count: int) -> NDArray[np.bool_]:
+def pending_mask(ack_set: Sequence[int], count: int) -> NDArray[np.bool_]:
     """Of a batch of ``count`` messages those that the subscription still wants, ``(count,)``.
 
     :param ack_set: as a MESSAGE or ACK command has it: 64-bit words of a ``java.util.BitSet``, a bit set for each message that is still
@@ -124,14 +124,3 @@ def to_be_had(ack_set: Sequence[int], count: int) -> NDArray[np.bool_]:
         return np.ones(count, np.bool_)
     bits = np.unpackbits(np.array(ack_set, "<i8").view(np.uint8), count=count, bitorder="little")
     return bits.view(np.bool_)
-
-
-def ack_set_of(still: NDArray[np.bool_]) -> list[int]:
-    """The words for an ACK that leaves the messages ``still`` of a batch to be had; none for an ACK of the whole entry."""
-    words = np.zeros(-(-len(still) // 64) * 8, np.uint8)
-    bits = np.packbits(still, bitorder="little")
-    words[: len(bits)] = bits
-    found: list[int] = words.view("<i8").tolist()
-    while found and not found[-1]:
-        found.pop()
-    return found

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Why(Enum):
-    """Why a chunk is part of no message."""
+class GiveUpReason(Enum):
+    """GiveUpReason a chunk is part of no message."""
 
     SPARE = "its message came, or comes, by other entries, or can never be whole"
     OLDEST = "more messages were incomplete than may be, and its message was the oldest of them"
@@ -63,7 +63,7 @@ class ChunkAssembler(Generic[T]):
     def __init__(self, most: int) -> None:
         self._most = max(1, most)
         self._pending: dict[str, _Pending[T]] = {}  # by uuid, the oldest first
-        self.given_up: list[tuple[Why, T]] = []
+        self.given_up: list[tuple[GiveUpReason, T]] = []
 
     def __len__(self) -> int:
         """Messages that are incomplete."""
@@ -83,11 +83,11 @@ class ChunkAssembler(Generic[T]):
         pending = self._pending.get(uuid)
         if pending is not None and number < len(pending.where):
             if where not in pending.where:
-                self.given_up.append((Why.SPARE, where))
+                self.given_up.append((GiveUpReason.SPARE, where))
             return None
         if pending is None or number != len(pending.where):
-            self._give_up(uuid, Why.ORPHAN)
-            self.given_up.append((Why.ORPHAN, where))
+            self._give_up(uuid, GiveUpReason.ORPHAN)
+            self.given_up.append((GiveUpReason.ORPHAN, where))
             return None
         return self._append(uuid, pending, payload, where)
 
@@ -97,15 +97,15 @@ class ChunkAssembler(Generic[T]):
             uuid, oldest = next(iter(self._pending.items()))
             if oldest.since >= before:
                 return
-            self._give_up(uuid, Why.EXPIRED)
+            self._give_up(uuid, GiveUpReason.EXPIRED)
 
     def _begin(self, metadata: MessageMetadata, where: T, now: int) -> None:
         old = self._pending.get(metadata.uuid)
         if old is not None and where in old.where:  # its entries are delivered again, from the first
             del self._pending[metadata.uuid]
-        self._give_up(metadata.uuid, Why.SPARE)
+        self._give_up(metadata.uuid, GiveUpReason.SPARE)
         while len(self._pending) >= self._most:
-            self._give_up(next(iter(self._pending)), Why.OLDEST)
+            self._give_up(next(iter(self._pending)), GiveUpReason.OLDEST)
         self._pending[metadata.uuid] = _Pending(metadata.num_chunks_from_msg, metadata.total_chunk_msg_size, bytearray(), [], now)
 
     def _append(self, uuid: str, pending: _Pending[T], payload: memoryview, where: T) -> Assembled[T] | None:
@@ -113,20 +113,20 @@ class ChunkAssembler(Generic[T]):
         pending.where.append(where)
         so_far, last = len(pending.payload), len(pending.where) >= pending.chunks
         if so_far > pending.size or (last and so_far < pending.size):
-            self._give_up(uuid, Why.SPARE)
+            self._give_up(uuid, GiveUpReason.SPARE)
             raise ProtocolError(f"{len(pending.where)} of {pending.chunks} chunks have {so_far} bytes of a message of {pending.size}")
         if not last:
             return None
         del self._pending[uuid]
         return Assembled(pending.payload, pending.where)
 
-    def _give_up(self, uuid: str, why: Why) -> None:
+    def _give_up(self, uuid: str, why: GiveUpReason) -> None:
         pending = self._pending.pop(uuid, None)
         if pending is not None:
             self.given_up += [(why, where) for where in pending.where]
 
 
-def split(payload: memoryview, most: int, uuid: bytes) -> list[tuple[memoryview, bytes]]:
+def split_into_chunks(payload: memoryview, most: int, uuid: bytes) -> list[tuple[memoryview, bytes]]:
     """A message's payload, after compression, → the payload of each of its chunks and what their metadata says besides (``more``).
 
     :param payload: not empty. :param most: bytes of a chunk's payload, at least 1: what the broker takes as a message less its metadata.

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from pytest_loadtest.wire.pulsar import api_pb2 as api
-from pytest_loadtest.wire.pulsar.framing import MAX_MESSAGE, OVERHEAD, FrameDecoder, ProtocolError, cut, encode
+from pytest_loadtest.wire.pulsar.framing import MAX_MESSAGE, OVERHEAD, FrameDecoder, ProtocolError, encode_command, split_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 PROTOCOL_VERSION: Final = 21
 _BUFFERS: Final = 512  # of one sendmsg; Linux takes 1024 (IOV_MAX)
-_PONG: Final = encode(api.Command(type=api.Command.PONG, pong=api.Pong()))
-_PING: Final = encode(api.Command(type=api.Command.PING, ping=api.Ping()))
+_PONG: Final = encode_command(api.Command(type=api.Command.PONG, pong=api.Pong()))
+_PING: Final = encode_command(api.Command(type=api.Command.PING, ping=api.Ping()))
 _FEATURES: Final = api.FeatureFlags(
     supports_auth_refresh=True, supports_broker_entry_metadata=True, supports_partial_producer=False,
     supports_get_partitioned_metadata_without_auto_creation=True,
@@ -87,7 +87,7 @@ class PulsarConnection:
 
     def send(self, command: api.Command) -> None:
         """Put a command behind the others."""
-        self._out.append(encode(command))
+        self._out.append(encode_command(command))
 
     def add(self, buffers: Iterable[bytes | memoryview]) -> None:
         """Put whole frames behind the others, none of them empty; they must not change later."""
@@ -126,7 +126,7 @@ class PulsarConnection:
         """
         events: list[Event] = []
         for frame in self._decoder.filled(count):
-            command, rest = cut(frame)
+            command, rest = split_frame(frame)
             try:
                 self._read(api.Command.FromString(bytes(command)), rest, events)
             except DecodeError as error:

@@ -20,13 +20,13 @@ class ProtocolError(ValueError):
     """What came is not Pulsar's protocol, or contradicts itself; nothing after it on that connection can be read."""
 
 
-def encode(command: Command) -> bytes:
+def encode_command(command: Command) -> bytes:
     """One command as a frame of its own."""
     body = command.SerializeToString()
     return _SIZES.pack(len(body) + 4, len(body)) + body
 
 
-def cut(frame: memoryview) -> tuple[memoryview, memoryview]:
+def split_frame(frame: memoryview) -> tuple[memoryview, memoryview]:
     """A frame without its total size → its command, and what follows it.
 
     :raises ProtocolError: the command is longer than the frame.

@@ -62,7 +62,7 @@ def test_the_command_writes_the_configuration_as_it_is(tmp_path: Path) -> None:
 def test_ready_without_a_broker() -> None:
     """Nothing listens, nothing is ready."""
     assert not mosquitto.container_ready(mosquitto.mosquitto_plan(image="mosquitto:2", ports=(1,), settings={}, host="127.0.0.1"))
-    assert not pulsar_container.ready(
+    assert not pulsar_container.container_ready(
         pulsar_container.pulsar_plan(image="registry.example/pulsar:4", ports=(1, 2), settings={}, host="127.0.0.1")
     )
 

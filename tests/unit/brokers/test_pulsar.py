@@ -112,6 +112,6 @@ def test_old_java_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_an_admin_that_is_not_there_knows_nothing() -> None:
     """Unknown is said as unknown."""
-    assert not pulsar_admin.ready("http://127.0.0.1:1")
-    assert pulsar_admin.version("http://127.0.0.1:1") == "unknown"
+    assert not pulsar_admin.broker_ready("http://127.0.0.1:1")
+    assert pulsar_admin.broker_version("http://127.0.0.1:1") == "unknown"
     assert pulsar_admin.decisive_settings("http://127.0.0.1:1") == {}

@@ -11,14 +11,14 @@ from pytest_loadtest.brokers.java import Java
 from pytest_loadtest.commands import doctor
 from pytest_loadtest.commands.doctor import Inventory
 from pytest_loadtest.drivers.mqtt import needs as mqtt_needs
-from pytest_loadtest.drivers.pulsar import needs as pulsar_needs
+from pytest_loadtest.drivers.pulsar import broker as pulsar_broker
 from pytest_loadtest.pipeline import java_process
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-HERE = (*pulsar_needs.judged(("4.2.4",), lite=True), *mqtt_needs.broker_needs("2.0.11", ("2.42.0",)))
-NOTHING = (*pulsar_needs.judged((), lite=False), *mqtt_needs.broker_needs(None, ()))
+HERE = (*pulsar_broker.judge_machine(("4.2.4",), lite=True), *mqtt_needs.broker_needs("2.0.11", ("2.42.0",)))
+NOTHING = (*pulsar_broker.judge_machine((), lite=False), *mqtt_needs.broker_needs(None, ()))
 WELL = Inventory(
     java=Java("/usr/bin/java", 17),
     maven="/usr/bin/mvn",

@@ -186,7 +186,11 @@ def test_window_is_ours_and_never_blocks_the_client(given: dict[str, Any], parti
     """With blockIfQueueFull each partition's queue holds our whole window; without, the client's own limits stand."""
     settings = PulsarSettings(**given)
     made = options.producer_options(settings, partitions)
-    found = (settings_facts.window(settings, partitions), made["max_pending_messages"], made["max_pending_messages_across_partitions"])
+    found = (
+        settings_facts.stream_window(settings, partitions),
+        made["max_pending_messages"],
+        made["max_pending_messages_across_partitions"],
+    )
     assert found == expected
     assert made["block_if_queue_full"] is False
 
@@ -205,19 +209,19 @@ def test_batches_of_one_are_no_batches() -> None:
     """The client refuses batching_max_messages=1, so batching is off there, and reported so."""
     settings = PulsarSettings(batching_max_messages=1)
     assert options.producer_options(settings, 1)["batching_enabled"] is False
-    assert options.applied(settings, {}, 1)["batchingEnabled"] == "false"
+    assert options.library_applied_keys(settings, {}, 1)["batchingEnabled"] == "false"
 
 
 def test_no_limits_as_in_omb() -> None:
     """0 pending messages and 0 messages a batch are no limit; memory bounds what is in flight, by OMB's default if none is given."""
     unlimited = PulsarSettings().model_copy(update={"max_pending_messages": 0, "batching_max_messages": 0})
     made = options.producer_options(unlimited, 16)
-    assert (settings_facts.window(unlimited, 16), made["max_pending_messages"]) == (None, 0)
+    assert (settings_facts.stream_window(unlimited, 16), made["max_pending_messages"]) == (None, 0)
     assert (made["batching_enabled"], made["batching_max_messages"]) == (True, 2**31 - 1)
     assert unlimited.memory_limit == 256 * 1024**2
     assert unlimited.model_copy(update={"client_memory_limit_mb": 3}).memory_limit == 3 * 1024**2
     assert PulsarSettings().memory_limit is None
-    applied = options.applied(unlimited, {}, 1)
+    applied = options.library_applied_keys(unlimited, {}, 1)
     assert (applied["maxPendingMessages"], applied["batchingMaxMessages"]) == ("no own limit", "no limit")
     assert applied["clientMemoryLimitMB"].startswith("256 per worker")
 
@@ -334,9 +338,15 @@ def test_options_of_incomplete_messages() -> None:
     made = options.consumer_options(chosen)
     assert (made["max_pending_chunked_message"], made["auto_ack_oldest_chunked_message_on_queue_full"]) == (2, True)
     assert made["unacked_messages_timeout_ms"] == 10_000
-    assert options.not_applied(chosen) == {"expireTimeOfIncompleteChunkedMessage": "pulsar-client has no option for it, and waits 1min"}
-    assert options.not_applied(PulsarSettings(chunking_enabled=True, batching_enabled=False)) == options.not_applied(PulsarSettings()) == {}
-    applied = options.applied(chosen, {}, 1)
+    assert options.library_unapplied_keys(chosen) == {
+        "expireTimeOfIncompleteChunkedMessage": "pulsar-client has no option for it, and waits 1min"
+    }
+    assert (
+        options.library_unapplied_keys(PulsarSettings(chunking_enabled=True, batching_enabled=False))
+        == options.library_unapplied_keys(PulsarSettings())
+        == {}
+    )
+    applied = options.library_applied_keys(chosen, {}, 1)
     assert (applied["maxPendingChunkedMessage"], applied["unackedMessagesTimeout"]) == ("2", "10s")
     assert applied["expireTimeOfIncompleteChunkedMessage"] == "1min"
 
@@ -354,7 +364,7 @@ def test_client_takes_every_option(tmp_path: Path) -> None:
         authentication=Authentication(plugin="token", token="t"),
     )
     options.make_client("pulsar+ssl://127.0.0.1:1", settings).close()
-    applied = options.applied(settings, {}, 1)
+    applied = options.library_applied_keys(settings, {}, 1)
     assert applied["operationTimeout"] == "1s"
     assert applied["tlsTrustCertsFilePath"] == trusted
 

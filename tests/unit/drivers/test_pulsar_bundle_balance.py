@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.drivers.pulsar.bundle_split import LAST, MB, Ring, SplitLimits, TopicRate
-from pytest_loadtest.drivers.pulsar.live_bundles import ALGORITHMS, balance, imbalance, rates
+from pytest_loadtest.drivers.pulsar.live_bundles import ALGORITHMS, balance, bundle_rates, imbalance
 
 # PIP-169's first example at a tenth, in and out, and the broker's own topic that a namespace has
 TENTH = [
@@ -52,4 +52,4 @@ def test_every_bundle_is_within_the_limits_or_one_topic(algorithm: str, topics: 
 def test_no_load_has_no_imbalance() -> None:
     """Unknown is not even."""
     assert imbalance(Ring(), []) is None
-    assert rates(Ring(), []) == (0,)
+    assert bundle_rates(Ring(), []) == (0,)

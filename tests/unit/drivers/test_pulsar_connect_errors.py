@@ -12,7 +12,7 @@ import pytest
 
 from pytest_loadtest.brokers.certificates import Authority, KeyPair
 from pytest_loadtest.drivers.pulsar.admin import Admin
-from pytest_loadtest.drivers.pulsar.connect_errors import explain
+from pytest_loadtest.drivers.pulsar.connect_errors import explain_connect_error
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import TargetError
 
@@ -64,7 +64,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 def test_a_certificate_of_other_names_is_refused_and_they_are_named(server: Server) -> None:
     """By default, and with three ways out."""
-    said = explain(f"pulsar+ssl://127.0.0.1:{server.port}", server.settings)
+    said = explain_connect_error(f"pulsar+ssl://127.0.0.1:{server.port}", server.settings)
     assert said == (
         "IP address mismatch, certificate is not valid for '127.0.0.1', its names are broker.example, other.example: " + REMEDY
     )  # fmt: skip
@@ -80,4 +80,4 @@ def test_the_admin_rest_says_the_same(server: Server) -> None:
 def test_names_are_not_checked_where_the_profile_says_so(server: Server) -> None:
     """The handshake is done, and the server hangs up; nothing is said of certificates."""
     lax = server.settings.model_copy(update={"tls_enable_hostname_verification": False})
-    assert "certificate" not in str(explain(f"pulsar+ssl://127.0.0.1:{server.port}", lax))
+    assert "certificate" not in str(explain_connect_error(f"pulsar+ssl://127.0.0.1:{server.port}", lax))

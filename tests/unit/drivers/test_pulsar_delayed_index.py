@@ -11,15 +11,13 @@ from pyroaring import BitMap64
 
 from pytest_loadtest.drivers.pulsar.delayed_index import (
     CONTAINER,
-    FLOOR,
     JAVA_OBJECTS,
     LEDGER,
-    approximation,
     bits_of,
     heap,
-    in_order,
+    index_of_one_delay,
+    index_of_random_delays,
     planned_index,
-    scattered,
     time_buckets,
 )
 from pytest_loadtest.message.due import Delays
@@ -66,12 +64,12 @@ def test_heap() -> None:
 def test_the_published_table(xy: tuple[int, int]) -> None:
     """Ten million messages in ledgers of 50 000."""
     told = TABLE[xy][0]
-    assert in_order(MANY, *xy).bitmaps / MIB == pytest.approx(told, rel=0.023)
+    assert index_of_one_delay(MANY, *xy).bitmaps / MIB == pytest.approx(told, rel=0.023)
 
 
 def test_java_objects_are_fitted() -> None:
     """The overhead of a piece is the least-squares fit to the measured column, which it reproduces within 15 %."""
-    found = {xy: in_order(MANY, *xy) for xy in TABLE}
+    found = {xy: index_of_one_delay(MANY, *xy) for xy in TABLE}
     over = {xy: measured * MIB - found[xy].bitmaps for xy, (_, measured) in TABLE.items()}
     fit = sum(over[xy] * found[xy].pieces for xy in TABLE) / sum(found[xy].pieces ** 2 for xy in TABLE)
     assert pytest.approx(fit, rel=0.01) == JAVA_OBJECTS
@@ -85,20 +83,19 @@ def test_java_objects_are_fitted() -> None:
 ])  # fmt: skip
 def test_a_real_roaring_library_agrees(messages: int, x: int, bits: int, ledger: int) -> None:
     """Within 2 %, headers included."""
-    assert in_order(messages, x, bits, ledger).bitmaps == pytest.approx(real(messages, x << bits, ledger), rel=0.02)
+    assert index_of_one_delay(messages, x, bits, ledger).bitmaps == pytest.approx(real(messages, x << bits, ledger), rel=0.02)
 
 
 @pytest.mark.parametrize(("x", "bits", "told"), [(1, 10, 2.0), (4, 10, 2.0), (8, 10, 1.0), (16, 10, 0.5), (8, 15, 0.16384)])
-def test_the_rule_of_thumb(x: int, bits: int, told: float) -> None:
-    """2, 8192/M, and 0.163 bytes a message; never below a bit."""
-    assert approximation(x, bits) == told >= FLOOR
-    assert in_order(MANY, x, bits).payload / MANY == pytest.approx(told, rel=0.25)
+def test_containers_take_what_the_rule_of_thumb_says(x: int, bits: int, told: float) -> None:
+    """About 2, 8192/M, and 8192/ledger = 0.163 bytes a message."""
+    assert index_of_one_delay(MANY, x, bits).payload / MANY == pytest.approx(told, rel=0.25)
 
 
 @given(st.integers(1, 200_000), st.floats(0.01, 50), st.integers(0, 16), st.integers(1000, 100_000))
 def test_pieces(messages: int, per_ms: float, bits: int, ledger: int) -> None:
     """No message costs more than an array's two bytes or less than a bit of its container."""
-    found = in_order(messages, per_ms, bits, ledger)
+    found = index_of_one_delay(messages, per_ms, bits, ledger)
     assert messages / 65536 * CONTAINER / 8 / 8 <= found.payload <= 2 * messages
     assert messages / ledger <= found.pieces <= messages
 
@@ -106,8 +103,8 @@ def test_pieces(messages: int, per_ms: float, bits: int, ledger: int) -> None:
 def test_random_delays_over_a_long_range_cost_more_than_a_heap() -> None:
     """Over a day each entry is in a piece of its own: more than ten times the heap. Over a minute they share pieces, and it is a fifth."""
     day, minute = 86_400_000, 60_000
-    assert scattered(day // 2, day, 9).total > 10 * heap(day // 2)
-    assert scattered(minute // 2, minute, 9).total < heap(minute // 2) / 5
+    assert index_of_random_delays(day // 2, day, 9).total > 10 * heap(day // 2)
+    assert index_of_random_delays(minute // 2, minute, 9).total < heap(minute // 2) / 5
 
 
 def test_scattered_agrees_with_a_draw() -> None:
@@ -119,7 +116,7 @@ def test_scattered_agrees_with_a_draw() -> None:
     seq = np.arange(messages)
     due = delays.on_the_wire(np.zeros(messages, np.int32), seq, np.zeros(messages, np.int64))
     pieces = len(np.unique((due >> bits) * 10 + seq // LEDGER))
-    assert scattered(messages, range_ms, bits).pieces == pytest.approx(pieces, rel=0.02)
+    assert index_of_random_delays(messages, range_ms, bits).pieces == pytest.approx(pieces, rel=0.02)
 
 
 @pytest.mark.parametrize(("tick", "bits"), [(1000, 9), (100, 6), (8000, 12), (1, 0)])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.drivers.pulsar import scrape
-from pytest_loadtest.drivers.pulsar.metrics import MetricsReader, Scraped, columns, grown_by
+from pytest_loadtest.drivers.pulsar.metrics import MetricsReader, Scraped, columns, counter_growth
 
 NAMESPACE = "persistent://public/loadtest-r/"
 
@@ -119,10 +119,10 @@ def test_unknown_is_left_out() -> None:
 def test_counters_grow_together_or_nobody_knows(counts: list[tuple[int, int]]) -> None:
     before, now = (Scraped({}, {"m": {str(i): float(pair[side]) for i, pair in enumerate(counts)}}) for side in (0, 1))
     fell = any(after < earlier for earlier, after in counts)
-    assert grown_by(before, now, "m") == (None if fell else sum(after - earlier for earlier, after in counts))
-    assert grown_by(None, now, "m") == sum(after for _, after in counts)
-    assert grown_by(before, Scraped({}, {"m": {**now.topics["m"], "new": 1.0}}), "m") is None
-    assert grown_by(before, Scraped({}, {}), "m") is None
+    assert counter_growth(before, now, "m") == (None if fell else sum(after - earlier for earlier, after in counts))
+    assert counter_growth(None, now, "m") == sum(after for _, after in counts)
+    assert counter_growth(before, Scraped({}, {"m": {**now.topics["m"], "new": 1.0}}), "m") is None
+    assert counter_growth(before, Scraped({}, {}), "m") is None
 
 
 def test_a_counter_that_the_broker_sets_to_zero() -> None:

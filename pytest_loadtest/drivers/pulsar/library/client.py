@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pulsar
 
 from pytest_loadtest.drivers.pulsar import settings_facts
-from pytest_loadtest.drivers.pulsar.auth import needed, optional, password_of, tls_context, token_of
-from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, explain
+from pytest_loadtest.drivers.pulsar.auth import oauth2_options, password_of, required_key, tls_context, token_of
+from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, explain_connect_error
 from pytest_loadtest.drivers.pulsar.settings import LIBRARY_EXPIRY
-from pytest_loadtest.drivers.pulsar.settings_facts import batching, batching_type, window
+from pytest_loadtest.drivers.pulsar.settings_facts import batching, batching_type, stream_window
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.profile.fields import exact_duration
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
@@ -64,17 +64,17 @@ def client_authentication(auth: Authentication) -> Any:
     if auth.plugin == "token":
         return pulsar.AuthenticationToken(token_of(auth))
     if auth.plugin == "basic":
-        return pulsar.AuthenticationBasic(needed(auth.user_id, "userId"), password_of(auth))
+        return pulsar.AuthenticationBasic(required_key(auth.user_id, "userId"), password_of(auth))
     if auth.plugin == "tls":
-        return pulsar.AuthenticationTLS(needed(auth.cert_file, "certFile"), needed(auth.key_file, "keyFile"))
-    fields = {"issuer_url": needed(auth.issuer_url, "issuerUrl"), "private_key": needed(auth.private_key, "privateKey")}
-    return pulsar.AuthenticationOauth2(json.dumps(fields | optional(auth)))
+        return pulsar.AuthenticationTLS(required_key(auth.cert_file, "certFile"), required_key(auth.key_file, "keyFile"))
+    fields = {"issuer_url": required_key(auth.issuer_url, "issuerUrl"), "private_key": required_key(auth.private_key, "privateKey")}
+    return pulsar.AuthenticationOauth2(json.dumps(fields | oauth2_options(auth)))
 
 
 def not_connected(what: str, url: str, settings: PulsarSettings, error: pulsar.PulsarException) -> TargetError:
     """What to say where the client could not connect: its own words, and why, where that can be found out."""
     blind = isinstance(error, pulsar.Timeout | pulsar.ConnectError | pulsar.AuthenticationError)
-    reason = explain(url, settings) if blind else None
+    reason = explain_connect_error(url, settings) if blind else None
     if reason is None and isinstance(error, pulsar.ConnectError) and url.startswith("pulsar+ssl:"):
         reason = (
             f"this address lets us in: do the brokers that it names have certificates with the names that it gives? If not: {NAME_REMEDY}"
@@ -105,7 +105,7 @@ def _close(client: Any) -> None:
         client.close()
 
 
-def partitions(client: Any, url: str, topic: str) -> int | None:
+def count_partitions(client: Any, url: str, topic: str) -> int | None:
     """How many it has, 1 where it is not partitioned; None: it is known not to exist.
 
     :param url: the client's, for the error. :raises TargetError: the broker does not answer.
@@ -118,7 +118,7 @@ def partitions(client: Any, url: str, topic: str) -> int | None:
         raise TargetError(f"cannot ask {url} for the topic {topic}: {error}") from error
 
 
-def unsubscribe(url: str, settings: PulsarSettings, topic: str, subscriptions: Sequence[str]) -> None:
+def unsubscribe_as_consumer(url: str, settings: PulsarSettings, topic: str, subscriptions: Sequence[str]) -> None:
     """Delete subscriptions that have no consumer any more. Without an admin REST only a consumer can do that, so we become one.
 
     :raises TargetError: one of them has a consumer, or the broker does not answer.
@@ -139,7 +139,7 @@ def producer_options(settings: PulsarSettings, partitions: int) -> dict[str, Any
     The client never blocks. With ``blockIfQueueFull`` we keep the window ourselves. The client chooses the partition of each message and
     does not tell, so that our window is one for all partitions together, and the client's own queue of each partition can hold all of it.
     """
-    most = window(settings, partitions)
+    most = stream_window(settings, partitions)
     pending, across = settings.max_pending_messages, settings.max_pending_messages_across_partitions
     if most is not None:  # of a message in chunks each takes a place of the client's queue, which then has no limit of its own (0)
         pending, across = (0, 0) if settings.chunking_enabled else (most, most * partitions)
@@ -174,12 +174,12 @@ def consumer_options(settings: PulsarSettings, *, existing: bool = False) -> dic
     }
 
 
-def applied(settings: PulsarSettings, place: Mapping[str, str], partitions: int) -> dict[str, str]:
+def library_applied_keys(settings: PulsarSettings, place: Mapping[str, str], partitions: int) -> dict[str, str]:
     """What the client was told, by the profile's keys; it takes the operation time-out in whole seconds, that of a message in whole ms.
 
     :param place: what is known of the run's namespace, or the existing topic.
     """
-    facts = settings_facts.applied(settings, place, partitions) | {
+    facts = settings_facts.applied_keys(settings, place, partitions) | {
         "ioThreads": f"{settings.io_threads}" if settings.connections_per_broker == 1 else f"{settings.io_threads}, over all clients",
         "connectionsPerBroker": f"{settings.connections_per_broker} (as many clients)",
         "operationTimeout": f"{-(-settings.operation_timeout // SECOND)}s",
@@ -192,7 +192,7 @@ def applied(settings: PulsarSettings, place: Mapping[str, str], partitions: int)
     return facts
 
 
-def not_applied(settings: PulsarSettings) -> dict[str, str]:
+def library_unapplied_keys(settings: PulsarSettings) -> dict[str, str]:
     """Keys that this client has no option for, with the reason."""
     if not settings.chunking_enabled or settings.expire_time_of_incomplete_chunked_message == LIBRARY_EXPIRY:
         return {}

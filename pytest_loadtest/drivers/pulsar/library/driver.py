@@ -24,7 +24,7 @@ from pytest_loadtest.drivers.pulsar.library import client as options
 from pytest_loadtest.drivers.pulsar.library.consumers import PulsarConsumer, PulsarConsumers, key_of, partition_of
 from pytest_loadtest.drivers.pulsar.library.producers import PulsarProducers
 from pytest_loadtest.drivers.pulsar.names import RunNames
-from pytest_loadtest.drivers.pulsar.settings_facts import not_applied, window
+from pytest_loadtest.drivers.pulsar.settings_facts import stream_window, unapplied_keys
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
@@ -56,7 +56,7 @@ class PulsarDriver:
         self._settings: PulsarSettings = context.settings
         self._names = RunNames(context)
         existing = self._names.existing is not None
-        self._not_applied = options.not_applied(self._settings) | not_applied(
+        self._not_applied = options.library_unapplied_keys(self._settings) | unapplied_keys(
             self._settings, admin=context.target.admin_url is not None, existing=existing
         )
         if self._settings.strict_tuning and self._not_applied:
@@ -72,7 +72,7 @@ class PulsarDriver:
     def facts(self) -> DriverFacts:
         """Settings applied and not applied. Needs no connection; the partitions of an existing topic are known once one was made, and the
         persistence of the run's namespace to whoever prepared it."""
-        applied = options.applied(self._settings, self._names.facts, self._names.partitions)
+        applied = options.library_applied_keys(self._settings, self._names.facts, self._names.partitions)
         unapplied = self._not_applied | self._names.not_applied
         return DriverFacts(client="pulsar-client", version=options.VERSION, applied=applied, not_applied=unapplied)
 
@@ -98,7 +98,7 @@ class PulsarDriver:
         """
         streams = sorted(streams)
         clients = self._connect(streams, self._open_producer)
-        most = window(self._settings, self._names.partitions)
+        most = stream_window(self._settings, self._names.partitions)
         self._producers = PulsarProducers(clients, streams, self._context, window=most, memory=self._settings.memory_limit)
 
     def attach(self, consumers: Sequence[int]) -> None:
@@ -182,7 +182,7 @@ class PulsarDriver:
 
         :raises TargetError: the target refuses or does not answer.
         """
-        self._names.clean_up(partial(options.unsubscribe, self._context.target.url, self._settings))
+        self._names.clean_up(partial(options.unsubscribe_as_consumer, self._context.target.url, self._settings))
 
     def _open_consumers(self, consumers: Sequence[int]) -> list[PulsarConsumer]:
         return self._connect(consumers, self._open_consumer)
@@ -218,7 +218,7 @@ class PulsarDriver:
                 connections = range(self._settings.connections_per_broker)
                 self._clients = [options.make_client(self._context.target.url, self._settings) for _ in connections]
             clients = self._clients
-        self._names.look_up_partitions(partial(options.partitions, clients[0], self._context.target.url))
+        self._names.look_up_partitions(partial(options.count_partitions, clients[0], self._context.target.url))
         pool = ThreadPoolExecutor(_CONNECTING, "pulsar-connect")
         try:
             return list(pool.map(opening, cycle(clients), numbers))

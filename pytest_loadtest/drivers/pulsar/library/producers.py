@@ -17,7 +17,7 @@ import numpy as np
 
 from pytest_loadtest.drivers.base import Acks, Burst
 from pytest_loadtest.drivers.columns import beyond
-from pytest_loadtest.drivers.pulsar.settings_facts import joined
+from pytest_loadtest.drivers.pulsar.settings_facts import join_acks
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.due import AT_ONCE
 from pytest_loadtest.message.envelope import encode_heads
@@ -150,7 +150,7 @@ class PulsarProducers:
         """What was answered since the last call, or None."""
         self._count_answers()
         counted, self._counted = self._counted, []
-        return joined(counted)
+        return join_acks(counted)
 
     def _count_answers(self) -> None:
         """What was answered is in flight no longer."""

@@ -54,7 +54,7 @@ class Batches(NamedTuple):
     kept: Column | None
 
 
-def form(group: Column, size: Column, since: Column, now: int, limits: BatchLimits) -> Batches:
+def form_batches(group: Column, size: Column, since: Column, now: int, limits: BatchLimits) -> Batches:
     """Batches of messages that stand in the order in which they came, at least one.
 
     :param group: of each message, what it may be in one batch with: its producer at a partition, and its key where keys must not mix.

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 NAME: Final = "pytest-loadtest"
 
 
-def window(settings: PulsarSettings, partitions: int) -> int | None:
+def partition_window(settings: PulsarSettings, partitions: int) -> int | None:
     """Messages that one producer may have in flight at one partition, as in Pulsar's Java client; None: no such limit."""
     most = settings.max_pending_messages
     return min(most, max(settings.max_pending_messages_across_partitions // partitions, 1)) if most else None
 
 
-def facts(settings: PulsarSettings, names: RunNames, not_applied: Mapping[str, str], batches: Counter[int] | None) -> DriverFacts:
+def native_facts(settings: PulsarSettings, names: RunNames, not_applied: Mapping[str, str], batches: Counter[int] | None) -> DriverFacts:
     """How the client is set up. :param batches: how many went, by their number of messages."""
-    most = window(settings, names.partitions)
-    applied = settings_facts.applied(settings, names.facts, names.partitions)
+    most = partition_window(settings, names.partitions)
+    applied = settings_facts.applied_keys(settings, names.facts, names.partitions)
     applied |= {
         "connectionsPerBroker": str(settings.connections_per_broker),
         "maxPendingMessages": "no own limit" if most is None else f"{most} per producer and partition, over {names.partitions} partitions",
@@ -56,12 +56,12 @@ def _sizes(batches: Counter[int]) -> str:
     raise AssertionError
 
 
-def not_applied(settings: PulsarSettings, context: DriverContext, names: RunNames) -> dict[str, str]:
+def native_unapplied_keys(settings: PulsarSettings, context: DriverContext, names: RunNames) -> dict[str, str]:
     """Keys that cannot be applied, with the reason.
 
     :raises UsageError: there are some, and ``strictTuning`` forbids it.
     """
-    found = settings_facts.not_applied(settings, admin=context.target.admin_url is not None, existing=names.existing is not None)
+    found = settings_facts.unapplied_keys(settings, admin=context.target.admin_url is not None, existing=names.existing is not None)
     if settings.io_threads > 1:
         found["ioThreads"] = "the native client has one thread a worker: start more workers (-n)"
     if settings.strict_tuning and found:
@@ -69,7 +69,7 @@ def not_applied(settings: PulsarSettings, context: DriverContext, names: RunName
     return found
 
 
-def partitions(cluster: Cluster, topic: str) -> int | None:
+def query_partitions(cluster: Cluster, topic: str) -> int | None:
     """How many the topic has, 0 where it has none; None: it does not exist.
 
     :raises TargetError: the broker does not say.
@@ -93,13 +93,13 @@ def partitions(cluster: Cluster, topic: str) -> int | None:
     return int(answer.partitions)
 
 
-def unsubscribe(cluster: Cluster, settings: PulsarSettings, topic: str, subscriptions: Sequence[str]) -> None:
+def delete_subscriptions(cluster: Cluster, settings: PulsarSettings, topic: str, subscriptions: Sequence[str]) -> None:
     """Delete subscriptions that have no consumer any more. Without an admin REST only a consumer can do that, so we become one.
 
     :raises TargetError: one of them has a consumer, or the broker does not answer.
     """
     try:
-        count = partitions(cluster, topic)
+        count = query_partitions(cluster, topic)
         topics = [f"{topic}-partition-{i}" for i in range(count)] if count else [topic]
         for number, (subscription, part) in enumerate((subscription, part) for subscription in subscriptions for part in topics):
             _unsubscribe(cluster, settings, part, subscription, number)

@@ -15,7 +15,7 @@ from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar import compression
-from pytest_loadtest.wire.pulsar.batches import BatchReader, to_be_had
+from pytest_loadtest.wire.pulsar.batches import BatchReader, pending_mask
 from pytest_loadtest.wire.pulsar.entries import open_entry
 from pytest_loadtest.wire.pulsar.framing import ProtocolError
 
@@ -157,7 +157,7 @@ class NativeConsumers:
             metadata, payload = open_entry(entry.body)
             messages = metadata.num_messages_in_batch
             if entry.ack_set:  # as the broker counts: Pulsar's Consumer.sendMessages
-                messages = int(np.count_nonzero(to_be_had(entry.ack_set, messages)))
+                messages = int(np.count_nonzero(pending_mask(entry.ack_set, messages)))
             if part.is_stale(entry):
                 pass
             elif metadata.num_chunks_from_msg > 1:
@@ -191,7 +191,7 @@ class NativeConsumers:
         if self._keyed:
             order = key_number(metadata.partition_key) if metadata.HasField("partition_key") else 0
         batch = metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0
-        chosen = np.flatnonzero(to_be_had(entry.ack_set, batch)) if entry.ack_set and batch else None
+        chosen = np.flatnonzero(pending_mask(entry.ack_set, batch)) if entry.ack_set and batch else None
         self._came.append(Arrival(part.owner.place, now, order, flags, batch, payload, chosen))
 
     def serve(self, now: int) -> int | None:

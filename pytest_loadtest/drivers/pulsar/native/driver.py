@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pytest_loadtest.drivers.pulsar.auth import credentials, tls_context
-from pytest_loadtest.drivers.pulsar.connect_errors import explain
+from pytest_loadtest.drivers.pulsar.connect_errors import explain_connect_error
 from pytest_loadtest.drivers.pulsar.names import RunNames
 from pytest_loadtest.drivers.pulsar.native import client
 from pytest_loadtest.drivers.pulsar.native.cluster import ON_THEIR_WAY, Cluster
@@ -43,7 +43,7 @@ class NativePulsarDriver:
         self._settings: PulsarSettings = context.settings
         self._names = RunNames(context)
         self._partitioned = context.topology.partitions > 1
-        self._not_applied = client.not_applied(self._settings, context, self._names)
+        self._not_applied = client.native_unapplied_keys(self._settings, context, self._names)
         self._cluster: Cluster | None = None
         self._producers: NativeProducers | None = None
         self._consumers: NativeConsumers | None = None
@@ -51,7 +51,7 @@ class NativePulsarDriver:
     def facts(self) -> DriverFacts:
         """Settings applied and not applied; once messages went, also the sizes of their batches."""
         batches = self._producers.batches if self._producers else None
-        return client.facts(self._settings, self._names, self._not_applied, batches)
+        return client.native_facts(self._settings, self._names, self._not_applied, batches)
 
     def prepare(self) -> None:
         """Make namespace and topics, or see that the existing topic is there.
@@ -94,7 +94,9 @@ class NativePulsarDriver:
         for stream in streams:
             for topic in self._topics(topology.topic_of_stream(stream)):
                 parts.append(PartitionProducer(cluster, topic, len(parts), f"producer of stream {stream}"))
-        self._producers = NativeProducers(cluster, parts, streams, self._context, client.window(self._settings, self._names.partitions))
+        self._producers = NativeProducers(
+            cluster, parts, streams, self._context, client.partition_window(self._settings, self._names.partitions)
+        )
         cluster.on_receipt, cluster.on_error = self._producers.receipt, self._producers.error
         for part in parts:
             part.open()
@@ -202,7 +204,9 @@ class NativePulsarDriver:
 
         :raises TargetError: the target refuses or does not answer.
         """
-        self._names.clean_up(lambda topic, subscriptions: client.unsubscribe(self._new_cluster(), self._settings, topic, subscriptions))
+        self._names.clean_up(
+            lambda topic, subscriptions: client.delete_subscriptions(self._new_cluster(), self._settings, topic, subscriptions)
+        )
 
     # --- parts
 
@@ -213,7 +217,7 @@ class NativePulsarDriver:
         try:
             yield
         except TargetError as error:
-            reason = None if self._cluster is None or self._cluster.server else explain(url, self._settings)
+            reason = None if self._cluster is None or self._cluster.server else explain_connect_error(url, self._settings)
             if reason is None:
                 raise
             raise TargetError(f"cannot connect to {url}: {reason}") from error
@@ -253,7 +257,7 @@ class NativePulsarDriver:
 
     def _look_up_partitions(self, cluster: Cluster) -> None:
         def ask(topic: str) -> int | None:
-            found = client.partitions(cluster, topic)
+            found = client.query_partitions(cluster, topic)
             self._partitioned = bool(found)
             return found
 

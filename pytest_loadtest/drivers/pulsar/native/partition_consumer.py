@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 from pytest_loadtest.drivers.pulsar.native.attachment import Attachment
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
-from pytest_loadtest.wire.pulsar.chunks import ChunkAssembler, Why
-from pytest_loadtest.wire.pulsar.framing import encode
+from pytest_loadtest.wire.pulsar.chunks import ChunkAssembler, GiveUpReason
+from pytest_loadtest.wire.pulsar.framing import encode_command
 
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
@@ -159,7 +159,7 @@ class PartitionConsumer(Attachment):
     def write(self, command: api.Command) -> None:
         """Put a command on its connection; :class:`NativeConsumers` sends it at the end of the turn."""
         if self.link is not None:
-            self.link.connection.add((encode(command),))
+            self.link.connection.add((encode_command(command),))
             self.owner.written.add(self.link)
 
 
@@ -195,9 +195,9 @@ class ChunkedMessages(Generic[T]):
     def __init__(self, settings: PulsarSettings) -> None:
         self._assembler: ChunkAssembler[T] = ChunkAssembler(settings.max_pending_chunked_message)
         self._expiry, self._timeout = settings.expire_time_of_incomplete_chunked_message, settings.unacked_messages_timeout
-        self._acked = {Why.SPARE, Why.EXPIRED}
+        self._acked = {GiveUpReason.SPARE, GiveUpReason.EXPIRED}
         if settings.auto_ack_oldest_chunked_message_on_queue_full:
-            self._acked.add(Why.OLDEST)
+            self._acked.add(GiveUpReason.OLDEST)
         self._left: dict[T, int] = {}  # since when, ns; the oldest first
         self.to_ack: list[T] = []
 
@@ -212,7 +212,7 @@ class ChunkedMessages(Generic[T]):
             return self._assembler.add(metadata, payload, where, now)
         finally:
             late = metadata.publish_time * MILLISECOND + self._expiry < wall
-            self._settle(now, self._acked | {Why.ORPHAN} if late else self._acked)
+            self._settle(now, self._acked | {GiveUpReason.ORPHAN} if late else self._acked)
 
     def look(self, now: int) -> list[T]:
         """Give up what has expired. :returns: chunks that are to come again now."""
@@ -230,7 +230,7 @@ class ChunkedMessages(Generic[T]):
         """Whether :meth:`look` will have anything to do."""
         return len(self._assembler) > 0 or len(self._left) > 0
 
-    def _settle(self, now: int, acked: set[Why]) -> None:
+    def _settle(self, now: int, acked: set[GiveUpReason]) -> None:
         given_up, self._assembler.given_up = self._assembler.given_up, []
         for why, where in given_up:
             if why in acked:

@@ -13,7 +13,7 @@ from pytest_loadtest.drivers.pulsar.native.batching import EntryPacker
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar import compression, entries
-from pytest_loadtest.wire.pulsar.chunks import split
+from pytest_loadtest.wire.pulsar.chunks import split_into_chunks
 from pytest_loadtest.wire.pulsar.entries import EntrySealer
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class EntryWriter:
         sealer, sequence = part.sealer, part.sequence
         if self.most is None or batched or sum(map(len, payload)) <= self.most:
             return (sealer.seal(payload, sequence=sequence, count=count, published=published, batched=batched, more=more), *payload), 1
-        pieces = split(memoryview(b"".join(payload)), self.most, sealer.uuid(sequence))
+        pieces = split_into_chunks(memoryview(b"".join(payload)), self.most, sealer.uuid(sequence))
         frame: list[Buffer] = []
         for piece, chunk in pieces:
             head = sealer.seal([piece], sequence=sequence, count=1, published=published, batched=False, more=more + chunk, chunk=True)

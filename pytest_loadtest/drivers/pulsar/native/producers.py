@@ -9,9 +9,9 @@ import numpy as np
 
 from pytest_loadtest.drivers.base import Acks, Burst
 from pytest_loadtest.drivers.columns import beyond
-from pytest_loadtest.drivers.pulsar.native.batching import Batches, BatchLimits, Partitioner, form
+from pytest_loadtest.drivers.pulsar.native.batching import Batches, BatchLimits, Partitioner, form_batches
 from pytest_loadtest.drivers.pulsar.native.partition_producer import EntryWriter, Held
-from pytest_loadtest.drivers.pulsar.settings_facts import batching, joined
+from pytest_loadtest.drivers.pulsar.settings_facts import batching, join_acks
 from pytest_loadtest.message.due import AT_ONCE
 from pytest_loadtest.message.envelope import encode_heads
 from pytest_loadtest.message.samples import Status
@@ -143,7 +143,7 @@ class NativeProducers:
         group = held.place
         if self._by_key and held.key is not None:
             group = group << 32 | held.key
-        made = form(group, held.size, held.since, now, self._limits)
+        made = form_batches(group, held.size, held.since, now, self._limits)
         if made.starts:
             messages = held if made.order is None else held.choose(made.order)
             self._send_entries(self._writer.write(messages, made, now, batched=self._batched))
@@ -209,7 +209,7 @@ class NativeProducers:
         """As :meth:`Driver.acks`."""
         self._count_answers()
         counted, self._counted = self._counted, []
-        return joined(counted)
+        return join_acks(counted)
 
     def _count_answers(self) -> None:
         """What was answered is in flight no longer."""

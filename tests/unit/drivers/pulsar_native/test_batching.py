@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.drivers.pulsar.native.batching import Batches, BatchLimits, Partitioner, form, java_hash
+from pytest_loadtest.drivers.pulsar.native.batching import Batches, BatchLimits, Partitioner, form_batches, java_hash
 
 NOW = 1000
 MESSAGES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 60), st.integers(0, 30)), min_size=1, max_size=60)
@@ -25,7 +25,7 @@ class Formed(NamedTuple):
 
 
 def formed(group: list[int], size: list[int], since: list[int], limits: BatchLimits) -> Formed:
-    made = form(np.array(group, np.int64), np.array(size, np.int32), np.array(since, np.int64), NOW, limits)
+    made = form_batches(np.array(group, np.int64), np.array(size, np.int32), np.array(since, np.int64), NOW, limits)
     order = list(range(len(group))) if made.order is None else made.order.tolist()
     batches = [order[start:stop] for start, stop in zip(made.starts, made.stops, strict=True)]
     return Formed(batches, [] if made.kept is None else made.kept.tolist(), made)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pulsar_wire import ack_set_of
 
 from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar import batches
-from pytest_loadtest.wire.pulsar.batches import BatchReader, ack_set_of, prefix, to_be_had
+from pytest_loadtest.wire.pulsar.batches import BatchReader, pending_mask, prefix
 from pytest_loadtest.wire.pulsar.framing import ProtocolError
 
 MESSAGE = st.tuples(st.binary(max_size=200), st.one_of(st.none(), st.text(max_size=10)))
@@ -165,7 +166,7 @@ def test_ack_sets(still: list[bool]) -> None:
     assert words == [int.from_bytes(part, "little", signed=True) for part in java_words(bits)]
     assert api.MessageId.FromString(api.MessageId(ledger_id=1, entry_id=1, ack_set=words).SerializeToString()).ack_set == words
     if any(still):
-        assert to_be_had(words, len(still)).tolist() == still
+        assert pending_mask(words, len(still)).tolist() == still
 
 
 def java_words(bits: int) -> list[bytes]:
@@ -174,7 +175,7 @@ def java_words(bits: int) -> list[bytes]:
 
 def test_no_ack_set() -> None:
     """Nothing was acknowledged: all are to be had. To acknowledge all is to leave none."""
-    assert to_be_had((), 3).tolist() == [True] * 3
+    assert pending_mask((), 3).tolist() == [True] * 3
     assert ack_set_of(np.zeros(100, np.bool_)) == []
 
 
@@ -183,4 +184,4 @@ def test_no_ack_set() -> None:
 )
 def test_ack_sets_by_hand(words: list[int], count: int, wanted: set[int]) -> None:
     """A word that is missing is 0, the sign is a bit like the others, and bits beyond the batch are nothing."""
-    assert set(np.flatnonzero(to_be_had(words, count))) == wanted
+    assert set(np.flatnonzero(pending_mask(words, count))) == wanted

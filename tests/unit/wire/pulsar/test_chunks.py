@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.wire.pulsar import api_pb2 as api
-from pytest_loadtest.wire.pulsar.chunks import Assembled, ChunkAssembler, Why, split
+from pytest_loadtest.wire.pulsar.chunks import Assembled, ChunkAssembler, GiveUpReason, split_into_chunks
 from pytest_loadtest.wire.pulsar.entries import field, varint
 from pytest_loadtest.wire.pulsar.framing import ProtocolError
 
@@ -25,7 +25,8 @@ def chunks(payload: bytes, most: int, uuid: str) -> list[Chunk]:
     """As they come from a topic."""
     head = field(1, b"p") + b"\x10" + varint(1) + b"\x18" + varint(2)
     return [
-        Chunk(api.MessageMetadata.FromString(head + more), bytes(piece)) for piece, more in split(memoryview(payload), most, uuid.encode())
+        Chunk(api.MessageMetadata.FromString(head + more), bytes(piece))
+        for piece, more in split_into_chunks(memoryview(payload), most, uuid.encode())
     ]
 
 
@@ -76,7 +77,7 @@ def test_the_payload_is_copied() -> None:
 
 def dropped(assembler: ChunkAssembler[int]) -> str:
     """Each place with a letter of its reason."""
-    return " ".join(f"{where}{'SORE'[[*Why].index(why)]}" for why, where in assembler.given_up)
+    return " ".join(f"{where}{'SORE'[[*GiveUpReason].index(why)]}" for why, where in assembler.given_up)
 
 
 # What does not fit: (uuid, number of the chunk, where) as they come → messages as lists of where, and what is given up:
@@ -119,7 +120,7 @@ def test_another_size_than_it_says(size: int, at: int) -> None:
     assert [add(assembler, pieces[where], where) for where in range(at)] == [None] * at
     with pytest.raises(ProtocolError, match=rf"{at + 1} of 3 chunks have \d bytes of a message of {size}"):
         add(assembler, pieces[at], at)
-    assert assembler.given_up == [(Why.SPARE, where) for where in range(at + 1)]
+    assert assembler.given_up == [(GiveUpReason.SPARE, where) for where in range(at + 1)]
 
 
 @given(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar.connection import PROTOCOL_VERSION, Entry, PulsarConnection, Receipt
 from pytest_loadtest.wire.pulsar.entries import EntrySealer, field, publish_time, varint
-from pytest_loadtest.wire.pulsar.framing import MAX_MESSAGE, OVERHEAD, FrameDecoder, ProtocolError, cut, encode
+from pytest_loadtest.wire.pulsar.framing import MAX_MESSAGE, OVERHEAD, FrameDecoder, ProtocolError, encode_command, split_frame
 
 U64, U32, U31 = st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**31 - 1)
 I64 = st.integers(-(2**63), 2**63 - 1)
@@ -55,20 +55,22 @@ def outgoing(conn: PulsarConnection) -> list[api.Command]:
     told = drain(conn)
     decoder = FrameDecoder(len(told) + 8)
     decoder.space()[: len(told)] = told
-    return [api.Command.FromString(bytes(cut(frame)[0])) for frame in decoder.filled(len(told))]
+    return [api.Command.FromString(bytes(split_frame(frame)[0])) for frame in decoder.filled(len(told))]
 
 
 def connected(**told: Any) -> bytes:
-    return encode(api.Command(type=api.Command.CONNECTED, connected=api.Connected(server_version="Pulsar 9", **told)))
+    return encode_command(api.Command(type=api.Command.CONNECTED, connected=api.Connected(server_version="Pulsar 9", **told)))
 
 
 def receipt(producer: int, sequence: int) -> bytes:
-    return encode(api.Command(type=api.Command.SEND_RECEIPT, send_receipt=api.SendReceipt(producer_id=producer, sequence_id=sequence)))
+    return encode_command(
+        api.Command(type=api.Command.SEND_RECEIPT, send_receipt=api.SendReceipt(producer_id=producer, sequence_id=sequence))
+    )
 
 
 def delivery(body: bytes, **told: Any) -> bytes:
     where = api.MessageId(ledger_id=7, entry_id=8, partition=2)
-    raw = encode(api.Command(type=api.Command.MESSAGE, message=api.Message(consumer_id=5, message_id=where, **told)))
+    raw = encode_command(api.Command(type=api.Command.MESSAGE, message=api.Message(consumer_id=5, message_id=where, **told)))
     return (len(raw) - 4 + len(body)).to_bytes(4, "big") + raw[4:] + body
 
 
@@ -128,7 +130,7 @@ def test_every_command_has_a_part_of_its_name() -> None:
 )
 def test_however_they_come(several: list[api.Command], sizes: list[int]) -> None:
     """Split or glued, the same commands are the same events, in their order, each with all that it says."""
-    raw = b"".join(map(encode, several))
+    raw = b"".join(map(encode_command, several))
     expected = [event for command in several for event in events_of(command)]
     challenges = sum(command.type == api.Command.AUTH_CHALLENGE for command in several)
     for cuts in (None, sizes):
@@ -182,7 +184,7 @@ def test_any_bytes_in_a_command(part: bytes, kind: int) -> None:
 def test_a_command_without_its_part(name: str) -> None:
     """It is an error: a receipt that names nothing is none for message 0 of producer 0."""
     with pytest.raises(ProtocolError, match=f"a command {name.lower()} without what belongs to it"):
-        feed(connection(), encode(api.Command(type=api.Command.Type.Value(name))))
+        feed(connection(), encode_command(api.Command(type=api.Command.Type.Value(name))))
 
 
 @pytest.mark.parametrize(
@@ -272,10 +274,10 @@ def test_pings() -> None:
     """Each is answered, behind what was to go out before; it is no event."""
     conn = connection()
     conn.ping()
-    ping = encode(api.Command(type=api.Command.PING, ping=api.Ping()))
+    ping = encode_command(api.Command(type=api.Command.PING, ping=api.Ping()))
     assert feed(conn, ping + receipt(1, 1) + ping) == [Receipt(1, 1)]
     assert [command.type for command in outgoing(conn)] == [api.Command.PING, api.Command.PONG, api.Command.PONG]
-    (event,) = feed(conn, encode(api.Command(type=api.Command.PONG, pong=api.Pong())))
+    (event,) = feed(conn, encode_command(api.Command(type=api.Command.PONG, pong=api.Pong())))
     assert isinstance(event, api.Pong)
 
 
@@ -284,7 +286,7 @@ def test_challenges() -> None:
     conn = connection("token", [b"first", b"second", b"third"])
     conn.open()
     challenge = api.AuthChallenge(challenge=api.AuthData(auth_method_name="token", auth_data=b"PulsarAuthRefresh"))
-    raw = encode(api.Command(type=api.Command.AUTH_CHALLENGE, auth_challenge=challenge))
+    raw = encode_command(api.Command(type=api.Command.AUTH_CHALLENGE, auth_challenge=challenge))
     assert feed(conn, raw + raw) == []
     hello, *answers = outgoing(conn)
     assert hello.connect.auth_data == b"first"
@@ -303,7 +305,7 @@ def test_out_in_pieces(buffers: list[bytes], sizes: list[int]) -> None:
     conn = connection()
     conn.add(memoryview(one) for one in buffers)
     conn.send(api.Command(type=api.Command.FLOW, flow=api.Flow(consumer_id=1, message_permits=1000)))
-    expected = b"".join(buffers) + encode(api.Command(type=api.Command.FLOW, flow=api.Flow(consumer_id=1, message_permits=1000)))
+    expected = b"".join(buffers) + encode_command(api.Command(type=api.Command.FLOW, flow=api.Flow(consumer_id=1, message_permits=1000)))
     told, turn = b"", 0
     while conn.waiting:
         part = b"".join(conn.next())[: sizes[turn % len(sizes)]]

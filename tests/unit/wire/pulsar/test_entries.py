@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar import entries
 from pytest_loadtest.wire.pulsar.entries import CorruptEntryError, EntrySealer, open_entry
-from pytest_loadtest.wire.pulsar.framing import ProtocolError, cut
+from pytest_loadtest.wire.pulsar.framing import ProtocolError, split_frame
 
 U64, U63, U31 = st.integers(0, 2**64 - 1), st.integers(0, 2**63 - 1), st.integers(0, 2**31 - 1)
 PAYLOAD = st.lists(st.binary(max_size=40), max_size=4)
@@ -56,7 +56,7 @@ def test_sealed_is_read_by_protobuf(
     )
     whole = sealed + b"".join(payload)
     assert struct.unpack_from(">I", whole)[0] == len(whole) - 4
-    raw, rest = cut(memoryview(whole)[4:])
+    raw, rest = split_frame(memoryview(whole)[4:])
     metadata, body = open_entry(rest)
     send = api.Send(producer_id=producer, sequence_id=sequence)
     expected = api.MessageMetadata(producer_name=name, sequence_id=sequence, publish_time=published)
@@ -87,7 +87,7 @@ def test_further_fields(key: str, number: int, size: int, due: int, uuid: str, c
         sealed = EntrySealer.of(0, "p").seal(
             [], sequence=1, count=1, published=entries.publish_time(2), batched=False, more=b"".join(fields)
         )
-        assert open_entry(cut(memoryview(sealed)[4:])[1])[0] == expected
+        assert open_entry(split_frame(memoryview(sealed)[4:])[1])[0] == expected
 
 
 @given(metadatas(), st.binary(max_size=60), st.booleans(), st.one_of(st.none(), st.binary(max_size=20)))

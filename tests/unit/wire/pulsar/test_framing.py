@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.wire.pulsar import api_pb2 as api
-from pytest_loadtest.wire.pulsar.framing import FrameDecoder, ProtocolError, cut, encode
+from pytest_loadtest.wire.pulsar.framing import FrameDecoder, ProtocolError, encode_command, split_frame
 
 FRAMES = st.lists(st.binary(min_size=4, max_size=60), max_size=8)
 
@@ -81,9 +81,9 @@ def test_any_bytes(raw: bytes, sizes: list[int]) -> None:
 @given(st.integers(0, 2**64 - 1), st.binary(max_size=30))
 def test_a_command_and_what_follows_it(number: int, payload: bytes) -> None:
     """What is encoded is cut off again, and the rest is the rest."""
-    told = encode(api.Command(type=api.Command.SUCCESS, success=api.Success(request_id=number)))
+    told = encode_command(api.Command(type=api.Command.SUCCESS, success=api.Success(request_id=number)))
     assert struct.unpack_from(">II", told) == (len(told) - 4, len(told) - 8)
-    command, rest = cut(memoryview(told[4:] + payload))
+    command, rest = split_frame(memoryview(told[4:] + payload))
     assert api.Command.FromString(bytes(command)).success.request_id == number
     assert bytes(rest) == payload
 
@@ -94,6 +94,6 @@ def test_cut_any_frame(frame: bytes) -> None:
     size = int.from_bytes(frame[:4], "big")
     if size > len(frame) - 4:
         with pytest.raises(ProtocolError, match=f"a command of {size} bytes in a frame of {len(frame)}"):
-            cut(memoryview(frame))
+            split_frame(memoryview(frame))
     else:
-        assert list(map(len, cut(memoryview(frame)))) == [size, len(frame) - 4 - size]
+        assert list(map(len, split_frame(memoryview(frame)))) == [size, len(frame) - 4 - size]
