@@ -205,7 +205,11 @@ class Inbox:
         if np.count_nonzero(compact):
             columns["intended"] = np.where(compact, self._compact_intended(stream.astype(np.int64), seq), columns["intended"])
         if self._delays is not None:
-            undue = self._due_order.overtaken(columns["consumer"], self._delays.due(stream, seq, columns["intended"]), self._delays.tick)
+            due = self._delays.due(stream, seq, columns["intended"])
+            undue = self._due_order.overtaken(columns["consumer"], due, self._delays.tick)
+            # A message that is not delayed is due when it is intended to leave. It reaches the target later than that, so delayed ones that
+            # are due in between overtake it at any broker.
+            undue &= due > columns["intended"]
             columns["flags"] = columns["flags"] | np.where(undue, _UNDUE, _NONE)
         self.prompt.add(columns["intended"], columns["received"])
         if self._bounds:

@@ -16,6 +16,7 @@ import numpy as np
 
 from pytest_loadtest.drivers.loopback.batch import STREAM, Batch, DelayQueue, Index, bundle, compose_index, join_batches, pick
 from pytest_loadtest.drivers.loopback.faults import Faults, Gate, HalfPairs, damage, delivered
+from pytest_loadtest.message.due import AT_ONCE
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire import frames
 from pytest_loadtest.wire.frames import Frame, FrameError, Kind
@@ -136,11 +137,19 @@ class Exchange:
         batch = Batch(topic, producer, columns["seq"], columns["size"], frame.payload)
         damage(self._faults, batch)
         gate = self._gates.get(frame.run) or self._gates.setdefault(frame.run, Gate(self._faults, now))
-        due = columns["due"] * MILLISECOND - self._wall if frame.kind is Kind.PRODUCE_LATER else None
+        due = columns["due"] if frame.kind is Kind.PRODUCE_LATER else None
         for release, count in gate.release(now, len(batch)):
             part, batch = batch.split(count) if count < len(batch) else (batch, batch)
-            mine, due = (None, None) if due is None else (due[:count], due[count:])
+            mine, due = (None, None) if due is None else (self._due(due[:count], release), due[count:])
             heapq.heappush(self._waiting, Parcel(release, next(self._numbers), sender, part, mine))
+
+    def _due(self, due: NDArray[np.int64], release: int) -> NDArray[np.int64]:
+        """Return due times, ns of the relay's clock, of messages that leave the gate at ``release``. :param due: as in the frame.
+
+        A message that is not delayed is due at ``release``. An earlier time would let it overtake delayed messages that are due already
+        and still wait, because the relay looked at its queue late.
+        """
+        return np.where(due == AT_ONCE, release, due * MILLISECOND - self._wall)
 
     def _deliver(self, batch: Batch) -> None:
         index = delivered(self._faults, batch)

@@ -156,6 +156,21 @@ def test_delayed_messages_are_acknowledged_at_once_and_delivered_when_they_are_d
     assert exchange.next() is None
 
 
+def test_a_message_that_is_not_delayed_waits_for_those_that_are_due_before_it_came() -> None:
+    """The relay looked late: three messages are due already, and one that is not delayed came after that."""
+    posted: list[tuple[int, Frame]] = []
+    exchange = Exchange(Faults(), lambda client, buffers: posted.append((client, one_frame(b"".join(buffers)))))
+    exchange.take(
+        1, one_frame(b"".join(frames.encode(Kind.SUBSCRIBE, columns(topic=[0], subscription=[0], consumer=[0], place=[0]), run=1))), 0
+    )
+    for seq, due, body, now in ((0, 20, b"a", 1), (1, 20, b"b", 2), (2, 30, b"c", 3), (3, 0, b"d", 25)):
+        produced = columns(seq=[seq], due=[due], stream=[0], size=[1])
+        later = frames.encode(Kind.PRODUCE_LATER, produced, run=1, topics=1, payloads=[body])
+        exchange.take(2, one_frame(b"".join(later)), now * MILLISECOND)
+    exchange.release(40 * MILLISECOND)
+    assert b"".join(bytes(frame.payload) for _, frame in posted if frame.kind is Kind.DELIVER) == b"abdc"
+
+
 def columns(**lists: list[int]) -> dict[str, Any]:
     return {name: np.array(values, np.int64) for name, values in lists.items()}
 
