@@ -17,7 +17,7 @@ from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, Unavailable
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, listens, on_free_ports, wait_ready
 from pytest_loadtest.drivers.base import Burst, DriverContext, DriverFacts, Joined
-from pytest_loadtest.drivers.columns import AnswerColumns, ArrivedMessages, beyond
+from pytest_loadtest.drivers.columns import AnswerColumns, ArrivedMessages, positions_without_room
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.kinds import BrokerStart, Client, Cost, CostRow, DriverKind, Scheme
 from pytest_loadtest.message import envelope, payloads
@@ -248,7 +248,7 @@ class RedisDriver:
         self._wait(lambda: bool(up))
 
     def send(self, burst: Burst) -> Any:
-        left = beyond(burst.stream, self._settings.max_pending_messages - self._in_flight)
+        left = positions_without_room(burst.stream, self._settings.max_pending_messages - self._in_flight)
         part = np.delete(np.arange(len(burst)), left)
         stream, payload, pool = burst.stream[part], burst.payload[part], self.context.pool
         starting, first = np.unique(stream, return_index=True)

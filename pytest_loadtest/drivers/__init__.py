@@ -25,7 +25,7 @@ def driver_class(name: str, client: str = "library") -> type[Driver]:
 
 
 def telemetry_class(name: str) -> Any | None:
-    """What asks this kind of broker for its own counters: made of a :class:`~pytest_loadtest.drivers.base.Watched`; None: it has none."""
+    """Return the class that reads this kind of broker's own counters, made from a ``TelemetryContext``; None if the kind has none."""
     kind = kind_of(name)
     return load(kind, kind.telemetry) if kind.telemetry else None
 

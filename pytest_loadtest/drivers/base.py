@@ -68,7 +68,7 @@ class DriverContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class TelemetryContext:
     """What is asked of a broker while one phase runs: how it fares, and what it counts of the run.
 
     :param broker: the settings of the broker that the run knows. :param settings: of the driver, as in :class:`DriverContext`; so ``run``.
@@ -186,7 +186,7 @@ class DriverFacts:
     forgotten: int | None = None
 
 
-def counted(facts: DriverFacts, workers: Iterable[DriverFacts | None]) -> DriverFacts:
+def add_worker_counts(facts: DriverFacts, workers: Iterable[DriverFacts | None]) -> DriverFacts:
     """The facts with the workers' counts added up; a count that no worker knows is None."""
     known = [one for one in workers if one is not None]
     losses = [one.losses for one in known if one.losses is not None]

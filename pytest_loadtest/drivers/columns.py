@@ -95,7 +95,7 @@ class ArrivedMessages:
 # Which messages of a burst find room in the windows of their streams.
 
 
-def beyond(stream: NDArray[np.integer], room: NDArray[np.int64]) -> NDArray[np.int64]:
+def positions_without_room(stream: NDArray[np.integer], room: NDArray[np.int64]) -> NDArray[np.int64]:
     """Positions, ascending, of the messages that find no room: of each stream, those after its first ``room[stream]``.
 
     :param stream: of each message, numbered as ``room`` is. :param room: messages that each stream takes now.

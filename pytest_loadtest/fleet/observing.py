@@ -81,7 +81,7 @@ class Observing:
         return sources, missing
 
     def _counters(self, workload: WorkloadRun, without: set[int]) -> dict[str, Callable[[], TelemetrySource]]:
-        from pytest_loadtest.drivers.base import Watched
+        from pytest_loadtest.drivers.base import TelemetryContext
         from pytest_loadtest.fleet.targets import target_of, with_keys
         from pytest_loadtest.observe.sampler import BackgroundSource
         from pytest_loadtest.observe.telemetry import COUNTERS
@@ -92,7 +92,7 @@ class Observing:
         counters = telemetry_class(driver.name)
         if counters is None or (workload.folder is None and not counters.over_phases):
             return {}
-        watched = Watched(
+        watched = TelemetryContext(
             target=target_of(facts), broker=facts.settings, settings=driver, run=workload.run, topology=workload.plan.topology,
             fresh=workload.used is None, kept=self._kept.setdefault(workload.name, {}), ports=without,
         )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_loadtest.drivers.base import DriverFacts, counted
+from pytest_loadtest.drivers.base import DriverFacts, add_worker_counts
 from pytest_loadtest.errors import NoData, TargetError, UsageError
 from pytest_loadtest.fleet.messages import WorkloadAssignment
 from pytest_loadtest.fleet.planning import describe, versions
@@ -297,7 +297,7 @@ class WorkloadRun:
         for worker, said in facts.items():
             if said is not None:
                 applied |= {f"{key} ({worker})": value for key, value in said.applied.items() if self.facts.applied.get(key) != value}
-        self.facts = counted(replace(self.facts, applied=applied), facts.values())
+        self.facts = add_worker_counts(replace(self.facts, applied=applied), facts.values())
 
 
 # Where the stages of a phase begin and end once it is over.

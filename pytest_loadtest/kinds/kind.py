@@ -137,7 +137,7 @@ class DriverKind:
 
     **What runs beside the load.**
 
-    :param telemetry: a class made of a :class:`~pytest_loadtest.drivers.base.Watched` that asks the broker for its own counters; see
+    :param telemetry: a class made from a :class:`~pytest_loadtest.drivers.base.TelemetryContext` that reads the broker's own counters; see
         :class:`~pytest_loadtest.observe.sampler.TelemetrySource`.
     :param observer: a function ``(url, topics, settings, admin_url)`` for ``learn``; see
         :class:`~pytest_loadtest.commands.learn.TopicObserver`.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_loadtest.drivers.columns import beyond
+from pytest_loadtest.drivers.columns import positions_without_room
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,7 +65,7 @@ class Windows:
 
     def admit(self, burst: Burst) -> NDArray[np.int64] | None:
         """Take up room, fill ``burst.idle``, and return the positions of what finds no room, or None."""
-        refused = beyond(burst.stream, self._room)
+        refused = positions_without_room(burst.stream, self._room)
         taken = np.delete(np.arange(len(burst)), refused)
         streams, first, counts = np.unique(burst.stream[taken], return_index=True, return_counts=True)
         empty = self._room[streams] == self._size

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pytest_loadtest.drivers.base import Acks, Burst
-from pytest_loadtest.drivers.columns import beyond
+from pytest_loadtest.drivers.columns import positions_without_room
 from pytest_loadtest.message.envelope import HEAD, encode_heads
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.wire import frames
@@ -185,7 +185,7 @@ class StreamWindows:
         if int(room.take(slot).min()) >= 0:
             return None
         np.add.at(room, slot, 1)
-        refused = beyond(slot, room)
+        refused = positions_without_room(slot, room)
         np.subtract.at(room, np.delete(slot, refused), 1)
         self._total -= len(refused)
         self._refused[slot[refused]] = self._any_refused = True

@@ -21,7 +21,7 @@ from pytest_loadtest.wire.mqtt.packets import FAILURE
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_loadtest.drivers.base import Watched
+    from pytest_loadtest.drivers.base import TelemetryContext
     from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 
 
@@ -158,7 +158,7 @@ class SysTopics:
 
     over_phases = False
 
-    def __init__(self, watched: Watched) -> None:
+    def __init__(self, watched: TelemetryContext) -> None:
         url, settings, ports = watched.target.url, watched.settings, watched.ports
         plain = not url.startswith("mqtts:")  # TLS may be for subscribers alone, who connect elsewhere
         self._url, self._settings, self._ports = url, settings.model_copy(update={"tls": None}) if plain else settings, ports

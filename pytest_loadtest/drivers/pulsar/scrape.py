@@ -15,7 +15,7 @@ from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from pytest_loadtest.drivers.base import Watched
+    from pytest_loadtest.drivers.base import TelemetryContext
 
 
 Answer = TypeVar("Answer")
@@ -43,7 +43,7 @@ class Scrape:
 
     over_phases = True
 
-    def __init__(self, watched: Watched) -> None:
+    def __init__(self, watched: TelemetryContext) -> None:
         if watched.target.admin_url is None:
             raise TargetError("there is no admin REST to ask: give target.adminUrl")
         topology, settings = watched.topology, watched.settings

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_loadtest.drivers.base import TargetAddress, Watched
+from pytest_loadtest.drivers.base import TargetAddress, TelemetryContext
 from pytest_loadtest.drivers.pulsar.scrape import MOST_TOPICS, Scrape
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import TargetError
@@ -81,7 +81,7 @@ def scrape(
     topology = Topology(**{"topics": 1, "partitions": 1, "producers": 1, "subscriptions": 1, "consumers": 1} | shape)
     target = TargetAddress(url="pulsar://127.0.0.1:1", admin_url=broker.url if broker else None)
     return Scrape(
-        Watched(
+        TelemetryContext(
             target=target, broker={}, settings=settings or PulsarSettings(), run="r", topology=topology, fresh=fresh,
             kept={} if kept is None else kept, ports=set(),
         )

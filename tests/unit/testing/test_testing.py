@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from null_driver import NullDriver
 
 from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, Joined, Received, TargetAddress
-from pytest_loadtest.drivers.columns import beyond
+from pytest_loadtest.drivers.columns import positions_without_room
 from pytest_loadtest.message import envelope
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.schedule.topology import Topology
@@ -395,7 +395,7 @@ class _AnswersWhatItRefuses(NullDriver):
 class _WaitsForTheFullOne(NullDriver):
     def send(self, burst):
         self._settle(self._clock())
-        full = beyond(burst.stream, self._windows._room)
+        full = positions_without_room(burst.stream, self._windows._room)
         if not len(full):
             return super().send(burst)
         taken = rows(burst, np.arange(full[0]))

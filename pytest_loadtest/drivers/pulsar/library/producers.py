@@ -16,7 +16,7 @@ import _pulsar
 import numpy as np
 
 from pytest_loadtest.drivers.base import Acks, Burst
-from pytest_loadtest.drivers.columns import beyond
+from pytest_loadtest.drivers.columns import positions_without_room
 from pytest_loadtest.drivers.pulsar.settings_facts import join_acks
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.due import AT_ONCE
@@ -92,7 +92,7 @@ class PulsarProducers:
 
     def _without_room(self, indexes: NDArray[np.intp], sizes: NDArray[np.int32]) -> NDArray[np.int64]:
         """Positions, ascending, of the messages that may not go now."""
-        refused = _NONE if self._window is None else beyond(indexes, self._window - self._in_flight)
+        refused = _NONE if self._window is None else positions_without_room(indexes, self._window - self._in_flight)
         if self._memory is None:
             return refused
         going = np.delete(np.arange(len(indexes)), refused)

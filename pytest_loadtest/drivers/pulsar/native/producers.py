@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pytest_loadtest.drivers.base import Acks, Burst
-from pytest_loadtest.drivers.columns import beyond
+from pytest_loadtest.drivers.columns import positions_without_room
 from pytest_loadtest.drivers.pulsar.native.batching import Batches, BatchLimits, Partitioner, form_batches
 from pytest_loadtest.drivers.pulsar.native.partition_producer import EntryWriter, Held
 from pytest_loadtest.drivers.pulsar.settings_facts import batching, join_acks
@@ -261,7 +261,7 @@ class InFlight:
         """Positions, ascending, of the messages that may not go now; of each stream, all from one on."""
         refused = _NONE
         if self._window is not None:
-            refused = beyond(place, self._room)
+            refused = positions_without_room(place, self._room)
             if len(refused) and self._partitions > 1:
                 self._first[:] = len(stream)
                 np.minimum.at(self._first, stream[refused], refused)
