@@ -1,4 +1,4 @@
-"""Adapters to one kind of broker each; a driver's client library is imported only when it is asked for."""
+"""Adapters to brokers, one folder for each kind; a client library is imported only when a driver that needs it is asked for."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 def driver_class(name: str, client: str = "library") -> type[Driver]:
-    """The driver for ``driver: {name, client}``.
+    """Return the driver for ``driver: {name, client}``.
 
-    :raises UsageError: there is none.
+    :raises UsageError: the kind has no such client.
     """
     kind = kind_of(name)
     if client not in kind.clients:
         raise UsageError(f"no driver {name!r} with client {client!r}: choose one of {', '.join(kind.clients)}")
-    found: type[Driver] = load(kind, kind.clients[client].driver)
-    return found
+    driver: type[Driver] = load(kind, kind.clients[client].driver)
+    return driver
 
 
 def telemetry_class(name: str) -> Any | None:
@@ -31,7 +31,7 @@ def telemetry_class(name: str) -> Any | None:
 
 
 def planned_facts(profile: Profile) -> DriverFacts:
-    """How the profile's client would be set up: what a plan says of it, with no target and no connection."""
+    """Return how the profile's client would be set up, for a plan: without a target and without a connection."""
     import time
 
     from pytest_loadtest.drivers.base import DriverContext, TargetAddress
@@ -40,13 +40,14 @@ def planned_facts(profile: Profile) -> DriverFacts:
     from pytest_loadtest.schedule.topology import Topology
 
     settings = profile.driver
-    nowhere = TargetAddress(url=f"{settings.kind.target_schemes[0]}://localhost:1")
+    # facts() reads the settings alone, so that address, topology and payloads need only be valid.
+    unused = TargetAddress(url=f"{settings.kind.target_schemes[0]}://localhost:1")
     pool = build_pool(
         buckets=None, message_size=32, representative="midpoint", randomized=False, random_ratio=0.0, pool_size=1, file_content=None,
         seed=0, checksum=False, max_size=None,
     )  # fmt: skip
     context = DriverContext(
-        target=nowhere, settings=settings, clock=time.monotonic_ns, run="plan", nonce=0,
+        target=unused, settings=settings, clock=time.monotonic_ns, run="plan", nonce=0,
         worker="plan", topology=Topology(topics=1, partitions=1, producers=1, subscriptions=1, consumers=1), pool=pool,
     )  # fmt: skip
     driver: Driver = driver_class(settings.name, choose_client(profile).client)(context)  # type: ignore[call-arg]

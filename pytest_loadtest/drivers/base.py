@@ -1,14 +1,14 @@
-"""What every driver is: bursts in, columns out, nothing counted and nothing retried quietly.
+"""The contract of a driver: bursts in, columns out; no counting and no hidden retries.
 
-A driver adapts one client of one kind of broker. The engine paces, counts and records; the driver moves messages, stamps the
-instants that only it can see with the clock it is given, and says how the client was set up. All columns are numpy arrays of
-one length; times are ns of that clock.
+A driver adapts one client of one kind of broker. The engine paces, counts and records. The driver moves messages, takes the
+timestamps that only it can take with the clock it is given, and reports how its client is set up. All columns are numpy arrays
+of one length; all times are ns of that clock.
 
-Columns go over all streams and all consumers of the worker together: a tick costs what its messages cost, however many connections there
-are. A client library that takes one message at a time is looped over inside its driver.
+Columns go over all streams and all consumers of the worker together, so a tick costs what its messages cost, however many
+connections there are (decision 011). A client library that takes one message at a time needs a loop inside its driver.
 
-Threads: the engine calls a driver from one thread. Whatever threads the client runs stay inside the driver, which hands over what
-they collected when asked (``acks``, ``take``).
+Threads: the engine calls a driver from one thread. Threads of the client stay inside the driver; what they collect is handed
+over by ``acks`` and ``take``.
 """
 
 from __future__ import annotations
@@ -30,10 +30,13 @@ Clock = Callable[[], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetAddress:
-    """Where the broker under test listens: ``pulsar://``, ``mqtt://``, ``loopback://`` URL; admin URL where there is one.
+    """The addresses of the broker under test.
 
-    :param subscriber_url: where consumers connect; None: to ``url``, as producers do.
-    :param started: the run started it, for itself: what it cannot have is left out, where on a cluster of the user's it is an error.
+    :param url: ``pulsar://``, ``mqtt://``, ``loopback://``, … URL for producers, and for consumers unless ``subscriber_url`` is set.
+    :param subscriber_url: address for consumers where they have one of their own; None: they use ``url``.
+    :param admin_url: address of the broker's administration; None: it has none.
+    :param started: the run started this broker for itself. A feature that such a broker lacks is left out; on a cluster of the user
+        it is an error.
     """
 
     url: str
@@ -44,15 +47,17 @@ class TargetAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverContext:
-    """What a driver is made from.
+    """The arguments of a driver.
 
-    :param settings: the profile's ``driver`` section (a frozen model; the driver knows its type).
-    :param run: the run's name, safe in topic names (lower-case letters, digits, ``-``).
+    :param settings: the profile's ``driver`` section (a frozen model of the driver's own type).
+    :param clock: returns the time, ns; the only source of a driver's timestamps.
+    :param run: name of the run, safe in topic names (lower-case letters, digits, ``-``).
     :param nonce: 32 bits in every envelope of this run.
     :param worker: name of the worker, for client ids.
-    :param topology: of the whole run; which streams and consumers are this worker's is told when they are opened.
-    :param checksum: whether the body ends in a checksum to be verified.
-    :param ordered: whether order is judged, so that partition (or key) columns are wanted.
+    :param topology: topics, streams and consumers of the whole run; ``open_producers`` and ``open_consumers`` name those of this worker.
+    :param pool: the payloads; a burst refers to them by index.
+    :param checksum: bodies end in a checksum that the driver verifies.
+    :param ordered: the run judges order, so :attr:`Received.order` must be filled.
     """
 
     target: TargetAddress
@@ -69,11 +74,14 @@ class DriverContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryContext:
-    """What is asked of a broker while one phase runs: how it fares, and what it counts of the run.
+    """The arguments of a class that reads a broker's own counters while one phase runs (``DriverKind.telemetry``).
 
-    :param broker: the settings of the broker that the run knows. :param settings: of the driver, as in :class:`DriverContext`; so ``run``.
-    :param fresh: nothing was sent to its topics before. :param kept: what is kept of the phase before, for whoever keeps something for the
-        next one. :param ports: gets our own ports of connections that carry no load.
+    :param broker: settings of the broker, as far as the run knows them.
+    :param settings: the profile's ``driver`` section, as in :class:`DriverContext`.
+    :param run: name of the run, as in :class:`DriverContext`.
+    :param fresh: nothing was sent to the run's topics before this phase.
+    :param kept: survives the phases of a run: values that one phase stores for the next.
+    :param ports: the class adds the local ports of its own connections, so that they do not count as connections under load.
     """
 
     target: TargetAddress
@@ -88,9 +96,9 @@ class TelemetryContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRun:
-    """A run that goes on, for what a kind adds to ``load`` in live tests (``DriverKind.fixture``).
+    """A run in progress, for attributes that a kind adds to ``load`` in live tests (``DriverKind.fixture``).
 
-    :param run: its name at the broker. :param rate: msg/s, all streams together, on the average.
+    :param run: name of the run at the broker. :param rate: average msg/s over all streams together.
     """
 
     target: TargetAddress
@@ -102,16 +110,18 @@ class LiveRun:
 
 @dataclass(slots=True)
 class Burst:
-    """Messages to be sent now, of any of the worker's streams, in the order in which they are intended to leave.
+    """Messages that are due, from any of the worker's streams, in their intended order.
 
-    ``sent`` and ``idle`` come zeroed and are the driver's to fill.
+    The driver fills in ``sent`` and ``idle``, which are zeroed when it gets the burst.
 
-    :param row: int64, the worker's own running number of the message, over all phases of a run. Each row is offered until it is taken.
-    :param stream: int32. :param seq: int64, number in its stream. :param intended: int64 ns. :param payload: uint16, index into the pool.
-    :param sent: int64 ns, when the message was handed over; stays 0 where it is refused.
-    :param idle: int64 ns: where a message finds its stream's window empty, the instant of the answer that had emptied it; otherwise 0.
-    :param key: int32, number of the message's key; None where messages have none.
-    :param due: int64 ms since the epoch, before which no consumer is to get it; 0: at once. None: so are all of them.
+    :param row: int64, the worker's running number of the message over all phases of a run. A row is offered until it is taken.
+    :param stream: int32. :param seq: int64, number of the message in its stream. :param intended: int64 ns.
+    :param payload: uint16, index into the pool.
+    :param sent: int64 ns, when the message was handed over; stays 0 for a rejected message.
+    :param idle: int64 ns. For a message that finds nothing of its stream in flight: when the answer came that emptied the window.
+        Otherwise, and before the first answer, 0.
+    :param key: int32, number of the message's key; None: messages have no keys.
+    :param due: int64 ms since the epoch; no consumer may get the message earlier. 0: at once. None: 0 for all.
     """
 
     row: NDArray[np.int64]
@@ -130,11 +140,11 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class Acks:
-    """Answers to messages sent, of any of the worker's streams, in any order; one answer a message.
+    """Answers to messages sent, for any of the worker's streams, in any order; exactly one for each message.
 
-    :param row: int64, as the burst had it. :param time: int64 ns, when the answer came.
+    :param row: int64, the row that the message had in its burst. :param time: int64 ns, when the answer came.
     :param status: int8, :class:`~pytest_loadtest.message.samples.Status` ACKED or FAILED.
-    :param resends: uint8, how often the client sent it again after a lost connection, 255 at most; None: it sent none of them again.
+    :param resends: uint8, how often the client sent the message again after a lost connection, at most 255; None: all are 0.
     """
 
     row: NDArray[np.int64]
@@ -145,14 +155,15 @@ class Acks:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Copies that the worker's consumers got; those of one consumer in arrival order.
+    """Copies of messages that the worker's consumers received; in order of arrival for each consumer.
 
-    :param consumer: int32, the place of the consumer: see :class:`Driver`.
+    :param consumer: int32, place of the consumer (see :class:`Driver`).
     :param heads: ``(n, 32)`` uint8, the first 32 bytes of each payload, zero padded.
-    :param size: int32, payload bytes.
-    :param time: int64, ns.
-    :param order: int64, what order is judged within besides consumer and stream: the partition, or the key; 0 where there is neither.
-    :param flags: int8, :class:`~pytest_loadtest.message.samples.Flag` REDELIVERED and CORRUPT (body checksum) as the driver saw them.
+    :param size: int32, bytes of the payload.
+    :param time: int64 ns, when the copy arrived.
+    :param order: int64, the partition or the key within which order is judged, in addition to consumer and stream; 0: neither.
+    :param flags: int8, :class:`~pytest_loadtest.message.samples.Flag`: REDELIVERED as the broker marked it, CORRUPT if the checksum
+        of the body is wrong.
     """
 
     consumer: NDArray[np.int32]
@@ -164,7 +175,7 @@ class Received:
 
 
 class Joined(NamedTuple):
-    """Consumers that are established now. :param consumer: int32, index in the run. :param place: int32."""
+    """Consumers that were established. :param consumer: int32, index in the run. :param place: int32."""
 
     consumer: NDArray[np.int32]
     place: NDArray[np.int32]
@@ -172,10 +183,13 @@ class Joined(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFacts:
-    """How the client was set up, for plan and report: settings applied, settings not applied with the reason.
+    """The setup of the client, for plan and report.
 
-    :param losses: connections that were lost in mid-run so far. :param forgotten: connections of producers that came up again at a broker
-        which had forgotten their session, so that what was not answered was sent as new. None where the client does not tell.
+    :param client: name of the client. :param version: its version.
+    :param applied: settings in force, by their names in the profile. :param not_applied: settings not in force → the reason.
+    :param losses: connections lost during the run so far; None: unknown.
+    :param forgotten: connections of producers that were restored after the broker had forgotten their session, so that unanswered
+        messages were sent as new ones; None: unknown.
     """
 
     client: str
@@ -187,122 +201,132 @@ class DriverFacts:
 
 
 def add_worker_counts(facts: DriverFacts, workers: Iterable[DriverFacts | None]) -> DriverFacts:
-    """The facts with the workers' counts added up; a count that no worker knows is None."""
-    known = [one for one in workers if one is not None]
-    losses = [one.losses for one in known if one.losses is not None]
-    forgotten = [one.forgotten for one in known if one.forgotten is not None]
+    """Return the facts with the sums of the workers' counts; a count that no worker knows is None."""
+    reports = [report for report in workers if report is not None]
+    losses = [report.losses for report in reports if report.losses is not None]
+    forgotten = [report.forgotten for report in reports if report.forgotten is not None]
     return replace(facts, losses=sum(losses) if losses else None, forgotten=sum(forgotten) if forgotten else None)
 
 
 class Driver(Protocol):
-    """One worker's adapter to one target. Constructed as ``DriverClass(context)``; touches nothing before it is told to.
+    """One worker's adapter to one target, made as ``DriverClass(context)``. Making it connects to nothing.
 
-    *Places.* An established consumer has a place: 0 for the first one that this driver established, then 1, and so on. A place is never
-    used again: a consumer that left and comes again gets a new one. A detached place still delivers what it had.
+    *Places.* Each established consumer has a place: 0 for the first one that this driver established, then 1, and so on. A place is
+    never used again: a consumer that leaves and returns gets a new one. A detached place still delivers what it received.
     """
 
     def facts(self) -> DriverFacts:
-        """Settings applied and not applied. Needs no connection."""
+        """Return the settings applied and not applied. Needs no connection."""
 
     def prepare(self) -> None:
-        """Create what the run needs at the target (namespace, topics). Called once per run, on the lead, before any connects.
+        """Create what the run needs at the target (namespace, topics). Called once per run, on the lead worker, before any connects.
 
-        A topic with a name of its own is looked up and not created.
+        A topic named by the profile must exist: look it up and do not create it.
 
-        :raises TargetError: the target cannot be reached or refuses, or lacks an existing topic.
+        :raises TargetError: the target cannot be reached, rejects the client, or lacks an existing topic.
         """
 
     def open_consumers(self, consumers: Sequence[int]) -> NDArray[np.int32]:
-        """Connect and subscribe; returns when every subscription is established.
+        """Connect and subscribe; return when every subscription is established.
 
-        :param consumers: indexes in the run. :returns: the place of each of them, in the order asked.
+        :param consumers: indexes in the run. :returns: the place of each, in the order of ``consumers``.
+        :raises TargetError: a consumer cannot be opened.
         """
 
     def open_producers(self, streams: Sequence[int]) -> None:
-        """Connect one producer for each of the streams; returns when every one may send. Called once."""
+        """Connect one producer for each stream; return when all may send. Called once.
+
+        :raises TargetError: a producer cannot be opened.
+        """
 
     def attach(self, consumers: Sequence[int]) -> None:
-        """Begin to open more consumers while messages flow; never block. See :meth:`attached`.
+        """Start to open more consumers while messages flow, without blocking; :meth:`attached` returns them.
 
-        :raises UsageError: there can be no such consumers.
+        :raises UsageError: the run cannot have these consumers.
         """
 
     def attached(self) -> Joined | None:
-        """Consumers of :meth:`attach` whose subscription was established since the last call, or None. Asked between two calls of
-        :meth:`poll`.
+        """Return the consumers of :meth:`attach` whose subscription was established since the last call, or None. Called between two
+        calls of :meth:`poll`.
 
-        :raises TargetError: one cannot be opened.
+        :raises TargetError: a consumer cannot be opened.
         """
 
     def detach(self, places: Sequence[int]) -> None:
-        """Begin to close these consumers while messages flow; never block. Nothing is lost by it: what they have not acknowledged goes to
-        the others of their subscription, and what they have is in :meth:`take`.
+        """Start to close these consumers while messages flow, without blocking and without losing messages.
 
-        A paused consumer may take what the broker would give to no other.
+        Messages that they have not acknowledged go to the other consumers of their subscription; messages that they have received are
+        returned by :meth:`take`. A paused consumer may first take messages that the broker would give to no other.
         """
 
     def pause(self, places: Sequence[int]) -> None:
-        """These consumers take no more messages and acknowledge none, until :meth:`resume`; never block.
+        """Stop these consumers from taking and acknowledging messages until :meth:`resume`, without blocking.
 
-        What the client fetched ahead stays with it, within the bound that it has for that. What was taken before can still be had from
+        Messages that the client fetched ahead stay with it, within its limit for that. Messages taken before are still returned by
         :meth:`take`.
         """
 
     def resume(self, places: Sequence[int]) -> None:
-        """Go on. What had arrived meanwhile is stamped as it is handed over now: nobody saw it before."""
+        """Let these consumers take messages again. Messages fetched during the pause get the time at which they are handed over now:
+        the application could not see them earlier.
+        """
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """Hand over every message whose stream's window takes it now; never block.
+        """Hand over every message that fits into its stream's window now, without blocking.
 
-        Fills ``burst.sent`` and ``burst.idle`` of those that are taken, and keeps none of the burst's columns: they change later.
+        Fill in ``burst.sent`` and ``burst.idle`` of the messages taken. Keep no reference to a column of the burst: columns are
+        overwritten afterwards.
 
-        :returns: the positions in the burst of those that are not taken, ascending int64; None when all are taken. What is refused is, of
-            each stream, all from some message on. It is offered again later. With ``blockIfQueueFull`` off everything is taken, and what
-            the client refuses comes back as FAILED in :meth:`acks`.
-        :raises TargetError: the target is gone for good.
+        :returns: positions in the burst of the rejected messages, ascending int64; None if all are taken. If a message is rejected, so
+            are all later ones of its stream. They are offered again later. With ``blockIfQueueFull: false`` every message is taken,
+            and :meth:`acks` returns FAILED for those that the client rejects.
+        :raises TargetError: the target is lost for good.
         """
 
     def acks(self) -> Acks | None:
-        """What was answered since the last call, or None."""
+        """Return the answers that came since the last call, or None."""
 
     def take(self) -> Received | None:
-        """What all consumers got since the last call, or None. Goes on after :meth:`detach` and :meth:`close`, until all is taken."""
+        """Return what all consumers received since the last call, or None. Works after :meth:`detach` and :meth:`close`, until nothing
+        is left.
+        """
 
     def poll(self, timeout_ns: int) -> None:
-        """Give the client its chance to do I/O, or wait; return after at most ``timeout_ns``, and as soon as a stream that was refused
-        may find room.
+        """Let the client do I/O, or wait; return after ``timeout_ns`` at the latest, and as soon as a stream with rejected messages may
+        have room.
 
-        :raises TargetError: the target is gone for good.
+        :raises TargetError: the target is lost for good.
         """
 
     def opening_times(self) -> Mapping[str, NDArray[np.int64]]:
-        """How long what was opened so far took, ns, one number for each: ``connect``, from the first packet until the broker's welcome, and
-        ``subscribe``, from the request until it was confirmed. Empty where the client does not tell.
+        """Return the durations of everything opened so far, ns, one value for each; empty if the client does not report them.
 
-        Where connections were paced (:class:`PacedConnections`), ``connect`` is from the instant at which each was to be begun, and
-        ``dial`` is how much later than that it was, less the time in which the target left no room for one more; what comes again counts
-        no second time. ``up`` is no length but when each welcome came.
+        ``connect``: from the first packet to the broker's welcome. ``subscribe``: from the request to its confirmation.
+
+        With paced connections (:class:`PacedConnections`) ``connect`` starts at the instant at which the connection was due; ``dial`` is
+        the delay from there to the actual start, less the time in which the target had no room for another connection; and ``up``
+        is not a duration but the time of each welcome. A reconnect does not count again.
         """
 
     def disconnected(self) -> str | None:
-        """Names what is not connected just now ("producer of stream 3"), or None when all is well."""
+        """Return what is not connected now ("producer of stream 3"), or None if everything is."""
 
     def close(self) -> None:
-        """Disconnect everything; safe to call twice, and after an error. Never hangs on a dead target."""
+        """Disconnect everything. Safe to call twice and after an error; never hangs on a dead target."""
 
     def cleanup(self) -> None:
-        """Delete what :meth:`prepare` and the run left at the target (namespace, sessions, retained state), and nothing that was there
-        before. Lead only, once, after every driver of the run was closed.
+        """Delete what :meth:`prepare` and the run created at the target (namespace, sessions, retained messages), and nothing else.
+        Called once, on the lead worker, after every driver of the run was closed.
         """
 
 
 class PacedConnections(Protocol):
-    """What a driver has besides whose clients connect each for itself: their connections are begun when they are told to."""
+    """An additional method of drivers with one connection for each client: each connection starts at a given instant."""
 
     def pace(self, due: NDArray[np.int64], idle: Callable[[], None]) -> None:
-        """The connections that the next call of :meth:`Driver.open_consumers` or :meth:`Driver.open_producers` opens are begun at these
-        instants, ns, in the order asked; ascending.
+        """Start the connections of the next :meth:`Driver.open_consumers` or :meth:`Driver.open_producers` at these instants.
 
-        :param idle: called again and again meanwhile, for it may take long: other drivers of the worker have connections to keep. What it
-            raises ends the wait.
+        :param due: ns, ascending, one for each connection in the order of that call.
+        :param idle: called repeatedly while the connections are opened, so that other drivers of the worker can keep their connections
+            alive. An exception that it raises ends the wait.
         """

@@ -1,4 +1,4 @@
-"""Columns of what a client library answers and delivers one message at a time."""
+"""Helpers for drivers: columns from a client library that answers and delivers one message at a time, and the limit of windows."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ if TYPE_CHECKING:
 
 
 class AnswerColumns:
-    """Answers to all producers since they were last taken."""
+    """Answers to all producers, collected until they are taken."""
+
+    # Lists, because an append takes less than half of an assignment to an element of a numpy array (measured: 10 against 26 ns).
 
     def __init__(self) -> None:
         self._row: list[int] = []
         self._time: list[int] = []
         self._status: list[int] = []
-        self._resends: dict[int, int] = {}  # index of the answer → how often, where not 0
+        self._resends: dict[int, int] = {}  # index of the answer → number of resends, where not 0
 
     def add(self, rows: Sequence[int], time: int, status: int, resends: int = 0) -> None:
+        """Add answers that came at one instant. :param resends: resends of the first one."""
         if resends:
             self._resends[len(self._row)] = resends
         self._row.extend(rows)
@@ -40,6 +43,7 @@ class AnswerColumns:
         self._status.append(status)
 
     def take(self) -> Acks | None:
+        """Return the answers since the last call as columns, or None."""
         if not self._row:
             return None
         row, time, status, again = self._row, self._time, self._status, self._resends
@@ -51,10 +55,10 @@ class AnswerColumns:
 
 
 class ArrivedMessages:
-    """Messages without key and partition that came since they were last taken, as lists of one length.
+    """Received messages, collected until they are taken: lists of one length. Messages have neither key nor partition.
 
-    :param checksum: bodies end in one to be verified.
-    :ivar place: of the consumer. :ivar time: ns. :ivar payload: the whole message. :ivar flags: as the broker said.
+    :param checksum: bodies end in a checksum to verify.
+    :ivar place: place of the consumer. :ivar time: ns. :ivar payload: the whole message. :ivar flags: ``Flag`` as the broker marked it.
     """
 
     def __init__(self, *, checksum: bool = False) -> None:
@@ -65,14 +69,14 @@ class ArrivedMessages:
         self.flags: list[int] = []
 
     def add(self, place: int, time: int, payload: Sequence[bytes]) -> None:
-        """Messages that one consumer got at one instant, for the first time as far as the broker said."""
+        """Add messages that one consumer received at one instant, none of them marked as redelivered."""
         self.place.extend([place] * len(payload))
         self.time.extend([time] * len(payload))
         self.payload.extend(payload)
         self.flags.extend([0] * len(payload))
 
     def take(self) -> Received | None:
-        """All of them as columns, or None; afterwards there are none."""
+        """Return the messages since the last call as columns, or None."""
         if not self.time:
             return None
         place, time, payload, flag = self.place, self.time, self.payload, self.flags
@@ -92,15 +96,13 @@ class ArrivedMessages:
         )
 
 
-# Which messages of a burst find room in the windows of their streams.
-
-
 def positions_without_room(stream: NDArray[np.integer], room: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Positions, ascending, of the messages that find no room: of each stream, those after its first ``room[stream]``.
+    """Return the ascending positions of messages that exceed the room of their stream: all after its first ``room[stream]``.
 
-    :param stream: of each message, numbered as ``room`` is. :param room: messages that each stream takes now.
+    :param stream: stream of each message, as an index into ``room``. :param room: number of messages that each stream can take now.
     """
-    if not len(stream) or int(room.take(stream).min()) >= len(stream):  # room for all of them, whosever they are: the rule
+    # Fast path, taken by nearly every burst: even if all messages were of one stream, they would fit.
+    if not len(stream) or int(room.take(stream).min()) >= len(stream):
         return np.empty(0, np.int64)
     order = np.argsort(stream, kind="stable")
     ordered = stream[order]

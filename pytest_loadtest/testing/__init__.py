@@ -1,4 +1,4 @@
-"""The conformance kit for drivers: the promises of a driver, one check each, and a clock that stands still.
+"""The conformance kit for drivers: one check for each promise of a driver, and a clock that moves only on request.
 
 A driver's own tests run the kit against a running target::
 
@@ -6,7 +6,8 @@ A driver's own tests run the kit against a running target::
     def test_keeps_the_promises_of_a_driver(check, subject):
         check(subject)
 
-Each check opens a run of its own, so that checks can be run in any order and side by side.
+``subject`` is a :class:`Subject`. Each check opens a run of its own, so checks can run in any order and in parallel. For tests of
+your own, :func:`rig` opens a driver together with messages to send and the columns that it returned.
 """
 
 from pytest_loadtest.testing.conformance import DRIVER_CHECKS, check_driver

@@ -1,4 +1,4 @@
-"""A driver opened against a running target, with messages to send and a place for the answers."""
+"""A driver opened against a running target, with messages to send, the columns that it returned, and what those must contain."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import numpy as np
 
 from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, Received, TargetAddress
 from pytest_loadtest.message import envelope, payloads
+from pytest_loadtest.message.samples import Status
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -28,22 +29,26 @@ if TYPE_CHECKING:
 
 
 FIRST_ROW: Final = 2**33
-"""Row of a rig's first message: a driver that takes a row for a sequence or a position, or cuts it to 32 bits, is found out."""
+"""Row of a rig's first message. It reveals a driver that takes a row for a sequence or a position, or cuts it to 32 bits."""
+FIRST_INTENDED: Final = 1_000_000
+"""Intended time of the message with sequence 0, ns; that of a later one is this plus its sequence."""
 
 _COLUMNS: Final = ("row", "stream", "seq", "intended", "payload", "sent", "idle", "key", "due")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A driver to be checked and a running target to check it against.
+    """A driver to check, and a running target to check it against.
 
-    :param driver: its class, or anything that makes it from a :class:`DriverContext`.
-    :param settings: the profile's ``driver`` section, under which a sole consumer gets everything.
-    :param shared: settings under which two consumers of one subscription share its messages; None: ``settings`` do that.
-    :param window: messages that ``settings`` let one stream have in flight; None: no bound to check.
-    :param ordered: one stream arrives in order at a sole consumer.
-    :param existing: the name of a topic that exists at the target without any run; None: not to be checked.
-    :param deadline: ns that one check waits for answers.
+    :param driver: class of the driver, or anything that makes it from a :class:`DriverContext`.
+    :param target: address of the target.
+    :param settings: the profile's ``driver`` section; a single consumer of a subscription must receive everything with it.
+    :param shared: settings with which two consumers of one subscription share its messages; None: ``settings`` do that.
+    :param window: number of messages that ``settings`` allow one stream to have in flight; None: no window, or one that is not checked.
+    :param partitions: partitions of each topic.
+    :param ordered: messages of one stream arrive in order at a single consumer.
+    :param existing: name of a topic that exists at the target independently of any run; None: existing topics are not checked.
+    :param deadline: ns that a check waits for an answer before it fails.
     """
 
     driver: Callable[[DriverContext], Driver]
@@ -58,7 +63,7 @@ class Subject:
 
 
 class StreamAcks(NamedTuple):
-    """What was answered to one stream, in the order in which it came: sequence, ns, Status."""
+    """Answers to the messages of one stream, in order of arrival: sequence, ns, Status."""
 
     seq: NDArray[np.int64]
     time: NDArray[np.int64]
@@ -67,10 +72,11 @@ class StreamAcks(NamedTuple):
 
 @dataclass
 class Rig:
-    """An open driver, and all that it was offered and that it answered so far.
+    """An open driver, with everything offered to it and returned by it so far.
 
-    :param streams: that it sends. :param places: of its consumers in the order in which they were asked for, those included that left.
-    :param bursts: all that were built. Their rows are numbered on, so message ``n`` of them all has the row ``FIRST_ROW + n``.
+    :param streams: the streams that it sends.
+    :param places: places of its consumers in the order in which they were opened, including consumers that left.
+    :param bursts: every burst built. Their rows are consecutive: message ``n`` of all of them has the row ``FIRST_ROW + n``.
     """
 
     driver: Driver
@@ -85,9 +91,9 @@ class Rig:
     received: list[Received] = field(default_factory=list)
 
     def burst(self, count: int, first: int = 0, streams: Sequence[int] | None = None) -> Burst:
-        """``count`` messages from sequence ``first`` on for each of the streams, all of them unless told; streams and payloads take turns.
+        """Build ``count`` messages for each stream, from sequence ``first`` on; streams and payloads take turns.
 
-        ``intended`` is a million and the sequence.
+        :param streams: None: all streams of the rig.
         """
         chosen = np.array(self.streams if streams is None else streams, np.int32)
         seq = np.repeat(np.arange(first, first + count, dtype=np.int64), len(chosen))
@@ -95,30 +101,29 @@ class Rig:
         payload = (seq % len(self.pool.sizes)).astype(np.uint16)
         sent, idle = np.zeros((2, len(seq)), np.int64)
         self.bursts.append(
-            Burst(row=row, stream=np.tile(chosen, count), seq=seq, intended=seq + 1_000_000, payload=payload, sent=sent, idle=idle)
+            Burst(row=row, stream=np.tile(chosen, count), seq=seq, intended=seq + FIRST_INTENDED, payload=payload, sent=sent, idle=idle)
         )
         return self.bursts[-1]
 
     def offer(self, burst: Burst, positions: Positions | None = None) -> Positions:
-        """Send the messages at these positions of a burst, or all, in that order; return the positions of those that were refused.
+        """Pass messages of a burst to the driver; return the positions of those it rejects. The burst gets ``sent`` and ``idle``.
 
-        The burst gets what the driver filled. The columns that the driver itself was given are overwritten as soon as it returns: if it
-        looks at them again, it sends or answers nonsense.
-
-        :raises AssertionError: the answer is none that ``send`` may give.
+        :param positions: the messages, in this order; None: all.
+        :raises AssertionError: ``send`` broke a promise about what it returns or fills in.
         """
         asked = np.arange(len(burst)) if positions is None else positions
-        offered = rows(burst, asked)
-        refused = self.driver.send(offered)
-        _expect_refusal(offered, refused)
+        offered = select_messages(burst, asked)
+        rejected = self.driver.send(offered)
+        _check_rejection(offered, rejected)
         burst.sent[asked], burst.idle[asked] = offered.sent, offered.idle
+        # A driver that still refers to these columns now sends or answers nonsense, and fails the check.
         for column in (getattr(offered, name) for name in _COLUMNS):
             if column is not None:
                 column[:] = np.iinfo(column.dtype).max
-        return asked[:0] if refused is None else asked[refused]
+        return asked[:0] if rejected is None else asked[rejected]
 
     def finish(self, burst: Burst) -> None:
-        """Offer what is not taken of a burst again and again, until all is taken."""
+        """Offer the remaining messages of a burst again until all are taken."""
 
         def taken() -> bool:
             left = np.flatnonzero(burst.sent == 0)
@@ -127,22 +132,22 @@ class Rig:
         self.until(taken, f"all {len(burst)} messages taken by the client")
 
     def send(self, count: int, first: int = 0) -> Burst:
-        """``count`` messages from ``first`` on, on every stream, in as many pieces as the windows ask for."""
+        """Send ``count`` messages from sequence ``first`` on, on every stream, in as many parts as the windows require."""
         burst = self.burst(count, first)
         self.finish(burst)
         return burst
 
     def collect(self) -> None:
-        """Take what was answered and received."""
+        """Take answers and received messages from the driver."""
         if (acks := self.driver.acks()) is not None:
             self.acks.append(acks)
         if (received := self.driver.take()) is not None:
             self.received.append(received)
 
     def until(self, done: Callable[[], bool], what: str) -> None:
-        """Poll and collect until ``done``.
+        """Poll and collect until ``done``. :param what: a participle for the message, e.g. ``acked and received``.
 
-        :raises AssertionError: not within the deadline; says what came instead.
+        :raises AssertionError: not done before the deadline.
         """
         end = time.monotonic_ns() + self.deadline
         while not done():
@@ -151,93 +156,148 @@ class Rig:
             self.collect()
 
     def attach(self, consumer: int) -> int:
-        """One more consumer; polls until it is there, and returns its place."""
+        """Attach a consumer, wait until it is established, and return its place."""
         before = len(self.places)
         self.driver.attach([consumer])
         self.until(lambda: self.join() > before, f"attached consumer {consumer}")
         return self.places[-1]
 
     def join(self) -> int:
-        """Take those that were attached meanwhile; return how many consumers there are now, those included that left."""
+        """Take newly attached consumers from the driver; return the number of all consumers so far, including those that left."""
         if (joined := self.driver.attached()) is not None:
-            self._settle(joined.place)
+            self._add_places(joined.place)
         return len(self.places)
 
-    def _settle(self, places: NDArray[np.int32]) -> None:
-        wanted = list(range(len(self.places), len(self.places) + len(places)))
-        assert sorted(places.tolist()) == wanted, f"places {places.tolist()} for consumers that come, after {self.places}: wanted {wanted}"
+    def _add_places(self, places: NDArray[np.int32]) -> None:
+        expected = list(range(len(self.places), len(self.places) + len(places)))
+        assert sorted(places.tolist()) == expected, f"places {places.tolist()} for new consumers after {self.places}: expected {expected}"
         self.places += places.tolist()
 
     @property
     def acked(self) -> int:
-        """Messages that were answered."""
+        """Number of answers so far."""
         return sum(len(acks.row) for acks in self.acks)
 
     @property
     def copies(self) -> int:
-        """Messages that all consumers got."""
+        """Number of messages that all consumers received so far."""
         return sum(len(received.time) for received in self.received)
 
     def answers(self, stream: int) -> StreamAcks:
-        """What was answered to one stream.
+        """Return the answers to one stream.
 
         :raises AssertionError: an answer has the row of a message that was not sent.
         """
-        row = _joined(self.acks, "row")
-        known = (row >= FIRST_ROW) & (row < FIRST_ROW + sum(map(len, self.bursts)))
-        assert known.all(), f"answers to rows that were never offered: {row[~known][:5].tolist()}"
+        row = _concatenated(self.acks, "row")
+        offered = (row >= FIRST_ROW) & (row < FIRST_ROW + sum(map(len, self.bursts)))
+        assert offered.all(), f"answers to rows that were never offered: {row[~offered][:5].tolist()}"
         message = row - FIRST_ROW
-        pending = _joined(self.bursts, "sent")[message] == 0
+        pending = _concatenated(self.bursts, "sent")[message] == 0
         assert not pending.any(), f"answers to rows that were never taken: {row[pending][:5].tolist()}"
-        mine = _joined(self.bursts, "stream")[message] == stream
-        return StreamAcks(_joined(self.bursts, "seq")[message[mine]], _joined(self.acks, "time")[mine], _joined(self.acks, "status")[mine])
+        own = _concatenated(self.bursts, "stream")[message] == stream
+        seq = _concatenated(self.bursts, "seq")[message[own]]
+        return StreamAcks(seq, _concatenated(self.acks, "time")[own], _concatenated(self.acks, "status")[own])
 
     def column(self, place: int, name: str) -> NDArray[Any]:
-        """One column of :class:`~pytest_loadtest.drivers.base.Received`, of what the consumer at one place got, in arrival order."""
+        """Return one column of :class:`~pytest_loadtest.drivers.base.Received` for the consumer at one place, in order of arrival."""
         if not self.received:
             return np.empty((0, envelope.HEAD) if name == "heads" else 0, np.uint8 if name == "heads" else np.int64)
-        mine: NDArray[Any] = _joined(self.received, name)[_joined(self.received, "consumer") == place]
-        return mine
+        own: NDArray[Any] = _concatenated(self.received, name)[_concatenated(self.received, "consumer") == place]
+        return own
 
     def heads(self, place: int) -> Heads:
-        """What the consumer at one place got, decoded."""
+        """Return the decoded envelopes that the consumer at one place received."""
         return envelope.decode_heads(self.column(place, "heads"), self.column(place, "size").astype(np.int32), self.nonce)
 
 
-def _joined(parts: Sequence[Burst] | Sequence[Acks] | Sequence[Received], name: str) -> NDArray[Any]:
-    """One column of all parts."""
+def _concatenated(parts: Sequence[Burst] | Sequence[Acks] | Sequence[Received], name: str) -> NDArray[Any]:
     return np.concatenate([getattr(part, name) for part in parts]) if parts else np.empty(0, np.int64)
 
 
-def rows(burst: Burst, positions: Positions) -> Burst:
-    """The messages at these positions of a burst, in columns of their own."""
-    columns: dict[str, Any] = {name: None if (column := getattr(burst, name)) is None else column[positions] for name in _COLUMNS}
+def select_messages(burst: Burst, chosen: Positions | NDArray[np.bool_]) -> Burst:
+    """Copy the messages at these positions, or where this mask is true, into a burst of their own."""
+    columns: dict[str, Any] = {name: None if (column := getattr(burst, name)) is None else column[chosen] for name in _COLUMNS}
     return Burst(**columns)
 
 
-def _expect_refusal(offered: Burst, refused: NDArray[np.int64] | None) -> None:
-    """What ``send`` may answer: None, or the ascending positions of what is refused, of each stream all from some message on."""
+def _check_rejection(offered: Burst, rejected: NDArray[np.int64] | None) -> None:
+    """Check what ``send`` returned and filled in: see :meth:`~pytest_loadtest.drivers.base.Driver.send`."""
     full = np.zeros(len(offered), bool)
-    if refused is not None:
-        assert refused.dtype == np.int64, f"refused positions are {refused.dtype}, wanted int64"
-        assert len(refused), "an empty column of refused positions: wanted None when all are taken"
-        assert np.all(np.diff(refused) > 0), f"refused positions are not ascending: {refused.tolist()}"
-        assert refused[0] >= 0 and refused[-1] < len(offered), f"refused positions {refused.tolist()} of {len(offered)} messages"
-        full[refused] = True
+    if rejected is not None:
+        assert rejected.dtype == np.int64, f"rejected positions are {rejected.dtype}, expected int64"
+        assert len(rejected), "an empty column of rejected positions: expected None when all are taken"
+        assert np.all(np.diff(rejected) > 0), f"rejected positions are not ascending: {rejected.tolist()}"
+        assert rejected[0] >= 0 and rejected[-1] < len(offered), f"rejected positions {rejected.tolist()} of {len(offered)} messages"
+        full[rejected] = True
     for stream in np.unique(offered.stream[full]).tolist():
-        mine = full[offered.stream == stream]
-        assert np.all(mine[1:] >= mine[:-1]), f"stream {stream}: a message was taken after one that was refused"
-    assert np.all(offered.sent[~full] > 0), "send() must stamp what it takes"
-    assert not np.any(offered.sent[full]) and not np.any(offered.idle[full]), "send() stamped what it refused"
+        own = full[offered.stream == stream]
+        assert np.all(own[1:] >= own[:-1]), f"stream {stream}: a message was taken after a rejected one"
+    assert np.all(offered.sent[~full] > 0), "send() must stamp the messages that it takes"
+    assert not np.any(offered.sent[full]) and not np.any(offered.idle[full]), "send() stamped messages that it rejected"
+
+
+def expect_acked(r: Rig, burst: Burst, start: int) -> None:
+    """Check that every message of the burst was acked once, not before ``start`` (ns), and that nothing else was acked."""
+    _check_columns(r.acks, {"row": np.int64, "time": np.int64, "status": np.int8})
+    resends = [acks.resends for acks in r.acks if acks.resends is not None]
+    assert all(column.dtype == np.uint8 for column in resends), f"resends is {resends[0].dtype}, expected uint8"
+    assert not any(column.any() for column in resends), "messages were sent again though no connection was lost"
+    assert np.all(burst.sent >= start), "sent must be stamped with the given clock, for every message"
+    for stream in r.streams:
+        answers, own = r.answers(stream), burst.stream == stream
+        seq, sent = burst.seq[own], burst.sent[own]
+        assert np.array_equal(np.sort(answers.seq), seq), (
+            f"stream {stream}: {len(answers.seq)} acks of {len(np.unique(answers.seq))} messages, {len(seq)} sent"
+        )
+        assert np.all(answers.status == Status.ACKED), f"stream {stream}: not every message was acked"
+        times = answers.time[np.argsort(answers.seq)]
+        assert np.all(times >= sent), "acked before it was sent: stamp sent before the client gets the message"
+
+
+def expect_received(r: Rig, place: int, burst: Burst, ordered: bool) -> None:
+    """Check that the consumer at this place received exactly the messages of the burst, complete."""
+    kinds = {"consumer": np.int32, "heads": np.uint8, "size": np.int32, "time": np.int64, "order": np.int64, "flags": np.int8}
+    _check_columns(r.received, kinds)
+    heads, sizes = r.heads(place), r.column(place, "size")
+    counts = np.bincount(heads.kind, minlength=3).tolist()
+    assert counts[1:] == [0, 0], f"consumer {place}: {counts[0]} own messages, {counts[1]} foreign, {counts[2]} corrupt"
+    assert not np.any(r.column(place, "flags")), f"flags {np.unique(r.column(place, 'flags')).tolist()} on undamaged messages"
+    strange = np.setdiff1d(heads.stream, burst.stream).tolist()
+    assert not strange, f"consumer {place} received messages of the streams {strange}"
+    for stream in np.unique(burst.stream).tolist():
+        own, sent = heads.stream == stream, select_messages(burst, burst.stream == stream)
+        seq, size, intended = heads.seq[own], sizes[own], heads.intended[own]
+        assert np.array_equal(np.sort(seq), sent.seq), (
+            f"stream {stream}: received {len(seq)} copies of {len(np.unique(seq))}, {len(sent)} sent"
+        )
+        assert not ordered or np.all(np.diff(seq) > 0), f"stream {stream}: out of order"
+        payload = sent.payload[seq - sent.seq[0]]
+        assert np.array_equal(size, r.pool.sizes[payload]), f"stream {stream}: sizes differ from those sent"
+        assert np.array_equal(heads.bucket[own], r.pool.buckets[payload]), f"stream {stream}: buckets differ from those sent"
+        # The compact envelope has no intended time, which decodes as -1.
+        assert np.all((intended == seq + FIRST_INTENDED) | (intended == -1)), f"stream {stream}: intended time was not carried"
+
+
+def _check_columns(parts: Sequence[Acks] | Sequence[Received], kinds: Mapping[str, type]) -> None:
+    """Check that all columns of a part have the same length and the right type."""
+    for part in parts:
+        n = len(part.time)
+        for name, kind in kinds.items():
+            column: NDArray[Any] = getattr(part, name)
+            assert len(column) == n and column.dtype == kind, f"{name} is {column.dtype}[{len(column)}], expected {np.dtype(kind)}[{n}]"
+            shape = (n, envelope.HEAD) if name == "heads" else (n,)
+            assert column.shape == shape, f"{name} has the shape {column.shape}, expected {shape}"
 
 
 def plain_pool() -> PayloadPool:
+    """Return payloads of 128 bytes."""
     return payloads.build_pool(
         buckets=None, message_size=128, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=False, max_size=None
     )
 
 
 def mixed_pool() -> PayloadPool:
+    """Return payloads of five sizes from 26 bytes to 40 KiB, with checksums."""
     edges = ((20, 32), (36, 40), (40, 300), (1024, 4096), (16 * 1024, 64 * 1024))
     buckets = [payloads.Bucket(name=f"{low}-{high}", low=low, high=high, weight=1) for low, high in edges]
     return payloads.build_pool(
@@ -246,7 +306,7 @@ def mixed_pool() -> PayloadPool:
 
 
 def context_of(subject: Subject, pool: PayloadPool, run: str | None = None, name: str | None = None) -> DriverContext:
-    """One topic with one stream and one consumer."""
+    """Return the context of a run with one topic, one stream and one consumer. :param name: existing topic; None: the run creates one."""
     return DriverContext(
         target=subject.target,
         settings=subject.settings,
@@ -273,34 +333,32 @@ def rig(
     topics: int = 1,
     joining: int = 0,
 ) -> Iterator[Rig]:
-    """One driver for the whole run, closed and cleaned up at the end.
+    """Open one driver for a whole run; close it and clean up at the end.
 
-    :param streams: of all topics together, or those that this driver sends where others send the rest of them.
-    :param subscriptions: of each topic. :param consumers: of each subscription, open from the beginning.
-    :param name: of the topic, where it exists without the run.
-    :param joining: consumers of each subscription that may be attached later: its last ones.
+    :param pool: payloads; None: :func:`plain_pool`.
+    :param streams: number of streams over all topics, or the streams of this driver when other drivers send the rest.
+    :param subscriptions: of each topic. :param consumers: of each subscription, opened at the start.
+    :param run: name of the run; None: a random one. :param name: existing topic to use; None: the run creates its topics.
+    :param joining: number of consumers of each subscription that can be attached later; these are its last ones.
     """
     context = context_of(subject, pool or plain_pool(), run, name)
-    mine = range(streams) if isinstance(streams, int) else streams
-    everyone, of_each = consumers + joining, -(-mine.stop // topics)
-    topology = replace(context.topology, topics=topics, producers=of_each, subscriptions=subscriptions, consumers=everyone)
+    own = range(streams) if isinstance(streams, int) else streams
+    all_consumers, of_each_topic = consumers + joining, -(-own.stop // topics)
+    topology = replace(context.topology, topics=topics, producers=of_each_topic, subscriptions=subscriptions, consumers=all_consumers)
     driver = subject.driver(replace(context, topology=topology))
     try:
         driver.prepare()
-        made = Rig(driver, topology, context.pool, context.nonce, subject.deadline, mine)
-        made._settle(driver.open_consumers([index for index in range(topology.all_consumers) if index % everyone < consumers]))
-        driver.open_producers(mine)
-        yield made
+        opened = Rig(driver, topology, context.pool, context.nonce, subject.deadline, own)
+        opened._add_places(driver.open_consumers([index for index in range(topology.all_consumers) if index % all_consumers < consumers]))
+        driver.open_producers(own)
+        yield opened
     finally:
         driver.close()
         driver.cleanup()
 
 
-# A clock that stands still.
-
-
 class FakeClock:
-    """A clock for the engine and its drivers that moves only when told to; ns."""
+    """A clock for the engine and its drivers that moves only when advanced; ns."""
 
     def __init__(self, now: int = 0) -> None:
         self.now = now
@@ -309,7 +367,7 @@ class FakeClock:
         return self.now
 
     def advance(self, ns: int) -> None:
-        """Let time pass."""
+        """Move the clock forward. :raises ValueError: ``ns`` is negative."""
         if ns < 0:
             raise ValueError(f"time does not run backwards: ns={ns}")
         self.now += ns

@@ -1,4 +1,4 @@
-"""Which messages of a burst find room: the same as counting them one by one."""
+"""Messages that find no room in their stream's window, compared with counting them one by one; and the columns of single messages."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.drivers.columns import positions_without_room
+from pytest_loadtest.drivers.columns import AnswerColumns, ArrivedMessages, positions_without_room
+from pytest_loadtest.message.samples import Status
 
 STREAMS = 6
 BURSTS = st.lists(st.integers(0, STREAMS - 1), max_size=60)
 ROOMS = st.lists(st.integers(0, 12), min_size=STREAMS, max_size=STREAMS)
 
 
-def refused(streams: list[int], room: list[int]) -> list[int]:
-    """One message at a time."""
+def rejected(streams: list[int], room: list[int]) -> list[int]:
+    """Count the messages one at a time."""
     left, positions = list(room), []
     for position, stream in enumerate(streams):
         if left[stream] > 0:
@@ -26,15 +27,15 @@ def refused(streams: list[int], room: list[int]) -> list[int]:
 
 
 @given(streams=BURSTS, room=ROOMS)
-def test_the_first_of_each_stream_find_room(streams: list[int], room: list[int]) -> None:
-    """Of each stream, exactly as many as it has room for, the first ones; the others' positions come back ascending, as int64."""
+def test_the_first_messages_of_each_stream_find_room(streams: list[int], room: list[int]) -> None:
+    """Exactly as many as the stream has room for; the positions of the others are ascending int64."""
     found = positions_without_room(np.array(streams, np.int32), np.array(room))
     assert found.dtype == np.int64
-    assert found.tolist() == refused(streams, room)
+    assert found.tolist() == rejected(streams, room)
 
 
 @given(streams=BURSTS, room=ROOMS)
-def test_what_is_refused_is_a_suffix_of_each_stream(streams: list[int], room: list[int]) -> None:
+def test_rejected_messages_are_the_last_of_their_stream(streams: list[int], room: list[int]) -> None:
     """No message overtakes one of its own stream, and none waits for another stream's window."""
     out = set(positions_without_room(np.array(streams, np.int32), np.array(room)).tolist())
     for stream in range(STREAMS):
@@ -44,8 +45,8 @@ def test_what_is_refused_is_a_suffix_of_each_stream(streams: list[int], room: li
 
 
 @given(streams=BURSTS, room=ROOMS, more=ROOMS)
-def test_offering_again_takes_up_the_new_room(streams: list[int], room: list[int], more: list[int]) -> None:
-    """Windows that open in two steps let through what they would let through at once."""
+def test_messages_offered_again_use_the_new_room(streams: list[int], room: list[int], more: list[int]) -> None:
+    """Windows that open in two steps let the same messages through as windows that open at once."""
     column, first, second = np.array(streams, np.int32), np.array(room), np.array(more)
     left = positions_without_room(column, first)
     taken = np.bincount(np.delete(column, left), minlength=STREAMS)
@@ -54,20 +55,43 @@ def test_offering_again_takes_up_the_new_room(streams: list[int], room: list[int
 
 
 @given(streams=BURSTS, room=ROOMS)
-def test_the_columns_are_only_read(streams: list[int], room: list[int]) -> None:
-    """Neither the burst nor the room changes."""
+def test_burst_and_room_are_not_changed(streams: list[int], room: list[int]) -> None:
     column, left = np.array(streams, np.int32), np.array(room)
     positions_without_room(column, left)
     assert (column.tolist(), left.tolist()) == (streams, room)
 
 
 @pytest.mark.parametrize(("room", "found"), [(0, [0, 1, 2]), (2, [2]), (3, []), (-1, [0, 1, 2])])
-def test_one_stream(room: int, found: list[int]) -> None:
-    """A window without room takes nothing, also one that became smaller than what is in flight."""
+def test_a_window_without_room_takes_nothing(room: int, found: list[int]) -> None:
+    """The room is negative if the window became smaller than the number of messages in flight."""
     assert positions_without_room(np.zeros(3, np.int32), np.array([room])).tolist() == found
 
 
-def test_an_empty_burst() -> None:
-    """Nothing is beyond anything."""
+def test_an_empty_burst_has_no_message_without_room() -> None:
     found = positions_without_room(np.empty(0, np.int32), np.empty(0, np.int64))
     assert (found.dtype, found.tolist()) == (np.int64, [])
+
+
+def test_resends_belong_to_their_answer() -> None:
+    """Answers without a resend have no column of resends; otherwise every answer has its own number."""
+    answers = AnswerColumns()
+    answers.add([4, 5], 10, Status.ACKED)
+    first = answers.take()
+    assert first is not None and first.resends is None
+    answers.add([6], 20, Status.FAILED, resends=2)
+    answers.add_one(7, 30, Status.ACKED)
+    answers.add_one(8, 30, Status.ACKED, resends=1)
+    second = answers.take()
+    assert second is not None and second.resends is not None
+    assert (second.row.tolist(), second.time.tolist(), second.resends.tolist()) == ([6, 7, 8], [20, 30, 30], [2, 0, 1])
+    assert answers.take() is None
+
+
+def test_short_messages_have_padded_heads() -> None:
+    arrived = ArrivedMessages()
+    arrived.add(3, 10, [b"short", b"x" * 40])
+    received = arrived.take()
+    assert received is not None
+    assert [bytes(head) for head in received.heads] == [b"short".ljust(32, b"\0"), b"x" * 32]
+    assert (received.consumer.tolist(), received.size.tolist(), received.time.tolist()) == ([3, 3], [5, 40], [10, 10])
+    assert arrived.take() is None
