@@ -1,6 +1,6 @@
-"""How a target comes to be: an address, a container, a process of this machine, or a stand-in.
+"""Targets: a broker at an address, in a container, as a process of this machine, or an embedded substitute.
 
-:func:`start` takes the wanted way, or under ``auto`` the first that works here, and says which.
+:func:`start` uses the requested mode, or under ``auto`` the first one that works on this machine.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ __all__ = ["MODES", "Broker", "BrokerFacts", "BrokerRequest", "start"]
 Progress = Callable[[str], None]
 
 AUTO: Final = ("container", "process", "embedded")
-_REACH: Final = "pytest_loadtest.brokers.url:start"
+_REACH: Final = "pytest_loadtest.brokers.url:reach_target"
 
 
 def start(request: BrokerRequest, progress: Progress) -> Broker:
-    """Bring the target up, or reach it.
+    """Start the broker, or connect to the one at the given address.
 
-    :param progress: told what happens, one short line at a time.
-    :raises UsageError: the request makes no sense (unknown kind or mode, ``url`` without an address, a setting that is chosen per run).
-    :raises TargetError: nothing worked; says what was tried, why not, and what to do.
+    :param progress: takes short lines about what happens.
+    :raises UsageError: the request is invalid (unknown kind or mode, ``url`` without an address, a setting that the run chooses itself).
+    :raises TargetError: no mode worked; the text lists each one with the reason and the remedy.
     """
     tried: list[str] = []
     for mode in modes(request):
@@ -38,12 +38,12 @@ def start(request: BrokerRequest, progress: Progress) -> Broker:
 
 
 def modes(request: BrokerRequest) -> tuple[str, ...]:
-    """The ways to try, in order.
+    """Return the modes to try, in order.
 
-    ``auto``: the address or the image's container where there is one, a process where there is to be security, else container, process,
-    embedded. Loopback always brings its own relay, unless given an address.
+    ``auto`` means the address or the image, if the request has one; a process, if it has security; otherwise container, process,
+    embedded. A kind with its own broker (loopback) always starts that as a process, unless an address is given.
 
-    :raises UsageError: unknown kind or mode, or one that this kind does not have.
+    :raises UsageError: the kind or mode is unknown, or the kind does not have the mode.
     """
     kind = kind_of_broker(request.kind)
     ways = kind.start_of(request.kind).ways
@@ -64,8 +64,8 @@ def modes(request: BrokerRequest) -> tuple[str, ...]:
     if request.mode == "auto":
         return tuple(mode for mode in AUTO if mode in ways)
     if request.mode not in ways:
-        known = (*(("url",) if request.kind == kind.name else ()), *ways)
-        raise UsageError(f"there is no {request.mode} {request.kind} broker: choose one of {', '.join(known)}")
+        choices = (*(("url",) if request.kind == kind.name else ()), *ways)
+        raise UsageError(f"there is no {request.mode} {request.kind} broker: choose one of {', '.join(choices)}")
     return (request.mode,)
 
 

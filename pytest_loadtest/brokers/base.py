@@ -1,4 +1,4 @@
-"""How a target comes to be: what is asked, what one gets, how it ends, and why a way to it may be missing."""
+"""The contract between a run and its broker: request, facts, running broker, and the error for an unavailable mode."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
 MODES = ("auto", "url", "container", "process", "embedded")
 ROLE: Final = "loadtest"
-"""Who the run's clients are to a broker with security."""
+"""The role of the run's clients at a broker with security."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRequest:
-    """What a run needs of a broker.
+    """A request for a broker.
 
     :param kind: the broker's name among the ``brokers`` of its :class:`~pytest_loadtest.kinds.DriverKind`; the driver's own name for its
         default one.
     :param mode: one of :data:`MODES`.
-    :param url: explicit address (option, marker or profile); wins under ``auto`` and is required under ``url``.
-    :param subscriber_url: where consumers connect, beside ``url``; None: there too.
-    :param version: wanted broker version, e.g. ``4.0.0``; None is the default one.
-    :param image: to run as a container, in place of the broker's own.
-    :param settings: verbatim lines for the broker's own configuration, from the profile's ``broker.settings``.
+    :param url: explicit address (option, marker or profile); used under ``auto`` if given, required under ``url``.
+    :param subscriber_url: address for consumers; None: they use ``url`` too.
+    :param version: broker version, e.g. ``4.0.0``; None: the default one.
+    :param image: container image, instead of the broker's own.
+    :param settings: lines for the broker's own configuration, unchanged, from the profile's ``broker.settings``.
     :param security: TLS and authentication, from the profile's ``target.security``; only in mode ``process``.
-    :param tls: what the kind's settings say of the TLS of a broker with ``security``
+    :param tls: the kind's TLS settings for a broker with ``security``
         (:attr:`~pytest_loadtest.profile.client.ClientSettings.broker_tls`).
-    :param folder: where data and logs go; made by the broker.
+    :param folder: folder for data and logs; the broker makes it.
     """
 
     kind: str
@@ -51,10 +51,10 @@ class BrokerRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFacts:
-    """What the report says of a target: ``Pulsar 4.2.4, process`` and the settings that decide results.
+    """A target's description for the report: ``Pulsar 4.2.4, process`` and the settings that affect results.
 
-    :param settings: what may be a secret in them is replaced.
-    :param client: not for the report: fields of the driver's settings without which no client gets in, where the run made the keys.
+    :param settings: possible secrets in them are replaced.
+    :param client: fields of the driver's settings that clients need to connect if the run made the keys; not in the report.
     """
 
     name: str
@@ -65,7 +65,7 @@ class BrokerFacts:
     admin_url: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     local: bool = True
-    evidence: bool = True  # False: a stand-in (pulsar-lite), never evidence about the real broker
+    evidence: bool = True  # False: a substitute (pulsar-lite), so the run is no evidence about the real broker
     pid: int | None = None
     client: Mapping[str, Any] = field(default_factory=dict)
 
@@ -76,12 +76,12 @@ class BrokerFacts:
 
     @property
     def started(self) -> bool:
-        """The run started it, for itself; otherwise it was there before."""
+        """True if the run started the target; False if it was running before."""
         return self.mode != "url"
 
     def describe(self) -> str:
-        beside = f", {self.subscriber_url} for subscribers" if self.subscriber_url else ""
-        return f"{with_version(self.name, self.version)} ({self.mode}, {self.url}{beside})"
+        subscribers = f", {self.subscriber_url} for subscribers" if self.subscriber_url else ""
+        return f"{with_version(self.name, self.version)} ({self.mode}, {self.url}{subscribers})"
 
 
 class Broker(Protocol):
@@ -92,27 +92,27 @@ class Broker(Protocol):
         """Name, version, address, settings."""
 
     def failure(self) -> str | None:
-        """Why it is not running any more ("exited with status -9, log …"), or None while it runs or is restarted.
+        """Return the reason for its end ("exited with status -9, log …"), or None while it runs or restarts.
 
-        Cheap: asked every second.
+        Must be cheap: it is called every second.
         """
 
     def restart(self, *, kill: bool = False) -> None:
-        """Stop it and start it again: same ports, same settings, its data kept as far as it keeps any. Returns when clients can work.
+        """Restart it with the same ports, settings and stored data. Returns when clients can work.
 
-        :param kill: end it with SIGKILL, as a crash would; otherwise it has half a minute to end in order.
-        :raises UsageError: it is not ours, or nothing would come back. :raises TargetError: it did not come up again; with its own words.
+        :param kill: end it with SIGKILL, as a crash would; otherwise it has half a minute to stop.
+        :raises UsageError: the run did not start it, or a restart would bring nothing back.
+        :raises TargetError: it did not start again; with the end of its log.
         """
 
     def stop(self) -> None:
-        """Stop it and wait; safe to call twice. Keeps the logs when it failed."""
+        """Stop it and wait; safe to call twice. Keeps the logs if it failed."""
 
 
 class UnavailableError(TargetError):
-    """One way to a broker does not exist on this machine: nothing installed, no engine. ``auto`` goes on to the next way.
+    """A mode is unavailable on this machine, as nothing is installed or no engine runs. ``auto`` tries the next mode.
 
-    :param reason: what is missing.
-    :param remedy: what to do about it, one line.
+    :param reason: the missing thing. :param remedy: one line that tells what to do.
     """
 
     def __init__(self, reason: str, remedy: str = "") -> None:
@@ -125,12 +125,11 @@ class UnavailableError(TargetError):
 
 
 def refuse_managed(broker: str, settings: Mapping[str, str], managed: frozenset[str]) -> None:
-    """Ports and folders are chosen per run; a profile that sets them would be quietly overruled or break the start.
+    """Reject settings that the run chooses itself (ports, folders): they would be overwritten silently, or break the start.
 
-    :raises UsageError: naming the keys; also for a key or value that is not one line.
+    :raises UsageError: with the keys; also for a key or value that is not one line.
     """
-    taken = sorted(managed & settings.keys())
-    if taken:
+    if taken := sorted(managed & settings.keys()):
         raise UsageError(f"broker.settings: {', '.join(taken)} of {broker} is chosen per run; remove it from the profile")
     for key, value in settings.items():
         if not key.strip() or "\n" in key + value:
@@ -140,7 +139,7 @@ def refuse_managed(broker: str, settings: Mapping[str, str], managed: frozenset[
             raise UsageError(f"broker.settings: {key!r}: {shown} is not one line of {broker}'s configuration")
 
 
-def described(asked: SecuritySection) -> str:
-    """``TLS, token authentication``: encryption and authentication cost a broker time, so results name them."""
-    tls = {True: ["TLS"], False: [], "subscribers": ["TLS for subscribers"]}[asked.tls]
-    return ", ".join(tls + ([f"{asked.auth} authentication"] if asked.auth else []))
+def described(security: SecuritySection) -> str:
+    """Return e.g. ``TLS, token authentication``: both cost the broker time, so results name them."""
+    tls = {True: ["TLS"], False: [], "subscribers": ["TLS for subscribers"]}[security.tls]
+    return ", ".join(tls + ([f"{security.auth} authentication"] if security.auth else []))

@@ -1,7 +1,7 @@
-"""Certificates of one run: an authority of its own, which signs for servers and clients.
+"""Certificates for one run: its own authority, which signs for servers and clients.
 
-They have the extensions that strict verifiers want (RFC 5280, 4.2.1; Python verifies so from 3.13 on). Imported only where a run asks for
-TLS: cryptography takes its time.
+They have the extensions that strict verifiers require (RFC 5280, 4.2.1; Python's default since 3.13). Imported only for a run with TLS, as
+importing cryptography is slow.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ LASTS: Final = timedelta(days=365)
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """The PEM files of a certificate and its private key: PKCS #8, unencrypted, for its owner alone to read."""
+    """The PEM files of a certificate and its private key (PKCS #8, unencrypted, readable by its owner only)."""
 
     certificate: Path
     key: Path
 
     @classmethod
     def below(cls, folder: Path, name: str) -> Self:
-        """``NAME.pem`` and ``NAME-key.pem``."""
+        """Return the paths ``NAME.pem`` and ``NAME-key.pem``."""
         return cls(folder / f"{name}.pem", folder / f"{name}-key.pem")
 
 
 class Authority:
-    """Signs certificates; its own key is written nowhere.
+    """A certificate authority; its own key is never written to disk.
 
     :param name: common name.
     """
@@ -52,13 +52,13 @@ class Authority:
         self._certificate = builder.add_extension(_usage(signs=True), critical=True).sign(self._key, SHA256())
 
     def write(self, path: Path) -> Path:
-        """Its own certificate as PEM, for those who trust it. :returns: ``path``."""
+        """Write its own certificate as PEM. :returns: ``path``."""
         path.write_bytes(self._certificate.public_bytes(Encoding.PEM))
         return path
 
     def server(self, files: KeyPair, name: str, hosts: Sequence[str], addresses: Sequence[str]) -> KeyPair:
         """Write a server's certificate. :param hosts: DNS names. :param addresses: IP addresses. :returns: ``files``."""
-        names = [*map(x509.DNSName, hosts), *(x509.IPAddress(ip_address(one)) for one in addresses)]
+        names = [*map(x509.DNSName, hosts), *(x509.IPAddress(ip_address(address)) for address in addresses)]
         return self._issue(files, name, ExtendedKeyUsageOID.SERVER_AUTH, x509.SubjectAlternativeName(names))
 
     def client(self, files: KeyPair, name: str) -> KeyPair:
@@ -79,7 +79,7 @@ class Authority:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeysOfRun:
-    """Files that a broker and its clients are told of. :param authority: signed both certificates."""
+    """The files that a broker and its clients are configured with. :param authority: certificate of the authority that signed both."""
 
     authority: Path
     server: KeyPair
@@ -87,9 +87,9 @@ class KeysOfRun:
 
 
 def keys_of_run(folder: Path, *, client: str | None) -> KeysOfRun:
-    """Make them for a broker of this machine.
+    """Make the keys for a broker on this machine.
 
-    :param folder: is there, and nobody else looks into it. :param client: name of the client's certificate; None: it has none.
+    :param folder: existing folder that other users cannot read. :param client: name in the client's certificate; None: no such certificate.
     """
     authority = Authority("pytest-loadtest")
     trusted = authority.write(folder / "ca.pem")

@@ -1,11 +1,11 @@
-"""Brokers as containers, where a Docker engine answers: from their own images, or the user's.
+"""Brokers in containers, from their own images or the user's.
 
-What goes into a container is computed by a pure function of its :class:`ContainerRecipe`. A broker has to advertise the port that
-clients see, so host and container use the same one. The configuration travels in a variable: a folder of ours may not exist where the
-engine is.
+A pure function of the :class:`ContainerRecipe` computes the contents of a container. A broker has to advertise the port that clients see,
+so host and container use the same one. An environment variable carries the configuration, as an engine on another machine cannot mount our
+folders.
 
-The broker asks nobody for a password, so an engine of this machine publishes its ports on 127.0.0.1 alone. Those of a remote engine have to
-be reached from here: they are published on every address of its machine, which terminal and report say.
+The broker requires no password, so an engine on this machine publishes its ports on 127.0.0.1 only. A remote engine has to publish them on
+every address of its machine; terminal and report say so.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ CONF = "LOADTEST_CONF"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPlan:
-    """One container: what runs in it, and how it is reached. ``ports`` are the same inside and outside.
+    """One container: its command and its addresses.
 
-    ``address`` is where the engine publishes them; None: on every address of its machine.
+    :param ports: the same inside and outside. :param address: address on which the engine publishes them; None: every address of its
+        machine.
     """
 
     name: str
@@ -45,11 +46,11 @@ class ContainerPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerRecipe:
-    """How one broker runs in a container.
+    """The recipe for running one broker in a container.
 
-    :param default_image: wanted version, or None → the broker's own image. :param ports: how many it listens on.
-    :param plan: called with ``image``, ``ports``, ``settings`` and ``host``. :param ready: clients can work.
-    :param describe: the running broker's version, and the settings that decide results.
+    :param default_image: version, or None → the broker's own image. :param ports: number of ports that it listens on.
+    :param plan: called with ``image``, ``ports``, ``settings`` and ``host``. :param ready: returns True when clients can work.
+    :param describe: returns the running broker's version, and the settings that affect results.
     """
 
     default_image: Callable[[str | None], str]
@@ -60,20 +61,20 @@ class ContainerRecipe:
 
 
 def publishing_address(host: str) -> str | None:
-    """The address of the engine's machine on which ports are published; None: all. :param host: as this machine calls the engine's."""
+    """Return the address on which the engine publishes ports; None: all. :param host: the engine's machine, seen from this one."""
     return HERE if host == HERE else None
 
 
 def with_conf(path: str, command: str) -> tuple[str, ...]:
-    """The command of a container that writes the variable :data:`CONF` to ``path`` first."""
+    """Return a container's command that first writes the variable :data:`CONF` to ``path``."""
     return ("sh", "-c", f'printf %s "${CONF}" > {path} && exec {command}')
 
 
 def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
     """Start the broker in a container; pulls its image the first time.
 
-    :raises UnavailableError: no Docker engine answers, testcontainers is not installed, or the image is not to be had.
-    :raises TargetError: the container did not become a broker; with the last lines of its log.
+    :raises UnavailableError: no Docker engine answers, testcontainers is not installed, or the image cannot be pulled.
+    :raises TargetError: the broker in the container did not become ready; with the last lines of its log.
     """
     require_engine()
     recipe = recipe_of(request.kind)
@@ -83,7 +84,7 @@ def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
 
 
 def recipe_of(name: str) -> ContainerRecipe:
-    """The recipe of a broker.
+    """Return the recipe of a broker.
 
     :raises UsageError: it has none.
     """
@@ -102,7 +103,6 @@ def _prefix() -> str:
 
 
 def _host() -> str:
-    """Where the engine's ports are."""
     from testcontainers.core.docker_client import DockerClient
 
     client = DockerClient()
@@ -113,9 +113,9 @@ def _host() -> str:
 
 
 def _launch(recipe: ContainerRecipe, plan: ContainerPlan, request: BrokerRequest, progress: Progress) -> StartedBroker:
-    progress(f"starting {plan.name} (image {plan.image}, pulled if it is not here)")
+    progress(f"starting {plan.name} (image {plan.image}, pulled if the engine does not have it)")
     if plan.address is None:
-        progress(f"{plan.name} asks for no password and can be reached at {plan.url} from every network of that machine")
+        progress(f"{plan.name} requires no password and can be reached at {plan.url} from every network of that machine")
     running = RunningContainer(
         plan.image, plan.command, env=plan.env, ports=plan.ports, address=plan.address, folder=request.folder, tell=progress
     )  # fmt: skip
@@ -125,17 +125,14 @@ def _launch(recipe: ContainerRecipe, plan: ContainerPlan, request: BrokerRequest
 
 
 def _facts(recipe: ContainerRecipe, plan: ContainerPlan, running: RunningContainer, settings: Mapping[str, str]) -> BrokerFacts:
-    version, told = recipe.describe(plan, running, settings)
+    version, reported = recipe.describe(plan, running, settings)
+    published = {"published on": "every address, without authentication"} if plan.address is None else {}
     return BrokerFacts(
         name=plan.name,
         version=version,
         mode="container",
         url=plan.url,
         admin_url=plan.admin_url,
-        settings={
-            "image": plan.image,
-            **({"published on": "every address, without authentication"} if plan.address is None else {}),
-            **told,
-        },
+        settings={"image": plan.image, **published, **reported},
         local=plan.address is not None,
     )

@@ -1,9 +1,9 @@
-"""A small process that removes a run's containers when the controller is done with them, or gone: also after SIGKILL, and without an
-image of its own, which a reaper that runs as a container would have to pull first.
+"""A small process that removes a run's containers when the controller ends, in whatever way: SIGKILL too.
 
-Its standard input is the read end of a pipe that only the controller holds. ``remove`` is the orderly end; an end of file means that the
-controller is gone. Containers are known by their label, so that one is found, too, whose creation was still under way. What keeps it from
-removing them it prints, and tries again for a minute: an engine that is restarted keeps its containers.
+It needs no image, unlike a reaper that runs as a container. Its standard input is the read end of a pipe that only the controller holds:
+``remove`` asks it to remove them, an end of file means that the controller died. It finds containers by their label, so also one whose
+creation was not finished. If it cannot remove them, it prints the reason and retries for a minute: an engine that restarts keeps its
+containers.
 
 Run by its path. It leads its own session, so Ctrl-C does not reach it.
 """
@@ -23,53 +23,53 @@ from docker.errors import DockerException
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TICK = 0.5  # s between two looks
-CREATION_SECONDS = 3.0  # how long a container may take to appear that the controller asked for before it died
-ENGINE_SECONDS = 60.0  # how long an engine that does not answer is waited for
+TICK = 0.5  # s between two attempts
+CREATION_SECONDS = 3.0  # for a container to appear whose creation the controller requested before it died
+ENGINE_SECONDS = 60.0  # for an engine that does not answer, as during its restart
 
 
 def main(argv: Sequence[str]) -> int:
-    """Wait for the end of the controller's interest; 0 when nothing is left, 1 when something may be. :param argv: the label."""
+    """Wait until the controller ends or sends ``remove``. :param argv: the label. :returns: 1 if a container may be left, else 0."""
     (label,) = argv
-    orderly = _listen(os.getppid())
+    orderly = _wait_for_controller(os.getppid())
     now = time.monotonic()
-    appears, answers = now + (0.0 if orderly else CREATION_SECONDS), now + ENGINE_SECONDS
-    told = False
+    created_by, answered_by = now + (0.0 if orderly else CREATION_SECONDS), now + ENGINE_SECONDS
+    reported = False
     while True:
         try:
-            if remove(label) or time.monotonic() >= appears:
+            if remove_containers(label) or time.monotonic() >= created_by:
                 return 0
         except (DockerException, OSError) as error:
-            if not told:
-                told = True
-                with contextlib.suppress(OSError):  # nobody is left to read it
+            if not reported:
+                reported = True
+                with contextlib.suppress(OSError):  # a dead controller does not read it
                     print(str(error)[:300], flush=True)
-            if time.monotonic() >= answers:
+            if time.monotonic() >= answered_by:
                 return 1
         time.sleep(TICK)
 
 
-def _listen(parent: int) -> bool:
-    """Until the controller says something, which is the orderly end, or is gone; a forked child of it may still hold the pipe."""
+def _wait_for_controller(parent: int) -> bool:
+    """Return True when the controller writes to the pipe, False when it is gone."""
     while True:
         readable, _, _ = select.select([0], [], [], TICK)
         if readable:
             return os.read(0, 4096) != b""
-        if os.getppid() != parent:
+        if os.getppid() != parent:  # a forked child of the controller may still hold the pipe open
             return False
 
 
-def remove(label: str) -> int:
-    """Remove every container with this label, running or not; how many there were.
+def remove_containers(label: str) -> int:
+    """Remove every container with this label, running or not. :returns: their number.
 
-    :raises DockerException: the engine refuses, or does not answer.
+    :raises DockerException: the engine rejects the request, or does not answer.
     """
     client = docker.from_env()
     try:
-        found = client.containers.list(all=True, filters={"label": label}, ignore_removed=True)
-        for container in found:
+        containers = client.containers.list(all=True, filters={"label": label}, ignore_removed=True)
+        for container in containers:
             container.remove(force=True, v=True)
-        return len(found)
+        return len(containers)
     finally:
         client.close()
 

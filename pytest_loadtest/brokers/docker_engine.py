@@ -1,4 +1,4 @@
-"""The Docker engine: whether one answers, and a container in it that is gone when the controller is."""
+"""The Docker engine, and a container in it that is removed however the controller ends."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from testcontainers.core.docker_client import DockerClient
 
-ENGINE_SECONDS = 10  # for the engine to say its version, on a busy machine
-REMOVE_SECONDS = 5.0  # for the engine to remove a container; longer only the guard waits
+ENGINE_SECONDS = 10  # for the engine to report its version, on a busy machine
+REMOVE_SECONDS = 5.0  # for the engine to remove a container; after that only the guard waits
 DEFAULT_HOST = "unix:///var/run/docker.sock"
-API = "1.44"  # any would do: docker-py's constructor wants one, but the requests that we make with it do not use it
+API = "1.44"  # any value works: docker-py's constructor requires one, but our requests do not use it
 ENGINE_REMEDY = "start Docker (or podman's service, with DOCKER_HOST), or use --load-broker process"
 PACKAGE_REMEDY = "pip install 'pytest-loadtest[containers]'"
 IMAGE_REMEDY = "name one that the engine has or can pull: --load-image IMAGE, or target: {image: IMAGE} in the profile"
@@ -33,9 +33,11 @@ LABEL = "pytest-loadtest"
 
 
 def require_engine() -> str:
-    """The version of the Docker engine; asked before testcontainers, whose import alone waits a minute for an engine that hangs.
+    """Return the version of the Docker engine.
 
-    :raises UnavailableError: none answers within ten seconds, or the Python packages are not there.
+    Called before testcontainers is imported: that import alone waits a minute for an engine that hangs.
+
+    :raises UnavailableError: none answers within ten seconds, or the Python packages are not installed.
     """
     if util.find_spec("docker") is None or util.find_spec("testcontainers") is None:
         raise UnavailableError("testcontainers is not installed", PACKAGE_REMEDY)
@@ -43,20 +45,20 @@ def require_engine() -> str:
     from docker.errors import DockerException
 
     try:
-        _knock(_host())
-        # A named API version keeps the constructor from asking the engine, where a failure would leave its socket open.
+        _probe(_host())
+        # Without a version the constructor asks the engine for one, and leaves its socket open if that fails.
         client = docker.from_env(timeout=ENGINE_SECONDS, version=API)
         try:
             return str(client.api.version(api_version=False)["Version"])
         finally:
             client.close()
     except (DockerException, OSError) as error:
-        why = getattr(error, "strerror", None) or str(error)[:120]
-        raise UnavailableError(f"no Docker engine answers at {_host()} ({why})", ENGINE_REMEDY) from error
+        reason = getattr(error, "strerror", None) or str(error)[:120]
+        raise UnavailableError(f"no Docker engine answers at {_host()} ({reason})", ENGINE_REMEDY) from error
 
 
 def images_here(names: Sequence[str]) -> tuple[str, ...]:
-    """Those of the images that the engine has already.
+    """Return those of the images that the engine has already.
 
     :raises UnavailableError: no engine answers.
     """
@@ -65,25 +67,25 @@ def images_here(names: Sequence[str]) -> tuple[str, ...]:
     from docker.errors import DockerException, ImageNotFound
 
     client = docker.from_env()
-    found = []
+    present = []
     try:
         for name in names:
             with contextlib.suppress(ImageNotFound):
                 client.images.get(name)
-                found.append(name)
+                present.append(name)
     except (DockerException, OSError) as error:
-        raise UnavailableError(f"the Docker engine does not say which images it has ({_reason(error)})", ENGINE_REMEDY) from error
+        raise UnavailableError(f"the Docker engine does not list its images ({_reason(error)})", ENGINE_REMEDY) from error
     finally:
         client.close()
-    return tuple(found)
+    return tuple(present)
 
 
 def _host() -> str:
     return os.environ.get("DOCKER_HOST") or DEFAULT_HOST
 
 
-def _knock(host: str) -> None:
-    """Connect to the engine's socket ourselves: docker-py leaves its own open where nobody answers."""
+def _probe(host: str) -> None:
+    """Connect to the engine's socket ourselves: docker-py leaves its own open if nothing answers."""
     scheme, _, path = host.partition("://")
     if scheme == "unix":
         with socket.socket(socket.AF_UNIX) as probe:
@@ -96,12 +98,12 @@ def _reason(error: Exception) -> str:
 
 
 class RunningContainer:
-    """One container, as :class:`~pytest_loadtest.brokers.starting.Running`. A guard of its own removes it, however the controller ends.
+    """One container, as :class:`~pytest_loadtest.brokers.starting.Running`. Its guard process removes it, however the controller ends.
 
-    :param image: pulled where the engine does not have it. :param ports: the same inside and outside.
-    :param address: of the engine's machine, on which the ports are published; None: on all that it has.
-    :param folder: where its log goes when it failed. :param tell: told when it cannot be removed.
-    :raises UnavailableError: the image is not to be had, or the engine cannot run it.
+    :param image: pulled if the engine does not have it. :param ports: the same inside and outside.
+    :param address: address of the engine's machine on which the ports are published; None: every one.
+    :param folder: folder for the log of a failed broker. :param tell: takes a line if the container cannot be removed.
+    :raises UnavailableError: the image cannot be pulled, or the engine cannot run it.
     """
 
     def __init__(
@@ -123,12 +125,12 @@ class RunningContainer:
             raise
 
     def run(self, command: Sequence[str]) -> str:
-        """What a command prints that is run beside the broker."""
+        """Run a command in the container and return its output."""
         output: bytes = self._container.exec_run(list(command)).output
         return output.decode(errors="replace")
 
     def restart(self, grace: float) -> None:
-        """The same container again: its ports are bound as before, and what it wrote is still in it."""
+        """Restart the same container: its ports and its files stay."""
         from docker.errors import DockerException
 
         try:
@@ -143,10 +145,10 @@ class RunningContainer:
 
         container = self._container
         try:
-            _knock(_host())
+            _probe(_host())
             container.reload()
         except (DockerException, OSError) as error:
-            return f"container {container.short_id} cannot be seen any more, the engine at {_host()} does not answer: {_reason(error)}"
+            return f"container {container.short_id} has an unknown state, the engine at {_host()} does not answer: {_reason(error)}"
         if container.status in ("created", "running"):
             return None
         return f"container {container.short_id} is {container.status}, exit status {container.attrs['State']['ExitCode']}"
@@ -164,11 +166,11 @@ class RunningContainer:
         self._remove()
 
     def _log(self) -> bytes:
-        """Empty where the engine does not give it."""
+        """Return the container's log; empty if the engine does not answer."""
         from docker.errors import DockerException
 
         with contextlib.suppress(DockerException, OSError):
-            _knock(_host())
+            _probe(_host())
             log: bytes = self._container.logs()
             return log
         return b""
@@ -195,21 +197,21 @@ def _start_guard(label: str) -> subprocess.Popen[bytes]:
 
 
 def _end_guard(guard: subprocess.Popen[bytes]) -> str:
-    """Have it remove its containers; what keeps it from that, while it goes on trying, or empty."""
+    """Make the guard remove its containers. :returns: empty, or the reason why they are still there while it retries."""
     assert guard.stdin is not None and guard.stdout is not None
-    with guard.stdin, guard.stdout, contextlib.suppress(BrokenPipeError):  # it was killed: its end of file says so, too
+    with guard.stdin, guard.stdout, contextlib.suppress(BrokenPipeError):  # a killed guard: reading its output gives an end of file
         guard.stdin.write(b"remove")
         guard.stdin.close()
         readable, _, _ = select.select([guard.stdout], [], [], REMOVE_SECONDS)
-        said = os.read(guard.stdout.fileno(), 4096) if readable else f"not removed within {REMOVE_SECONDS:.0f} s".encode()
-        if said:
-            threading.Thread(target=guard.wait, daemon=True).start()  # for as long as we are here, somebody waits for it
-            return said.decode(errors="replace").strip()
+        reason = os.read(guard.stdout.fileno(), 4096) if readable else f"not removed within {REMOVE_SECONDS:.0f} s".encode()
+        if reason:
+            threading.Thread(target=guard.wait, daemon=True).start()  # no zombie remains when the guard ends
+            return reason.decode(errors="replace").strip()
     return "" if guard.wait() == 0 else "the process that removes it was killed"
 
 
 def _create(client: DockerClient, image: str, label: str, ports: Mapping[str, int | tuple[str, int]], **options: Any) -> Any:
-    """A container that was started. :param ports: port inside → port, or address and port, of the engine's machine."""
+    """Create and start a container. :param ports: port inside → port, or address and port, on the engine's machine."""
     from docker.errors import DockerException, ImageNotFound
 
     try:

@@ -1,4 +1,4 @@
-"""The Java that runs Pulsar and Artemis."""
+"""The Java, and the jars from Maven, that run Pulsar and Artemis; and a kind's needs as ``doctor`` shows them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Java:
 
 
 def find() -> Java | None:
-    """``$JAVA_HOME/bin/java``, else ``java`` on the PATH; None when there is none that runs."""
+    """Return ``$JAVA_HOME/bin/java``, else ``java`` on the PATH; None if neither runs."""
     home = os.environ.get("JAVA_HOME")
     path = shutil.which(str(Path(home) / "bin" / "java")) if home else None
     path = path or shutil.which("java")
@@ -50,16 +50,16 @@ def find() -> Java | None:
 
 
 def parse_major(text: str) -> int | None:
-    """``openjdk version "17.0.15"`` → 17, ``java version "1.8.0_392"`` → 8; None when it does not say."""
+    """Return 17 for ``openjdk version "17.0.15"``, 8 for ``java version "1.8.0_392"``, None for a text without a version."""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match[1]) if match else None
 
 
 def require(broker: str) -> Java:
-    """The Java of this machine.
+    """Return the Java of this machine.
 
-    :param broker: what is to run on it.
-    :raises UnavailableError: none, or older than both brokers need.
+    :param broker: the broker to run on it, for the error's text.
+    :raises UnavailableError: there is none, or it is too old.
     """
     java = find()
     if java is None:
@@ -71,27 +71,27 @@ def require(broker: str) -> Java:
 
 # The jars of brokers that run on Java: resolved once per version by Maven into the user's cache, then only looked up.
 #
-# ``~/.cache/pytest-loadtest/pulsar-<version>/`` appears whole or not at all: Maven fills a folder beside it, which is renamed. A lock
+# ``~/.cache/pytest-loadtest/pulsar-<version>/`` appears complete or not at all: Maven fills another folder, which is then renamed. A lock
 # makes a second session wait instead of resolving too.
 
 MAVEN_REMEDY = "apt-get install maven, or python -m pytest_loadtest doctor --fix"
 HEARTBEAT = 5.0  # s between two lines of progress
-_NO_CAUSE = ("To see the full stack trace", "Re-run Maven", "For more information", "[Help")
+_HINTS = ("To see the full stack trace", "Re-run Maven", "For more information", "[Help")  # no causes of a failure
 _VERSION = re.compile(r"\d+(\.\d+)*[0-9A-Za-z.\-]*")
 
 
 def cache_root() -> Path:
-    """``$XDG_CACHE_HOME/pytest-loadtest``, by default below ``~/.cache``."""
+    """Return ``$XDG_CACHE_HOME/pytest-loadtest``, by default below ``~/.cache``."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "pytest-loadtest"
 
 
 @dataclass(frozen=True, slots=True)
 class Jars:
-    """What one broker needs on its class path.
+    """The jars on one broker's class path.
 
-    :param name: the broker's. :param version: the one that runs unless another is wanted; its pom names it too.
-    :param download: how much the first run fetches, in words. :param pom: the file that names the jars of ``${broker.version}``.
+    :param name: the broker's name. :param version: default version; its pom names it too.
+    :param download: size of the first run's download, as text. :param pom: the file that names the jars of ``${broker.version}``.
     """
 
     name: str
@@ -100,15 +100,15 @@ class Jars:
     pom: Path
 
     def cached_versions(self) -> tuple[str, ...]:
-        """Those that need no Maven any more."""
+        """Return the versions that are in the cache."""
         prefix = f"{self.name.lower()}-"
         return tuple(sorted(path.name.removeprefix(prefix) for path in cache_root().glob(f"{prefix}*") if path.is_dir()))
 
     def resolve(self, version: str, progress: Callable[[str], None]) -> Path:
-        """The folder that holds the jars of this version; Maven runs only the first time.
+        """Return the folder with the jars of this version; Maven runs only the first time.
 
-        :raises UsageError: not a version.
-        :raises UnavailableError: not cached and no Maven here, or Maven could not get it; with Maven's own words.
+        :raises UsageError: it is not a version.
+        :raises UnavailableError: it is not cached and Maven is missing or failed; with Maven's error lines.
         """
         what = f"{self.name} {version}"
         if not _VERSION.fullmatch(version):
@@ -140,7 +140,7 @@ def _lock(path: Path, what: str, progress: Callable[[str], None]) -> Iterator[No
 
 def _fetch(mvn: str, pom: Path, version: str, jars: Path, what: str, progress: Callable[[str], None]) -> None:
     prefix = f".resolving-{jars.name}-"
-    for leftover in jars.parent.glob(f"{prefix}*"):  # of a session that was killed; nobody else is here, we hold the lock
+    for leftover in jars.parent.glob(f"{prefix}*"):  # from a killed session: a live one would hold the lock
         shutil.rmtree(leftover, ignore_errors=True)
     staging = Path(tempfile.mkdtemp(prefix=prefix, dir=jars.parent))
     try:
@@ -149,7 +149,7 @@ def _fetch(mvn: str, pom: Path, version: str, jars: Path, what: str, progress: C
         _maven(maven_command(mvn, version, staging), staging, what, progress)
         count = sum(1 for _ in (staging / "lib").glob("*.jar"))
         if count == 0:
-            raise UnavailableError(f"Maven ended well, yet brought no jar of {what}")
+            raise UnavailableError(f"Maven succeeded but fetched no jar of {what}")
         (staging / "lib").rename(jars)
         progress(f"resolved {what}: {count} jars in {time.monotonic() - started:.0f} s")
     finally:
@@ -166,38 +166,38 @@ def _maven(command: list[str], staging: Path, what: str, progress: Callable[[str
         finally:
             process.kill()  # only does something on Ctrl-C
     if status != 0:
-        said = "\n".join([f"Maven could not get {what} (status {status})", *errors[:5]])
-        raise UnavailableError(said, "check the version, the network and Maven's settings.xml")
+        reason = "\n".join([f"Maven could not get {what} (status {status})", *errors[:5]])
+        raise UnavailableError(reason, "check the version, the network and Maven's settings.xml")
 
 
 def maven_command(mvn: str, version: str, staging: Path) -> list[str]:
-    """Copies everything the pom needs at run time into ``staging/lib``; settings and mirrors are the user's own."""
+    """Return the command that copies the pom's run-time dependencies into ``staging/lib``; the user's own Maven settings apply."""
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", "-Dmdep.prependGroupId=true", f"-DoutputDirectory={staging / 'lib'}"]
     return [mvn, "-B", "-f", str(staging / "pom.xml"), *goal, f"-Dbroker.version={version}"]
 
 
 def _follow(output: IO[str], what: str, progress: Callable[[str], None]) -> list[str]:
-    """Tell how far it is; what went wrong, in Maven's words."""
+    """Report progress while Maven runs, and return its error lines."""
     errors: list[str] = []
     downloaded = 0
-    told = time.monotonic()
+    reported = time.monotonic()
     for line in output:
         downloaded += line.count("Downloaded from ")
         errors += _causes(line)
-        if time.monotonic() - told >= HEARTBEAT:
-            told = time.monotonic()
+        if time.monotonic() - reported >= HEARTBEAT:
+            reported = time.monotonic()
             progress(f"resolving {what}: {downloaded} files downloaded")
     return errors
 
 
 def _causes(line: str) -> list[str]:
-    """What a line of Maven's says of a failure: without a network it is in a warning; hints on how to use Maven are none."""
+    """Return the cause of a failure in a line of Maven's output, if it has one. Without a network the cause is only in a warning."""
     tag, _, text = line.strip().partition("] ")
-    told = tag == "[ERROR" or text.startswith("Could not transfer")
-    return [text[:300]] if told and text and not text.startswith(_NO_CAUSE) else []
+    is_error = tag == "[ERROR" or text.startswith("Could not transfer")
+    return [text[:300]] if is_error and text and not text.startswith(_HINTS) else []
 
 
-# What a kind of broker needs of a machine, for ``doctor``: looked for, judged, and fetched where that is possible.
+# The needs of a kind of broker on this machine, as ``doctor`` shows and fetches them.
 
 FIX: Final = "python -m pytest_loadtest doctor --fix"
 
@@ -206,10 +206,10 @@ FIX: Final = "python -m pytest_loadtest doctor --fix"
 class MachineNeed:
     """One thing that brokers of a kind need.
 
-    :param found: what there is of it, as text; None: nothing. :param well: it is what is needed.
+    :param found: the version or path that is present, as text; None: nothing. :param well: it is sufficient.
     :param cost: what does not work without it. :param remedy: the line that helps.
     :param package: the Debian package that has it. :param fetch: gets it; called with a function that takes lines of progress.
-    :param jars_of: what runs in Java from jars that Maven fetches, where this is such jars: ``Artemis``.
+    :param jars_of: for jars that Maven fetches, the program that they are for: ``Artemis``.
     """
 
     name: str
@@ -223,7 +223,7 @@ class MachineNeed:
 
 
 def needed_jars(jars: Jars, cached: Sequence[str], cost: str, what: str) -> MachineNeed:
-    """Jars that Maven fetches. :param cached: versions. :param what: runs from them."""
+    """Return the need for jars from Maven. :param cached: versions in the cache. :param what: the program that runs from them."""
     return MachineNeed(
         name=f"{jars.name} jars", found=", ".join(cached) or None, well=jars.version in cached, cost=cost, remedy=FIX,
         fetch=lambda tell: jars.resolve(jars.version, tell), jars_of=what,

@@ -1,4 +1,4 @@
-"""A broker as a process of this machine: started under a watchdog, stopped, its log kept when it failed."""
+"""A broker as a process of this machine, under a watchdog; the log of a failed one is kept."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-GRACE = 2.0  # s between SIGTERM and SIGKILL: the data is thrown away, so nothing needs longer
+GRACE = 2.0  # s between SIGTERM and SIGKILL: the data is deleted, so nothing needs longer
 
 
 class Child:
     """One broker under its watchdog.
 
-    ``folder`` holds ``broker.log``, the broker's own configuration and ``data/``, which is removed when the broker ends, in whatever way; a
+    ``folder`` holds ``broker.log``, the broker's own configuration and ``data/``. The watchdog removes ``data/`` however the broker ends; a
     restart keeps it.
 
-    :param ports: of 127.0.0.1, on which the broker listens: a restart waits until they are free again.
+    :param ports: the broker's ports on 127.0.0.1: a restart waits until they are free again.
     :raises TargetError: the command could not be run.
     """
 
@@ -45,54 +45,54 @@ class Child:
                 [sys.executable, "-I", "-S", watchdog.__file__, *options, "--", *command],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=folder, env=environment, start_new_session=True,
             )  # fmt: skip
-        self._said = self._hear()
-        if not self._said:
+        self._report = self._read_report()
+        if not self._report:
             self._watchdog.communicate()
             raise TargetError(f"could not run {command[0]}: {tail(self.log, 1)}")
-        self.pid = self._said["pid"]
+        self.pid = self._report["pid"]
 
-    def _hear(self) -> dict[str, int]:
-        """The watchdog's next report, waited for; empty when it has ended and has no more."""
+    def _read_report(self) -> dict[str, int]:
+        """Wait for the watchdog's next report and return it; empty after its last one."""
         assert self._watchdog.stdout is not None
         report: dict[str, int] = json.loads(self._watchdog.stdout.readline() or "{}")
         return report
 
-    def _order(self, words: str) -> None:
+    def _send(self, command: str) -> None:
         assert self._watchdog.stdin is not None
-        with contextlib.suppress(OSError):  # it has ended already
-            self._watchdog.stdin.write(f"{words}\n".encode())
+        with contextlib.suppress(OSError):  # the watchdog has ended already
+            self._watchdog.stdin.write(f"{command}\n".encode())
             self._watchdog.stdin.flush()
 
     def failure(self) -> str | None:
-        """Why the broker is not running any more; None while it runs and after an orderly stop."""
+        """Return the reason for the broker's end; None while it runs and after :meth:`stop`."""
         if self._failure is None and not self._stopped and self._watchdog.poll() is not None:
             self._failure = f"{self._ending()}, log {self.log}"
         return self._failure
 
     def _ending(self) -> str:
-        while said := self._hear():
-            self._said = said
-        if "exit" not in self._said:
+        while report := self._read_report():
+            self._report = report
+        if "exit" not in self._report:
             return f"its watchdog ended with status {self._watchdog.returncode}"
-        status = self._said["exit"]
+        status = self._report["exit"]
         return f"exited with status {status}" if status >= 0 else f"ended by {signal.Signals(-status).name} (status {status})"
 
     def restart(self, grace: float) -> None:
-        """End the broker and run it again; returns when the new process is there, ready or not.
+        """End the broker and run it again; returns when the new process exists, ready or not.
 
         :param grace: s between SIGTERM and SIGKILL; 0: SIGKILL at once.
-        :raises TargetError: it had ended before, cannot be run again, or was stopped meanwhile.
+        :raises TargetError: it had ended before, cannot be run again, or was stopped during the restart.
         """
-        self._order(f"restart {grace}")
-        said = self._hear()
-        if "pid" not in said:
-            self._said = said or self._said
+        self._send(f"restart {grace}")
+        report = self._read_report()
+        if "pid" not in report:
+            self._report = report or self._report
             self._watchdog.wait()
-            raise TargetError(self.failure() or "it was stopped meanwhile")
-        self._said, self.pid = said, said["pid"]
+            raise TargetError(self.failure() or "it was stopped during the restart")
+        self._report, self.pid = report, report["pid"]
 
     def stop(self) -> None:
-        """End the broker and wait; remove what it left, except after a failure. Safe to call twice."""
+        """End the broker, wait, and remove its files, except after a failure. Safe to call twice."""
         failed = self.failure() is not None
         if self._stopped:
             return
@@ -102,7 +102,7 @@ class Child:
             self._remove_files()
 
     def _close(self) -> None:
-        self._order("stop")
+        self._send("stop")
         assert self._watchdog.stdin is not None
         with contextlib.suppress(OSError):
             self._watchdog.stdin.close()
@@ -111,7 +111,7 @@ class Child:
         except subprocess.TimeoutExpired:
             self._watchdog.kill()
             self._watchdog.wait()
-        if self._watchdog.returncode != 0:  # it was killed, and could not end the broker
+        if self._watchdog.returncode != 0:  # the watchdog was killed before it could end the broker
             watchdog.kill_group(self.pid)
         assert self._watchdog.stdout is not None
         self._watchdog.stdout.close()
@@ -120,41 +120,41 @@ class Child:
         for path in self.folder.iterdir():
             if path.is_file():
                 path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # something else lives there too
+        with contextlib.suppress(OSError):  # the folder has other contents too
             self.folder.rmdir()
 
     def abandon(self) -> None:
-        """Stop it, but keep log and configuration: it did not do what it should."""
+        """Stop a broker that did not work, and keep its log and configuration."""
         self._keep = True
         self.stop()
 
     def tail(self) -> str:
-        """The last lines of its log."""
+        """Return the last lines of its log."""
         return tail(self.log)
 
 
 def tail(path: Path, lines: int = 20) -> str:
-    """The last lines of a log without Java's stack frames, each cut at 300 characters; empty when there is none."""
+    """Return the last lines of a log without Java's stack frames, each cut at 300 characters; empty if there is no log."""
     try:
         with path.open("rb") as log:
             log.seek(max(0, path.stat().st_size - 65_536))
             text = log.read().decode(errors="replace")
     except OSError:
         return ""
-    told = [line[:300] for line in text.splitlines() if not line.lstrip().startswith(("at ", "... "))]
-    return "\n".join(told[-lines:])
+    kept = [line[:300] for line in text.splitlines() if not line.lstrip().startswith(("at ", "... "))]
+    return "\n".join(kept[-lines:])
 
 
-# Where a broker's data can lie: Pulsar's bookie asks Java which mount its folders are on, and ends where Java finds none.
+# The folder for a broker's data: Pulsar's bookie asks Java for the mount of its folders, and ends if Java finds none.
 
 MEMORY = Path("/dev/shm")
 
 
 def mount_known(folder: Path, mounts: str) -> bool:
-    """Whether Java finds the mount that a folder is on.
+    """Return True if Java finds the mount of a folder.
 
-    Java goes up from the folder as long as the device stays the same, and looks for the last path in the list of mounts. Below a changed
-    root (chroot) that is no mount point itself it finds none.
+    Java goes up from the folder as long as the device stays the same, and looks for the last path in the list of mounts. It finds none in a
+    changed root (chroot) that is not a mount point itself.
 
     :param mounts: the text of ``/proc/self/mounts``.
     """
@@ -165,7 +165,10 @@ def mount_known(folder: Path, mounts: str) -> bool:
 
 
 def data_folder(folder: Path, mounts: str) -> str:
-    """Make ``folder``, or a link of that name to a folder in memory where its mount cannot be known; where the data lies then, or ""."""
+    """Make ``folder``, or a link of that name to a folder in memory if Java cannot find its mount.
+
+    :returns: the file system that holds the data if it is not the folder's own; else "".
+    """
     if folder.exists() or mount_known(folder.parent, mounts) or not mount_known(MEMORY, mounts):
         folder.mkdir(exist_ok=True)
         return str(MEMORY) if folder.is_symlink() else ""

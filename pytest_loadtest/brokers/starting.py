@@ -1,4 +1,4 @@
-"""From *started* to *ready*: the wait that every broker we start has in common, and the broker that comes of it."""
+"""Common code for starting a broker: free ports, the wait until it is ready, and the running broker."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str], None]
 
-POLL = 0.05  # s between two looks at a starting broker
+POLL = 0.05  # s between two checks of a starting broker
 HEARTBEAT = 10.0  # s between two lines of progress
 ATTEMPTS = 3
-RESTART_GRACE = 30.0  # s between SIGTERM and SIGKILL: the broker may have much to write, and all of it is wanted afterwards
+RESTART_GRACE = 30.0  # s between SIGTERM and SIGKILL: the broker may have much to write, and needs all of it after the restart
 
 
 class Running(Protocol):
-    """A process or container that is to become a broker."""
+    """A process or container in which a broker starts or runs."""
 
     @property
     def pid(self) -> int | None:
-        """Of the broker's process, where it is one of this machine; another one after a restart."""
+        """The broker's process if it is on this machine, else None; a restart changes it."""
 
     def restart(self, grace: float) -> None:
-        """End it and start it again with the same data; returns when it is on its way, ready or not.
+        """End it and start it again with the same data; returns when it is starting, ready or not.
 
         :param grace: s between SIGTERM and SIGKILL; 0: SIGKILL at once.
         :raises TargetError: it cannot be started again.
         """
 
     def failure(self) -> str | None:
-        """Why it ended, None while it runs."""
+        """Return the reason for its end, None while it runs."""
 
     def tail(self) -> str:
-        """The last lines of its log."""
+        """Return the last lines of its log."""
 
     def stop(self) -> None:
-        """End it and wait; safe to call twice; removes what it left, except after a failure."""
+        """End it, wait, and remove its files, except after a failure. Safe to call twice."""
 
     def abandon(self) -> None:
         """Stop it, but keep its log."""
 
 
 class StartedBroker:
-    """A broker that we started; see :class:`~pytest_loadtest.brokers.base.Broker`.
+    """A broker that the run started; see :class:`~pytest_loadtest.brokers.base.Broker`.
 
-    :param wait: returns when clients can work again after a restart; None where there is nothing that a restart would bring back.
+    :param wait: returns when clients can work again after a restart; None for a broker that cannot be restarted.
     """
 
     def __init__(self, facts: BrokerFacts, running: Running, wait: Callable[[], object] | None) -> None:
@@ -71,7 +71,7 @@ class StartedBroker:
 
     def restart(self, *, kill: bool = False) -> None:
         if self._wait is None:
-            raise UsageError(f"{self._facts.name} is not restarted: it keeps nothing, and no client comes back to it")
+            raise UsageError(f"{self._facts.name} cannot be restarted: it keeps no data, and clients do not reconnect to it")
         self._restarting = True
         try:
             self._running.restart(0.0 if kill else RESTART_GRACE)
@@ -87,16 +87,15 @@ class StartedBroker:
 
 
 class PortTakenError(TargetError):
-    """Somebody took the port between our look and the broker's bind: worth another try."""
+    """Another process took a port after :func:`free_ports` and before the broker's bind; another attempt may work."""
 
 
 def wait_ready(running: Running, ready: Callable[[], bool], *, name: str, seconds: float, progress: Progress) -> float:
-    """Wait until ``ready()``; the seconds it took. On every other way out it is abandoned.
-
+    """Wait until ``ready()`` returns True. Abandons the broker on every error. :returns: seconds.
     :raises PortTakenError: the broker found its port in use.
     :raises TargetError: the broker ended, or was not ready in time; with the last lines of its log.
     """
-    start = told = time.monotonic()
+    start = reported = time.monotonic()
     try:
         while not ready():
             now = time.monotonic()
@@ -105,8 +104,8 @@ def wait_ready(running: Running, ready: Callable[[], bool], *, name: str, second
                 raise _start_error(f"{name} did not start: {failure}", running)
             if now - start > seconds:
                 raise _start_error(f"{name} was not ready after {seconds:.0f} s", running)
-            if now - told >= HEARTBEAT:
-                told = now
+            if now - reported >= HEARTBEAT:
+                reported = now
                 progress(f"starting {name}: {now - start:.0f} s")
             time.sleep(POLL)
     except BaseException:
@@ -122,7 +121,7 @@ def _start_error(message: str, running: Running) -> TargetError:
 
 
 def on_free_ports(count: int, launch: Callable[[tuple[int, ...]], StartedBroker]) -> StartedBroker:
-    """Launch on free ports, on other ones when somebody was quicker."""
+    """Launch on free ports, and again on others if another process took one first."""
     for _ in range(ATTEMPTS - 1):
         try:
             return launch(free_ports(count))
@@ -131,14 +130,13 @@ def on_free_ports(count: int, launch: Callable[[tuple[int, ...]], StartedBroker]
     return launch(free_ports(count))
 
 
-# Free ports for brokers, and whether something listens.
-
+# Free ports for brokers.
 LOWEST = 20_000
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def ephemeral_range() -> tuple[int, int]:
-    """The ports the kernel gives to outgoing connections, first and last; the Linux default where it cannot be read."""
+    """Return the first and last port for outgoing connections; Linux's default if the range cannot be read."""
     try:
         low, high = _RANGE.read_text().split()
     except (OSError, ValueError):
@@ -147,20 +145,19 @@ def ephemeral_range() -> tuple[int, int]:
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Different TCP ports that are free on 127.0.0.1 now.
+    """Return different TCP ports that are free on 127.0.0.1 now, below the ephemeral range if possible.
 
-    Below the ephemeral range where possible: a load test opens thousands of outgoing connections, any of which could take an
-    ephemeral port before the broker binds it; and a client that connects to an ephemeral port where nothing listens may be given that very
-    port to connect from, and is then connected to itself.
+    A load test opens thousands of outgoing connections, each of which could take an ephemeral port before the broker binds it. And a client
+    that connects to an ephemeral port without a listener may get the same port as its source: it is then connected to itself.
     """
     high = ephemeral_range()[0]
     candidates = random.sample(range(LOWEST, high), min(200, high - LOWEST)) if high > LOWEST else []
-    found: list[int] = []
+    ports: list[int] = []
     for port in [*candidates, *([0] * count)]:
-        if len(found) == count:
+        if len(ports) == count:
             break
-        found += _bindable(port)
-    return tuple(found)
+        ports += _bindable(port)
+    return tuple(ports)
 
 
 def _bindable(port: int) -> list[int]:
@@ -173,7 +170,7 @@ def _bindable(port: int) -> list[int]:
 
 
 def listens(host: str, port: int, timeout: float = 1.0) -> bool:
-    """Whether a TCP connection is accepted there."""
+    """Return True if something accepts a TCP connection at this address."""
     try:
         socket.create_connection((host, port), timeout).close()
     except OSError:

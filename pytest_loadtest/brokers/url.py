@@ -1,4 +1,4 @@
-"""A target that is there already: reached, described as far as it tells, never started or stopped."""
+"""A target that runs already: connected to, described as far as possible, never started or stopped."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.brokers.starting import Progress
 
 CONNECT_SECONDS = 5.0
-PROBE_EVERY = 5.0  # s between two looks: each is a connection that the target may log
-GONE_AFTER = 10.0  # s of refusals: a restart of the target may be part of the test
+PROBE_EVERY = 5.0  # s between two probes: each is a connection that the target may log
+GONE_AFTER = 10.0  # s of refused connections: a restart of the target may be part of the test
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +32,16 @@ class Endpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse(kind: str, url: str) -> tuple[Endpoint, ...]:
-    """``pulsar://a:6650,b`` → its endpoints, with the scheme's own port where none is given.
+def parse_endpoints(kind: str, url: str) -> tuple[Endpoint, ...]:
+    """Return the endpoints of an address such as ``pulsar://a:6650,b``; an endpoint without a port gets the scheme's default.
 
-    :raises UsageError: another scheme, no host, a port that is none, or a user or password.
+    :raises UsageError: another scheme, no host, an invalid port, or a user or password.
     """
     check_address(url, "target")
     ports = {name: scheme.port for name, scheme in kind_of(kind).schemes.items()}
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in ports:
-        raise UsageError(f"target {url!r}: a {kind} address begins with {' or '.join(f'{known}://' for known in ports)}")
+        raise UsageError(f"target {url!r}: a {kind} address begins with {' or '.join(f'{name}://' for name in ports)}")
     authority = rest.partition("/")[0]
     return tuple(_endpoint(url, scheme, host, ports[scheme]) for host in authority.split(","))
 
@@ -58,37 +58,37 @@ def _endpoint(url: str, scheme: str, text: str, default: int) -> Endpoint:
 
 
 class RemoteBroker:
-    """A target that somebody else runs; see :class:`~pytest_loadtest.brokers.base.Broker`."""
+    """A target that the run did not start; see :class:`~pytest_loadtest.brokers.base.Broker`."""
 
     def __init__(self, facts: BrokerFacts, endpoints: tuple[Endpoint, ...]) -> None:
         self._facts = facts
         self._endpoints = endpoints
-        self._looked = self._answered = time.monotonic()
+        self._probed = self._answered = time.monotonic()
 
     @property
     def facts(self) -> BrokerFacts:
         return self._facts
 
     def failure(self) -> str | None:
-        """Set when every endpoint has *refused* connections for ten seconds; slowness and time-outs are no proof of death."""
+        """Return a reason after every endpoint has *refused* connections for ten seconds; a time-out is no proof that the target ended."""
         now = time.monotonic()
-        if now - self._looked >= PROBE_EVERY:
-            self._looked = now
+        if now - self._probed >= PROBE_EVERY:
+            self._probed = now
             if not all(refuses(endpoint) for endpoint in self._endpoints):
                 self._answered = now
-        silent = self._looked - self._answered
-        return f"{self._facts.url} has refused connections for {silent:.0f} s" if silent >= GONE_AFTER else None
+        refused = self._probed - self._answered
+        return f"{self._facts.url} has refused connections for {refused:.0f} s" if refused >= GONE_AFTER else None
 
     def restart(self, *, kill: bool = False) -> None:
-        """:raises UsageError: it is not ours."""
-        raise UsageError(f"{self._facts.url} was not started here and is not restarted: leave the address out, and the run starts a broker")
+        """:raises UsageError: always: the run did not start it."""
+        raise UsageError(f"cannot restart {self._facts.url}, which the run did not start: omit the address, and the run starts a broker")
 
     def stop(self) -> None:
-        """Nothing: it is not ours."""
+        """Do nothing: the run did not start it."""
 
 
 def refuses(endpoint: Endpoint, timeout: float = 0.3) -> bool:
-    """Whether the host says that nothing listens there."""
+    """Return True if the host refuses the connection, which means that nothing listens."""
     try:
         socket.create_connection((endpoint.host, endpoint.port), timeout).close()
     except ConnectionRefusedError:
@@ -98,21 +98,21 @@ def refuses(endpoint: Endpoint, timeout: float = 0.3) -> bool:
     return False
 
 
-def start(request: BrokerRequest, progress: Progress) -> RemoteBroker:
-    """Reach the target at ``request.url``.
+def reach_target(request: BrokerRequest, progress: Progress) -> RemoteBroker:
+    """Connect to the target at ``request.url`` and describe it.
 
-    :raises UsageError: not an address of this kind of broker.
-    :raises TargetError: no endpoint of it accepts a connection; with the reason of each.
+    :raises UsageError: it is not an address of this kind of broker.
+    :raises TargetError: none of its endpoints accepts a connection; with the reason of each.
     """
     url = request.url or ""
-    endpoints = parse(request.kind, url)
+    endpoints = parse_endpoints(request.kind, url)
     check_address(request.admin_url, "admin URL")
     progress(f"reaching {url}")
     reach(url, endpoints)
     if request.subscriber_url is not None:
-        beside = parse(request.kind, request.subscriber_url)
-        reach(f"target.subscriberUrl {request.subscriber_url}", beside)
-        endpoints = (*endpoints, *beside)
+        for_subscribers = parse_endpoints(request.kind, request.subscriber_url)
+        reach(f"target.subscriberUrl {request.subscriber_url}", for_subscribers)
+        endpoints = (*endpoints, *for_subscribers)
     kind, admin = kind_of(request.kind), request.admin_url
     version, settings = load(kind, kind.describe)(admin) if kind.describe and admin else ("unknown", {})
     return RemoteBroker(
@@ -131,9 +131,9 @@ def start(request: BrokerRequest, progress: Progress) -> RemoteBroker:
 
 
 def reach(url: str, endpoints: tuple[Endpoint, ...]) -> None:
-    """Connect to the first endpoint that answers.
+    """Check that one of the endpoints accepts a connection.
 
-    :raises TargetError: none does.
+    :raises TargetError: none does; with the reason of each.
     """
     problems = []
     for endpoint in endpoints:
@@ -147,8 +147,8 @@ def reach(url: str, endpoints: tuple[Endpoint, ...]) -> None:
 
 
 def is_local(host: str) -> bool:
-    """Whether the host is this machine, whose cores the broker then shares: only own addresses can be bound."""
-    if host == "localhost":  # by definition (RFC 6761), even where no name service knows it
+    """Return True if the host is this machine, whose cores the broker then shares: only own addresses can be bound."""
+    if host == "localhost":  # by definition (RFC 6761, 6.3), even if no name service knows it
         return True
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]

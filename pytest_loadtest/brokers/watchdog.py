@@ -1,14 +1,14 @@
-"""A small process that owns one broker: ends it with its controller, however that one dies, and starts it again when it is told to.
+"""A small process that owns one broker: it ends the broker however the controller ends, and restarts it on request.
 
-It is the broker's parent and the controller's child: nothing has to be told after the broker is there, so no moment is uncovered.
-Its standard input is the read end of a pipe that only the controller holds. ``stop`` ends the broker in order, ``restart SECONDS`` ends it
-in order, with so much patience, and runs the same command again; an end of file means that the controller is gone (SIGKILL too) and ends
-the broker at once. Its standard output reports the process id of each broker that it started and, last, the exit status, one JSON object
-a line; standard error is the broker's log. It leads its own session, so Ctrl-C does not reach it.
+It is the broker's parent and the controller's child, so there is no moment at which the broker runs without it. Its standard input is the
+read end of a pipe that only the controller holds. ``stop`` sends SIGTERM to the broker; ``restart SECONDS`` does so too, sends SIGKILL
+after so many seconds, and runs the same command again; an end of file means that the controller died (SIGKILL too) and kills the broker at
+once. Its standard output reports the process id of each broker that it started and, last, the exit status, one JSON object a line; standard
+error is the broker's log. It leads its own session, so Ctrl-C does not reach it.
 
-``PR_SET_PDEATHSIG`` would not do: a broker that changes its user clears it, and it fires when the starting *thread* ends.
+``PR_SET_PDEATHSIG`` is not sufficient: a broker that changes its user clears it, and it fires when the starting *thread* ends.
 
-Run by its path, with nothing but the standard library, so that it starts in milliseconds and cannot be shadowed.
+Run by its path, with the standard library only, so that it starts in milliseconds and no module of the user can shadow one of its own.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import FrameType
 
-TICK = 0.25  # s between looks at a broker that runs
-QUICK_TICK = 0.01  # s between looks at what is about to happen: it is part of how long a restart takes
-PORTS_SECONDS = 10.0  # how long a restart waits for the broker's ports; then the broker says itself what is wrong with them
+TICK = 0.25  # s between two checks of a running broker
+QUICK_TICK = 0.01  # s between two checks during a restart, whose duration they prolong
+PORTS_SECONDS = 10.0  # limit of a restart's wait for the broker's ports; after that the broker itself reports the problem
 
 
 class _StoppedError(Exception):
-    """The broker is to be ended in order: the controller says so, or somebody sent SIGTERM to the watchdog itself."""
+    """The controller sent ``stop``, or the watchdog received SIGTERM: end the broker with SIGTERM."""
 
 
 class _GoneError(Exception):
-    """The controller is gone."""
+    """The controller has ended."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Start the broker, watch it, restart it when told to, end it, remove its data folder; 0 always, what happened is in the report."""
+    """Start the broker, restart it on request, end it, remove its data folder. :returns: 0; the report has the broker's exit status."""
     parser = argparse.ArgumentParser(prog="watchdog", description="Owns one broker and ends it with its controller.")
     parser.add_argument("--data", help="folder to remove at the end")
     parser.add_argument("--grace", type=float, default=2.0, help="seconds between SIGTERM and SIGKILL at the end")
-    parser.add_argument("--ports", type=int, nargs="*", default=[], help="of 127.0.0.1, that must be free again before a restart")
+    parser.add_argument("--ports", type=int, nargs="*", default=[], help="ports of 127.0.0.1 that must be free again before a restart")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args(argv)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # what the broker inherits: a connection is an open file
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the broker inherits it, and needs an open file for each connection
     watchdog = Watchdog(options.command, options.ports)
     grace = options.grace
     try:
@@ -66,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
     finally:
         status = watchdog.end(grace)
         if options.data:
-            remove(options.data)
+            remove_folder(options.data)
         _report(exit=status)
     return 0
 
@@ -74,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
 class Watchdog:
     """The broker's parent.
 
-    :param command: what runs the broker, the first time and every time.
+    :param command: runs the broker, at the first start and at each restart.
     """
 
     def __init__(self, command: Sequence[str], ports: Sequence[int]) -> None:
@@ -84,7 +84,7 @@ class Watchdog:
         self._broker = self._start()
 
     def _terminate(self, _signal: int, _frame: FrameType | None) -> None:
-        self._terminated = True  # noticed at the next look: an exception here could come while a broker is being started, and lose it
+        self._terminated = True  # checked in _listen: an exception raised here could interrupt _start and lose the new broker
 
     def _start(self) -> subprocess.Popen[bytes]:
         broker = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=2, stderr=2, start_new_session=True)
@@ -92,12 +92,12 @@ class Watchdog:
         return broker
 
     def watch(self) -> None:
-        """Until the broker ends by itself.
+        """Restart the broker on request; return when it ends by itself.
 
-        :raises _StoppedError: it is to end. :raises _GoneError: the controller is gone.
+        :raises _StoppedError: the broker must end. :raises _GoneError: the controller has ended.
         """
-        while order := self._listen(self._ended, TICK):
-            self._restart(grace=float(order[1]))
+        while command := self._listen(self._ended, TICK):
+            self._restart(grace=float(command[1]))
 
     def _ended(self) -> bool:
         return self._broker.poll() is not None
@@ -112,25 +112,25 @@ class Watchdog:
         self._broker = self._start()
 
     def _listen(self, until: Callable[[], bool], tick: float, seconds: float = math.inf) -> list[bytes]:
-        """Wait for something, or for an order of the controller.
+        """Wait for a condition or a command of the controller.
 
-        :param until: looked at every ``tick`` s, for ``seconds`` at most. :returns: the order's words; none when the wait is over.
-        :raises _StoppedError: the broker is to end. :raises _GoneError: the controller is gone.
+        :param until: the condition, checked every ``tick`` s, for ``seconds`` at most. :returns: the command's words; empty if none came.
+        :raises _StoppedError: the broker must end. :raises _GoneError: the controller has ended.
         """
         end = time.monotonic() + seconds
         while not until() and time.monotonic() < end:
             readable, _, _ = select.select([0], [], [], tick)
-            said = os.read(0, 4096) if readable else None
-            if said == b"" or os.getppid() != self._parent:  # a forked child of the controller may still hold the pipe
+            command = os.read(0, 4096) if readable else None
+            if command == b"" or os.getppid() != self._parent:  # a forked child of the controller may still hold the pipe
                 raise _GoneError
-            if self._terminated or (said is not None and b"stop" in said):
+            if self._terminated or (command is not None and b"stop" in command):
                 raise _StoppedError
-            if said is not None:
-                return said.split()
+            if command is not None:
+                return command.split()
         return []
 
     def end(self, grace: float) -> int:
-        """SIGTERM, after ``grace`` s SIGKILL to whatever is left of the broker's process group; its exit status."""
+        """Send SIGTERM, and after ``grace`` s SIGKILL to the rest of the broker's process group. :returns: its exit status."""
         if grace and not self._ended():
             _signal_group(self._broker.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -140,7 +140,7 @@ class Watchdog:
 
 
 def free(port: int) -> bool:
-    """Whether a broker can listen on this port of 127.0.0.1; connections that are winding up do not keep it from that."""
+    """Return True if a broker can listen on this port of 127.0.0.1, also while old connections are in TIME_WAIT."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -151,7 +151,7 @@ def free(port: int) -> bool:
 
 
 def kill_group(group: int) -> None:
-    """SIGKILL to a process group; nothing happens when it is gone."""
+    """Send SIGKILL to a process group, if it exists."""
     _signal_group(group, signal.SIGKILL)
 
 
@@ -160,15 +160,15 @@ def _signal_group(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def remove(folder: str) -> None:
-    """Remove a folder, or the one that it links to and the link; what is not there is no error."""
+def remove_folder(folder: str) -> None:
+    """Remove a folder, if it exists; for a link, the folder and the link."""
     shutil.rmtree(os.path.realpath(folder), ignore_errors=True)
     with contextlib.suppress(OSError):
         os.unlink(folder)  # noqa: PTH108  # pathlib would cost milliseconds
 
 
 def _report(**facts: int | None) -> None:
-    with contextlib.suppress(OSError):  # nobody is left to read it
+    with contextlib.suppress(OSError):  # a dead controller does not read it
         os.write(1, json.dumps(facts).encode() + b"\n")
 
 

@@ -54,7 +54,7 @@ class Observing:
             self._samplers[workload.name] = Sampler(sources, workload.start, broker=workload.broker.facts.name, missing=missing)
 
     def _sources(self, workload: WorkloadRun, without: set[int]) -> tuple[dict[str, Callable[[], TelemetrySource]], list[str]]:
-        from pytest_loadtest.brokers.url import parse
+        from pytest_loadtest.brokers.url import parse_endpoints
         from pytest_loadtest.fleet.targets import with_keys
         from pytest_loadtest.observe.connections import ConnectionSource
         from pytest_loadtest.observe.processes import DiskWaitSource, ProcessSource
@@ -76,7 +76,7 @@ class Observing:
             sources["broker"] = partial(ProcessSource, "broker", lambda: broker.facts.pid, broker=True)
             sources["broker's disk"] = partial(DiskWaitSource, lambda: broker.facts.pid)
         urls = [facts.url, *([facts.subscriber_url] if facts.subscriber_url else [])]
-        addresses = [(endpoint.host, endpoint.port) for url in urls for endpoint in parse(driver.name, url)]
+        addresses = [(endpoint.host, endpoint.port) for url in urls for endpoint in parse_endpoints(driver.name, url)]
         sources["connections"] = partial(ConnectionSource, addresses, facts.pid, without)
         return sources, missing
 

@@ -16,7 +16,7 @@ from slow_disk import need_slow_disk, slow_disk
 
 from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java
-from pytest_loadtest.brokers.url import RemoteBroker, parse
+from pytest_loadtest.brokers.url import RemoteBroker, parse_endpoints
 from pytest_loadtest.drivers.pulsar import scrape
 from pytest_loadtest.drivers.pulsar.admin import Admin
 from pytest_loadtest.drivers.pulsar.metrics import counter_growth
@@ -67,7 +67,7 @@ def test_a_broker_at_a_url_whose_count_is_too_low(
     missing: int, outcome: str, pulsar_process: brokers.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same broker as if somebody else ran it: one message less than it confirmed is no data, its own number is not."""
-    at_url = RemoteBroker(replace(pulsar_process.facts, mode="url", pid=None), parse("pulsar", pulsar_process.facts.url))
+    at_url = RemoteBroker(replace(pulsar_process.facts, mode="url", pid=None), parse_endpoints("pulsar", pulsar_process.facts.url))
     monkeypatch.setattr(
         scrape, "counter_growth", lambda *args: None if (found := counter_growth(*args)) is None else max(found - missing, 0)
     )

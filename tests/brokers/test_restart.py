@@ -139,7 +139,7 @@ def test_stopped_while_it_restarts(tmp_path: Path) -> None:
         until(lambda: "asked to end" in child.tail(), "SIGTERM")
         child.stop()
         restarting.join(SECONDS)
-    assert [str(error) for error in said] == ["it was stopped meanwhile"]
+    assert [str(error) for error in said] == ["it was stopped during the restart"]
     assert gone(child.pid)
 
 
@@ -264,10 +264,10 @@ def test_one_that_does_not_come_up_again(tmp_path: Path) -> None:
 def test_what_is_not_restarted(tmp_path: Path) -> None:
     """Neither somebody else's broker nor a relay that keeps nothing: it is said so, and nothing happens to them."""
     with started(tmp_path, "loopback") as relay:
-        with pytest.raises(UsageError, match="loopback is not restarted: it keeps nothing"):
+        with pytest.raises(UsageError, match="loopback cannot be restarted: it keeps no data"):
             relay.restart()
         theirs = brokers.start(BrokerRequest(kind="loopback", mode="url", url=relay.facts.url, folder=tmp_path), lambda _: None)
-        with pytest.raises(UsageError, match=r"was not started here"):
+        with pytest.raises(UsageError, match="which the run did not start"):
             theirs.restart()
         assert relay.failure() is None
         assert not gone(relay.facts.pid)

@@ -119,7 +119,7 @@ def test_not_this_one(load):
     with pytest.raises(pytest_loadtest.UsageError, match=r"call load.begin\\(\\) first"):
         load.restart_broker()
     load.begin()
-    with pytest.raises(pytest_loadtest.UsageError, match="loopback is not restarted: it keeps nothing"):
+    with pytest.raises(pytest_loadtest.UsageError, match="loopback cannot be restarted: it keeps no data"):
         load.restart_broker()
     assert load.stop().lost == 0
 

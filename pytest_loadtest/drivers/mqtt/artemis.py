@@ -20,7 +20,7 @@ from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, refuse_mana
 from pytest_loadtest.brokers.java import Jars
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, listens, on_free_ports, wait_ready
-from pytest_loadtest.brokers.watchdog import remove
+from pytest_loadtest.brokers.watchdog import remove_folder
 from pytest_loadtest.errors import UsageError
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def _launch(runtime: Java, jars: Path, port: int, version: str, request: BrokerR
     folder, name = request.folder.resolve(), f"Artemis {version}"
     text = broker_xml(port=port, settings=request.settings)
     data = folder / "data"
-    remove(str(data))  # of a broker that was killed together with its watchdog
+    remove_folder(str(data))  # left by a broker that was killed together with its watchdog
     (data / "tmp").mkdir(parents=True)
     (data / "etc").symlink_to(folder, target_is_directory=True)  # the configuration is kept where the data is not
     (folder / "broker.xml").write_text(text, encoding="utf-8")

@@ -17,7 +17,7 @@ from pytest_loadtest.brokers.container import CONF, ContainerPlan, ContainerReci
 from pytest_loadtest.brokers.java import Jars, MachineNeed, needed_jars
 from pytest_loadtest.brokers.process import Child, data_folder
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
-from pytest_loadtest.brokers.watchdog import remove
+from pytest_loadtest.brokers.watchdog import remove_folder
 from pytest_loadtest.drivers.pulsar import broker_admin as pulsar_admin
 from pytest_loadtest.drivers.pulsar import embedded
 from pytest_loadtest.drivers.pulsar.auth import admin_headers, tls_context
@@ -179,7 +179,7 @@ def _launch(
     port, web_port, bookie_port = ports
     folder = request.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    remove(str(folder / "data"))  # of a broker that was killed together with its watchdog
+    remove_folder(str(folder / "data"))  # left by a broker that was killed together with its watchdog
     memory = data_folder(folder / "data", Path("/proc/self/mounts").read_text(encoding="utf-8"))
     (folder / "data" / "tmp").mkdir()
     secured = secure(folder / "data" / "security", request.security)

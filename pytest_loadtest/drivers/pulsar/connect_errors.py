@@ -13,7 +13,7 @@ import ssl
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.brokers.url import parse
+from pytest_loadtest.brokers.url import parse_endpoints
 from pytest_loadtest.drivers.pulsar.auth import credentials, tls_context, token_of
 from pytest_loadtest.errors import LoadtestError
 from pytest_loadtest.values.quantities import SECOND
@@ -37,7 +37,7 @@ def explain_connect_error(url: str, settings: PulsarSettings) -> str | None:
     scheme = url.partition("://")[0]
     if scheme not in ("pulsar", "pulsar+ssl"):
         return None
-    endpoint = parse("pulsar", url)[0]
+    endpoint = parse_endpoints("pulsar", url)[0]
     try:
         with socket.create_connection((endpoint.host, endpoint.port), min(PATIENCE, settings.operation_timeout / SECOND)) as plain:
             if scheme == "pulsar":

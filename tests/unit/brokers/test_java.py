@@ -118,3 +118,11 @@ def test_each_broker_has_jars_of_its_own(runs: Path) -> None:
         jars.resolve("4.0.0", print)
     assert runs.read_text().split() == ["run", "run"]
     assert artemis.JARS.cached_versions() == pulsar_jars.PULSAR.cached_versions() == ("4.0.0",)
+
+
+def test_pulsar_without_maven_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No cached jars and no mvn: the way is not there, and the remedy is named."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UnavailableError, match="doctor --fix"):
+        pulsar_jars.PULSAR.resolve("4.2.4", print)

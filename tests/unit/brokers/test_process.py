@@ -57,6 +57,6 @@ def test_data_goes_to_memory_where_no_mount_is_known(tmp_path: Path) -> None:
     assert data_folder(folder, mounts) == data_folder(folder, mounts) == str(MEMORY)
     target = folder.resolve()
     (target / "file").touch()
-    watchdog.remove(str(folder))
+    watchdog.remove_folder(str(folder))
     assert not target.exists()
     assert not folder.is_symlink()

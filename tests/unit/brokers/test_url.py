@@ -30,7 +30,7 @@ def request(kind: str, address: str) -> BrokerRequest:
 )
 def test_parse(kind: str, address: str, endpoints: tuple[Endpoint, ...]) -> None:
     """Several hosts, the scheme's own port, IPv6."""
-    assert url.parse(kind, address) == endpoints
+    assert url.parse_endpoints(kind, address) == endpoints
 
 
 @pytest.mark.parametrize(
