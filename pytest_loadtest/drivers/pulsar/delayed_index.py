@@ -40,7 +40,7 @@ _PIECE_HEAD: Final = 20  # bytes of a 64-bit bitmap of one 32-bit one: count, hi
 _CONTAINER_HEAD: Final = 8  # bytes: key, cardinality, offset
 JAVA_OBJECTS: Final = 590
 """Bytes of Java objects (nodes of the maps, the bitmap's own) of a piece: fitted to what the seed of the model measured on a heap dump, see
-``tests/unit/drivers/test_pulsar_delayed_index.py``. A histogram of a running Pulsar 4.2.4 had 608 of fastutil and Roaring."""
+``tests/unit/drivers/pulsar/test_delayed_index.py``. A histogram of a running Pulsar 4.2.4 had 608 of fastutil and Roaring."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

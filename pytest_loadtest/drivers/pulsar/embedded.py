@@ -43,7 +43,7 @@ def find_binary() -> str | None:
     return str(binary) if binary.is_file() else None
 
 
-def _settings_facts(request: BrokerRequest) -> dict[str, str]:
+def unapplied_settings(request: BrokerRequest) -> dict[str, str]:
     """For the report: what it is, and what of the profile's it did not apply."""
     ignored = {"broker.settings not applied": ", ".join(sorted(request.settings))} if request.settings else {}
     return {"admin REST": "none"} | ignored
@@ -67,7 +67,7 @@ def _launch(binary: str, port: int, request: BrokerRequest, progress: Progress) 
         version=version,
         mode="embedded",
         url=f"pulsar://127.0.0.1:{port}",
-        settings=_settings_facts(request),
+        settings=unapplied_settings(request),
         evidence=False,
     )
     return StartedBroker(facts, child, wait)

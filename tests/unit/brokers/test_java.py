@@ -12,6 +12,7 @@ import pytest
 
 from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import UnavailableError
+from pytest_loadtest.brokers.java import Java
 from pytest_loadtest.drivers.mqtt import artemis
 from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
 from pytest_loadtest.errors import UsageError
@@ -126,3 +127,37 @@ def test_pulsar_without_maven_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UnavailableError, match="doctor --fix"):
         pulsar_jars.PULSAR.resolve("4.2.4", print)
+
+
+@pytest.mark.parametrize(
+    ("text", "major"),
+    [('openjdk version "17.0.15" 2025-04-15', 17), ('java version "1.8.0_392"', 8), ('openjdk version "25" 2025-09-16', 25), ("", None)],
+)
+def test_java_versions(text: str, major: int | None) -> None:
+    """Old and new spellings of Java's version."""
+    assert java.parse_major(text) == major
+
+
+def fake_java(folder: Path, version: str) -> Path:
+    binary = folder / "bin" / "java"
+    binary.parent.mkdir(parents=True)
+    binary.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    binary.chmod(0o755)
+    return binary
+
+
+def test_java_home_comes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """JAVA_HOME names the Java that is meant."""
+    fake_java(tmp_path / "other", "8")
+    home = fake_java(tmp_path / "home", "21.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", f"{tmp_path}/other/bin:{os.environ['PATH']}")
+    assert java.require("Pulsar") == Java(str(home), 21)
+
+
+def test_old_java_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Pulsar's own refusal comes late and in its log; ours at once, with the package to install."""
+    fake_java(tmp_path, "11.0.2")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(UnavailableError, match=r"Java 11, Pulsar needs 17.*openjdk-17-jre-headless"):
+        java.require("Pulsar")

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from pytest_loadtest import profile
 from pytest_loadtest.commands import cli, learn
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
-from pytest_loadtest.drivers.pulsar.observer import full_name
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import NoData, UsageError
 from pytest_loadtest.message.payloads import parse_range
@@ -212,26 +211,6 @@ def test_what_cannot_be_sampled(url: str, settings: Any, message: str) -> None:
     """The error says what to write."""
     with pytest.raises(UsageError, match=message):
         learn.open_observer(url, ["a"], None, settings)
-
-
-@pytest.mark.parametrize(
-    ("topic", "full"),
-    [
-        ("orders", "persistent://public/default/orders"),
-        ("shop/eu/orders", "persistent://shop/eu/orders"),
-        ("non-persistent://shop/eu/orders", "non-persistent://shop/eu/orders"),
-    ],
-)
-def test_pulsar_topics(topic: str, full: str) -> None:
-    """Short names are completed as Pulsar's clients do."""
-    assert full_name(topic) == full
-
-
-@pytest.mark.parametrize("topic", ["", "a/b", "kafka://a/b/c", "persistent://a", "a//c"])
-def test_no_pulsar_topics(topic: str) -> None:
-    """The error shows the form."""
-    with pytest.raises(UsageError, match="write persistent://tenant/namespace/name"):
-        full_name(topic)
 
 
 # --- the command

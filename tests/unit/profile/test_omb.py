@@ -161,34 +161,6 @@ def test_mqtt_driver_file() -> None:
     assert list(mqtt("serverUri: tcp://h").not_applied) == ["client.serverUri"]
 
 
-@pytest.mark.parametrize(
-    ("plugin", "data", "keys"),
-    [
-        ("AuthenticationToken", "token:abc", {"plugin": "token", "token": "abc"}),
-        ("AuthenticationToken", "file:///etc/t", {"plugin": "token", "tokenFile": "/etc/t"}),
-        ("AuthenticationBasic", '{"userId": "u", "password": "p"}', {"plugin": "basic", "userId": "u", "password": "p"}),
-        ("AuthenticationTls", "tlsCertFile:/c,tlsKeyFile:/k", {"plugin": "tls", "certFile": "/c", "keyFile": "/k"}),
-        (
-            "oauth2.AuthenticationOAuth2",
-            '{"type": "client_credentials", "issuerUrl": "https://i", "privateKey": "file:///k.json", "audience": "a"}',
-            {"plugin": "oauth2", "issuerUrl": "https://i", "privateKey": "/k.json", "audience": "a"},
-        ),
-    ],
-)
-def test_authentication(plugin: str, data: str, keys: dict[str, str]) -> None:
-    """Pulsar's own plugins, with their parameters as Pulsar spells them."""
-    assert (
-        pulsar(f"authentication: {{plugin: org.apache.pulsar.client.impl.auth.{plugin}, data: '{data}'}}").driver["authentication"] == keys
-    )
-
-
-def test_other_spellings() -> None:
-    """The old namespaces with a cluster, and a queue with a length."""
-    found = pulsar("namespacePrefix: benchmark/local/ns", "pendingQueueSize: 7")
-    assert (found.driver["namespacePrefix"], found.driver["maxPendingMessages"]) == ("benchmark/ns", 7)
-    assert list(found.not_applied) == ["client.namespacePrefix"]
-
-
 @pytest.mark.parametrize("text", ["name: mqtt\nqos: 0\nusername:\n", "driver: {name: mqtt, qos: 0}\n"])
 def test_a_section_of_a_profile_in_a_file(text: str) -> None:
     """Our own spelling does as well, and then nothing is added."""

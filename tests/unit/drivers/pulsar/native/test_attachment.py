@@ -1,10 +1,11 @@
-"""What becomes of messages on their way out when the broker or the way to it fails: each is answered once, as it was."""
+"""How producers and consumers find their broker, come again after a loss, and leave."""
 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from itertools import pairwise
 
+import numpy as np
 import pytest
 from fake_pulsar import FakeBroker, Seen, answer, nothing, refuse
 from native_rig import MovedClock, faulty
@@ -14,55 +15,11 @@ from pytest_loadtest.message.samples import Status
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 ACKED, FAILED = Status.ACKED, Status.FAILED
-
-
-@pytest.fixture
-def broker() -> Iterator[FakeBroker]:
-    with FakeBroker() as made:
-        yield made
 
 
 def sequences(broker: FakeBroker) -> list[int]:
     return [sent.sequence_id for sent in broker.of("SEND")]
-
-
-# a lost connection
-
-
-def test_what_was_not_answered_is_sent_again(broker: FakeBroker) -> None:
-    """In order, with its sequence ids, by a producer of the same name in its next epoch; the answers say that it was sent twice."""
-    broker.rules["SEND"] = nothing
-    with faulty(broker, streams=1) as r:
-        r.send(3)
-        r.until(lambda: len(broker.of("SEND")) == 3, "sent")
-        del broker.rules["SEND"]
-        broker.peers[0].drop()
-        r.until(lambda: len(r.answers()) == 3, "answered", step=MILLISECOND)
-        assert r.answers() == [(number, ACKED, 1) for number in range(3)]
-        assert sequences(broker) == [0, 1, 2, 0, 1, 2]
-        first, second = broker.of("PRODUCER")
-        assert (first.epoch, second.epoch, second.producer_name) == (0, 1, "fake-0")
-        assert not first.HasField("producer_name") and not second.user_provided_producer_name
-        assert r.driver.disconnected() is None
-
-
-def test_what_was_answered_is_not_sent_again(broker: FakeBroker) -> None:
-    """The first of three was; the others alone go again, and what comes meanwhile goes behind them, for the first time."""
-    broker.once["SEND"] += [answer, nothing, nothing]
-    with faulty(broker, streams=1) as r:
-        r.send(3)
-        r.until(lambda: len(broker.of("SEND")) == 3 and len(r.answers()) == 1, "the first answered")
-        broker.peers[0].drop()
-        r.until(r.driver.disconnected, "disconnected")
-        assert r.driver.disconnected() == "producer of stream 0"
-        r.send(2)
-        r.until(lambda: len(r.answers()) == 5, "answered", step=MILLISECOND)
-        assert r.answers() == [(0, ACKED, 0), (1, ACKED, 1), (2, ACKED, 1), (3, ACKED, 0), (4, ACKED, 0)]
-        assert sequences(broker) == [0, 1, 2, 1, 2, 3, 4]
 
 
 def test_lost_again_while_it_comes_back(broker: FakeBroker) -> None:
@@ -98,9 +55,6 @@ def test_later_attempts_wait_longer(broker: FakeBroker) -> None:
             r.until(lambda: len(broker.of("PRODUCER")) == opened + 10 and not r.driver.disconnected(), "there", step=200 * MILLISECOND)  # noqa: B023
             gaps = [after - before for before, after in itertools.pairwise(times)]
             assert all(gap >= min(200 * MILLISECOND * 2**number, 10 * SECOND) for number, gap in enumerate(gaps))
-
-
-# the broker closes a producer
 
 
 def test_closed_by_the_broker(broker: FakeBroker) -> None:
@@ -161,37 +115,6 @@ def test_closed_while_it_is_being_made(broker: FakeBroker) -> None:
         r.until(r.answers, "answered")
 
 
-# answers
-
-
-@pytest.mark.parametrize("error", [api.NotAllowedError, api.ChecksumError])
-def test_an_entry_that_is_not_wanted(broker: FakeBroker, error: int) -> None:
-    """It has failed, and it alone."""
-    broker.once["SEND"] += [
-        answer,
-        lambda seen: seen.peer.tell("SEND_ERROR", producer_id=0, sequence_id=seen.said.sequence_id, error=error, message="no"),
-    ]
-    with faulty(broker, streams=1) as r:
-        r.send(3)
-        r.until(lambda: len(r.answers()) == 3, "answered")
-        assert r.answers() == [(0, ACKED, 0), (1, FAILED, 0), (2, ACKED, 0)]
-        assert len(broker.peers) == 1
-
-
-@pytest.mark.parametrize("error", [api.PersistenceError, api.UnknownError, api.ProducerBlockedQuotaExceededError])
-def test_an_entry_that_cannot_be_taken_now(broker: FakeBroker, error: int) -> None:
-    """The connection is given up, and it is sent again on another, as the Java client does."""
-    broker.once["SEND"] += [
-        lambda seen: seen.peer.tell("SEND_ERROR", producer_id=0, sequence_id=seen.said.sequence_id, error=error, message="disk"),
-        nothing,
-    ]
-    with faulty(broker, streams=1) as r:
-        r.send(2)
-        r.until(lambda: len(r.answers()) == 2, "answered", step=MILLISECOND)
-        assert r.answers() == [(0, ACKED, 1), (1, ACKED, 1)]
-        assert len(broker.peers) == 2
-
-
 def test_a_topic_that_was_terminated(broker: FakeBroker) -> None:
     """Nobody can send to it any more: the run has an end that says so."""
     broker.once["SEND"] += [
@@ -202,69 +125,6 @@ def test_a_topic_that_was_terminated(broker: FakeBroker) -> None:
         r.send(1)
         with pytest.raises(TargetError, match="producer of stream 0 cannot go on: TopicTerminatedError: was terminated"):
             r.until(r.answers, "answered", step=MILLISECOND)
-
-
-def test_a_receipt_out_of_order(broker: FakeBroker) -> None:
-    """Something is wrong with the connection; what was not answered goes again on another."""
-    broker.once["SEND"] += [nothing, answer]
-    with faulty(broker, streams=1) as r:
-        r.send(2)
-        r.until(lambda: len(r.answers()) == 2, "answered", step=MILLISECOND)
-        assert r.answers() == [(0, ACKED, 1), (1, ACKED, 1)]
-        assert sequences(broker) == [0, 1, 0, 1]
-
-
-def test_a_receipt_twice(broker: FakeBroker) -> None:
-    """It counts once, whether others wait or none."""
-
-    def twice(seen: Seen) -> None:
-        answer(seen)
-        answer(seen)
-
-    broker.rules["SEND"] = twice
-    with faulty(broker, streams=1) as r:
-        for number in range(1, 4):
-            r.send(2)
-            r.until(lambda: len(r.answers()) >= 2 * number, "answered")  # noqa: B023
-        broker.peers[0].tell("PING")
-        r.until(lambda: broker.of("PONG"), "the rest read")
-        assert r.answers() == [(number, ACKED, 0) for number in range(6)]
-
-
-# time
-
-
-def test_send_timeout(broker: FakeBroker) -> None:
-    """What is not answered by then has failed: a late receipt is none, and it is not sent again."""
-    held: list[Seen] = []
-    broker.rules["SEND"] = held.append
-    with faulty(broker, streams=1, send_timeout=5 * SECOND) as r:
-        r.send(2)
-        r.until(lambda: len(held) == 2, "sent")
-        r.clock.advance(4 * SECOND)
-        r.turn()
-        assert not r.answers()
-        r.send(1)
-        r.clock.advance(2 * SECOND)
-        r.until(lambda: len(r.answers()) == 2, "given up")
-        r.until(lambda: len(held) == 3, "sent")
-        for seen in held[:2]:
-            answer(seen)
-        broker.peers[0].drop()
-        del broker.rules["SEND"]
-        r.until(lambda: len(r.answers()) == 3, "answered", step=MILLISECOND)
-        assert r.answers() == [(0, FAILED, 0), (1, FAILED, 0), (2, ACKED, 1)]
-        assert sequences(broker) == [0, 1, 2, 2]
-
-
-def test_what_was_given_up_leaves_its_room(broker: FakeBroker) -> None:
-    """In the window; what the first message after it is told to be idle since is the instant of giving up."""
-    broker.rules["SEND"] = nothing
-    with faulty(broker, streams=1, send_timeout=5 * SECOND, max_pending_messages=2) as r:
-        assert r.send(3) == [2]
-        r.clock.advance(6 * SECOND)
-        r.until(lambda: len(r.answers()) == 2, "given up")
-        assert r.send(2) == []
 
 
 def test_a_topic_that_is_gone(broker: FakeBroker) -> None:
@@ -307,16 +167,59 @@ def test_a_producer_that_is_refused_at_first(broker: FakeBroker) -> None:
         assert (len(broker.of("LOOKUP")), len(broker.of("PRODUCER"))) == (3, 2)
 
 
-# size
+def test_leaving_while_it_subscribes_again(broker: FakeBroker) -> None:
+    """The broker's answer comes when nobody wants it any more: the consumer that it made is closed, or messages would wait for it."""
+    held: list[Seen] = []
+    with faulty(broker, consumers=2) as r:
+        broker.rules["SUBSCRIBE"] = held.append
+        broker.peers[0].drop()
+        r.until(lambda: len(held) == 2, "asked", step=MILLISECOND)
+        r.driver.detach([0])
+        for seen in held:
+            answer(seen)
+        r.until(lambda: broker.of("CLOSE_CONSUMER"), "closed")
+        r.until(lambda: not r.driver.disconnected(), "the other there")
+        assert [closed.consumer_id for closed in broker.of("CLOSE_CONSUMER")] == [0]
 
 
-@pytest.mark.parametrize("size", [20, 1000])
-def test_batches_stay_below_the_brokers_limit(size: int) -> None:
-    """A batchingMaxBytes above maxMessageSize makes no entry that the broker refuses, for which the connection would be lost for ever."""
-    with FakeBroker(max_message=8192) as broker:
-        settings = {"batching_enabled": True, "batching_max_bytes": 1 << 20, "batching_max_messages": 0, "max_pending_messages": 5000}
-        with faulty(broker, streams=1, size=size, **settings) as r:
-            r.send(2000)
-            r.until(lambda: len(r.answers()) == 2000, "answered")
-        assert max(len(seen.body) for seen in broker.seen if seen.kind == "SEND") <= 8192
-        assert max(sent.num_messages for sent in broker.of("SEND")) > 2
+def test_leaving_while_it_looks_for_its_broker(broker: FakeBroker) -> None:
+    """It subscribes no more."""
+    held: list[Seen] = []
+    with faulty(broker, consumers=2) as r:
+        broker.rules["LOOKUP"] = held.append
+        broker.peers[0].drop()
+        r.until(lambda: held, "asked", step=MILLISECOND)
+        r.driver.detach([0])
+        answer(held[0])
+        r.until(lambda: not r.driver.disconnected(), "the other there")
+        assert [subscribed.consumer_id for subscribed in broker.of("SUBSCRIBE")] == [0, 1, 1]
+
+
+def test_very_many_leave_while_none_can_come(broker: FakeBroker) -> None:
+    """Those that wait for their turn to come again, too."""
+    with faulty(broker, consumers=1000, count=1000) as r:
+        broker.rules["LOOKUP"], before = nothing, len(broker.of("LOOKUP"))
+        broker.peers[0].drop()
+        r.until(r.driver.disconnected, "disconnected")
+        r.clock.advance(SECOND)
+        r.until(lambda: len(broker.of("LOOKUP")) > before, "asked")
+        r.driver.detach(range(999, -1, -1))
+        assert r.driver.disconnected() is None
+        r.turn()
+
+
+def test_a_subscription_that_is_busy_for_ever(broker: FakeBroker) -> None:
+    """Is asked for again until operationTimeout is over, with more and more time between."""
+    times: list[int] = []
+    with faulty(broker, consumers=1, operation_timeout=5 * SECOND) as r:
+
+        def busy(seen: Seen) -> None:
+            times.append(r.clock())
+            refuse(api.ConsumerBusy, "Exclusive consumer is already connected")(seen)
+
+        broker.rules["SUBSCRIBE"] = busy
+        r.driver.attach([1])
+        with pytest.raises(TargetError, match="consumer 1 .*: ConsumerBusy: Exclusive consumer is already connected"):
+            r.until(lambda: r.driver.attached() is not None, "attached", step=20 * MILLISECOND)
+    assert np.all(np.array([after - before for before, after in pairwise(times)]) >= 100 * MILLISECOND)
+    assert times[-1] - times[0] >= 3 * SECOND

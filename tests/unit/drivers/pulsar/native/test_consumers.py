@@ -1,13 +1,11 @@
-"""What consumers get, acknowledge and ask for when the broker or the way to it fails."""
+"""What consumers count and acknowledge when entries are damaged, the broker closes them, or they pause and leave."""
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import pytest
-from fake_pulsar import FakeBroker, Peer, Seen, answer, damaged, entry_of, nothing, refuse
+from fake_pulsar import FakeBroker, Peer, answer, damaged, entry_of, refuse
 from native_rig import Faulty, faulty
 
 from pytest_loadtest.errors import TargetError
@@ -15,15 +13,6 @@ from pytest_loadtest.message import envelope
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture
-def broker() -> Iterator[FakeBroker]:
-    with FakeBroker() as made:
-        yield made
 
 
 def entries(broker: FakeBroker, count: int, batch: int = 0, size: int = 64) -> list[bytes]:
@@ -53,78 +42,6 @@ def acknowledged(broker: FakeBroker) -> list[int]:
     return [where.entry_id for ack in broker.of("ACK") for where in ack.message_id]
 
 
-# permits
-
-
-def test_never_more_on_the_way_than_the_queue_takes(broker: FakeBroker) -> None:
-    """The broker may send receiverQueueSize ahead; as messages come it may send as many more, and so on without end."""
-    bodies = entries(broker, 100)
-    with faulty(broker, consumers=1, receiver_queue_size=10) as r:
-        sent = 0
-        while sent < 100:
-            r.until(lambda: sum(asked(broker)) > sent, "permits")  # noqa: B023
-            assert sum(asked(broker)) - len(r.column("size")) <= 10
-            peer_of(broker).deliver(0, bodies[sent], sent)
-            sent += 1
-            r.until(lambda: len(r.column("size")) == sent, "received")  # noqa: B023
-        assert seqs(r) == list(range(100))
-        assert asked(broker)[:3] == [10, 5, 5]
-
-
-def test_of_a_batch_that_was_partly_acknowledged(broker: FakeBroker) -> None:
-    """Its other messages come, and have taken permits: the broker charges for those alone (``Consumer.sendMessages`` of Pulsar 4)."""
-    bodies = entries(broker, 2, batch=10)
-    with faulty(broker, consumers=1, receiver_queue_size=10) as r:
-        r.until(lambda: asked(broker), "permits")
-        for entry, ack_set in enumerate((0b10_0000_0101, 0b11)):
-            peer_of(broker).deliver(0, bodies[entry], entry, ack_set=[ack_set])
-        r.until(lambda: len(r.column("size")) == 5 and len(asked(broker)) > 1, "received")
-        assert seqs(r) == [0, 2, 9, 10, 11]
-        assert asked(broker) == [10, 5]
-        r.clock.advance(SECOND)
-        r.until(lambda: broker.of("ACK"), "acknowledged")
-        assert acknowledged(broker) == [1]  # of the whole entry, and of all before it
-
-
-def test_a_consumer_of_many_partitions_shares_its_queue() -> None:
-    """maxTotalReceiverQueueSizeAcrossPartitions, in equal parts."""
-    settings = {"receiver_queue_size": 10, "max_total_receiver_queue_size_across_partitions": 12, "name": "persistent://a/b/c"}
-    with FakeBroker(partitions=3) as broker, faulty(broker, consumers=1, **settings) as r:
-        r.until(lambda: len(asked(broker)) == 3, "permits")
-        assert asked(broker) == [4, 4, 4]
-
-
-# acknowledgements
-
-
-@pytest.mark.parametrize(("kind", "wanted"), [("Shared", [0, 1, 2, 3]), ("Failover", [3]), ("Exclusive", [3])])
-def test_what_is_acknowledged(broker: FakeBroker, kind: str, wanted: list[int]) -> None:
-    """Each entry by itself where several consumers share them; otherwise the last one for all."""
-    bodies = entries(broker, 4)
-    with faulty(broker, consumers=1, subscription_type=kind) as r:
-        for entry, body in enumerate(bodies):
-            peer_of(broker).deliver(0, body, entry)
-        r.until(lambda: len(r.column("size")) == 4, "received")
-        r.clock.advance(SECOND)
-        r.until(lambda: broker.of("ACK"), "acknowledged")
-        assert acknowledged(broker) == wanted
-
-
-def test_a_lost_connection_loses_no_acknowledgement(broker: FakeBroker) -> None:
-    """What was taken before is acknowledged on the next connection before the broker may send anything: otherwise it would come twice."""
-    bodies = entries(broker, 2)
-    with faulty(broker, consumers=1, subscription_type="Shared") as r:
-        for entry, body in enumerate(bodies):
-            peer_of(broker).deliver(0, body, entry)
-        r.until(lambda: len(r.column("size")) == 2, "received")
-        assert not broker.of("ACK")
-        peer_of(broker).drop()
-        r.until(lambda: len(broker.of("FLOW")) == 2, "there again", step=MILLISECOND)
-        kinds = [seen.kind for seen in broker.seen if seen.kind in ("SUBSCRIBE", "ACK", "FLOW")]
-        assert kinds == ["SUBSCRIBE", "FLOW", "SUBSCRIBE", "ACK", "FLOW"]
-        assert acknowledged(broker) == [0, 1]
-
-
 def test_close_acknowledges_what_was_taken(broker: FakeBroker) -> None:
     """So that nothing of it comes again to others."""
     bodies = entries(broker, 1)
@@ -136,9 +53,6 @@ def test_close_acknowledges_what_was_taken(broker: FakeBroker) -> None:
     end = peer_of(broker)
     broker.close()
     assert end.gone and acknowledged(broker) == [7]
-
-
-# what comes damaged, or is not for us
 
 
 @pytest.mark.parametrize("size", [64, 20])
@@ -212,9 +126,6 @@ def test_an_entry_for_one_that_has_left(broker: FakeBroker) -> None:
         assert (r.column("consumer"), seqs(r)) == ([1], [1])
 
 
-# closed by the broker
-
-
 def test_closed_by_the_broker(broker: FakeBroker) -> None:
     """It asks where its topic is, subscribes again and lets messages come; without an address and with one."""
     with FakeBroker() as other, faulty(broker, consumers=1, receiver_queue_size=10) as r:
@@ -248,50 +159,6 @@ def test_paused_while_the_connection_is_lost(broker: FakeBroker) -> None:
         assert seqs(r) == [0, 1]
 
 
-# leaving
-
-
-def test_leaving_while_it_subscribes_again(broker: FakeBroker) -> None:
-    """The broker's answer comes when nobody wants it any more: the consumer that it made is closed, or messages would wait for it."""
-    held: list[Seen] = []
-    with faulty(broker, consumers=2) as r:
-        broker.rules["SUBSCRIBE"] = held.append
-        broker.peers[0].drop()
-        r.until(lambda: len(held) == 2, "asked", step=MILLISECOND)
-        r.driver.detach([0])
-        for seen in held:
-            answer(seen)
-        r.until(lambda: broker.of("CLOSE_CONSUMER"), "closed")
-        r.until(lambda: not r.driver.disconnected(), "the other there")
-        assert [closed.consumer_id for closed in broker.of("CLOSE_CONSUMER")] == [0]
-
-
-def test_leaving_while_it_looks_for_its_broker(broker: FakeBroker) -> None:
-    """It subscribes no more."""
-    held: list[Seen] = []
-    with faulty(broker, consumers=2) as r:
-        broker.rules["LOOKUP"] = held.append
-        broker.peers[0].drop()
-        r.until(lambda: held, "asked", step=MILLISECOND)
-        r.driver.detach([0])
-        answer(held[0])
-        r.until(lambda: not r.driver.disconnected(), "the other there")
-        assert [subscribed.consumer_id for subscribed in broker.of("SUBSCRIBE")] == [0, 1, 1]
-
-
-def test_very_many_leave_while_none_can_come(broker: FakeBroker) -> None:
-    """Those that wait for their turn to come again, too."""
-    with faulty(broker, consumers=1000, count=1000) as r:
-        broker.rules["LOOKUP"], before = nothing, len(broker.of("LOOKUP"))
-        broker.peers[0].drop()
-        r.until(r.driver.disconnected, "disconnected")
-        r.clock.advance(SECOND)
-        r.until(lambda: len(broker.of("LOOKUP")) > before, "asked")
-        r.driver.detach(range(999, -1, -1))
-        assert r.driver.disconnected() is None
-        r.turn()
-
-
 def test_one_partition_refuses() -> None:
     """The consumer cannot come, and is at none of the others then: the broker would keep messages for it there."""
     with FakeBroker(partitions=3) as broker, faulty(broker, consumers=1, name="persistent://a/b/c", subscription_type="Failover") as r:
@@ -302,20 +169,3 @@ def test_one_partition_refuses() -> None:
         r.until(lambda: len(broker.of("CLOSE_CONSUMER")) == 2, "closed")
         assert sorted(closed.consumer_id for closed in broker.of("CLOSE_CONSUMER")) == [3, 5]
         assert r.driver.attached() is None and r.driver.disconnected() is None
-
-
-def test_a_subscription_that_is_busy_for_ever(broker: FakeBroker) -> None:
-    """Is asked for again until operationTimeout is over, with more and more time between."""
-    times: list[int] = []
-    with faulty(broker, consumers=1, operation_timeout=5 * SECOND) as r:
-
-        def busy(seen: Seen) -> None:
-            times.append(r.clock())
-            refuse(api.ConsumerBusy, "Exclusive consumer is already connected")(seen)
-
-        broker.rules["SUBSCRIBE"] = busy
-        r.driver.attach([1])
-        with pytest.raises(TargetError, match="consumer 1 .*: ConsumerBusy: Exclusive consumer is already connected"):
-            r.until(lambda: r.driver.attached() is not None, "attached", step=20 * MILLISECOND)
-    assert np.all(np.array([after - before for before, after in pairwise(times)]) >= 100 * MILLISECOND)
-    assert times[-1] - times[0] >= 3 * SECOND

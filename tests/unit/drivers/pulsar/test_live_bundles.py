@@ -1,4 +1,4 @@
-"""What each split algorithm needs until no bundle is beyond a limit."""
+"""Splits as a live test sees them, and how even each algorithm leaves the bundles."""
 
 from __future__ import annotations
 
@@ -6,8 +6,48 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.drivers.pulsar.bundle_split import LAST, MB, Ring, SplitLimits, TopicRate
-from pytest_loadtest.drivers.pulsar.live_bundles import ALGORITHMS, balance, bundle_rates, imbalance
+from pytest_loadtest.drivers.pulsar.bundle_split import LAST, MB, Bundle, Ring, SplitLimits, TopicRate, position
+from pytest_loadtest.drivers.pulsar.live_bundles import ALGORITHMS, Split, balance, bundle_rates, half_of, imbalance
+
+SEEN = {"a": TopicRate(position("a"), 30.0, 3.0 * MB), "b": TopicRate(position("b"), 71.0, 0.0), "idle": TopicRate(5, 0.0, 0.0)}
+
+
+def made(**more: object) -> Split:
+    whole = {
+        "asked": 1, "done": 2, "limits": half_of(SEEN), "topics": SEEN, "after": SEEN, "wanted": (), "made": (), "ring": Ring(),
+        "found": {"a": Bundle(0, LAST)},
+    }  # fmt: skip
+    return Split(**whole | more)  # type: ignore[arg-type]
+
+
+def test_half_of_what_there_is() -> None:
+    """In whole numbers, as the broker has them, and never none."""
+    assert half_of(SEEN) == SplitLimits(rate=50, megabytes=2)
+    assert half_of({}) == SplitLimits(rate=1, megabytes=1)
+
+
+def test_a_topic_is_looked_for_where_it_falls() -> None:
+    """By its own name, whether the broker has it loaded or not."""
+    cut = position("a")
+    split = made(ring=Ring((0, cut, LAST)), topics={})
+    assert split.looked_for == {"a": Bundle(cut, LAST)}
+    assert split.looked_for != split.found
+
+
+def test_blind_is_who_sees_nothing_before_and_after() -> None:
+    """A topic that is not loaded is not seen either."""
+    idle = {"idle": SEEN["idle"]}
+    assert made(topics=idle, after={}).blind
+    assert not made(topics=idle).blind
+    assert not made(after=idle).blind
+
+
+def test_balances_of_every_algorithm() -> None:
+    """On the load that the broker saw."""
+    assert {name: one.splits for name, one in made().balances().items()} == {
+        "flow_or_qps_equally_divide": 1, "topic_count_equally_divide": 1 + (SEEN["idle"].position < min(position("a"), position("b"))), "range_equally_divide": 1,
+    }  # fmt: skip
+
 
 # PIP-169's first example at a tenth, in and out, and the broker's own topic that a namespace has
 TENTH = [

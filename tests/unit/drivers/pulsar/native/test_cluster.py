@@ -1,40 +1,28 @@
-"""How the native client finds its brokers and keeps its connections, and what it does when it cannot."""
+"""How the native client finds its brokers, serves its connections, and reads what brokers answer."""
 
 from __future__ import annotations
 
-import errno
 import os
 import select
 import socket
-import ssl
-import struct
-import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from fake_pulsar import FakeBroker, Seen, answer, nothing, refuse
+from fake_pulsar import FakeBroker, Seen, answer, nothing
 from native_rig import MovedClock, faulty
 
 from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
-from pytest_loadtest.drivers.pulsar.native.link import Address, BrokerLink
-from pytest_loadtest.drivers.pulsar.settings import Authentication
+from pytest_loadtest.drivers.pulsar.native.link import Address
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
-from pytest_loadtest.wire.pulsar.connection import PulsarConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 TOPIC = "persistent://a/b/c"
-
-
-@pytest.fixture
-def broker() -> Iterator[FakeBroker]:
-    with FakeBroker() as made:
-        yield made
 
 
 @contextmanager
@@ -54,9 +42,6 @@ def redirect(url: str) -> Callable[[Seen], None]:
     return lambda seen: seen.peer.tell(
         "LOOKUP_RESPONSE", request_id=seen.said.request_id, response=0, broker_service_url=url, authoritative=True
     )
-
-
-# lookups
 
 
 def test_redirected(broker: FakeBroker) -> None:
@@ -106,9 +91,6 @@ def test_an_address_that_is_none(broker: FakeBroker, url: str) -> None:
         r.until(lambda: len(broker.of("PRODUCER")) == 2, "there again", step=MILLISECOND)
 
 
-# several hosts
-
-
 @pytest.mark.parametrize("name", [None, TOPIC])
 def test_the_first_host_refuses(broker: FakeBroker, name: str | None) -> None:
     """The next one that is named is asked, for an existing topic and for one of the run's own."""
@@ -135,59 +117,6 @@ def test_a_host_is_lost_with_several_connections(broker: FakeBroker) -> None:
         assert len(other.of("LOOKUP")) >= 1
 
 
-# who we are
-
-
-TOKEN = Authentication(plugin="token", token="t0")
-
-
-def test_challenged(broker: FakeBroker) -> None:
-    """In the midst of messages, as when a token is about to expire, and in the handshake: it says again who it is, and goes on."""
-    challenge = {"server_version": "fake", "challenge": api.AuthData(auth_method_name="token", auth_data=b"PulsarAuthRefresh")}
-    broker.once["CONNECT"] += [lambda seen: seen.peer.tell("AUTH_CHALLENGE", **challenge)]
-    broker.once["AUTH_RESPONSE"] += [lambda seen: seen.peer.tell("CONNECTED", server_version="fake", max_message_size=5 * 1024**2), nothing]
-    with faulty(broker, streams=1, authentication=TOKEN) as r:
-        assert (broker.of("CONNECT")[0].auth_method_name, broker.of("CONNECT")[0].auth_data) == ("token", b"t0")
-        broker.peers[0].tell("AUTH_CHALLENGE", **challenge)
-        r.send(1)
-        r.until(lambda: r.answers() and len(broker.of("AUTH_RESPONSE")) == 2, "answered")
-        assert [said.response.auth_data for said in broker.of("AUTH_RESPONSE")] == [b"t0", b"t0"]
-        assert len(broker.peers) == 1
-
-
-def test_not_let_in(broker: FakeBroker) -> None:
-    """The broker's own words are in the error."""
-    broker.rules["CONNECT"] = refuse(api.AuthenticationError, "token expired")
-    with pytest.raises(TargetError, match="token expired"), faulty(broker, streams=1):
-        pass
-
-
-def test_not_let_in_again(broker: FakeBroker) -> None:
-    """After a lost connection, too: the run has an end that says so."""
-    with faulty(broker, streams=1) as r:
-        broker.rules["CONNECT"] = refuse(api.AuthenticationError, "token revoked")
-        broker.peers[0].drop()
-        with pytest.raises(TargetError, match=r"producer of stream 0 cannot go on.*token revoked"):
-            r.until(lambda: False, "an end", step=MILLISECOND)
-
-
-def test_not_let_in_for_now(broker: FakeBroker) -> None:
-    """A broker that has only begun to come is tried again."""
-    broker.once["CONNECT"] += [refuse(api.ServiceNotReady)] * 2
-    with faulty(broker, streams=1):
-        assert len(broker.of("CONNECT")) == 3
-
-
-# silence
-
-
-def test_silent_from_the_beginning(broker: FakeBroker) -> None:
-    """A listener that never answers is no target, which is said after operationTimeout."""
-    broker.rules["CONNECT"] = nothing
-    with pytest.raises(TargetError, match="timed out"), faulty(broker, streams=1, operation_timeout=SECOND // 5):
-        pass
-
-
 def test_somebody_has_a_duplicate(broker: FakeBroker) -> None:
     """As a process that was forked has: a lost connection is lost all the same, and its descriptor is not heard of again."""
     with faulty(broker, streams=1, consumers=1) as r:
@@ -201,18 +130,6 @@ def test_somebody_has_a_duplicate(broker: FakeBroker) -> None:
             os.close(duplicate)
 
 
-def test_silent_in_the_handshake(broker: FakeBroker) -> None:
-    """Where a broker was before, 10 s are waited for it, and then it is tried again."""
-    with faulty(broker, streams=1) as r:
-        broker.once["CONNECT"] += [nothing]
-        broker.peers[0].drop()
-        r.until(lambda: len(broker.of("CONNECT")) == 2, "tried", step=MILLISECOND)
-        assert r.driver.disconnected() is not None
-        r.clock.advance(16 * SECOND)
-        r.until(lambda: not r.driver.disconnected(), "there again", step=MILLISECOND)
-        assert len(broker.of("CONNECT")) == 3
-
-
 def test_a_question_without_answer(broker: FakeBroker) -> None:
     """After operationTimeout it is asked again."""
     with faulty(broker, streams=1, operation_timeout=3 * SECOND) as r:
@@ -222,38 +139,6 @@ def test_a_question_without_answer(broker: FakeBroker) -> None:
         r.clock.advance(4 * SECOND)
         r.until(lambda: not r.driver.disconnected(), "there again", step=MILLISECOND)
         assert (len(broker.of("PRODUCER")), len(broker.peers)) == (3, 2)
-
-
-def test_pings(broker: FakeBroker) -> None:
-    """Theirs are answered; after 30 s of silence ours goes, and while there is an answer nothing is given up."""
-    with faulty(broker, streams=1) as r:
-        broker.peers[0].tell("PING")
-        r.until(lambda: broker.of("PONG"), "answered")
-        for number in range(1, 6):
-            r.clock.advance(36 * SECOND)
-            r.until(lambda: len(broker.of("PING")) == number, "pinged")  # noqa: B023
-            r.clock.advance(6 * SECOND)
-            r.turn()
-        assert len(broker.peers) == 1 and r.driver.disconnected() is None
-
-
-def test_no_sign_of_life(broker: FakeBroker) -> None:
-    """After 60 s the connection is given up, and what was on it goes on another."""
-    broker.rules["PING"] = broker.rules["SEND"] = nothing
-    with faulty(broker, streams=1) as r:
-        r.send(1)
-        r.until(lambda: broker.of("SEND"), "sent")
-        r.clock.advance(40 * SECOND)
-        r.until(lambda: broker.of("PING"), "pinged")
-        assert r.driver.disconnected() is None
-        del broker.rules["SEND"]
-        r.clock.advance(30 * SECOND)
-        r.until(r.answers, "answered", step=MILLISECOND)
-        assert r.answers() == [(0, Status.ACKED, 1)]
-        assert len(broker.peers) == 2
-
-
-# garbage
 
 
 def receipt(producer: int) -> Callable[[Seen], None]:
@@ -308,9 +193,6 @@ def test_what_is_not_known_is_skipped(broker: FakeBroker) -> None:
         assert len(broker.peers) == 1
 
 
-# the loop
-
-
 def test_a_connection_is_lost_once(broker: FakeBroker) -> None:
     """Told a second time, the next one lives on, though it has the same descriptor."""
     cluster = Cluster(
@@ -341,32 +223,3 @@ def test_among_very_many_open_files(broker: FakeBroker) -> None:
             r.send(1)
             r.until(r.answers, "answered")
     assert select.select([], [], [], 0) == ([], [], [])
-
-
-# connections
-
-
-class _Reset(BrokerLink):
-    """Somebody refuses it before it has looked for the first time."""
-
-    def _begin(self) -> socket.socket:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            begun = socket.create_connection(listener.getsockname())
-            peer, _ = listener.accept()
-            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            peer.close()
-        begun.setblocking(False)
-        assert select.select([begun], [], [], 10)[0]
-        return begun
-
-
-@pytest.mark.parametrize("tls", [True, False])
-def test_refused_while_it_connects(tls: bool) -> None:
-    """It fails with its reason and is tried again later, with TLS too: a broker that is killed must not end the run."""
-    connection = PulsarConnection("test", "", lambda: b"")
-    link = _Reset(Address("localhost", 1, tls), connection, ssl.create_default_context() if tls else None, time.monotonic_ns)
-    try:
-        link.step()
-        assert link.failure == os.strerror(errno.ECONNRESET)
-    finally:
-        link.close()

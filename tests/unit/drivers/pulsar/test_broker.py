@@ -1,17 +1,13 @@
-"""Pulsar's configuration, command and Java, without starting any."""
+"""The configuration and the command of a Pulsar standalone, without starting one."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-from pytest_loadtest.brokers import java
-from pytest_loadtest.brokers.base import UnavailableError
 from pytest_loadtest.brokers.java import Java
 from pytest_loadtest.drivers.pulsar import broker as pulsar
-from pytest_loadtest.drivers.pulsar import broker_admin as pulsar_admin
 from pytest_loadtest.drivers.pulsar.secured import Secured
 from pytest_loadtest.errors import UsageError
 
@@ -74,44 +70,3 @@ def test_command(major: int, flag: bool, tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     assert all(line[line.index(option) + 1].startswith(data) for option in ("--metadata-dir", "--bookkeeper-dir"))
     assert f"-Djava.io.tmpdir={data}/tmp" in line
-
-
-@pytest.mark.parametrize(
-    ("text", "major"),
-    [('openjdk version "17.0.15" 2025-04-15', 17), ('java version "1.8.0_392"', 8), ('openjdk version "25" 2025-09-16', 25), ("", None)],
-)
-def test_java_versions(text: str, major: int | None) -> None:
-    """Old and new spellings of Java's version."""
-    assert java.parse_major(text) == major
-
-
-def fake_java(folder: Path, version: str) -> Path:
-    binary = folder / "bin" / "java"
-    binary.parent.mkdir(parents=True)
-    binary.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
-    binary.chmod(0o755)
-    return binary
-
-
-def test_java_home_comes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """JAVA_HOME names the Java that is meant."""
-    fake_java(tmp_path / "other", "8")
-    home = fake_java(tmp_path / "home", "21.0.1")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("PATH", f"{tmp_path}/other/bin:{os.environ['PATH']}")
-    assert java.require("Pulsar") == Java(str(home), 21)
-
-
-def test_old_java_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Pulsar's own refusal comes late and in its log; ours at once, with the package to install."""
-    fake_java(tmp_path, "11.0.2")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(UnavailableError, match=r"Java 11, Pulsar needs 17.*openjdk-17-jre-headless"):
-        java.require("Pulsar")
-
-
-def test_an_admin_that_is_not_there_knows_nothing() -> None:
-    """Unknown is said as unknown."""
-    assert not pulsar_admin.broker_ready("http://127.0.0.1:1")
-    assert pulsar_admin.broker_version("http://127.0.0.1:1") == "unknown"
-    assert pulsar_admin.decisive_settings("http://127.0.0.1:1") == {}

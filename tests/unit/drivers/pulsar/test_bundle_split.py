@@ -1,7 +1,8 @@
-"""The oracle of Pulsar's split algorithms against the examples of PIP-169, of upstream's tests, and against their definitions."""
+"""The models of Pulsar's split algorithms against the examples of PIP-169 and of upstream's tests; positions of topics and bundles."""
 
 from __future__ import annotations
 
+import zlib
 from itertools import pairwise
 
 import pytest
@@ -12,11 +13,13 @@ from pytest_loadtest.drivers.pulsar.bundle_split import (
     LAST,
     MB,
     Bundle,
+    Ring,
     SplitLimits,
     TopicRate,
     flow_or_qps,
     position,
     range_boundary,
+    suffix,
     topic_count_boundary,
     undecided,
 )
@@ -29,7 +32,6 @@ PROPOSED = [
 # PIP-169 as accepted, apache/pulsar#16782
 ACCEPTED = [TopicRate(at, 100 * n, 10 * n * MB) for n, at in enumerate(HASHES, 1)]
 LIMITS = SplitLimits(rate=1100, megabytes=110)
-
 TOPICS = st.lists(
     st.builds(TopicRate, st.integers(0, LAST), st.floats(0, 1e4), st.floats(0, 1e8)), max_size=12, unique_by=lambda topic: topic.position
 )
@@ -152,3 +154,57 @@ def test_the_middle_of_a_range(bundle: Bundle, wanted: int) -> None:
 def test_the_middle_of_the_topics(places: list[int], wanted: int | None) -> None:
     """Of three, the one is below and two are above; idle ones count."""
     assert topic_count_boundary([TopicRate(at, 0, 0) for at in reversed(places)]) == wanted
+
+
+POSITIONS = st.integers(0, LAST)
+RINGS = st.sets(st.integers(1, LAST - 1), max_size=20).map(lambda inner: Ring((0, *sorted(inner), LAST)))
+
+
+def test_a_position_is_the_crc_of_the_full_name() -> None:
+    """The check value of CRC-32: that of the digits 1 to 9."""
+    assert position("123456789") == 0xCBF43926
+    assert position("persistent://öffentlich/ns/t") == zlib.crc32("persistent://öffentlich/ns/t".encode())
+
+
+@given(prefix=st.text(max_size=60), wanted=POSITIONS)
+def test_a_name_for_every_position(prefix: str, wanted: int) -> None:
+    """Twelve octal digits behind any prefix, always the same."""
+    found = suffix(prefix, wanted)
+    assert position(prefix + found) == wanted
+    assert len(found) == 12 and set(found) <= set("01234567")
+    assert suffix(prefix, wanted) == found
+
+
+@pytest.mark.parametrize("wanted", [-1, LAST + 1])
+def test_no_name_for_what_is_no_position(wanted: int) -> None:
+    """Below 0, or of 33 bits."""
+    with pytest.raises(ValueError, match=rf"{wanted} is no position: 0 to 4294967295"):
+        suffix("t", wanted)
+
+
+@given(ring=RINGS, where=POSITIONS)
+def test_a_position_is_in_one_bundle(ring: Ring, where: int) -> None:
+    """That which the ring names."""
+    assert [bundle for bundle in ring.bundles if where in bundle] == [ring.bundle(where)]
+
+
+def test_a_boundary_belongs_to_the_upper_bundle() -> None:
+    """And the last position to the last one."""
+    ring = Ring((0, 0x40, LAST))
+    assert ring.bundle(0x3F) == Bundle(0, 0x40)
+    assert ring.bundle(0x40) == ring.bundle(LAST) == Bundle(0x40, LAST)
+    assert "0x40" not in ring.bundle(0x40)
+
+
+@given(ring=RINGS, at=st.lists(st.integers(1, LAST - 1), max_size=5))
+def test_a_cut_adds_boundaries(ring: Ring, at: list[int]) -> None:
+    """Those that are there already change nothing."""
+    cut = ring.cut(at)
+    assert set(cut.boundaries) == set(ring.boundaries) | set(at)
+    assert cut.cut(at) == cut
+    assert sorted(cut.boundaries) == list(cut.boundaries)
+
+
+def test_a_bundle_is_written_as_the_rest_has_it() -> None:
+    """Eight digits of each end."""
+    assert str(Bundle(0x6A, LAST)) == "0x0000006a_0xffffffff"

@@ -1,4 +1,4 @@
-"""What is in flight: the same as counting message by message."""
+"""What producers have in flight, and what becomes of entries that the broker rejects or does not answer."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from fake_pulsar import FakeBroker, Seen, answer, nothing
 from hypothesis import given
 from hypothesis import strategies as st
+from native_rig import faulty
 
 from pytest_loadtest.drivers.pulsar.native.producers import InFlight
+from pytest_loadtest.message.samples import Status
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+from pytest_loadtest.wire.pulsar import api_pb2 as api
 
 STREAMS, PARTITIONS = 3, 2
 BURST = st.lists(st.tuples(st.integers(0, STREAMS - 1), st.integers(0, PARTITIONS - 1), st.integers(0, 50)), max_size=25)
@@ -117,3 +122,83 @@ def test_an_entry_is_answered_as_one() -> None:
     real.answered(0, 3, 77, 30)
     assert real.beyond(zeros, zeros, size).tolist() == [] == real.places()
     assert list(real.idle_since(zeros)) == [77, 0, 0]
+
+
+ACKED, FAILED = Status.ACKED, Status.FAILED
+
+
+@pytest.mark.parametrize("error", [api.NotAllowedError, api.ChecksumError])
+def test_an_entry_that_is_not_wanted(broker: FakeBroker, error: int) -> None:
+    """It has failed, and it alone."""
+    broker.once["SEND"] += [
+        answer,
+        lambda seen: seen.peer.tell("SEND_ERROR", producer_id=0, sequence_id=seen.said.sequence_id, error=error, message="no"),
+    ]
+    with faulty(broker, streams=1) as r:
+        r.send(3)
+        r.until(lambda: len(r.answers()) == 3, "answered")
+        assert r.answers() == [(0, ACKED, 0), (1, FAILED, 0), (2, ACKED, 0)]
+        assert len(broker.peers) == 1
+
+
+@pytest.mark.parametrize("error", [api.PersistenceError, api.UnknownError, api.ProducerBlockedQuotaExceededError])
+def test_an_entry_that_cannot_be_taken_now(broker: FakeBroker, error: int) -> None:
+    """The connection is given up, and it is sent again on another, as the Java client does."""
+    broker.once["SEND"] += [
+        lambda seen: seen.peer.tell("SEND_ERROR", producer_id=0, sequence_id=seen.said.sequence_id, error=error, message="disk"),
+        nothing,
+    ]
+    with faulty(broker, streams=1) as r:
+        r.send(2)
+        r.until(lambda: len(r.answers()) == 2, "answered", step=MILLISECOND)
+        assert r.answers() == [(0, ACKED, 1), (1, ACKED, 1)]
+        assert len(broker.peers) == 2
+
+
+def sequences(broker: FakeBroker) -> list[int]:
+    return [sent.sequence_id for sent in broker.of("SEND")]
+
+
+def test_send_timeout(broker: FakeBroker) -> None:
+    """What is not answered by then has failed: a late receipt is none, and it is not sent again."""
+    held: list[Seen] = []
+    broker.rules["SEND"] = held.append
+    with faulty(broker, streams=1, send_timeout=5 * SECOND) as r:
+        r.send(2)
+        r.until(lambda: len(held) == 2, "sent")
+        r.clock.advance(4 * SECOND)
+        r.turn()
+        assert not r.answers()
+        r.send(1)
+        r.clock.advance(2 * SECOND)
+        r.until(lambda: len(r.answers()) == 2, "given up")
+        r.until(lambda: len(held) == 3, "sent")
+        for seen in held[:2]:
+            answer(seen)
+        broker.peers[0].drop()
+        del broker.rules["SEND"]
+        r.until(lambda: len(r.answers()) == 3, "answered", step=MILLISECOND)
+        assert r.answers() == [(0, FAILED, 0), (1, FAILED, 0), (2, ACKED, 1)]
+        assert sequences(broker) == [0, 1, 2, 2]
+
+
+def test_what_was_given_up_leaves_its_room(broker: FakeBroker) -> None:
+    """In the window; what the first message after it is told to be idle since is the instant of giving up."""
+    broker.rules["SEND"] = nothing
+    with faulty(broker, streams=1, send_timeout=5 * SECOND, max_pending_messages=2) as r:
+        assert r.send(3) == [2]
+        r.clock.advance(6 * SECOND)
+        r.until(lambda: len(r.answers()) == 2, "given up")
+        assert r.send(2) == []
+
+
+@pytest.mark.parametrize("size", [20, 1000])
+def test_batches_stay_below_the_brokers_limit(size: int) -> None:
+    """A batchingMaxBytes above maxMessageSize makes no entry that the broker refuses, for which the connection would be lost for ever."""
+    with FakeBroker(max_message=8192) as broker:
+        settings = {"batching_enabled": True, "batching_max_bytes": 1 << 20, "batching_max_messages": 0, "max_pending_messages": 5000}
+        with faulty(broker, streams=1, size=size, **settings) as r:
+            r.send(2000)
+            r.until(lambda: len(r.answers()) == 2000, "answered")
+        assert max(len(seen.body) for seen in broker.seen if seen.kind == "SEND") <= 8192
+        assert max(sent.num_messages for sent in broker.of("SEND")) > 2

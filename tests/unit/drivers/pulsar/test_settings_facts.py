@@ -1,11 +1,21 @@
-"""Answers in parts."""
+"""The profile's keys as all clients of Pulsar read them."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 import numpy as np
 
 from pytest_loadtest.drivers.base import Acks
 from pytest_loadtest.drivers.pulsar.settings_facts import join_acks
+
+
+def test_what_every_client_shares_needs_no_client_library() -> None:
+    """A driver of the wire protocol runs without pulsar-client, whose threads and import it does not pay for."""
+    shared = ("admin", "auth", "names", "settings_facts")
+    code = f"import sys; {'; '.join(f'import pytest_loadtest.drivers.pulsar.{name}' for name in shared)}; print('_pulsar' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def acks(*rows: int, resends: int | None = None) -> Acks:

@@ -13,13 +13,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from pulsar_rest import rest
 
+from pytest_loadtest.drivers.pulsar.admin import Admin
 from pytest_loadtest.drivers.pulsar.auth import admin_headers, credentials, tls_context
 from pytest_loadtest.drivers.pulsar.library.client import make_client
 from pytest_loadtest.drivers.pulsar.settings import Authentication, PulsarSettings
 from pytest_loadtest.errors import TargetError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 KEY = "data:application/json;base64," + base64.b64encode(b'{"client_id": "me", "client_secret": "s"}').decode()
 
@@ -161,3 +168,28 @@ def test_nothing_of_it_imports_the_client_library() -> None:
     """Whoever speaks the binary protocol himself takes credentials and TLS from here, with or without pulsar-client."""
     code = "import sys, pytest_loadtest.drivers.pulsar.auth; sys.exit('pulsar' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))})
+
+
+def test_oauth2_fetches_its_token_from_the_issuer(tmp_path: Path) -> None:
+    """Client credentials go to the endpoint of the discovery document; path, file URL and data URL hold them alike."""
+    credentials = json.dumps({"client_id": "me", "client_secret": "s"})
+    (tmp_path / "key.json").write_text(credentials)
+    answers: dict[str, tuple[int, object]] = {"POST /token": (200, {"access_token": "tt"})}
+    with rest({}) as (broker, requests), rest(answers) as (issuer, asked):
+        answers["GET /.well-known/openid-configuration"] = (200, {"token_endpoint": f"{issuer}/token"})
+        inline = "data:application/json;base64," + base64.b64encode(credentials.encode()).decode()
+        for key in (f"{tmp_path}/key.json", f"file://{tmp_path}/key.json", inline):
+            auth = Authentication(plugin="oauth2", issuer_url=issuer, private_key=key, audience="a")
+            Admin(broker, PulsarSettings(authentication=auth)).create_topic("persistent://public/x/b", 1)
+    assert [authorization for _, authorization, _ in requests] == ["Bearer tt"] * 3
+    assert asked[1][2] == b"grant_type=client_credentials&client_id=me&client_secret=s&audience=a"
+
+
+def test_issuer_without_a_token_is_named() -> None:
+    """An answer that is not what an issuer says is the target's fault; a key file that is none is the user's."""
+    inline = "data:application/json;base64," + base64.b64encode(b'{"client_id": "me", "client_secret": "s"}').decode()
+    with rest({"GET /.well-known/openid-configuration": (200, {})}) as (issuer, _):
+        with pytest.raises(TargetError, match=f"{issuer} answered without a token"):
+            Admin(issuer, PulsarSettings(authentication=Authentication(plugin="oauth2", issuer_url=issuer, private_key=inline)))
+        with pytest.raises(UsageError, match="client_id"):
+            Admin(issuer, PulsarSettings(authentication=Authentication(plugin="oauth2", issuer_url=issuer, private_key="data:,e30=")))

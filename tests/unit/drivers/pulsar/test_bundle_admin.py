@@ -1,4 +1,4 @@
-"""Whose bundles a run may look at, and what topics are called that fall where they are wanted."""
+"""Bundles of a run by the admin REST, on a local server."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.drivers.pulsar.admin import RefusedError
 from pytest_loadtest.drivers.pulsar.bundle_admin import Bundles
-from pytest_loadtest.drivers.pulsar.bundle_split import LAST, Bundle, position
-from pytest_loadtest.drivers.pulsar.names import own_topic
+from pytest_loadtest.drivers.pulsar.bundle_split import LAST, Bundle
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.schedule.topology import Topology
@@ -51,15 +50,6 @@ def test_no_bundles_to_look_at(target: TargetAddress, settings: object, more: di
     with pytest.raises(UsageError) as error:
         Bundles.of_run(target, settings, topology(**more), "r")
     assert str(error.value) == said
-
-
-def test_topics_have_names_for_their_places() -> None:
-    """Twelve digits more; without places nothing is different."""
-    settings = PulsarSettings(topic_type="non-persistent")
-    names = [own_topic(settings, "r", topology(hashes=(7, LAST - 1)), index) for index in (0, 1)]
-    assert [position(name) for name in names] == [7, LAST - 1]
-    assert [name[:-13] for name in names] == [own_topic(settings, "r", topology(), index) for index in (0, 1)]
-    assert names[1].startswith("non-persistent://public/loadtest-r/topic-1-")
 
 
 @contextmanager

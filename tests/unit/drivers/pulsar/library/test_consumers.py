@@ -1,0 +1,255 @@
+"""Messages received through pulsar-client, while consumers pause, come and go."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from queue import Empty, Queue
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pulsar
+import pytest
+from pulsar_library_rig import NullConsumer, context, message_of, pool_of
+
+from pytest_loadtest.drivers.pulsar.library.consumers import PulsarConsumer, PulsarConsumers, key_of, received_columns
+from pytest_loadtest.errors import TargetError
+from pytest_loadtest.message import payloads
+from pytest_loadtest.message.samples import Flag
+from pytest_loadtest.testing.rig import FakeClock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def received_by(consumer: PulsarConsumer) -> Any:
+    """What comes until the client is closed under it."""
+    copies: deque[Any] = deque()
+    consumer.run(4, copies)
+    return received_columns(copies)
+
+
+def test_consumer_stamps_acknowledges_and_pads() -> None:
+    """Arrivals become columns: place, heads padded to 32 bytes, real size, time, flags; a timeout in between does not matter."""
+    client, clock, gone = NullConsumer(message_of(b"\x01" * 40), None, message_of(b"\x02" * 5)), FakeClock(9), []
+    got = received_by(PulsarConsumer(client, "consumer 0", context(clock=clock), None, gone.append))
+    assert [bytes(row) for row in got.heads] == [b"\x01" * 32, b"\x02" * 5 + b"\0" * 27]
+    assert [got.size.tolist(), got.time.tolist(), got.order.tolist(), got.flags.tolist()] == [[40, 5], [9, 9], [0, 0], [0, 0]]
+    assert [c.dtype for c in (got.heads, got.size, got.time, got.order, got.flags)] == [np.uint8, np.int32, np.int64, np.int64, np.int8]
+    assert (got.consumer.tolist(), got.consumer.dtype) == ([4, 4], np.int32)
+    assert len(client.acknowledged) == 2
+
+
+def test_damaged_body_is_flagged_only_under_checksum() -> None:
+    """One bit behind the head: CORRUPT when the profile wants it verified, nothing otherwise."""
+    pool = pool_of(64, checksum=True)
+    whole = payloads.messages(pool, np.zeros((1, 32), np.uint8), np.zeros(1, np.uint16))[0]
+    damaged = whole[:40] + bytes([whole[40] ^ 1]) + whole[41:]
+    for checksum, expected in ((True, [0, Flag.CORRUPT]), (False, [0, 0])):
+        client = NullConsumer(message_of(whole), message_of(damaged))
+        got = received_by(PulsarConsumer(client, "c", context(checksum=checksum), None, [].append))
+        assert got.flags.tolist() == expected
+
+
+def test_key_is_a_number() -> None:
+    """Ours is the number itself, anything else a hash of 31 bits, and the same one each time."""
+    assert key_of(message_of(b"", "key-0")) == 0
+    assert key_of(message_of(b"", "key-9999")) == 9999
+    assert 0 <= key_of(message_of(b"", "other")) == key_of(message_of(b"", "other")) < 2**31
+    assert 0 <= key_of(message_of(b"", "")) < 2**31
+
+
+def test_consumer_that_ends_is_told_unless_closing() -> None:
+    """A consumer closed under us is reported by name; one that we close is not."""
+    for closing, expected in ((False, 1), (True, 0)):
+        gone: list[str] = []
+        consumer = PulsarConsumer(NullConsumer(), "consumer 4", context(), None, gone.append)
+        if closing:
+            consumer.expect_close()
+        consumer.run(0, deque())
+        assert len(gone) == expected
+        assert all("consumer 4" in why for why in gone)
+
+
+class Waiting:
+    """pulsar-client's consumer whose messages come when told; the end of them is a time-out for ever."""
+
+    def __init__(self) -> None:
+        self.messages, self.acknowledged, self.closed = Queue(), [], False
+
+    def receive(self, timeout: int) -> Any:
+        try:
+            return self.messages.get(timeout=timeout / 1000)
+        except Empty:
+            raise pulsar.Timeout("nothing") from None
+
+    def acknowledge(self, message: Any) -> None:
+        self.acknowledged.append(message.data())
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Batched:
+    """A message with its place in a batch: -1 is in none."""
+
+    def __init__(self, data: bytes, batch_index: int = -1, partition: int = -1) -> None:
+        self._data, self._where = data, SimpleNamespace(batch_index=lambda: batch_index, partition=lambda: partition)
+
+    def data(self) -> bytes:
+        return self._data
+
+    def redelivery_count(self) -> int:
+        return 0
+
+    def message_id(self) -> Any:
+        return self._where
+
+
+def running(*clients: Waiting, partitions: int = 1) -> PulsarConsumers:
+    """One consumer for each client, in the places 0, 1, …"""
+    queue = deque(clients)
+
+    def opening(consumers: Sequence[int]) -> list[PulsarConsumer]:
+        made = [queue.popleft() for _ in consumers]
+        return [PulsarConsumer(client, "c", context(clock=time.monotonic_ns), None, [].append, partitions) for client in made]
+
+    consumers = PulsarConsumers(opening)
+    assert consumers.open(range(len(clients))).tolist() == list(range(len(clients)))
+    return consumers
+
+
+def stamps(consumers: PulsarConsumers, count: int) -> list[int]:
+    """Stamps of so many messages."""
+    times: list[int] = []
+    end = time.monotonic() + 10
+    while len(times) < count and time.monotonic() < end:
+        if (got := consumers.take()) is not None:
+            times += got.time.tolist()
+    return times
+
+
+def ended(consumers: PulsarConsumers) -> None:
+    """Wait for all threads."""
+    consumers.join_threads(time.monotonic() + 10)
+    assert not [thread for thread in threading.enumerate() if thread.name in ("c", "pulsar-attach", "pulsar-detach")]
+
+
+def test_paused_consumer_acknowledges_nothing_and_stamps_after_resume() -> None:
+    """At most one message is taken from the client and not acknowledged; the others stay there, within its own bound."""
+    client = Waiting()
+    consumers = running(client)
+    consumers.pause([0])
+    for number in range(5):
+        client.messages.put(Batched(bytes([number])))
+    while client.messages.qsize() > 4:
+        time.sleep(0.001)
+    assert (consumers.take(), client.acknowledged, client.messages.qsize()) == (None, [], 4)
+    resumed = time.monotonic_ns()
+    consumers.resume([0])
+    assert all(stamp >= resumed for stamp in stamps(consumers, 5))
+    assert client.acknowledged == [bytes([number]) for number in range(5)]
+    consumers.detach([0])
+    ended(consumers)
+    assert client.closed
+
+
+def test_closing_wakes_a_paused_consumer_without_acknowledging() -> None:
+    """What it has in hand is left to the broker."""
+    client = Waiting()
+    consumers = running(client)
+    consumers.pause([0])
+    client.messages.put(Batched(b"x"))
+    consumers.expect_close()
+    ended(consumers)
+    assert (client.acknowledged, consumers.take()) == ([], None)
+
+
+def test_leaving_takes_begun_batches_to_their_end_and_nothing_more() -> None:
+    """In each partition up to the next entry: half an acknowledged batch would come again as a whole."""
+    client = Waiting()
+    consumers = running(client, partitions=2)
+    client.messages.put(Batched(b"p0 b0", 0, 0))
+    assert len(stamps(consumers, 1)) == 1
+    consumers.pause([0])
+    for data, index, partition in [(b"p0 b1", 1, 0), (b"p1 next", 0, 1), (b"p1 rest", 1, 1), (b"p0 b2", 2, 0), (b"p0 next", -1, 0)]:
+        client.messages.put(Batched(data, index, partition))
+    client.messages.put(Batched(b"never looked at", 0, 0))
+    consumers.detach([0])
+    ended(consumers)
+    assert client.acknowledged == [b"p0 b0", b"p0 b1", b"p0 b2"]
+    assert client.messages.qsize() == 1
+    got = consumers.take()
+    assert got is not None and (got.consumer.tolist(), got.size.tolist()) == ([0, 0], [5, 5]), "a detached place delivers what it had"
+
+
+def test_leaving_ends_without_messages() -> None:
+    """Nothing comes any more, or only in another partition: the wait for the end of batches is bounded."""
+    client = Waiting()
+    consumers = running(client, partitions=2)
+    consumers.detach([0])
+    client.messages.put(Batched(b"p0", 0, 0))
+    ended(consumers)
+    assert (client.acknowledged, client.closed) == ([], True)
+
+
+def test_close_is_no_failure_of_who_is_leaving() -> None:
+    """The driver closes its clients while a consumer still waits for the end of its batch."""
+
+    class ClosedUnderway(Waiting):
+        def receive(self, timeout: int) -> Any:
+            self.messages.get()
+            raise pulsar.AlreadyClosed("closed")
+
+    client, gone = ClosedUnderway(), []
+    consumers = PulsarConsumers(lambda _: [PulsarConsumer(client, "c", context(), None, gone.append)])
+    consumers.open([0])
+    consumers.detach([0])
+    consumers.expect_close()
+    client.messages.put(None)
+    ended(consumers)
+    assert gone == []
+
+
+def test_places_are_told_before_anything_comes_from_them() -> None:
+    """A newcomer may receive before the engine has heard of it: that waits. Places go on, also for a consumer that comes again."""
+    clients = [Waiting(), Waiting(), Waiting()]
+    consumers = running(*clients[:1])
+    consumers._opening = lambda numbers: [
+        PulsarConsumer(clients[1 + int(number)], "c", context(clock=time.monotonic_ns), None, [].append) for number in numbers
+    ]
+    clients[1].messages.put(Batched(b"early"))
+    consumers.attach([0, 1])
+    while not clients[1].acknowledged:
+        time.sleep(0.001)
+    clients[0].messages.put(Batched(b"known"))
+    assert len(stamps(consumers, 1)) == 1
+    assert consumers.take() is None
+    while (joined := consumers.attached()) is None:
+        time.sleep(0.001)
+    assert [joined.consumer.tolist(), joined.place.tolist()] == [[0, 1], [1, 2]]
+    assert (joined.consumer.dtype, joined.place.dtype, consumers.attached()) == (np.int32, np.int32, None)
+    got = consumers.take()
+    assert got is not None and got.consumer.tolist() == [1]
+    consumers.detach(joined.place)
+    consumers.detach([0])
+    ended(consumers)
+    assert all(client.closed for client in clients)
+
+
+def test_refused_attach_is_raised_by_attached() -> None:
+    """On the engine's thread, and the others go on."""
+    consumers = running(Waiting())
+
+    def refuse(numbers: Sequence[int]) -> list[PulsarConsumer]:
+        raise TargetError(f"consumer {numbers[0]} is one too many")
+
+    consumers._opening = refuse
+    consumers.attach([7])
+    with pytest.raises(TargetError, match="consumer 7 is one too many"):
+        while consumers.attached() is None:
+            time.sleep(0.001)
+    consumers.detach([0])
+    ended(consumers)

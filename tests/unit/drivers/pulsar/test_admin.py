@@ -1,0 +1,88 @@
+"""Requests to the admin REST, on a local server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pulsar_rest import rest
+
+from pytest_loadtest.drivers.pulsar.admin import Admin
+from pytest_loadtest.drivers.pulsar.settings import Authentication, Persistence, PulsarSettings
+from pytest_loadtest.errors import TargetError
+
+
+def test_namespace_gets_its_policies() -> None:
+    """Unlimited backlog always; storage and deduplication when asked for; the token on each request."""
+    settings = PulsarSettings(authentication=Authentication(plugin="token", token="t0"))
+    with rest({}) as (url, asked):
+        admin = Admin(url, settings)
+        assert admin.create_namespace("public/x") is False
+        admin.set_policies("public/x", Persistence(ensemble_size=3, write_quorum=2, deduplication_enabled=True))
+    base = "/admin/v2/namespaces/public/x"
+    assert [what for what, _, _ in asked] == [
+        f"PUT {base}",
+        f"POST {base}/backlogQuota?backlogQuotaType=destination_storage",
+        f"POST {base}/persistence",
+        f"POST {base}/deduplication",
+    ]
+    assert {authorization for _, authorization, _ in asked} == {"Bearer t0"}
+    assert json.loads(asked[2][2])["bookkeeperEnsemble"] == 3
+    assert json.loads(asked[3][2]) is True
+
+
+def test_request_follows_to_the_owner_of_a_topic() -> None:
+    """A broker that does not own the topic answers 307: the same method, body and token go there."""
+    settings = PulsarSettings(authentication=Authentication(plugin="token", token="t0"))
+    path = "/admin/v2/persistent/public/x/b/partitions"
+    with rest({}) as (owner, asked), rest({f"PUT {path}": (307, f"{owner}{path}")}) as (url, _):
+        Admin(url, settings).create_topic("persistent://public/x/b", 3)
+    assert asked == [(f"PUT {path}", "Bearer t0", b"3")]
+
+
+def test_topics_are_made_by_kind() -> None:
+    """Partitioned ones with their number, plain ones as they are; one that is not persistent is made by use."""
+    with rest({}) as (url, asked):
+        admin = Admin(url, PulsarSettings())
+        admin.create_topic("persistent://public/x/a", 3)
+        admin.create_topic("persistent://public/x/b", 1)
+        admin.create_topic("non-persistent://public/x/c", 1)
+    assert [(what, body) for what, _, body in asked] == [
+        ("PUT /admin/v2/persistent/public/x/a/partitions", b"3"),
+        ("PUT /admin/v2/persistent/public/x/b", b""),
+    ]
+
+
+def test_forbidden_force_goes_topic_by_topic() -> None:
+    """Brokers refuse the forced way by default: each topic once, partitions with their topic, then the namespace."""
+    space = "/admin/v2/namespaces/public/x"
+    names = ["persistent://public/x/a-partition-0", "persistent://public/x/b"]
+    answers = {
+        f"DELETE {space}?force=true": (405, {"reason": "Broker doesn't allow forced deletion of namespaces"}),
+        "GET /admin/v2/persistent/public/x/partitioned": (200, ["persistent://public/x/a"]),
+        "GET /admin/v2/persistent/public/x": (200, names),
+        "GET /admin/v2/non-persistent/public/x/partitioned": (200, []),
+        "GET /admin/v2/non-persistent/public/x": (200, []),
+        "DELETE /admin/v2/persistent/public/x/b?force=true": (404, {"reason": "gone"}),
+    }
+    with rest(answers) as (url, asked):
+        Admin(url, PulsarSettings()).delete_namespace("public/x")
+    assert [what for what, _, _ in asked if what.startswith("DELETE")] == [
+        f"DELETE {space}?force=true", "DELETE /admin/v2/persistent/public/x/a/partitions?force=true",
+        "DELETE /admin/v2/persistent/public/x/b?force=true", f"DELETE {space}",
+    ]  # fmt: skip
+
+
+def test_namespace_gone_already_is_well_and_other_refusals_are_not() -> None:
+    """404 is what was wanted; 500 is an error that names the request."""
+    request = "DELETE /admin/v2/namespaces/public/x?force=true"
+    with rest({request: (404, {"reason": "no"})}) as (url, _):
+        Admin(url, PulsarSettings()).delete_namespace("public/x")
+    with rest({request: (500, "broken")}) as (url, _), pytest.raises(TargetError, match=r"DELETE .*public/x.*: 500 Internal Server Error"):
+        Admin(url, PulsarSettings()).delete_namespace("public/x")
+
+
+def test_unreachable_admin_is_named() -> None:
+    """Nobody listens there: request and remedy are in the error."""
+    with pytest.raises(TargetError, match=r"PUT http://127\.0\.0\.1:1/admin/v2/namespaces/public/x: .*is the URL right"):
+        Admin("http://127.0.0.1:1", PulsarSettings()).create_namespace("public/x")

@@ -1,0 +1,12 @@
+"""What is known of a broker without an answer of its admin REST."""
+
+from __future__ import annotations
+
+from pytest_loadtest.drivers.pulsar import broker_admin as pulsar_admin
+
+
+def test_an_admin_that_is_not_there_knows_nothing() -> None:
+    """Unknown is said as unknown."""
+    assert not pulsar_admin.broker_ready("http://127.0.0.1:1")
+    assert pulsar_admin.broker_version("http://127.0.0.1:1") == "unknown"
+    assert pulsar_admin.decisive_settings("http://127.0.0.1:1") == {}

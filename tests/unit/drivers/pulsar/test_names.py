@@ -1,0 +1,162 @@
+"""The names of a run, and what a run makes and deletes at a Pulsar cluster."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from pulsar_library_rig import context
+from pulsar_rest import rest
+
+from pytest_loadtest.drivers.pulsar.bundle_split import LAST, position
+from pytest_loadtest.drivers.pulsar.library.driver import PulsarDriver
+from pytest_loadtest.drivers.pulsar.names import RunNames, own_topic
+from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
+from pytest_loadtest.errors import TargetError
+from pytest_loadtest.schedule.topology import Topology
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def test_existing_topic_is_asked_for_once() -> None:
+    """Its partitions hold for the whole run, one where it has none; after an error the next driver call asks again."""
+    name, asked = "persistent://public/default/orders", []
+    names = RunNames(context(name=name, partitions=1))
+    answers: list[int | TargetError] = [TargetError("no answer"), 3, 5]
+
+    def ask(topic: str) -> int:
+        asked.append(topic)
+        if isinstance(answer := answers.pop(0), TargetError):
+            raise answer
+        return answer
+
+    with pytest.raises(TargetError, match="no answer"):
+        names.look_up_partitions(ask)
+    names.look_up_partitions(ask)
+    names.look_up_partitions(ask)
+    assert (names.partitions, asked) == (3, [name, name])
+    plain = RunNames(context(name=name))
+    plain.look_up_partitions(lambda _: 0)
+    assert plain.partitions == 1
+
+
+def test_existing_topic_that_is_known_to_be_missing() -> None:
+    """The error says what to do; a run with topics of its own asks for none."""
+    with pytest.raises(TargetError, match="orders does not exist at .*: make it first"):
+        RunNames(context(name="persistent://public/default/orders")).look_up_partitions(lambda _: None)
+    own = RunNames(context(partitions=4))
+    own.look_up_partitions(lambda _: None)
+    assert own.partitions == 4
+
+
+def test_subscriptions_are_deleted_by_the_client_where_there_is_no_admin_rest() -> None:
+    """Those of the run, once, and none before the run could have made any."""
+    name, deleted = "persistent://public/default/orders", []
+    names = RunNames(context(name=name))
+
+    def unsubscribe(topic: str, subscriptions: Sequence[str]) -> None:
+        deleted.append((topic, list(subscriptions)))
+
+    names.clean_up(unsubscribe)
+    assert deleted == []
+    names.prepare()
+    names.clean_up(unsubscribe)
+    names.clean_up(unsubscribe)
+    assert deleted == [(name, ["loadtest-r-00000007-0", "loadtest-r-00000007-1"])]
+
+
+def test_missing_tenant_is_made_and_taken_away() -> None:
+    """OMB's namespacePrefix names a tenant that it makes: so do we, for all clusters, and only what we made goes."""
+    space, tenant = "/admin/v2/namespaces/bench/ns-r", "/admin/v2/tenants/bench"
+    answers: dict[str, tuple[int, object]] = {
+        f"PUT {space}": (404, {"reason": "Tenant does not exist"}),
+        "GET /admin/v2/clusters": (200, ["global", "one"]),
+        f"DELETE {tenant}": (409, {"reason": "The tenant still has active namespaces"}),
+    }
+    with rest(answers, once={f"PUT {space}"}) as (url, asked):
+        driver = PulsarDriver(context(PulsarSettings(namespace_prefix="bench/ns"), admin=url))
+        driver.prepare()
+        driver.cleanup()
+        driver.cleanup()
+    assert [what for what, _, _ in asked if "backlogQuota" not in what] == [
+        f"PUT {space}", "GET /admin/v2/clusters", f"PUT {tenant}", f"PUT {space}", "PUT /admin/v2/persistent/bench/ns-r/topic-0",
+        f"DELETE {space}?force=true", f"DELETE {tenant}",
+    ]  # fmt: skip
+    assert json.loads(asked[2][2]) == {"adminRoles": [], "allowedClusters": ["one"]}
+
+
+EXISTING = "persistent://public/default/orders"
+ORDERS = "/admin/v2/persistent/public/default/orders"
+
+
+@pytest.mark.parametrize("partitions", [0, 3])
+def test_run_on_an_existing_topic_deletes_its_own_subscriptions_alone(partitions: int) -> None:
+    """It makes nothing, and of the subscriptions there it deletes those with its run and nonce: not others', not another run's."""
+    mine = ["loadtest-r-00000007-0", "loadtest-r-00000007-1"]
+    others = ["theirs", "loadtest-r-00000008-0", "loadtest-rr-00000007-0", "loadtest-r-00000007"]
+    answers = {f"GET {ORDERS}/partitions": (200, {"partitions": partitions}), f"GET {ORDERS}/subscriptions": (200, others + mine)}
+    with rest(answers) as (url, asked):
+        driver = PulsarDriver(context(admin=url, name=EXISTING))
+        driver.prepare()
+        driver.cleanup()
+        driver.cleanup()
+    assert [what for what, _, _ in asked if not what.startswith("GET")] == [
+        f"DELETE {ORDERS}/subscription/{name}?force=true" for name in mine
+    ]
+
+
+@pytest.mark.parametrize("where", ["partitions", "stats"])
+def test_missing_topic_is_named_and_nothing_is_made_or_deleted(where: str) -> None:
+    """Newer brokers say so when asked for partitions, older ones when asked for the topic."""
+    answers: dict[str, tuple[int, object]] = {f"GET {ORDERS}/partitions": (200, {"partitions": 0})}
+    answers[f"GET {ORDERS}/{where}"] = (404, {"reason": "Topic not found"})
+    with rest(answers) as (url, asked):
+        driver = PulsarDriver(context(admin=url, name=EXISTING))
+        with pytest.raises(TargetError, match=rf"topic: {EXISTING} does not exist at pulsar://127\.0\.0\.1:1: make it first"):
+            driver.prepare()
+        driver.cleanup()
+    assert {what.partition(" ")[0] for what, _, _ in asked} == {"GET"}
+
+
+def test_run_that_made_nothing_deletes_nothing() -> None:
+    """cleanup() without prepare(), which is another worker's."""
+    with rest({}) as (url, asked):
+        PulsarDriver(context(admin=url)).cleanup()
+        PulsarDriver(context(admin=url, name=EXISTING)).cleanup()
+    assert asked == []
+
+
+def test_namespace_whose_policies_failed_is_deleted() -> None:
+    """It was made, so it goes, although prepare() did not come to its end."""
+    space = "/admin/v2/namespaces/public/loadtest-r"
+    with rest({f"POST {space}/backlogQuota?backlogQuotaType=destination_storage": (403, {"reason": "no"})}) as (url, asked):
+        driver = PulsarDriver(context(admin=url))
+        with pytest.raises(TargetError, match="403 no"):
+            driver.prepare()
+        driver.cleanup()
+    assert asked[-1][0] == f"DELETE {space}?force=true"
+
+
+def test_namespace_of_another_is_left_alone() -> None:
+    """A namespace that exists already is an error with the broker's reason, and cleanup does not delete it."""
+    with rest({"PUT /admin/v2/namespaces/public/loadtest-r": (409, {"reason": "Namespace already exists"})}) as (url, asked):
+        driver = PulsarDriver(context(admin=url))
+        with pytest.raises(TargetError, match="409 Namespace already exists"):
+            driver.prepare()
+        driver.cleanup()
+    assert len(asked) == 1
+
+
+def topology(**more: object) -> Topology:
+    return Topology(**{"topics": 2, "partitions": 1, "producers": 1, "subscriptions": 1, "consumers": 1} | more)  # type: ignore[arg-type]
+
+
+def test_topics_have_names_for_their_places() -> None:
+    """Twelve digits more; without places nothing is different."""
+    settings = PulsarSettings(topic_type="non-persistent")
+    names = [own_topic(settings, "r", topology(hashes=(7, LAST - 1)), index) for index in (0, 1)]
+    assert [position(name) for name in names] == [7, LAST - 1]
+    assert [name[:-13] for name in names] == [own_topic(settings, "r", topology(), index) for index in (0, 1)]
+    assert names[1].startswith("non-persistent://public/loadtest-r/topic-1-")
