@@ -111,10 +111,12 @@ class ResultKeys(Table):
     def lines(self) -> list[str]:
         from pytest_loadtest.report.document import results_schema
 
-        rows = []
-        for name, key in results_schema()["properties"].items():
+        rows, schema = [], results_schema()
+        for name, key in schema["properties"].items():
             rows.append((f"`{name}`", key.get("description", "")))
-            rows += [(f"`{name}.{below}`", inner.get("description", "")) for below, inner in key.get("properties", {}).items()]
+            references = [choice["$ref"].rpartition("/")[2] for choice in (key, *key.get("anyOf", ())) if "$ref" in choice]
+            sections = [schema["$defs"][reference].get("properties", {}) for reference in references]
+            rows += [(f"`{name}.{below}`", inner["description"]) for section in sections for below, inner in section.items()]
         return table(("key", "meaning"), rows)
 
 

@@ -1,48 +1,356 @@
-"""One run as a JSON document, version 4: everything that any report shows, and nothing that has to be computed again.
+"""A run as a JSON document, version 4: everything that any report shows, so that nothing has to be computed again.
 
-Times are ns, rates msg/s, sizes bytes; null means "not measured" or "not applicable", never zero. ``results.schema.json`` beside
-this module describes every key. Unknown keys are not allowed, so that a reader may rely on ``version``.
+Each object of the JSON text is one frozen dataclass; the text below a field is its description in ``results.schema.json``. Times are ns,
+rates msg/s, sizes bytes; None means "not measured" or "not applicable", never zero. Unknown keys are errors, so that a reader can rely on
+``version``. Fields with a default are missing in older results.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from importlib.resources import files
-from typing import Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-VERSION: Final = 4
+from pydantic import ConfigDict, TypeAdapter, ValidationError, WithJsonSchema
+
+from pytest_loadtest.report.measurements_section import Count, LatencySection, MeasurementsSection, Number
+from pytest_loadtest.report.verdict_section import ComparisonSection, PeakSection, VerdictSection
+from pytest_loadtest.verdict.slo import Outcome
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Document = dict[str, Any]
-OUTCOMES: Final = ("no data", "generator-limited", "missed", "met")
+VERSION: Final = 4
+OLDEST: Final = 3
+"""The oldest version that can be read: earlier ones have other histograms."""
+OUTCOMES: Final = (Outcome.NO_DATA, Outcome.GENERATOR_LIMITED, Outcome.MISSED, Outcome.MET)
 """Worst first."""
-MISSES_FIRST: Final = ("missed", "generator-limited", "no data", "met")
-"""The order of objectives: what did not hold, then what could not be told."""
+MISSES_FIRST: Final = (Outcome.MISSED, Outcome.GENERATOR_LIMITED, Outcome.NO_DATA, Outcome.MET)
+"""The order of objectives: those that were missed, then those that could not be judged."""
 
 
-def results_schema() -> Document:
-    """The JSON Schema (draft 2020-12) of the document."""
-    text = files("pytest_loadtest.report").joinpath("results.schema.json").read_text(encoding="utf-8")
-    document: Document = json.loads(text)
-    return document
+def json_key(attribute: str) -> str:
+    """Return the key of an attribute in the JSON text: ``end_to_end_p50`` → ``endToEndP50``."""
+    first, *words = attribute.split("_")
+    return first + "".join(map(str.capitalize, words))
 
 
-def dumps(document: Document) -> str:
-    """As text: a line for each key, and for each entry of a list of sections; numbers of a list side by side. NaN is not JSON.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileSection:
+    """The profile of the run."""
 
-    :raises ValueError: a NaN or an infinity got into the document.
+    name: str
+    """the name that the test uses"""
+    document: Mapping[str, Any]
+    """the whole profile"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleSection:
+    """A run with less load than its profile has."""
+
+    factor: Number
+    """value of --load-scale"""
+    changes: Mapping[str, str]
+    """what was reduced, and how"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageEntry:
+    """One stage of the profile."""
+
+    name: str
+    """as in the profile"""
+    verdict: VerdictSection
+    """by the stage's own objectives"""
+    measurements: MeasurementsSection | None
+    """of the messages due in the stage; null where it never began"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BacklogSection:
+    """A backlog that was built while consumers were paused, and then read."""
+
+    messages: Count
+    """deliveries waiting when consumers resumed, over all subscriptions"""
+    bytes: Count
+    """the same in payload bytes"""
+    build: Count
+    """ns from the pause until the size was reached"""
+    drain: Count | None
+    """ns from the resumption until only the share backlogDrainRatio was left, or until the wait was given up; null: second copies leave it
+    open"""
+    drained: bool | None
+    """only that share was left within backlogDrainTimeout; null: second copies leave it open"""
+    drained_between: tuple[Count | None, ...] | None = None
+    """where drain is open: ns until it may have been drained first, and until it certainly was; null if that was not seen during load"""
+    uncounted: Count = 0
+    """copies that are no first copies of acknowledged messages: second ones, damaged ones, those of another topic or of messages without
+    acknowledgement"""
+    left: Count | None
+    """deliveries that still waited then; null: unknown because of second copies"""
+    allowed: Count
+    """deliveries that may be left of a backlog that counts as drained"""
+    drain_rate: Number | None
+    """deliveries per second during the drain; null: unknown because of second copies"""
+    publish_during_drain: LatencySection | None
+    """publish latency of the messages due during the drain"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaturationEntry:
+    """One side that was saturated."""
+
+    conclusion: str
+    """the side"""
+    evidence: str
+    """a sentence with numbers"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BottleneckSection:
+    """The side that limited the run, and everything that was sampled during the load to find it."""
+
+    conclusion: str | None
+    """the side that was saturated most of the time; null where too little was sampled to decide"""
+    evidence: str
+    """a sentence with numbers"""
+    also: tuple[SaturationEntry, ...]
+    """other sides that were saturated"""
+    missing: tuple[str, ...]
+    """what could not be sampled, and why"""
+    cost: Number
+    """cores that sampling used"""
+    time: tuple[int, ...]
+    """ns after the phase's start, of each sample; those after the measured phase belong to its drain"""
+    columns: Mapping[str, tuple[Number | None, ...]]
+    """a number for each sample, by name: cores, bytes, events or bytes per second; null where it is unknown"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineStage:
+    """A stage of the profile."""
+
+    name: str
+    """as in the profile"""
+    start: int
+    """ns"""
+    end: int
+    """ns"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineChange:
+    """A change by the test's body."""
+
+    at: int
+    """ns"""
+    text: str
+    """the change in words"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineRestart:
+    """A restart of the broker by the test's body."""
+
+    down: int
+    """ns, when it was stopped"""
+    ready: int | None
+    """ns, when clients could work again; null: never"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineStall:
+    """Seconds in a row in which a worker woke up late for 50 ms or more."""
+
+    worker: str
+    """name"""
+    start: int
+    """ns"""
+    end: int
+    """ns"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineBlocked:
+    """Seconds in a row in which messages waited for the target's full window."""
+
+    start: int
+    """ns"""
+    end: int
+    """ns"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineSection:
+    """Events during the measured phase."""
+
+    stages: tuple[TimelineStage, ...]
+    """of the profile"""
+    changes: tuple[TimelineChange, ...]
+    """changes by the test's body"""
+    restarts: tuple[TimelineRestart, ...]
+    """of the broker, by the test's body"""
+    stalls: tuple[TimelineStall, ...]
+    """seconds in which a worker woke up late for 50 ms or more; at most 500 spans of each worker"""
+    blocked: tuple[TimelineBlocked, ...]
+    """seconds in which messages waited for the target's full window, a millisecond or more each on average; at most 500 spans"""
+
+
+_RESTART = {
+    "type": "object",
+    "description": "the broker stopped and started again during the load",
+    "properties": {
+        "down": {"type": "integer", "description": "ns after the start of the measured phase, when it was stopped"},
+        "ready": {
+            "type": ["integer", "null"],
+            "description": "ns after the start of the measured phase, when clients could work again; null: never",
+        },
+        "downAt": {"type": ["string", "null"], "description": "down on the wall clock, ISO 8601"},
+        "readyAt": {"type": ["string", "null"], "description": "ready on the wall clock, ISO 8601"},
+    },
+    "required": ["down", "ready", "downAt", "readyAt"],
+    "additionalProperties": False,
+}
+_BROKER: Final = WithJsonSchema({"type": "object", "patternProperties": {"^restarts$": {"type": "array", "items": _RESTART}}})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDocument:
+    """One load run. Times are ns, rates msg/s, sizes bytes; null means not measured or not applicable, never zero."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
+        extra="forbid", strict=True, allow_inf_nan=False, alias_generator=json_key, title="pytest-loadtest results"
+    )
+
+    version: Annotated[Literal[3, 4], WithJsonSchema({"const": VERSION})] = VERSION
+    """of this schema"""
+    test: str
+    """node id of the test"""
+    profile: ProfileSection
+    """the profile as it was used"""
+    workload: str | None
+    """name of the workload if several ran together; null otherwise"""
+    seed: int
+    """of all random choices"""
+    scale: ScaleSection | None
+    """null where the profile ran as written; a scaled run says nothing about the full load"""
+    started: str | None
+    """wall clock at the start of the measured phase, ISO 8601; null when it never started"""
+    results: str
+    """the run's folder"""
+    plan: Mapping[str, Any]
+    """summary of the plan"""
+    broker: Annotated[Mapping[str, Any], _BROKER]
+    """the target: name, version, how it was provided, settings; restarts by the test's body: when it was stopped (down) and when clients
+    could work again (ready, null: never), ns after the start of the measured phase, and both on the wall clock (downAt, readyAt)"""
+    driver: Mapping[str, Any]
+    """client, version, settings applied and not applied, connections lost during the run (null: unknown, for example where the run broke),
+    and how many producers connected again to a broker that had lost their session"""
+    versions: Mapping[str, str]
+    """of this package and its environment"""
+    machine: Mapping[str, Any]
+    """host, cores, memory"""
+    notes: tuple[str, ...]
+    """events apart from the load that a reader must know, such as a crash and restart of Spark's Java process"""
+    verdict: VerdictSection
+    """the verdict on the run"""
+    measurements: MeasurementsSection | None
+    """what was observed; null where the run broke before anything could be measured"""
+    stages: tuple[StageEntry, ...]
+    """the profile's stages in their order, each with its own verdict and measurements; empty where it has none"""
+    peak: PeakSection | None
+    """result of the search for the highest rate; null where the rate was fixed"""
+    backlog: BacklogSection | None
+    """a backlog built while consumers were paused, then read; null where the profile has none"""
+    bottleneck: BottleneckSection | None = None
+    """the side that limited the run, and what was sampled during the load to find it; null where nothing was sampled"""
+    timeline: TimelineSection | None = None
+    """events during the measured phase; ns since its start"""
+    comparison: ComparisonSection | None = None
+    """the run compared with its baseline (--load-baseline); null without one"""
+
+    @property
+    def restarts(self) -> tuple[TimelineRestart, ...]:
+        """Restarts of the broker by the test's body."""
+        return tuple(TimelineRestart(down=one["down"], ready=one["ready"]) for one in self.broker.get("restarts", ()))
+
+
+def results_schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of the document. ``scripts/schemas`` writes it."""
+    schema: dict[str, Any] = json.loads(files("pytest_loadtest.report").joinpath("results.schema.json").read_text(encoding="utf-8"))
+    return schema
+
+
+def read_document(path: Path) -> RunDocument:
+    """Read a results document.
+
+    :raises ValueError: the file cannot be read, is no results document, or of another version.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"cannot be read: {error}") from error
+    return parse_document(text)
+
+
+def parse_document(text: str) -> RunDocument:
+    """Return the document of a JSON text. :raises ValueError: as :func:`read_document`."""
+    try:
+        return _adapter().validate_json(text)
+    except ValidationError as error:
+        raise ValueError(_explain(text, error)) from error
+
+
+@cache
+def _adapter() -> TypeAdapter[RunDocument]:
+    return TypeAdapter(RunDocument)
+
+
+def _explain(text: str, error: ValidationError) -> str:
+    """Return the first problem: no JSON, another version, or the place of a wrong value."""
+    try:
+        found = json.loads(text)
+    except ValueError as wrong:
+        return f"cannot be read: {wrong}"
+    version = found.get("version") if isinstance(found, dict) else None
+    if version not in range(OLDEST, VERSION + 1):
+        return f"is no results document of version {OLDEST} to {VERSION}: version {version!r}"
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"is no results document: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
+def dumps(document: RunDocument | Document) -> str:
+    """Return the JSON text: one line for each key and each entry of a list of sections; the numbers of a list share a line.
+
+    :raises ValueError: the document has a NaN or an infinity, which JSON does not have.
     """
     return _text(document, "\n") + "\n"
 
 
 def _text(node: Any, line: str) -> str:
     """:param line: the line break before the node's own line, with its indentation."""
-    inner = line + " "
-    if isinstance(node, dict) and node:
+    inner, node = line + " ", json_members(node) if is_dataclass(node) else node
+    if isinstance(node, Mapping) and node:
         return "{" + ",".join(f"{inner}{_short(key)}: {_text(value, inner)}" for key, value in node.items()) + line + "}"
-    if isinstance(node, list) and any(isinstance(entry, dict | list) for entry in node):
+    if isinstance(node, list | tuple) and any(is_dataclass(entry) or isinstance(entry, Mapping | list | tuple) for entry in node):
         return "[" + ",".join(inner + _short(entry) for entry in node) + line + "]"
     return _short(node)
 
 
 def _short(node: Any) -> str:
-    return json.dumps(node, ensure_ascii=False, allow_nan=False)
+    return json.dumps(node, ensure_ascii=False, allow_nan=False, default=json_members)
+
+
+def json_members(section: Any) -> dict[str, Any]:
+    """Return the members of a section's JSON object; for ``default`` of :func:`json.dumps`."""
+    return {key: getattr(section, name) for name, key in _keys(section.__class__)}
+
+
+@cache
+def _keys(section: Any) -> list[tuple[str, str]]:
+    return [(field.name, json_key(field.name)) for field in fields(section)]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.verdict.objectives import Objective
 
 
-class Outcome(enum.Enum):
+class Outcome(enum.StrEnum):
     """What a run says about its target, best first."""
 
     MET = "met"

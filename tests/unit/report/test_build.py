@@ -106,7 +106,7 @@ def test_a_backlog_keeps_its_latencies() -> None:
 def test_a_bottleneck_keeps_what_was_sampled() -> None:
     """As columns of one length, null where a sample does not know."""
     found = written(document(parts={"bottleneck": BOTTLENECK}))["bottleneck"]
-    assert found["conclusion"] in results_schema()["properties"]["bottleneck"]["properties"]["conclusion"]["enum"]
+    assert found["conclusion"] in results_schema()["$defs"]["BottleneckSection"]["properties"]["conclusion"]["enum"]
     assert found["columns"]["broker.busiestWanted"] == [1] * 10
     assert {len(column) for column in found["columns"].values()} == {len(found["time"])} == {10}
 

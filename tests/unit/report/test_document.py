@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -17,7 +18,7 @@ from pytest_loadtest.metrics.stats import LOST_RANGES
 from pytest_loadtest.observe.conclusion import NOTHING
 from pytest_loadtest.observe.rules import RULES
 from pytest_loadtest.report.build import build_document
-from pytest_loadtest.report.document import Document, dumps, results_schema
+from pytest_loadtest.report.document import Document, dumps, parse_document, results_schema
 from pytest_loadtest.report.hdr import decode_histogram
 from pytest_loadtest.values.units import Rate, ms
 from pytest_loadtest.verdict.grammar import METRICS
@@ -30,6 +31,10 @@ SOMETIMES = {"completion", "spread", "connect", "subscribe", "lateness", "earlin
 VALIDATOR = jsonschema.Draft202012Validator(results_schema())
 
 
+DOCUMENTS = Path(__file__).parent / "documents"
+"""Documents as they were written before the classes of the document existed, and an older one."""
+OLDER = DOCUMENTS / "older.json"
+CURRENT = sorted(set(DOCUMENTS.glob("*.json")) - {OLDER})
 NO_DATA = Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",))
 
 
@@ -86,7 +91,7 @@ def test_the_schema_is_one_and_describes_every_key() -> None:
 
 
 def test_every_metric_is_in_the_schema() -> None:
-    found = results_schema()["$defs"]["finding"]["properties"]["metric"]["enum"]
+    found = results_schema()["$defs"]["FindingEntry"]["properties"]["metric"]["enum"]
     assert found == [*METRICS, "custom", "regression"]
 
 
@@ -118,14 +123,69 @@ def test_what_is_written_is_what_was_built() -> None:
 def test_every_conclusion_is_in_the_schema() -> None:
     """And none that no rule can come to."""
     window = {"publisher window", NOTHING, None}
-    assert (
-        set(results_schema()["properties"]["bottleneck"]["properties"]["conclusion"]["enum"])
-        == {rule.conclusion for rule in RULES} | window
-    )
+    known = set(results_schema()["$defs"]["BottleneckSection"]["properties"]["conclusion"]["enum"])
+    assert known == {rule.conclusion for rule in RULES} | window
 
 
 def test_every_outcome_is_in_the_schema() -> None:
-    """Of a run, of a stage and of one objective: a latency that only the generator's own delay spoiled makes that objective generator-limited."""
-    outcomes = {outcome.value for outcome in Outcome}
-    assert set(results_schema()["$defs"]["finding"]["properties"]["outcome"]["enum"]) == outcomes
-    assert set(results_schema()["properties"]["verdict"]["properties"]["outcome"]["enum"]) == outcomes
+    assert results_schema()["$defs"]["Outcome"]["enum"] == [outcome.value for outcome in Outcome]
+
+
+@pytest.mark.parametrize("path", CURRENT, ids=lambda path: path.stem)
+def test_a_document_is_written_again_as_it_was_read(path: Path) -> None:
+    """Byte for byte: keys in their order, whole numbers without a point, nulls."""
+    text = path.read_text(encoding="utf-8")
+    found = parse_document(text)
+    assert dumps(found) == text
+    assert parse_document(dumps(found)) == found
+    VALIDATOR.validate(json.loads(text))
+
+
+def test_sections_that_older_results_lack_are_unknown() -> None:
+    """They are None or empty; all other values are as they were written."""
+    text = OLDER.read_text(encoding="utf-8")
+    found = parse_document(text)
+    assert (found.bottleneck, found.timeline, found.comparison) == (None, None, None)
+    assert found.measurements is not None
+    assert (found.measurements.silent, found.measurements.over_time, found.measurements.series.missing) == (None, None, None)
+    assert "outOfDueOrder" not in found.measurements.counts
+    assert [finding.windows for finding in found.verdict.findings] == [None] * len(found.verdict.findings)
+    assert holds(json.loads(dumps(found)), json.loads(text))
+
+
+def holds(whole: Any, part: Any) -> bool:
+    """Everything in ``part`` is in ``whole``, too."""
+    if isinstance(part, dict):
+        return all(key in whole and holds(whole[key], value) for key, value in part.items())
+    if isinstance(part, list):
+        return len(whole) == len(part) and all(holds(one, other) for one, other in zip(whole, part, strict=True))
+    return bool(whole == part)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 2}, "is no results document of version 3 to 4: version 2"),
+        ({"version": "4"}, "is no results document of version 3 to 4: version '4'"),
+        ({"unheardOf": 1}, "is no results document: unheardOf: "),
+        ({"seed": 7.5}, "is no results document: seed: Input should be a valid integer"),
+        ({"scale": {"factor": 0.5, "changes": {}, "more": 1}}, "is no results document: scale.more: "),
+        ({"verdict": {"outcome": "good", "reasons": [], "findings": []}}, "is no results document: verdict.outcome: "),
+        ({"verdict": {"outcome": "met", "reasons": []}}, "is no results document: verdict.findings: Field required"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_place(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match="^" + re.escape(message)):
+        parse_document(json.dumps(json.loads(CURRENT[0].read_text(encoding="utf-8")) | change))
+
+
+def test_a_count_that_the_catalogue_does_not_have_is_an_error() -> None:
+    text = (DOCUMENTS / "full.json").read_text(encoding="utf-8")
+    with pytest.raises(ValueError, match="unknown keys: gone"):
+        parse_document(text.replace('"dropped": 0', '"gone": 0'))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null"])
+def test_other_text_is_no_document(text: str) -> None:
+    with pytest.raises(ValueError, match="cannot be read|is no results document"):
+        parse_document(text)

@@ -1,0 +1,302 @@
+"""The section ``measurements`` of a results document, and the same section of a stage: one dataclass for each object of the JSON text.
+
+The text below a field is its description in ``results.schema.json``. Fields with a default are missing in older results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, WithJsonSchema
+
+from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
+
+Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
+"""A JSON number. It stays an int or a float when it is read, so that it is written again as it was."""
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+
+
+def only_keys(known: Collection[str]) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    """Return a validator that rejects mappings with other keys than these."""
+
+    def check(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+        if unknown := [key for key in mapping if key not in known]:
+            raise ValueError(f"unknown keys: {', '.join(unknown)}")
+        return mapping
+
+    return check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartLatency:
+    """Latencies of one kind in a part of the run, without their histogram."""
+
+    samples: Count
+    """number of values"""
+    never_came: Count
+    """number of messages that were due and never came; percentiles rank over them too, as later than any"""
+    minimum: int
+    """ns, exact"""
+    maximum: int
+    """ns, exact"""
+    mean: Number
+    """ns, exact"""
+    total: int
+    """ns, sum of all values"""
+    negative: Count
+    """values below zero, counted as 0: a clock error; then no percentile is given"""
+    percentiles: Mapping[str, int | None]
+    """ns, nearest rank, at most 0.05 % off; null where fewer than ten samples lie beyond it"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencySection(PartLatency):
+    """Latencies of one kind."""
+
+    histogram: str | None
+    """HdrHistogram, compressed V2, base64; lowest value 1 ns, three significant digits; null for topics if there are more than 100"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayedIndexSection:
+    """The broker's index of delayed messages."""
+
+    bytes: Count
+    """as the broker counts them"""
+    messages: Positive
+    """delayed messages, each counted once for each subscription"""
+    bytes_per_message: Annotated[Number, Field(json_schema_extra={"minimum": 0})]
+    """bytes / messages"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpeningSection:
+    """How connections came up before load."""
+
+    alone: bool
+    """the run has connections and no messages"""
+    connections: Count
+    """opened before load; all of them came up"""
+    rate: Number | None
+    """connections per second that were requested; null: as fast as possible"""
+    achieved: Number
+    """connections per second that came up"""
+    took: Count
+    """ns from the instant of the first until the last was up"""
+    busiest: str
+    """the worker that used most of a core in that time"""
+    cpu: Number
+    """cores that this worker used"""
+    begun_late: int | None
+    """ns, p99 of begun − intended, less the time in which the target left no room for one more; null without a rate"""
+    in_time: Count | None
+    """connections that came up within the requested time, which is moved by the median latency; null without a rate"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SilentPair:
+    """A subscription that got nothing of its topic."""
+
+    topic: Count
+    """index"""
+    subscription: Count
+    """index within the topic"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SilentStream:
+    """A stream of which nothing arrived."""
+
+    stream: Count
+    """producer"""
+    topic: Count
+    """index"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SilentSection:
+    """Subscriptions and streams that had messages due and of which nothing arrived."""
+
+    pairs: Count
+    """subscriptions that got nothing of their topic"""
+    pairs_due: Count
+    """subscriptions of topics that had messages due"""
+    streams: Count
+    """streams of which no subscription got anything; without subscriptions, streams of which nothing was acknowledged"""
+    streams_due: Count
+    """streams that had messages due"""
+    first_pairs: tuple[SilentPair, ...]
+    """the first ten silent pairs"""
+    first_streams: tuple[SilentStream, ...]
+    """the first ten silent streams"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesSection:
+    """Values of each second."""
+
+    offered: tuple[Count, ...]
+    """messages"""
+    sent: tuple[Count, ...]
+    """messages"""
+    acked: tuple[Count, ...]
+    """messages"""
+    received: tuple[Count, ...]
+    """copies"""
+    end_to_end_p50: tuple[Number | None, ...]
+    """ns"""
+    end_to_end_p99: tuple[Number | None, ...]
+    """ns"""
+    end_to_end_max: tuple[Number | None, ...]
+    """ns"""
+    missing: tuple[int, ...] | None = None
+    """by the second of the intended time: acked × subscriptions less the copies that came; positive: lost, negative: duplicates, or copies
+    of messages that were never acknowledged; null where it is unknown"""
+    blocked: tuple[Count, ...] | None = None
+    """ns of waiting for the target's full window, summed over the messages handed over in that second"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverTimeSection:
+    """End-to-end latencies by blocks of the measured phase."""
+
+    block: Positive
+    """ns, length of a block: whole seconds; the last may be shorter"""
+    end_to_end: tuple[str | None, ...]
+    """the messages intended in each block: HdrHistogram, compressed V2, base64, two significant digits, ns; null where none came"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalEntry:
+    """Latencies of ten seconds in which messages were due."""
+
+    publish: PartLatency | None
+    """from the intended time to the acknowledgement"""
+    end_to_end: PartLatency | None
+    """from the intended time to the receipt"""
+    send_delay: PartLatency | None
+    """from the intended time to the hand-over to the client"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakdownEntry:
+    """One topic or one size bucket."""
+
+    name: str
+    """topic or size bucket"""
+    offered: Count
+    """messages due"""
+    sent: Count
+    """messages"""
+    acked: Count
+    """messages"""
+    received: Count
+    """first copies"""
+    received_in_time: Count
+    """first copies within the measured phase, moved by the median latency"""
+    lost: Count
+    """deliveries due (acked × subscriptions) that did not come"""
+    bytes_sent: Count
+    """bytes"""
+    end_to_end: LatencySection | None
+    """from the intended time to the receipt"""
+    publish: LatencySection | None
+    """from the intended time to the acknowledgement"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerEntry:
+    """Evidence about one worker's own process."""
+
+    worker: str
+    """name"""
+    cpu: Number
+    """cores used"""
+    stalled: Count
+    """ns that its loop woke up late, in sum"""
+    longest_stall: Count
+    """ns"""
+    gc: Count
+    """ns in garbage collection pauses"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomEntry:
+    """One metric of the user's own."""
+
+    value: Number | None
+    """null where there was nothing to report"""
+    unit: Literal["ns", "msg/s", "number"]
+    """of the value"""
+    shown: str
+    """the value as text"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostRange:
+    """A range of lost messages."""
+
+    topic: Count
+    """index"""
+    subscription: Count
+    """index within the topic"""
+    stream: Count
+    """producer"""
+    first: Count
+    """sequence"""
+    last: Count
+    """sequence, inclusive"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurementsSection:
+    """What was observed."""
+
+    duration: Count
+    """ns, measured phase as planned"""
+    rate: Number
+    """offered msg/s"""
+    subscriptions: Count
+    """per topic"""
+    throughput: Number | None
+    """delivered msg/s per subscription; null when nothing was received"""
+    publish_rate: Number
+    """msg/s handed over in time"""
+    bytes_sent: Count
+    """payload bytes"""
+    blocked: Count
+    """ns of waiting for the target's full window, summed over messages: caused by the target"""
+    blocked_share: Number
+    """share of the whole send delay, 0 to 1"""
+    counts: Annotated[Mapping[str, Count | None], AfterValidator(only_keys({row.key for row in COUNTS}))]
+    """messages of the measured phase"""
+    latencies: Annotated[Mapping[str, LatencySection | None], AfterValidator(only_keys({metric.key for metric in LATENCIES.values()}))]
+    """all from the intended send time; ownSendDelay is the send delay less the time blocked; kinds that only some runs have are missing
+    in others"""
+    delayed_index: DelayedIndexSection | None = None
+    """the broker's index of delayed messages when most were delayed, over all topics and subscriptions; null where it was not read, or no
+    message was delayed"""
+    opening: OpeningSection | None = None
+    """how connections came up before load; null unless they were paced, or the run has no messages"""
+    silent: SilentSection | None = None
+    """subscriptions of topics (pairs), and streams, that had messages due and of which nothing arrived; null where that is unknown:
+    nothing subscribes and acknowledgement is not applicable, or the messages come from others"""
+    series: SeriesSection
+    """one entry per second of the measured phase and its drain; null where nothing was measured"""
+    over_time: OverTimeSection | None = None
+    """latencies by blocks of the measured phase, at most 1000; null in a stage, and when nothing was received"""
+    intervals: tuple[IntervalEntry, ...]
+    """latencies of each ten seconds in which messages were due, for a line over time: percentiles however few messages they rest on"""
+    topics: tuple[BreakdownEntry, ...]
+    """per topic"""
+    buckets: tuple[BreakdownEntry, ...]
+    """per size bucket"""
+    workers: tuple[WorkerEntry, ...]
+    """evidence for or against generator-limited"""
+    custom: Mapping[str, CustomEntry] = field(default_factory=dict)
+    """what pytest_loadtest_aggregate returned, by name; empty where nothing implements the hook, and in stages"""
+    lost: tuple[LostRange, ...]
+    """at most 10 000 ranges; counts.lost is exact"""
