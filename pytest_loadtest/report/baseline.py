@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.report import comparable
 from pytest_loadtest.report.find_results import RESULTS, results_below
-from pytest_loadtest.verdict import changes
 
 if TYPE_CHECKING:
     from pytest_loadtest.report.document import Document
@@ -89,8 +89,8 @@ def last_met(results: Path, session: Path, *, force: bool = False) -> Baseline:
         return sorted((one for one in _answers(mine) if one["verdict"]["outcome"] == "met"), key=_started, reverse=True)
 
     def like(document: Document, runs: Iterable[Document]) -> list[Document]:
-        key = changes.key(document)
-        return [one for one in runs if changes.key(one) == key][:KEPT]
+        key = comparable.comparable_key(document)
+        return [one for one in runs if comparable.comparable_key(one) == key][:KEPT]
 
     def find(document: Document) -> Document | str:
         runs = met(document)
@@ -113,7 +113,7 @@ def recorded_baseline(earlier: Mapping[str, Any] | None) -> Baseline | None:
 def _none_met(document: Document, met: list[Document], results: Path) -> str:
     if not met:
         return f"no run of this test below {results} was met yet: the first one needs a run with --load-baseline none"
-    one = changes.differences(met[0], document)[0]  # what decides comes first, and something does
+    one = comparable.differences(met[0], document)[0]  # what decides comes first, and something does
     return (
         f"no comparable run below {results} was met: {met[0]['results']} is the newest that was, and differs in {one.name}"
         f" ({one.baseline} → {one.now}); a run with --load-baseline none makes a new one"

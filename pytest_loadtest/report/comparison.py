@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pytest_loadtest.report.comparable import Difference, differences
 from pytest_loadtest.report.figures import Figure, figures, latency_percentiles, measure_noise, own_delay
 from pytest_loadtest.values.quantities import format_duration
-from pytest_loadtest.verdict import changes
 from pytest_loadtest.verdict.changes import Changed, judge
 from pytest_loadtest.verdict.grammar import LATENCY, REGRESSION, THROUGHPUT
 
@@ -35,9 +35,9 @@ class Comparison(NamedTuple):
 def compare_runs(baseline: Document, now: Document, gates: Sequence[Objective] = (), *, force: bool = False) -> Comparison:
     """Hold a run against a baseline. :param force: judge also where the two cannot be compared."""
     wanted = latency_percentiles(dict.fromkeys((*(gate.statistic for gate in gates), *SHOWN)))  # type: ignore[arg-type]
-    differences = changes.differences(baseline, now)
+    differing = differences(baseline, now)
     silent = [f"the {which} is {run['verdict']['outcome']}" for which, run in (("baseline", baseline), ("run", now)) if not _tells(run)]
-    why = _incomparable(differences, silent)
+    why = _incomparable(differing, silent)
     mine = figures(now, wanted)
     changed, blocks = _changed(baseline, now, mine, wanted)
     held = not why or (force and not silent)
@@ -50,7 +50,7 @@ def compare_runs(baseline: Document, now: Document, gates: Sequence[Objective] =
         "comparable": not why,
         "forced": bool(why) and force,
         "best": [],
-        "differences": [difference._asdict() for difference in differences],
+        "differences": [difference._asdict() for difference in differing],
         "blocks": blocks,
         "rows": rows,
         "notes": silent,
@@ -86,7 +86,7 @@ def _tells(run: Document) -> bool:
     )
 
 
-def _incomparable(differences: Sequence[changes.Difference], silent: Sequence[str]) -> str:
+def _incomparable(differences: Sequence[Difference], silent: Sequence[str]) -> str:
     deciding = [f"{one.name} {one.baseline} → {one.now}" for one in differences if one.decides]
     if not deciding:
         return "; ".join(silent)

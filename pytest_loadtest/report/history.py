@@ -14,11 +14,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.report import comparable
 from pytest_loadtest.report.figures import broker_cores, figures, measure_noise
 from pytest_loadtest.report.sections import aligned, format_figure, mark, titled
 from pytest_loadtest.report.terminal import ASCII_BLOCKS, BLOCKS
 from pytest_loadtest.values.wording import with_version
-from pytest_loadtest.verdict import changes
 from pytest_loadtest.verdict.grammar import LATENCY, REGRESSION
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def history_line(document: Document) -> Line:
         "scale": None if document["scale"] is None else document["scale"]["factor"],
         "broker": with_version(broker["name"], broker["version"]) if broker else None,
         "package": document["versions"].get("pytest-loadtest"),
-        "profileKey": changes.profile_key(document),
-        "comparableKey": None if measured is None else changes.key(document),
+        "profileKey": comparable.profile_key(document),
+        "comparableKey": None if measured is None else comparable.comparable_key(document),
         "objectives": [
             {key: finding[key] for key in ("unit", "minimum", "maximum", "observed", "outcome")} | {"name": _name(finding)}
             for finding in document["verdict"]["findings"]

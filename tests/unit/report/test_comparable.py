@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from builders.documents import document
 
-from pytest_loadtest.verdict.changes import Difference, differences, key, profile_key
+from pytest_loadtest.report.comparable import Difference, comparable_key, differences, profile_key
 
 
 def changed(path: str, value: Any) -> Any:
@@ -26,7 +26,7 @@ def test_a_run_is_comparable_with_another_of_its_kind() -> None:
     """Whatever it measured, whenever, and wherever its results are."""
     other = changed("started", "2027-01-01T00:00:00+00:00") | {"results": "elsewhere"}
     assert differences(document(), other) == []
-    assert key(document()) == key(other) == key(document(counts={"lost": 3}))
+    assert comparable_key(document()) == comparable_key(other) == comparable_key(document(counts={"lost": 3}))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_what_decides(path: str, value: Any, name: str) -> None:
     (found,) = differences(document(), other)
     assert (found.name, found.decides) == (name, True)
     assert found.baseline != found.now
-    assert key(document()) != key(other)
+    assert comparable_key(document()) != comparable_key(other)
     assert (profile_key(document()) != profile_key(other)) == name.startswith("profile.")
 
 
