@@ -281,7 +281,7 @@ def settled(watch: BacklogWatch, windows: Mapping[str, Measurements], whole: Mea
         drain=None if between else drain, drained=None if between else first is not None, between=between, uncounted=uncounted,
         left=None if uncounted else max(end.waiting, 0), allowed=watch.allowed,
         drain_rate=None if uncounted else end.received / (drain / SECOND),
-        publish_during_drain=None if during is None or between or end.elapsed != watch.emptied else during.publish,
+        publish_during_drain=None if during is None or between or end.elapsed != watch.emptied else during.latencies.get("publish"),
     )  # fmt: skip
 
 

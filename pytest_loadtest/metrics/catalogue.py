@@ -39,7 +39,7 @@ class Metric:
     """One row of the catalogue.
 
     :param name: the key in ``slo``; empty for a figure that no objective bounds.
-    :param attribute: of :class:`~pytest_loadtest.metrics.measurements.Measurements` for latencies, of
+    :param attribute: key of ``Measurements.latencies`` for latencies, field of
         :class:`~pytest_loadtest.metrics.measurements.Counts` for counts; also the name of the fixture's property.
     :param key: in ``results.json``, below ``latencies`` or ``counts``.
     :param label: in sentences and reports: ``end-to-end``. :param row: in a table of latencies, where it differs from the label.
@@ -49,7 +49,8 @@ class Metric:
     :param absent: why a latency has no values, where it has none.
     :param never_came: what percentiles rank over in addition to the values measured.
     :param always: reports show it for every run; otherwise only where it was measured. :param exported: continuous integration gets it.
-    :param per_stage: a stage of a run has it. :param per_bucket: a size bucket has it. :param per_window: a window has it.
+    :param per_stage: a stage of a run has it. :param per_bucket: a size bucket has it. :param per_topic: a topic has it (latencies).
+    :param per_window: a window has it. :param per_interval: each ten seconds of a run have it, for reports (latencies).
     :param drifts: the last tenth can be compared with the first. :param compared: runs are compared by it, with its noise.
     :param omb: prefix of its fields in OpenMessaging Benchmark's TestResult; empty where there are none.
     """
@@ -69,7 +70,9 @@ class Metric:
     exported: bool = True
     per_stage: bool = True
     per_bucket: bool = False
+    per_topic: bool = False
     per_window: bool = False
+    per_interval: bool = False
     drifts: bool = False
     compared: bool = False
     omb: str = ""
@@ -96,23 +99,25 @@ CATALOGUE: Final = (
     ),
     Metric(
         name="publishLatency", attribute="publish", key="publish", form="latency", label="publish", needs=(Need.ACKNOWLEDGEMENTS,),
-        never_came="acknowledgements", always=True, per_bucket=True, per_window=True, drifts=True, omb="publishLatency",
+        never_came="acknowledgements", always=True, per_bucket=True, per_topic=True, per_window=True, per_interval=True, drifts=True,
+        omb="publishLatency",
         meaning="acknowledged − intended",
         absent="nothing was acknowledged, or acknowledgement is not applicable",
     ),
     Metric(
         name="endToEndLatency", attribute="end_to_end", key="endToEnd", form="latency", label="end-to-end", needs=(Need.CONSUMERS,),
-        never_came="deliveries", always=True, per_bucket=True, per_window=True, drifts=True, compared=True, omb="endToEndLatency",
+        never_came="deliveries", always=True, per_bucket=True, per_topic=True, per_window=True, per_interval=True, drifts=True,
+        compared=True, omb="endToEndLatency",
         meaning="received − intended", absent=NOT_RECEIVED,
     ),
     Metric(
         name="sendDelay", attribute="send_delay", key="sendDelay", form="latency", label="send delay", never_came="sends", always=True,
-        per_window=True, drifts=True, omb="publishDelayLatency",
+        per_window=True, per_interval=True, drifts=True, omb="publishDelayLatency",
         meaning="sent − intended", absent="nothing was sent",
     ),
     Metric(
         name="", attribute="own_send_delay", key="ownSendDelay", form="latency", label="own send delay", row="  of it our own", always=True,
-        exported=False, absent="nothing was sent",
+        exported=False, per_bucket=True, per_window=True, absent="nothing was sent",
     ),
     Metric(
         name="broadcastCompletion", attribute="completion", key="completion", form="latency", label="broadcast completion",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.message.due import Delays
+    from pytest_loadtest.metrics.catalogue import Metric
     from pytest_loadtest.metrics.histogram import Histogram
 
 
@@ -68,6 +69,10 @@ class Expected:
         object.__setattr__(self, "asked", Boundaries(*edges) if spans else None)
         object.__setattr__(self, "cut", Boundaries(*edges, self.interval_spans.start // SECOND) if spans or self.intervals else None)
 
+    def slices(self, metric: Metric) -> bool:
+        """Return whether the latencies of this metric are counted for each piece of the cut phase."""
+        return self.cut is not None and (metric.per_interval or (metric.per_window and bool(self.spans)))
+
     def lateness(self, copies: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
         """received − due of each of these copies, ns. :param copies: int64 ``stream``, ``seq``, ``intended``, ``received``."""
         due = copies["intended"] if self.delays is None else self.delays.due(copies["stream"], copies["seq"], copies["intended"])
@@ -100,15 +105,14 @@ class Expected:
 class Recorded:
     """What the workers counted themselves: foreign messages (None: unknown, as in a stage), damaged heads, and how they fared.
 
-    :param connect: how long connections took to come up. :param subscribe: and subscriptions to be confirmed; None where nobody told.
+    :param latencies: how long connections took to come up (``connect``), and subscriptions to be confirmed (``subscribe``).
     :param opening: of connections that were paced, or are all that there is; None of others.
     """
 
     foreign: int | None = 0
     corrupt: int = 0
     workers: tuple[WorkerEvidence, ...] = ()
-    connect: Histogram | None = None
-    subscribe: Histogram | None = None
+    latencies: Mapping[str, Histogram] = field(default_factory=dict)
     opening: Opening | None = None
 
 

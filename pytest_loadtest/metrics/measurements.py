@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.values.units import Duration, Rate
 
 if TYPE_CHECKING:
@@ -62,7 +63,10 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breakdown:
-    """One topic or one size bucket. Of topics ``own_send_delay`` is not told apart: None."""
+    """One topic or one size bucket.
+
+    :param latencies: as in :class:`Measurements`; the kinds that the catalogue marks ``per_topic`` or ``per_bucket``.
+    """
 
     name: str
     offered: int = 0
@@ -72,9 +76,7 @@ class Breakdown:
     received_in_time: int = 0
     lost: int = 0
     bytes_sent: int
-    end_to_end: Histogram | None
-    publish: Histogram | None
-    own_send_delay: Histogram | None = None
+    latencies: Mapping[str, Histogram] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,15 +126,6 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
-    """Latencies of the messages due in one stretch of the measured phase."""
-
-    publish: Histogram | None
-    end_to_end: Histogram | None
-    send_delay: Histogram | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
     """A backlog built while consumers stood still, then read while producers went on, as the workers' reports showed it twice a second.
 
@@ -158,7 +151,7 @@ class Backlog:
     left: int | None
     allowed: int
     drain_rate: float | None
-    publish_during_drain: Histogram | None
+    publish_during_drain: Histogram | Lateness | None
     between: tuple[int, int | None] | None = None
     uncounted: int = 0
 
@@ -179,22 +172,15 @@ class Measurements:
     """Everything observed in one measured phase.
 
     :param duration: ns, the measured phase as planned. :param rate: offered msg/s. :param subscriptions: per topic.
-    :param publish: acked − intended; None where acknowledgement is not applicable or nothing was acked.
-    :param end_to_end: received − intended of the first copy of each delivery; None when nothing was received. :param later_copies: the same
-        of all other copies; None where there are none.
-    :param send_delay: sent − intended. :param own_send_delay: the same less the time blocked before the target's full window.
-    :param blocked: ns, summed over messages. :param intervals: of ten seconds each, where there is more than one.
+    :param latencies: histograms by their attribute in the catalogue of metrics: ``publish``, ``end_to_end``, ``send_delay`` …;
+        :mod:`pytest_loadtest.metrics.stats` defines each. A kind without values, or that does not apply to the run, is missing.
+    :param blocked: ns, summed over messages. :param intervals: the latencies of each ten seconds, where there is more than one.
     :param over_time: end-to-end latencies by the second; None when nothing was received.
     :param windows: in which objectives must hold; None where none are asked for, or the phase is shorter than one. :param tenths: the first
         and the last of the phase; None where no drift is asked for, or the phase is shorter than ten seconds.
     :param custom: what users' own ``pytest_loadtest_aggregate`` returned, by name.
-    :param broadcasts: each message went to 64 subscriptions or more, of one consumer each: only then there are the next two.
-    :param completion: of each message that every subscription got, last first copy received − intended. :param spread: of the same, the
-        last of the first copies − the first of them.
-    :param connect: how long connections took to come up, before load and, unless they are paced, at every loss of one. :param subscribe:
-        and subscriptions to be confirmed; None where the client does not tell.
+    :param broadcasts: each message went to 64 subscriptions or more, of one consumer each.
     :param opening: how connections came up that were paced, or are all that there is; None of others.
-    :param lateness: received − due of first copies; None where messages are not delayed, or nothing was received.
     :param delayed_index: what the broker says of its index of delayed messages; None where nobody asked it.
     :param forgotten: connections of MQTT producers that came up again at a broker which had forgotten their session; None: unknown.
     :param silent: topics and streams of which nothing arrived; None where that is unknown or not applicable.
@@ -208,13 +194,10 @@ class Measurements:
     subscriptions: int
     counts: Counts
     bytes_sent: int
-    publish: Histogram | None
-    end_to_end: Histogram | None
-    send_delay: Histogram | None
-    own_send_delay: Histogram | None
     blocked: int
     series: Series
-    intervals: tuple[Interval, ...] = ()
+    latencies: Mapping[str, Histogram | Lateness] = field(default_factory=dict)
+    intervals: tuple[Mapping[str, Histogram], ...] = ()
     over_time: OverTime | None = None
     windows: SlicedStats | None = None
     tenths: SlicedStats | None = None
@@ -226,21 +209,10 @@ class Measurements:
     backlog: Backlog | None = None
     custom: Mapping[str, CustomValue] = field(default_factory=dict)
     broadcasts: bool = False
-    completion: Histogram | None = None
-    spread: Histogram | None = None
-    connect: Histogram | None = None
-    subscribe: Histogram | None = None
     opening: Opening | None = None
-    lateness: Lateness | None = None
-    later_copies: Histogram | None = None
     delayed_index: DelayedIndex | None = None
     forgotten: int | None = None
     silent: Silent | None = None
-
-    @property
-    def earliness(self) -> Histogram | None:
-        """due − received of first copies, zero of those that came in time or later; None as of ``lateness``."""
-        return None if self.lateness is None else self.lateness.earliness
 
     @property
     def throughput(self) -> float:
@@ -254,22 +226,23 @@ class Measurements:
         return self.counts.sent_in_time / (self.duration / 1e9)
 
     def never_came(self, kind: str, part: Breakdown | None = None) -> int:
-        """Of how many that were due there is no latency: they are later than any bound.
+        """Return the number of messages or deliveries that were due and have no latency: they are later than any bound.
 
-        :param kind: ``end_to_end``, ``lateness``: deliveries without a copy; ``publish``: messages that were not acked; ``send_delay``:
-            dropped ones;
-            ``completion``, ``spread``: messages that not every subscription got.
-        :param part: of this bucket or topic only.
+        :param kind: its row in the catalogue names what can be missing, see :data:`~pytest_loadtest.metrics.catalogue.NeverCame`.
+        :param part: count this bucket or topic only.
         """
         counted = self.counts if part is None else part
-        if kind in ("connect", "subscribe", "earliness"):
-            return 0  # or the run had not begun; and what never came was not early
-        if kind in ("completion", "spread"):
-            return counted.offered - (self.completion.n if self.completion else 0)
-        if kind in ("end_to_end", "lateness"):
-            due = counted.offered * self.subscriptions
-            return due - counted.received if due else 0  # a run that only consumes takes what others sent
-        return counted.offered - (counted.acked if kind == "publish" else counted.sent)
+        match LATENCIES[kind].never_came:
+            case "deliveries":
+                due = counted.offered * self.subscriptions
+                return due - counted.received if due else 0  # a run that only consumes takes what others sent
+            case "acknowledgements":
+                return counted.offered - counted.acked
+            case "sends":
+                return counted.offered - counted.sent
+            case "completions":
+                return counted.offered - (self.latencies[kind].n if kind in self.latencies else 0)
+        return 0
 
 
 # What a broker says of the memory that its index of delayed messages takes.

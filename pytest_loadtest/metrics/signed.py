@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pytest_loadtest.metrics.histogram import Histogram, histogram, rank
+from pytest_loadtest.metrics.histogram import Histogram, rank
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Mapping
+
+SIDES: Final = ("lateness", "earliness")
+"""The kinds that are counted on one side of due only, until :func:`with_lateness` joins them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +83,17 @@ class Lateness:
         return Histogram(index=index, count=count, minimum=0, maximum=early.maximum, total=early.total)
 
 
-def lateness(values: NDArray[np.int64]) -> Lateness | None:
-    """:param values: int64 ns, received − due; None when there are none."""
-    if not len(values):
-        return None
-    return Lateness(early=histogram(-values[values < 0]), late=histogram(values[values >= 0]))
+def with_lateness(kinds: Mapping[str, Histogram]) -> dict[str, Histogram | Lateness]:
+    """Return latencies as measurements have them, from histograms by kind.
+
+    Both sides of due are counted apart: ``lateness`` of what did not come early, ``earliness`` of what did. Together they become the signed
+    ``lateness`` of all, and ``earliness`` gets a zero for each value that was not early.
+    """
+    early, late = kinds.get("earliness"), kinds.get("lateness")
+    if early is None and late is None:
+        return dict(kinds)
+    both = Lateness(early=early, late=late)
+    return {**kinds, "lateness": both, "earliness": both.earliness}
 
 
 def _count(part: Histogram | None) -> int:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.histogram import histogram
-from pytest_loadtest.metrics.measurements import Interval
 from pytest_loadtest.metrics.time_slices import Histograms, SlicedStats, Spans, of_parts
 from pytest_loadtest.values.quantities import SECOND
 
@@ -23,17 +23,14 @@ ByPiece = Mapping[str, Histograms]
 """By kind, as measurements call it; pieces are those of ``Expected.cut``."""
 
 
-def intervals(run: Expected, latencies: ByPiece) -> tuple[Interval, ...]:
-    """Latencies of every ten seconds; empty where there is only one stretch of them."""
+def intervals(run: Expected, latencies: ByPiece) -> tuple[Mapping[str, Histogram], ...]:
+    """Return the latencies of every ten seconds; empty if the phase is one interval."""
     if run.cut is None:
         return ()
     begin, after = run.interval_spans.pieces(run.cut)
-
-    def of(kind: str, first: int, last: int) -> Histogram | None:
-        return latencies[kind].of(first, last) if kind in latencies else None
-
+    kinds = [kind for kind in latencies if LATENCIES[kind].per_interval]
     return tuple(
-        Interval(publish=of("publish", *ends), end_to_end=of("end_to_end", *ends), send_delay=of("send_delay", *ends))
+        {kind: found for kind in kinds if (found := latencies[kind].of(*ends)) is not None}
         for ends in zip(begin.tolist(), after.tolist(), strict=True)
     )
 
@@ -72,30 +69,15 @@ Rows = tuple[Columns, "NDArray[np.int64]"]
 """Rows with ``intended``, and a time of each."""
 
 
-def kinds_of(acked: Columns, out: Columns, copies: Columns, run: Expected) -> dict[str, Rows]:
-    """What latencies there are, each with the rows that have them. :param copies: the first of each delivery."""
-    delay = out["sent"] - out["intended"]
-    kinds = {"end_to_end": (copies, copies["received"] - copies["intended"]), "send_delay": (out, delay)}
-    if run.publish_acks:
-        kinds["publish"] = acked, acked["acked"] - acked["intended"]
-    if run.spans:
-        kinds["own_send_delay"] = out, np.maximum(delay - out["blocked"], 0)
-    if run.spans and run.delays is not None:
-        late = run.lateness(copies)
-        for kind, side, values in (("late", late >= 0, late), ("early", late < 0, -late)):
-            kinds[kind] = {"intended": copies["intended"][side]}, values[side]
-    return kinds
-
-
 def by_piece(kinds: Mapping[str, Rows], run: Expected) -> dict[str, Histograms]:
-    """Of each kind of latencies a histogram for every piece that the phase is cut into.
+    """Return histograms for every piece that the phase is cut into, by kind.
 
-    :param kinds: the rows that have them, and the latencies.
+    :param kinds: the rows that have these latencies, and the latencies; kinds that are not counted by piece are left out.
     """
-    if run.cut is None:
-        return {}
     found = {}
     for kind, (rows, values) in kinds.items():
+        if run.cut is None or not run.slices(LATENCIES[kind]):
+            continue
         piece = run.cut.of(run.seconds(rows["intended"]))
         found[kind] = of_parts([histogram(values[piece == number]) for number in range(len(run.cut.starts))])
     return {kind: parts for kind, parts in found.items() if parts is not None}

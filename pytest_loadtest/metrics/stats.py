@@ -42,18 +42,20 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pytest_loadtest.message.samples import Flag, Status
+from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements
 from pytest_loadtest.metrics.series import by_second, by_second_and_bucket
-from pytest_loadtest.metrics.signed import Lateness, lateness
+from pytest_loadtest.metrics.signed import with_lateness
 from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
-from pytest_loadtest.metrics.sliced_counts import before_ends, by_piece, intervals, kinds_of, stretches
+from pytest_loadtest.metrics.sliced_counts import before_ends, by_piece, intervals, stretches
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.expected import Expected, Recorded
     from pytest_loadtest.metrics.histogram import Histogram
+    from pytest_loadtest.metrics.signed import Lateness
     from pytest_loadtest.metrics.sliced_counts import Rows
 
 LOST_RANGES: Final = 10_000
@@ -86,15 +88,12 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
     is_first = _is_first(copies, run)
     first, later = _take(copies, is_first), _take(copies, ~is_first)
     acked, out = _take(sent, sent["status"] == Status.ACKED), _take(sent, sent["sent"] > 0)
-    end_to_end = first["received"] - first["intended"]
-    delay = out["sent"] - out["intended"]
-    latency, late = histogram(end_to_end), None if run.delays is None else lateness(run.lateness(first))
-    deliveries = _deliveries(sent, acked, copies, run, typical(latency, late))
-    own = {**out, "own": np.maximum(delay - out["blocked"], 0)}
+    kinds = _latencies(acked, out, (first, later), run)
+    deliveries = _deliveries(sent, acked, copies, run, typical(_histograms(kinds)))
+    kinds |= _completions(first, deliveries, run) if run.broadcasts else {}
     foreign = None if recorded.foreign is None else recorded.foreign + int(misplaced.sum())
     corrupt = recorded.corrupt + int(damaged.sum())
-    complete = _completions(first, deliveries, run) if run.broadcasts else {}
-    latencies = by_piece(kinds_of(acked, out, first, run) | (complete if run.spans else {}), run)
+    sliced = by_piece(kinds, run)
     series, counted = by_second(sent, out, acked, (copies, first), run), _by_asked_piece(sent, copies, deliveries, run)
     return Measurements(
         duration=run.duration,
@@ -106,33 +105,44 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
             corrupt_heads=recorded.corrupt,
         ),
         bytes_sent=int(sent["size"][sent["status"] != Status.DROPPED].sum()),
-        publish=histogram(acked["acked"] - acked["intended"]) if run.publish_acks else None,
-        end_to_end=latency,
-        later_copies=histogram(later["received"] - later["intended"]),
-        send_delay=histogram(delay),
-        own_send_delay=histogram(own["own"]),
+        latencies={**_histograms(kinds), **recorded.latencies},
         blocked=int(sent["blocked"].sum()),
         series=series,
-        intervals=intervals(run, latencies),
+        intervals=intervals(run, sliced),
         over_time=by_second_and_bucket(first, run),
-        windows=stretches(run, "windows", latencies, series.offered, counted),
-        tenths=stretches(run, "tenths", latencies, series.offered, counted),
-        topics=_breakdown("topic", run.topic_names(), sent, acked, first, deliveries, run),
-        buckets=tuple(
-            replace(part, own_send_delay=histogram(own["own"][own["bucket"] == i]))
-            for i, part in enumerate(_breakdown("bucket", run.buckets, sent, acked, first, deliveries, run))
-        ),
+        windows=stretches(run, "windows", sliced, series.offered, counted),
+        tenths=stretches(run, "tenths", sliced, series.offered, counted),
+        topics=_breakdown("topic", run.topic_names(), sent, acked, first, kinds, deliveries, run),
+        buckets=_breakdown("bucket", run.buckets, sent, acked, first, kinds, deliveries, run),
         workers=recorded.workers,
         lost=_lost(deliveries.lost, run),
         broadcasts=run.broadcasts,
-        completion=histogram(complete["completion"][1]) if complete else None,
-        spread=histogram(complete["spread"][1]) if complete else None,
-        connect=recorded.connect,
-        subscribe=recorded.subscribe,
         opening=recorded.opening,
-        lateness=late,
         silent=_silent(acked, copies, run),
     )
+
+
+def _latencies(acked: Columns, out: Columns, copies: tuple[Columns, Columns], run: Expected) -> dict[str, Rows]:
+    """Return each kind of latencies with the rows that have it. :param copies: the first of each delivery, and all others."""
+    first, later = copies
+    delay = out["sent"] - out["intended"]
+    kinds = {
+        "end_to_end": (first, first["received"] - first["intended"]),
+        "later_copies": (later, later["received"] - later["intended"]),
+        "send_delay": (out, delay),
+        "own_send_delay": (out, np.maximum(delay - out["blocked"], 0)),
+    }
+    if run.publish_acks:
+        kinds["publish"] = acked, acked["acked"] - acked["intended"]
+    if run.delays is not None:
+        late = run.lateness(first)
+        kinds["lateness"] = _take(first, late >= 0), late[late >= 0]
+        kinds["earliness"] = _take(first, late < 0), -late[late < 0]
+    return kinds
+
+
+def _histograms(kinds: Mapping[str, Rows]) -> dict[str, Histogram | Lateness]:
+    return with_lateness({kind: found for kind, (_, values) in kinds.items() if (found := histogram(values)) is not None})
 
 
 def _take(rows: Columns, pick: NDArray[np.bool_]) -> Columns:
@@ -166,9 +176,9 @@ def _is_first(copies: Columns, run: Expected) -> NDArray[np.bool_]:
     return found
 
 
-def typical(latency: Histogram | None, late: Lateness | None) -> int:
-    """By how much the span is moved in which a copy must come to be in time, ns."""
-    middle = late or latency
+def typical(latencies: Mapping[str, Histogram | Lateness]) -> int:
+    """Return the delay, ns, by which the span is moved in which a copy must come to be in time."""
+    middle = latencies.get("lateness") or latencies.get("end_to_end")
     return middle.percentile(50) if middle else 0
 
 
@@ -254,7 +264,14 @@ def _silent(acked: Columns, copies: Columns, run: Expected) -> Silent | None:
 
 
 def _breakdown(
-    key: str, names: tuple[str, ...], sent: Columns, acked: Columns, first: Columns, deliveries: Deliveries, run: Expected
+    key: str,
+    names: tuple[str, ...],
+    sent: Columns,
+    acked: Columns,
+    first: Columns,
+    kinds: Mapping[str, Rows],
+    deliveries: Deliveries,
+    run: Expected,
 ) -> tuple[Breakdown, ...]:
     offered = int((run.end - run.first).sum())
     key_of = np.zeros(offered, np.int64)
@@ -275,8 +292,11 @@ def _breakdown(
                 received_in_time=int((in_time == i).sum()),
                 lost=int((lost == i).sum()),
                 bytes_sent=int(part_sent["size"][out].sum()),
-                end_to_end=histogram(part_first["received"] - part_first["intended"]),
-                publish=histogram(part_acked["acked"] - part_acked["intended"]) if run.publish_acks else None,
+                latencies={
+                    kind: found
+                    for kind, (rows, values) in kinds.items()
+                    if getattr(LATENCIES[kind], f"per_{key}") and (found := histogram(values[rows[key] == i])) is not None
+                },
             )
         )
     return tuple(parts)

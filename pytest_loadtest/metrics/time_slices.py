@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.histogram import HALF, Histogram, join_total, merge
-from pytest_loadtest.metrics.signed import Lateness
+from pytest_loadtest.metrics.signed import SIDES, with_lateness
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pytest_loadtest.metrics.signed import Lateness
 
 INTERVAL: Final = 10 * SECOND
 
@@ -88,8 +90,8 @@ class SlicedStats:
     :param offered: int64 ``(n,)``, messages. :param received: int64 ``(n,)``, deliveries with a copy, over all subscriptions.
     :param in_time: int64 ``(n,)``, of those received the ones of which a copy came before the stretch's end, which is moved by the median
         latency of the whole phase; of delayed messages, less their delay.
-    :param latencies: by kind, as :class:`~pytest_loadtest.metrics.measurements.Measurements` names them; ``early`` and ``late`` are the two
-        sides of lateness. A kind that the run does not have is not among them.
+    :param latencies: by kind, the key of ``Measurements.latencies``; ``lateness`` and ``earliness`` are the two sides of due, see
+        :func:`~pytest_loadtest.metrics.signed.with_lateness`. A kind that the run does not have is missing.
     """
 
     start: NDArray[np.int64]
@@ -106,25 +108,22 @@ class SlicedStats:
         return len(self.start)
 
     def of(self, kind: str, at: int) -> Histogram | Lateness | None:
-        """The latencies of a kind in one of them; None where there are none."""
-        if kind not in ("lateness", "earliness"):
+        """Return the latencies of a kind in one window or tenth; None if there are none."""
+        if kind not in SIDES:
             return self._histogram(kind, at)
-        early, late = self._histogram("early", at), self._histogram("late", at)
-        if early is None and late is None:
-            return None
-        both = Lateness(early=early, late=late)
-        return both if kind == "lateness" else both.earliness
+        sides = {side: one for side in SIDES if (one := self._histogram(side, at)) is not None}
+        return with_lateness(sides).get(kind)
 
     def _histogram(self, kind: str, at: int) -> Histogram | None:
         found = self.latencies.get(kind)
         return None if found is None else found.of(int(self.begin[at]), int(self.after[at]))
 
     def never_came(self, kind: str, at: int) -> int:
-        """Of how many that were due there is no latency, as of a whole run. :param kind: one that the run has."""
-        if kind == "earliness":
+        """Return the number that were due and have no latency, as ``Measurements.never_came`` does. :param kind: one that the run has."""
+        missing, offered = LATENCIES[kind].never_came, int(self.offered[at])
+        if not missing:
             return 0
-        offered = int(self.offered[at])
-        if kind in ("end_to_end", "lateness"):
+        if missing == "deliveries":
             return offered * self.subscriptions - int(self.received[at])
         found = self._histogram(kind, at)
         return offered - (0 if found is None else found.n)

@@ -100,13 +100,14 @@ def _saturated(sampled: Sampled) -> list[Saturation]:
 
 def _window(measurements: Measurements, sampled: Sampled) -> Saturation | None:
     """Messages waited for their stream's window for most of what publishing took."""
-    sent, latency = measurements.counts.sent, measurements.publish or measurements.send_delay
+    latencies = measurements.latencies
+    sent, latency = measurements.counts.sent, latencies.get("publish") or latencies.get("send_delay")
     if not sent or latency is None:
         return None
     blocked = measurements.blocked / sent
     if blocked < max(WINDOW_LEAST, WINDOW_SHARE * latency.mean):
         return None
-    what = "publish latency" if measurements.publish is not None else "send delay"
+    what = "publish latency" if "publish" in latencies else "send delay"
     told = f"messages waited {format_duration(blocked)} before a full window, of a mean {what} of {format_duration(latency.mean)}"
     return Saturation(conclusion="publisher window", evidence="; ".join(filter(None, [told, _rests_on(sampled)])))
 

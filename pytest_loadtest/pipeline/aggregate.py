@@ -16,21 +16,11 @@ from pytest_loadtest.metrics.expected import Recorded
 from pytest_loadtest.metrics.stats import LOST_RANGES, typical
 from pytest_loadtest.pipeline import read
 from pytest_loadtest.pipeline import transforms as T
-from pytest_loadtest.pipeline.assemble import Answers, assemble, histogram, lateness
+from pytest_loadtest.pipeline.assemble import Answers, assemble, latencies
 from pytest_loadtest.pipeline.broadcasts import words_of
 from pytest_loadtest.pipeline.executor import unpack
-from pytest_loadtest.pipeline.tables import (
-    BUCKET,
-    LATENCY,
-    TABLES,
-    TIMES_OF_COPIES,
-    UNDUE,
-    Table,
-    first_edges,
-    joined,
-    merge,
-    take,
-)
+from pytest_loadtest.pipeline.kernel import FIRST_COPY_KINDS
+from pytest_loadtest.pipeline.tables import KINDS, TABLES, UNDUE, Table, first_edges, joined, merge, take
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -122,7 +112,7 @@ def _of_first_copies(tables: Mapping[str, Table], first: Mapping[str, Table]) ->
     """Tables of all copies with latencies of first ones. :param first: as :func:`~pytest_loadtest.pipeline.transforms.first_copies`."""
     found = {**tables, "due": first["due"], "extremes": first["extremes"]}
     for name in ("counts", "histograms", "spans", "seconds"):
-        of_copies = (UNDUE,) if name == "seconds" else TIMES_OF_COPIES
+        of_copies = [UNDUE] if name == "seconds" else [KINDS[kind] for kind in FIRST_COPY_KINDS]
         others = take(tables[name], ~np.isin(tables[name]["what"], of_copies))
         found[name] = merge(name, [others, first[name]])
     return found
@@ -146,10 +136,7 @@ def _answers(tables: Mapping[str, Table], slots: Mapping[str, list[Table]]) -> A
 
 def _begins(parts: list[Expected], found: list[Mapping[str, Table]]) -> list[int]:
     """When the span begins in which a copy must arrive to count as in time, ns: the phase's start plus the median latency."""
-    return [
-        part.start + typical(histogram(tables, LATENCY, BUCKET), lateness(tables) if part.delays else None)
-        for part, tables in zip(parts, found, strict=True)
-    ]
+    return [part.start + typical(latencies(tables, FIRST_COPY_KINDS)) for part, tables in zip(parts, found, strict=True)]
 
 
 def _tables(frame: DataFrame, parts: int) -> list[Mapping[str, Table]]:

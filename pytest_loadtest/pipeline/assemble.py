@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pytest_loadtest.message.broadcast import bits
 from pytest_loadtest.message.samples import WIDTH, Status
+from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.histogram import Histogram, join_total, midpoint
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements, Series
 from pytest_loadtest.metrics.series import SERIES_BITS, SERIES_PERCENTILES
-from pytest_loadtest.metrics.signed import Lateness
+from pytest_loadtest.metrics.signed import with_lateness
 from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
 from pytest_loadtest.metrics.sliced_counts import intervals, stretches
 from pytest_loadtest.metrics.stats import LOST_RANGES
@@ -25,13 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.expected import Expected, Recorded
+    from pytest_loadtest.metrics.signed import Lateness
     from pytest_loadtest.metrics.time_slices import Histograms
-
-_KINDS = {
-    t.PUBLISH: "publish", t.LATENCY: "end_to_end", t.DELAY: "send_delay", t.OWN: "own_send_delay", t.COMPLETION: "completion",
-    t.SPREAD: "spread", t.LATE: "late", t.EARLY: "early",
-}  # fmt: skip
-"""What pieces have latencies of, as measurements call it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +50,7 @@ class Answers:
 
 def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurements:
     """Put the answers together."""
-    sent, latencies, series = answers.tables["sent"], _by_piece(run, answers.tables), _series(run, answers.tables)
+    sent, sliced, series = answers.tables["sent"], _by_piece(run, answers.tables), _series(run, answers.tables)
     counted = _by_asked_piece(run, answers.stretches)
     return Measurements(
         duration=run.duration,
@@ -62,50 +58,41 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         subscriptions=run.subscriptions,
         counts=_counts(run, recorded, answers),
         bytes_sent=_sum(sent["bytes"][sent["status"] != Status.DROPPED]),
-        publish=histogram(answers.tables, t.PUBLISH, t.BUCKET),
-        end_to_end=histogram(answers.tables, t.LATENCY, t.BUCKET),
-        send_delay=histogram(answers.tables, t.DELAY, t.WHOLE),
-        own_send_delay=histogram(answers.tables, t.OWN, t.BUCKET),
+        latencies={**latencies(answers.tables), **recorded.latencies},
         blocked=_sum(sent["blocked"]),
         series=series,
-        intervals=intervals(run, latencies),
+        intervals=intervals(run, sliced),
         over_time=over_time(*(answers.tables["due"][name] for name in ("second", "index", "n"))),
-        windows=stretches(run, "windows", latencies, series.offered, counted),
-        tenths=stretches(run, "tenths", latencies, series.offered, counted),
+        windows=stretches(run, "windows", sliced, series.offered, counted),
+        tenths=stretches(run, "tenths", sliced, series.offered, counted),
         topics=_topics(run, answers),
         buckets=_buckets(run, answers),
         workers=recorded.workers,
         lost=_lost(answers.edges) if answers.edges is not None else (),
         broadcasts=run.broadcasts,
-        completion=histogram(answers.tables, t.COMPLETION, t.WHOLE),
-        spread=histogram(answers.tables, t.SPREAD, t.WHOLE),
-        connect=recorded.connect,
-        subscribe=recorded.subscribe,
         opening=recorded.opening,
-        lateness=lateness(answers.tables) if run.delays else None,
         silent=_silent(run, answers),
-        later_copies=histogram(answers.tables, t.LATER, t.WHOLE),
     )
 
 
-def histogram(tables: Mapping[str, t.Table], what: int, by: int) -> Histogram | None:
-    """All groups of a kind together."""
-    counts, whole = (_where(_where(tables[name], "what", what), "by", by) for name in ("counts", "histograms"))
+def latencies(tables: Mapping[str, t.Table], kinds: Iterable[str] = LATENCIES) -> dict[str, Histogram | Lateness]:
+    """Return the latencies of the whole run by kind; kinds without values are missing."""
+    return with_lateness({kind: found for kind in kinds if (found := _whole(tables, kind)) is not None})
+
+
+def _whole(tables: Mapping[str, t.Table], kind: str) -> Histogram | None:
+    """Return all groups of a kind as one histogram."""
+    by = t.BUCKET if LATENCIES[kind].per_bucket else t.WHOLE
+    counts, whole = _of_kind(tables, kind, by)
     index, place = np.unique(counts["index"], return_inverse=True)
     count = np.zeros(len(index), np.int64)
     np.add.at(count, place, counts["n"])
     return _histogram({"index": index, "n": count}, whole)
 
 
-def lateness(tables: Mapping[str, t.Table]) -> Lateness | None:
-    """Of delayed messages; None where nothing came."""
-    early, late = (histogram(tables, what, t.WHOLE) for what in (t.EARLY, t.LATE))
-    return None if early is None and late is None else Lateness(early=early, late=late)
-
-
-def _histograms(tables: Mapping[str, t.Table], what: int, by: int, n: int) -> list[Histogram | None]:
-    """One for each group 0 … n-1."""
-    counts, whole = (_where(_where(tables[name], "what", what), "by", by) for name in ("counts", "histograms"))
+def _histograms(tables: Mapping[str, t.Table], kind: str, by: int, n: int) -> list[Histogram | None]:
+    """Return one histogram for each group 0 … n-1."""
+    counts, whole = _of_kind(tables, kind, by)
     return [_histogram(part, one) for part, one in zip(_by_key(counts, "group", n), _by_key(whole, "group", n), strict=True)]
 
 
@@ -120,6 +107,10 @@ def _histogram(counts: t.Table, whole: t.Table) -> Histogram | None:
         total=join_total(_sum(whole["high"]), _sum(whole["low"])),
         negative=_sum(whole["negative"]),
     )
+
+
+def _of_kind(tables: Mapping[str, t.Table], kind: str, by: int) -> list[t.Table]:
+    return [_where(_where(tables[name], "what", t.KINDS[kind]), "by", by) for name in ("counts", "histograms")]
 
 
 def _where(table: t.Table, key: str, value: int) -> t.Table:
@@ -178,12 +169,12 @@ def _silent(run: Expected, answers: Answers) -> Silent | None:
 
 def _by_piece(run: Expected, tables: Mapping[str, t.Table]) -> dict[str, Histograms]:
     """Latencies of the pieces that the phase is cut into, by kind. The table ``spans`` is in the order of its pieces."""
-    if run.cut is None:
-        return {}
     found = {}
-    for what, kind in _KINDS.items():
-        cells = _where(tables["spans"], "what", what)
-        whole = dict(_where(_where(tables["histograms"], "what", what), "by", t.SPAN))
+    for kind, metric in LATENCIES.items():
+        if run.cut is None or not run.slices(metric):
+            continue
+        cells = _where(tables["spans"], "what", t.KINDS[kind])
+        whole = dict(_where(_where(tables["histograms"], "what", t.KINDS[kind]), "by", t.SPAN))
         found[kind] = histograms(len(run.cut.starts), cells, whole | {"piece": whole["group"]})
     return {kind: parts for kind, parts in found.items() if parts is not None}
 
@@ -203,10 +194,7 @@ def _topics(run: Expected, answers: Answers) -> tuple[Breakdown, ...]:
 
 
 def _buckets(run: Expected, answers: Answers) -> tuple[Breakdown, ...]:
-    n = len(run.buckets)
-    own = _histograms(answers.tables, t.OWN, t.BUCKET, n)
-    parts = _breakdown(run.buckets, "bucket", answers.tables, _summed(answers.buckets, answers.buckets["bucket"], n))
-    return tuple(replace(part, own_send_delay=delay) for part, delay in zip(parts, own, strict=True))
+    return _breakdown(run.buckets, "bucket", answers.tables, _summed(answers.buckets, answers.buckets["bucket"], len(run.buckets)))
 
 
 def _summed(deliveries: t.Table, group: NDArray[np.int64], n: int) -> dict[str, NDArray[np.int64]]:
@@ -221,7 +209,7 @@ def _breakdown(
     names: tuple[str, ...], key: str, tables: Mapping[str, t.Table], deliveries: Mapping[str, NDArray[np.int64]]
 ) -> tuple[Breakdown, ...]:
     n, by = len(names), t.TOPIC if key == "topic" else t.BUCKET
-    end_to_end, publish = (_histograms(tables, what, by, n) for what in (t.LATENCY, t.PUBLISH))
+    kinds = {kind: _histograms(tables, kind, by, n) for kind, metric in LATENCIES.items() if getattr(metric, f"per_{key}")}
     parts = []
     for i, sent in enumerate(_by_key(tables["sent"], key, n)):
         out = sent["status"] != Status.DROPPED
@@ -230,7 +218,7 @@ def _breakdown(
                 name=names[i], offered=_sum(sent["n"]), sent=_sum(sent["n"][out]), acked=_sum(sent["n"][sent["status"] == Status.ACKED]),
                 received=int(deliveries["received"][i]), received_in_time=int(deliveries["received_in_time"][i]),
                 lost=int(deliveries["lost"][i]), bytes_sent=_sum(sent["bytes"][out]),
-                end_to_end=end_to_end[i], publish=publish[i],
+                latencies={kind: found for kind, parts_of in kinds.items() if (found := parts_of[i]) is not None},
             )
         )  # fmt: skip
     return tuple(parts)

@@ -6,15 +6,14 @@ Here a message's words follow each other, and what was sent of it is said once, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from pytest_loadtest.message.broadcast import bits
-from pytest_loadtest.metrics.histogram import hdr_index
 from pytest_loadtest.pipeline.bitmaps import WORD_BITS, WORD_ENDS, Words, words
-from pytest_loadtest.pipeline.kernel import MANY, times
-from pytest_loadtest.pipeline.tables import COMPLETION, SPAN, SPREAD, WHOLE, Groups, Table, count_bits, first_edges, take, within
+from pytest_loadtest.pipeline.kernel import MANY, latency_tables
+from pytest_loadtest.pipeline.tables import Groups, Table, count_bits, first_edges, take, within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -124,12 +123,8 @@ class BroadcastWords(Words):
 def _completions(first: NDArray[np.int64], last: NDArray[np.int64], due: NDArray[np.int64], run: Expected) -> Iterator[tuple[str, Table]]:
     """The tables of messages that all subscriptions got. :param first: copy. :param last: copy. :param due: the intended time, all ns."""
     found: dict[str, list[Table]] = {}
-    for what, values in ((COMPLETION, last - due), (SPREAD, last - first)):
-        by: dict[int, NDArray[Any]] = {WHOLE: np.zeros(len(values), np.int8)}
-        if run.spans and run.cut is not None:
-            by[SPAN] = run.cut.of(run.seconds(due))
-        for name, table in times(what, values, hdr_index(values), by):
-            found.setdefault(name, []).append(table)
+    for name, table in latency_tables({"completion": last - due, "spread": last - first}, {"intended": due}, run):
+        found.setdefault(name, []).append(table)
     for name, parts in found.items():
         yield name, {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
 

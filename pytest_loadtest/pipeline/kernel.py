@@ -6,11 +6,12 @@ Each row is read a few times while it is in the cache, and costs some hundred na
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from pytest_loadtest.message.samples import Flag, Status
+from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.histogram import HALF, hdr_index, midpoint
 from pytest_loadtest.metrics.series import SERIES_BITS
 from pytest_loadtest.pipeline.tables import (
@@ -20,16 +21,10 @@ from pytest_loadtest.pipeline.tables import (
     BUCKET,
     COPY,
     CORRUPT,
-    DELAY,
-    EARLY,
     KEPT,
-    LATE,
-    LATENCY,
-    LATER,
+    KINDS,
     MISPLACED,
     OFFERED,
-    OWN,
-    PUBLISH,
     RECEIVED,
     SENT,
     SPAN,
@@ -50,6 +45,8 @@ if TYPE_CHECKING:
 
 SENT_COLUMNS = ("stream", "topic", "bucket", "size", "status", "seq", "intended", "sent", "acked", "blocked")
 RECEIVED_COLUMNS = ("subscription", "stream", "topic", "bucket", "flags", "seq", "intended", "received")
+FIRST_COPY_KINDS: Final = ("end_to_end", "lateness", "earliness")
+"""The kinds of latencies in :func:`first_copy_tables`, which are counted anew where some deliveries came more than once."""
 MANY = np.iinfo(np.int64).max
 
 
@@ -69,25 +66,11 @@ def sent_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     yield from _happened(ACKED, acked["acked"], run)
     yield from _happened(KEPT, acked["intended"], run)
     yield from _blocked(take(went, went["blocked"] > 0), run)
-    yield from _delays(went, run)
-    if run.publish_acks:
-        publish = acked["acked"] - acked["intended"]
-        by = {TOPIC: acked["topic"], BUCKET: acked["bucket"], **_span(acked["intended"], run)}
-        yield from times(PUBLISH, publish, hdr_index(publish), by)
-
-
-def _span(intended: NDArray[np.int64], run: Expected) -> dict[int, NDArray[np.int64]]:
-    """The piece of the phase that each message belongs to, where it is cut."""
-    return {SPAN: run.cut.of(run.seconds(intended))} if run.cut is not None else {}
-
-
-def _delays(went: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
-    delay, whole = went["sent"] - went["intended"], {WHOLE: np.zeros(len(went["sent"]), np.int8)}
-    bucket = {BUCKET: went["bucket"]}
+    delay = went["sent"] - went["intended"]
     own = np.maximum(delay - went["blocked"], 0)
-    index, span = hdr_index(delay), _span(went["intended"], run)
-    yield from times(DELAY, delay, index, whole | span)
-    yield from times(OWN, own, index if (own == delay).all() else hdr_index(own), bucket | (span if run.spans else {}))
+    yield from latency_tables({"send_delay": delay, "own_send_delay": delay if (own == delay).all() else own}, went, run)
+    if run.publish_acks:
+        yield from latency_tables({"publish": acked["acked"] - acked["intended"]}, acked, run)
 
 
 def received_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
@@ -112,9 +95,11 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
         return
     latency, second = copies["received"] - copies["intended"], run.seconds(copies["intended"])
     index = hdr_index(latency)
-    yield from times(LATENCY, latency, index, {TOPIC: copies["topic"], BUCKET: copies["bucket"], **_span(copies["intended"], run)})
+    yield from latency_tables({"end_to_end": latency}, copies, run, index)
     if run.delays is not None:
-        yield from _lateness(run.lateness(copies), copies["intended"], run)
+        late = run.lateness(copies)
+        for kind, side, values in (("lateness", late >= 0, late), ("earliness", late < 0, -late)):
+            yield from latency_tables({kind: values[side]}, {"intended": copies["intended"][side]}, run)
         yield from _happened(UNDUE, copies["intended"][copies["flags"] & int(Flag.UNDUE) != 0], run)
     due = Groups({"second": second})
     yield "extremes", due.keys | {"minimum": due.minimum(latency), "maximum": due.maximum(latency)}
@@ -125,16 +110,7 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
 def later_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     """The tables of copies that are not the first of their delivery."""
     yield from _happened(AGAIN, copies["intended"], run)
-    latency = copies["received"] - copies["intended"]
-    yield from times(LATER, latency, hdr_index(latency), {WHOLE: np.zeros(len(latency), np.int8)})
-
-
-def _lateness(late: NDArray[np.int64], intended: NDArray[np.int64], run: Expected) -> Iterator[tuple[str, Table]]:
-    """Both sides of due, apart."""
-    for what, side, lateness in ((LATE, late >= 0, late), (EARLY, late < 0, -late)):
-        values = lateness[side]
-        by: dict[int, NDArray[Any]] = {WHOLE: np.zeros(len(values), np.int8), **(_span(intended[side], run) if run.spans else {})}
-        yield from times(what, values, hdr_index(values), by)
+    yield from latency_tables({"later_copies": copies["received"] - copies["intended"]}, copies, run)
 
 
 def _coarser(index: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -185,8 +161,30 @@ def _blocked(held: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
         yield "seconds", {"what": np.full(len(groups.n), BLOCKED), **groups.keys, "n": groups.sum(held["blocked"])}
 
 
-def times(what: int, values: NDArray[np.int64], index: NDArray[np.int64], by: Mapping[int, NDArray[Any]]) -> Iterator[tuple[str, Table]]:
-    """Histograms of values by each of the keys. :param index: the HDR buckets of the values."""
+def latency_tables(
+    kinds: Mapping[str, NDArray[np.int64]], rows: Rows, run: Expected, index: NDArray[np.int64] | None = None
+) -> Iterator[tuple[str, Table]]:
+    """Yield the histograms of latencies, for each breakdown that the catalogue of metrics has of a kind.
+
+    :param kinds: by kind, a latency of each row. :param rows: ``intended``, and ``topic`` and ``bucket`` where a kind is broken down by
+        them. :param index: the HDR buckets of the first kind's values, where the caller has them.
+    """
+    piece: NDArray[np.int64] | None = None
+    counted: NDArray[np.int64] | None = None  # the values that ``index`` belongs to: kinds that share an array share their buckets too
+    for kind, values in kinds.items():
+        if index is None or (counted is not None and counted is not values):
+            index = hdr_index(values)
+        counted, metric = values, LATENCIES[kind]
+        by: dict[int, NDArray[Any]] = {TOPIC: rows["topic"]} if metric.per_topic else {}
+        by |= {BUCKET: rows["bucket"]} if metric.per_bucket else {WHOLE: np.zeros(len(values), np.int8)}
+        if run.cut is not None and run.slices(metric):
+            piece = run.cut.of(run.seconds(rows["intended"])) if piece is None else piece
+            by[SPAN] = piece
+        yield from _times(KINDS[kind], values, index, by)
+
+
+def _times(what: int, values: NDArray[np.int64], index: NDArray[np.int64], by: Mapping[int, NDArray[Any]]) -> Iterator[tuple[str, Table]]:
+    """Yield histograms of values by each of the keys. :param index: the HDR buckets of the values."""
     if not len(values):
         return
     whole: Groups | None = None  # the counts of all rows, shared by the keys that have one value in all of them

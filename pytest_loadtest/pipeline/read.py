@@ -20,6 +20,7 @@ from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.due import Delays
 from pytest_loadtest.message.samples import EVIDENCE, KINDS, MANIFEST_SUFFIX, MANIFEST_VERSION
 from pytest_loadtest.metrics import histogram
+from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.expected import Expected, Opening, Recorded, WorkerEvidence
 from pytest_loadtest.metrics.measurements import Counts, Measurements, Series
 from pytest_loadtest.pipeline.run_file import RUN_FILE, RUN_VERSION, Columns
@@ -261,13 +262,13 @@ def _recorded(path: Path, manifests: Mapping[str, Any], document: Any) -> Record
             opening += [(name, histogram.of_document(found)) for name, found in manifest["opening"].items()]
         except (KeyError, TypeError, ValueError) as error:
             raise NoData(f"{path / (worker + MANIFEST_SUFFIX)}: {_what(error)}") from error
-    times = {kind: histogram.merge(found for name, found in opening if name == kind) for kind in ("connect", "subscribe", "dial")}
+    kinds = dict.fromkeys(kind for kind, _ in opening)
+    times = {kind: merged for kind in kinds if (merged := histogram.merge(part for name, part in opening if name == kind)) is not None}
     return Recorded(
         foreign=sum(foreign for foreign, _, _ in parts),
         corrupt=sum(corrupt for _, corrupt, _ in parts),
         workers=tuple(evidence for _, _, evidence in parts),
-        connect=times["connect"],
-        subscribe=times["subscribe"],
+        latencies={kind: found for kind, found in times.items() if kind in LATENCIES},
         opening=opening_of(path, document, manifests, times),
     )
 
@@ -312,12 +313,11 @@ def measure(run_dir: Path) -> Measurements:
     return Measurements(
         duration=run.duration, rate=0.0, subscriptions=run.subscriptions,
         counts=Counts(**counts, received=total, received_in_time=total, out_of_order=None, foreign=folder.recorded.foreign),
-        bytes_sent=0, publish=None, end_to_end=None, send_delay=None, own_send_delay=None, blocked=0,
+        bytes_sent=0, blocked=0,
         series=Series(
             offered=none, sent=none, acked=none, received=received, end_to_end_p50=unknown, end_to_end_p99=unknown, end_to_end_max=unknown,
         ),
-        workers=folder.recorded.workers, connect=folder.recorded.connect, subscribe=folder.recorded.subscribe,
-        opening=folder.recorded.opening,
+        workers=folder.recorded.workers, latencies=folder.recorded.latencies, opening=folder.recorded.opening,
     )  # fmt: skip
 
 
@@ -341,13 +341,14 @@ def opening_of(path: Path, run: Any, manifests: Mapping[str, Any], times: Mappin
         cpu = {worker: _cores(one.values()) for worker, one in found.items()}
     except (KeyError, TypeError, ValueError) as error:
         raise NoData(f"{path}: its manifests do not say how connections were opened: {error}") from error
-    came = times["connect"].n if times["connect"] else 0
+    connect, dial = times.get("connect"), times.get("dial")
+    came = connect.n if connect else 0
     if came < asked:
         raise NoData(f"{path}: {asked} connections were to be opened, the workers' manifests have {came}")
     busiest = max(cpu, key=cpu.__getitem__)
     return Opening(
         alone=alone, connections=asked, rate=rate, took=took, busiest=busiest, cpu=cpu[busiest],
-        begun_late=times["dial"].percentile(99) if times["dial"] else None, in_time=in_time,
+        begun_late=dial.percentile(99) if dial else None, in_time=in_time,
     )  # fmt: skip
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
+from pytest_loadtest.metrics.catalogue import LATENCIES
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -18,9 +20,9 @@ Table = Mapping[str, "NDArray[np.int64]"]
 Column = Literal["key", "sum", "minimum", "maximum", "union"]
 
 COPY, CORRUPT, MISPLACED = 0, 1, 2  # the fate of a received row
-# times: end-to-end, publish, send delay, own send delay, two of a broadcast, two of delayed messages
-LATENCY, PUBLISH, DELAY, OWN, COMPLETION, SPREAD, LATE, EARLY, LATER = range(9)  # later: end to end, of all copies but the first
-TIMES_OF_COPIES: Final = (LATENCY, LATE, EARLY)  # of first copies, once it is known which those are
+KINDS: Final = {kind: number for number, kind in enumerate(LATENCIES)}
+"""The numbers of the kinds of latencies in ``what``. ``lateness`` and ``earliness`` are counted on their side of due only, see
+:func:`~pytest_loadtest.metrics.signed.with_lateness`."""
 WHOLE, TOPIC, BUCKET, SPAN = 0, 1, 2, 3  # what a histogram is of
 # what happened in a second; blocked: ns, in the place of messages; by the second of the intended time kept: acked, undue: first copies out
 # of due order, again: copies but the first

@@ -49,7 +49,7 @@ def log_lines(measurements: Measurements, started: float) -> Iterator[str]:
     yield f"#[StartTime: {started:.3f} (seconds since epoch), {date}]"
     yield '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"'
     for attribute, metric in LATENCIES.items():
-        histogram, tag = getattr(measurements, attribute), metric.label.replace(" ", "-")
+        histogram, tag = measurements.latencies.get(attribute), metric.label.replace(" ", "-")
         if isinstance(histogram, Histogram) and histogram.n:
             length, highest = measurements.duration / 1e9, histogram.maximum / MILLISECOND
             yield f"Tag={tag},0.000,{length:.3f},{highest:.3f},{encode_histogram(histogram)}"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES, Need
-from pytest_loadtest.metrics.measurements import Interval
 from pytest_loadtest.metrics.signed import Lateness
 from pytest_loadtest.report.hdr import encode_coarse_counts, encode_histogram
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND, ByteRate, format_rate
@@ -54,12 +53,8 @@ def measurements_section(measurements: Measurements, *, over_time: bool = True) 
         "series": _series(m.series),
         "overTime": _over_time(m.over_time, m.duration) if over_time and m.over_time is not None else None,
         "intervals": [
-            {
-                "publish": latency_section(part.publish, whole=False),
-                "endToEnd": latency_section(part.end_to_end, whole=False),
-                "sendDelay": latency_section(part.send_delay, whole=False),
-            }
-            for part in m.intervals or [Interval(publish=m.publish, end_to_end=m.end_to_end, send_delay=m.send_delay)]
+            {metric.key: latency_section(part.get(kind), whole=False) for kind, metric in LATENCIES.items() if metric.per_interval}
+            for part in m.intervals or [m.latencies]
         ],
         "topics": [_breakdown(topic, m, buckets=len(m.topics) <= TOPICS) for topic in m.topics],
         "buckets": [_breakdown(bucket, m) for bucket in m.buckets],
@@ -88,7 +83,7 @@ def _latencies(m: Measurements) -> dict[str, Any]:
     """
     found = {}
     for attribute, metric in LATENCIES.items():
-        histogram = getattr(m, attribute)
+        histogram = m.latencies.get(attribute)
         if metric.always or histogram is not None or _applies(metric, m):
             found[metric.key] = latency_section(histogram, m.never_came(attribute) if metric.never_came else 0)
     return found
@@ -194,8 +189,11 @@ def _breakdown(part: Breakdown, whole: Measurements, *, buckets: bool = True) ->
         "receivedInTime": part.received_in_time,
         "lost": part.lost,
         "bytesSent": part.bytes_sent,
-        "endToEnd": latency_section(part.end_to_end, whole.never_came("end_to_end", part), buckets=buckets),
-        "publish": latency_section(part.publish, whole.never_came("publish", part), buckets=buckets),
+        **{
+            metric.key: latency_section(part.latencies.get(kind), whole.never_came(kind, part), buckets=buckets)
+            for kind, metric in reversed(LATENCIES.items())  # end-to-end comes first here
+            if metric.per_topic
+        },
     }
 
 

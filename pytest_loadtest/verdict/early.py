@@ -126,8 +126,7 @@ def _too_short(finding: Finding, measurements: Measurements) -> bool:
         return finding.outcome is Outcome.NO_DATA
     if finding.outcome is not Outcome.NO_DATA or p is None or not 0 < finding.samples < samples_needed(p):
         return False
-    latencies = (getattr(measurements, kind) for kind in KINDS.values())
-    return not any(histogram.negative for histogram in latencies if histogram is not None)
+    return not any(measurements.latencies[kind].negative for kind in KINDS.values() if kind in measurements.latencies)
 
 
 def _missed(finding: Finding) -> Finding:

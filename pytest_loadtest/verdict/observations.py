@@ -90,7 +90,7 @@ def unfit(histogram: Histogram | Lateness | None, percentile: float | None, neve
 
 def blocked_share(measurements: Measurements) -> float:
     """How much of the whole send delay was spent before the target's full window, 0 to 1: the target's doing."""
-    delay = measurements.send_delay
+    delay = measurements.latencies.get("send_delay")
     return min(measurements.blocked / delay.total, 1.0) if delay is not None and delay.total > 0 else 0.0
 
 
@@ -264,7 +264,7 @@ def latencies_of(
     kind: str, measurements: Measurements, part: Breakdown | None = None, tolerances: Sequence[Objective] = ()
 ) -> Latencies:  # fmt: skip
     """The latencies of a kind. :param kind: as measurements call it. :param part: of this bucket only."""
-    histogram: Histogram | Lateness | None = getattr(measurements if part is None else part, kind)
+    histogram = (measurements if part is None else part).latencies.get(kind)
     absent = kind == "publish" and histogram is None  # nothing says that acknowledgement is applicable
     never = 0 if absent else measurements.never_came(kind, part)
     return Latencies(histogram, never, never > 0 and tolerated(tolerances, kind, measurements, part))

@@ -153,7 +153,7 @@ def _nothing(measurements: Measurements) -> str | None:
 
 def _no_evidence(measurements: Measurements) -> list[str]:
     """What is missing to tell a slow target from a slow generator."""
-    watched = measurements.own_send_delay is not None or sends_nothing(measurements)
+    watched = "own_send_delay" in measurements.latencies or sends_nothing(measurements)
     missing = [] if watched else ["the generator's own send delay was not measured"]
     return missing if measurements.workers else [*missing, "no worker reported its own CPU time and stalls"]
 
@@ -161,7 +161,7 @@ def _no_evidence(measurements: Measurements) -> list[str]:
 def _evidence(measurements: Measurements, limits: EvidenceLimits, *, our_drops: bool) -> list[str]:
     """Why the generator, not the target, set the pace; empty where it did not. Time that the target's full window cost never counts."""
     evidence = []
-    own = measurements.own_send_delay
+    own = measurements.latencies.get("own_send_delay")
     if own is not None and own.percentile(99) > limits.send_delay_p99:
         delay, limit = pair(own.percentile(99), limits.send_delay_p99, "ns")
         evidence.append(f"own send delay p99 {delay} > {limit} (generator.sendDelayP99)")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.values.wording import ROUNDING
 
 if TYPE_CHECKING:
@@ -49,8 +50,9 @@ def _missing(kind: str, measurements: Measurements, part: Breakdown | None) -> d
     """What never came, by the metric that counts its cause."""
     counted = measurements.counts if part is None else part
     dropped, unanswered = counted.offered - counted.sent, counted.sent - counted.acked
-    if kind in ("publish", "send_delay"):
-        return {"dropped": dropped, "failed": unanswered if kind == "publish" else 0}
+    cause = LATENCIES[kind].never_came
+    if cause in ("acknowledgements", "sends"):
+        return {"dropped": dropped, "failed": unanswered if cause == "acknowledgements" else 0}
     undelivered = counted.offered * measurements.subscriptions - counted.received
     # a message without an answer may have been delivered all the same
     return {"loss": counted.lost, "dropped": dropped, "failed": undelivered - counted.lost - dropped * measurements.subscriptions}

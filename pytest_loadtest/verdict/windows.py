@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_loadtest.metrics.catalogue import NOT_RECEIVED, OBJECTIVES, Need
-from pytest_loadtest.metrics.signed import Lateness
+from pytest_loadtest.metrics.histogram import Histogram
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.values.wording import ROUNDING, exact, format_value, pair
 from pytest_loadtest.verdict.finding import Finding, Outcome, Shown, Window, bounds, show
@@ -19,8 +19,8 @@ from pytest_loadtest.verdict.observations import KINDS, NO_CONSUMERS, Latencies,
 from pytest_loadtest.verdict.tolerance import tolerated
 
 if TYPE_CHECKING:
-    from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.measurements import Measurements
+    from pytest_loadtest.metrics.signed import Lateness
     from pytest_loadtest.metrics.time_slices import SlicedStats
     from pytest_loadtest.verdict.objectives import Objective
 
@@ -58,8 +58,7 @@ def not_there(objective: Objective, measurements: Measurements) -> str:
         return NO_CONSUMERS
     if objective.metric == "throughput":
         return "" if measurements.counts.received else NOT_RECEIVED
-    kind = KINDS[objective.metric]
-    return "" if getattr(measurements, kind) is not None else OBJECTIVES[objective.metric].absent
+    return "" if KINDS[objective.metric] in measurements.latencies else OBJECTIVES[objective.metric].absent
 
 
 def may_be_missing(objective: Objective, measurements: Measurements) -> bool:
@@ -98,7 +97,6 @@ def _judge(objective: Objective, measurements: Measurements, windows: SlicedStat
     outcome, why = (Outcome.MISSED if show(objective, seen.value).missed_by else Outcome.MET), None
     if outcome is Outcome.MISSED and seen.latencies is not None and objective.maximum is not None and seen.value > objective.maximum:
         own = windows.of("own_send_delay", at)
-        assert not isinstance(own, Lateness)
         why = pauses(objective, seen.latencies, own, measurements.subscriptions, objective.maximum)
     return Window(*lies, seen.value, seen.samples, Outcome.GENERATOR_LIMITED if why else outcome, why or "")
 
@@ -191,12 +189,14 @@ def moment(ns: int) -> str:
 def generator_caused(objective: Objective, measurements: Measurements) -> str | None:
     """Why the generator itself broke the upper bound of a missed latency objective; None where it did not, or nobody can tell."""
     part = bucket_of(measurements, objective.bucket) if objective.bucket else None
-    own = measurements.own_send_delay if part is None else part.own_send_delay
+    own = (measurements if part is None else part).latencies.get("own_send_delay")
     why = pauses(objective, latencies(objective, measurements), own, measurements.subscriptions, objective.maximum)
     return f"{objective.name} {why}" if why else None
 
 
-def pauses(objective: Objective, found: Latencies, own: Histogram | None, subscriptions: int, bound: float | None) -> str | None:
+def pauses(
+    objective: Objective, found: Latencies, own: Histogram | Lateness | None, subscriptions: int, bound: float | None
+) -> str | None:  # fmt: skip
     """Why the generator's pauses broke an upper bound on these latencies, ``would hold without …``; None as of :func:`generator_caused`.
 
     They did where the bound would hold without as many messages as had own send delay (less the time before the target's full window)
@@ -207,7 +207,7 @@ def pauses(objective: Objective, found: Latencies, own: Histogram | None, subscr
     """
     if Need.DELAYS in OBJECTIVES[objective.metric].needs:  # a delay outlasts our pauses, and nothing comes early by them
         return None
-    if bound is None or own is None or found.histogram is None or isinstance(found.histogram, Lateness):
+    if bound is None or not isinstance(own, Histogram) or not isinstance(found.histogram, Histogram):
         return None
     late = own.above(bound / 2)
     delayed = late * max(subscriptions, 1) if objective.metric == "endToEndLatency" else late
@@ -274,7 +274,6 @@ def _own(objective: Objective, measurements: Measurements, seen: list[SeenInStre
     assert found is not None
     assert objective.maximum is not None
     own = tenths.of("own_send_delay", LAST)
-    assert not isinstance(own, Lateness)
     why = pauses(objective, found, own, measurements.subscriptions, before * (1 + objective.maximum))
     return f"{objective.name} {why}" if why else None
 

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.metrics.histogram import Histogram
+from pytest_loadtest.metrics.histogram import histogram as histogram_of
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements, Series
+from pytest_loadtest.metrics.signed import Lateness
 from pytest_loadtest.metrics.silent import Silent
 
 if TYPE_CHECKING:
@@ -41,6 +44,12 @@ def spread(low_ms: float, high_ms: float, n: int = 100_000) -> Histogram:
     return histogram(np.linspace(low_ms * MS, high_ms * MS, n).astype(np.int64))
 
 
+def lateness(values: NDArray[np.int64]) -> Lateness | None:
+    """:param values: int64 ns, received − due; None when there are none."""
+    late, early = histogram_of(values[values >= 0]), histogram_of(-values[values < 0])
+    return Lateness(early=early, late=late) if len(values) else None
+
+
 def made_counts(**changed: Any) -> Counts:
     """100 000 messages, every one of them sent, acked and received."""
     every = dict.fromkeys(("offered", "sent", "sent_in_time", "acked", "received", "received_in_time"), 100_000)
@@ -60,29 +69,40 @@ def made_series(seconds: int = 10) -> Series:
     )  # fmt: skip
 
 
+def replace_measured(part: Any, **changed: Any) -> Any:
+    """Replace fields of measurements or a breakdown, and latencies by the name of their kind; None removes one."""
+    latencies = dict(part.latencies) | {kind: changed.pop(kind) for kind in LATENCIES if kind in changed}
+    return replace(part, latencies={kind: found for kind, found in latencies.items() if found is not None}, **changed)
+
+
 def made_bucket(name: str, **changed: Any) -> Breakdown:
     """A size bucket (or a topic) of 50 000 messages that all arrived."""
     every = dict.fromkeys(("offered", "sent", "acked", "received", "received_in_time"), 50_000)
-    return replace(
-        Breakdown(name=name, **every, lost=0, bytes_sent=12_800_000, end_to_end=spread(1, 20, 50_000), publish=spread(0.5, 12, 50_000)),
-        **changed,
-    )
+    latencies = {"end_to_end": spread(1, 20, 50_000), "publish": spread(0.5, 12, 50_000)}
+    return replace_measured(Breakdown(name=name, **every, lost=0, bytes_sent=12_800_000, latencies=latencies), **changed)
 
 
 def made(**changed: Any) -> Measurements:
-    """A good run; ``counts`` as a mapping of changes."""
+    """A good run; ``counts`` as a mapping of changes, latencies by their kind.
+
+    Lateness brings its earliness.
+    """
+    if changed.get("lateness") is not None:
+        changed.setdefault("earliness", changed["lateness"].earliness)
     counts = made_counts(**changed.pop("counts", {}))
     worker = WorkerEvidence(worker="gw0", cpu=0.42, stalled=0, longest_stall=0, gc=3 * MS)
     topic = Breakdown(
         name="topic 0", offered=counts.offered, sent=counts.sent, acked=counts.acked, received=counts.received, lost=counts.lost,
-        bytes_sent=25_600_000, end_to_end=spread(1, 20), publish=None,
+        bytes_sent=25_600_000, latencies={"end_to_end": spread(1, 20)},
     )  # fmt: skip
     subscriptions = changed.get("subscriptions", 1)
     run = Measurements(
-        duration=10_000 * MS, rate=10_000.0, subscriptions=1, counts=counts, bytes_sent=25_600_000, publish=spread(0.5, 12),
-        end_to_end=spread(1, 20), send_delay=spread(0.001, 1), own_send_delay=spread(0.001, 1), blocked=0, series=made_series(),
+        duration=10_000 * MS, rate=10_000.0, subscriptions=1, counts=counts, bytes_sent=25_600_000, blocked=0, series=made_series(),
+        latencies={
+            "publish": spread(0.5, 12), "end_to_end": spread(1, 20), "send_delay": spread(0.001, 1), "own_send_delay": spread(0.001, 1),
+        },
         topics=(topic,), workers=(worker,),
         silent=Silent(pairs=0, pairs_due=subscriptions, streams=0, streams_due=4),
         lost=(Lost(topic=0, subscription=0, stream=3, first=100, last=100 + counts.lost - 1),) if counts.lost else (),
     )  # fmt: skip
-    return replace(run, **changed)
+    return replace_measured(run, **changed)

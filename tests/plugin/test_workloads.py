@@ -33,7 +33,7 @@ def test_changes(load):
     load.resume_consumers()
     result = load.stop()
     assert result.lost == 0
-    assert result.measurements.end_to_end.maximum >= 10**9
+    assert result.measurements.latencies["end_to_end"].maximum >= 10**9
     assert result.measurements.counts.offered > 500
 
 @pytest.mark.load("plain", live=True, judge=False, testDuration="30s", drainTimeout="1s", consumerPerSubscription=2)
@@ -102,7 +102,7 @@ def test_live_search(load):
 def test_ended_early(load):
     assert [step.early for step in load.peak.steps] == [True, True]
     assert load.peak.rate is None and load.peak.broke_first == "endToEndLatency.p99"
-    assert load.measurements.end_to_end.n < 1000
+    assert load.measurements.latencies["end_to_end"].n < 1000
     with pytest.raises(AssertionError, match="could no longer hold when the run was ended early"):
         load.assert_slo()
 

@@ -33,9 +33,9 @@ generator: {{sendDelayP99: 60s, stalled: 1, cpu: 5}}
     assert m.counts.duplicates == twice * SUBSCRIPTIONS
     assert {(one.stream, one.first, one.last) for one in m.lost} == {(stream, seq, seq) for stream in (0, 1) for seq in (9, 19, 29)}
     assert len(m.lost) == lost * SUBSCRIPTIONS
-    assert m.completion is not None and m.spread is not None
-    assert (m.completion.n, m.spread.n, m.never_came("completion")) == (MESSAGES - lost, MESSAGES - lost, lost)
-    assert m.completion.maximum == m.end_to_end.maximum  # type: ignore[union-attr]
+    completion, spread = m.latencies["completion"], m.latencies["spread"]
+    assert (completion.n, spread.n, m.never_came("completion")) == (MESSAGES - lost, MESSAGES - lost, lost)
+    assert completion.maximum == m.latencies["end_to_end"].maximum
     received = judged.samples("received")
     pairs = np.unique(received["seq"] * 1000 + received["subscription"] + received["stream"] * 10**6)
     assert len(pairs) == m.counts.received

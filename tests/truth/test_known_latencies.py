@@ -63,13 +63,12 @@ def test_percentiles_throughput_and_counts_are_exact(run: Finished) -> None:
     exact = sent["sent"] - sent["intended"] + latency(sent["seq"])
     assert (exact >= latency(sent["seq"])).all()
     assert (sent["sent"] - sent["intended"] <= MILLISECOND).all()
-    same_buckets(measurements.end_to_end, exact)
-    same_buckets(measurements.publish, exact)
+    same_buckets(measurements.latencies["end_to_end"], exact)
+    same_buckets(measurements.latencies["publish"], exact)
     counts, offered = measurements.counts, RATE * SECONDS
     assert (counts.offered, counts.sent, counts.acked, counts.received) == (offered,) * 4
     assert (counts.failed, counts.dropped, counts.unknown, counts.lost, counts.duplicates, counts.foreign, counts.corrupt) == (0,) * 7
-    assert measurements.end_to_end is not None
-    begin = int(sent["intended"].min()) + measurements.end_to_end.percentile(50)
+    begin = int(sent["intended"].min()) + measurements.latencies["end_to_end"].percentile(50)
     came = sent["intended"] + exact
     in_time = int(((came >= begin) & (came < begin + SECONDS * SECOND)).sum())
     assert 0.99 * offered < in_time < offered

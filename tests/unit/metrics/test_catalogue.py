@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from pytest_loadtest.metrics.catalogue import CATALOGUE, COUNTS, LATENCIES, OBJECTIVES
-from pytest_loadtest.metrics.measurements import Counts, Measurements
+from pytest_loadtest.metrics.measurements import Counts
 
 ROOT = Path(__file__).parents[3]
 
@@ -16,12 +16,6 @@ ROOT = Path(__file__).parents[3]
 def test_each_field_of_the_counts_has_one_row() -> None:
     """A count without a row would be in no report; a row without a field would fail in each."""
     assert sorted(row.attribute for row in COUNTS) == sorted(field.name for field in fields(Counts))
-
-
-def test_each_latency_is_an_attribute_of_measurements() -> None:
-    """Reports look them up by the attribute of their row."""
-    known = {field.name for field in fields(Measurements)} | {name for name in vars(Measurements) if not name.startswith("_")}
-    assert set(LATENCIES) <= known
 
 
 def test_names_keys_and_attributes_are_unique() -> None:

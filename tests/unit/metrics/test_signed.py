@@ -6,10 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from builders.measurements import lateness
 from hypothesis import given
 from hypothesis import strategies as st
-
-from pytest_loadtest.metrics.signed import lateness
 
 VALUES = st.lists(st.integers(-(10**12), 10**12), min_size=1, max_size=200)
 

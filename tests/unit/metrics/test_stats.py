@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from pytest_loadtest.message.due import Delays
 from pytest_loadtest.message.samples import RECEIVED, SENT, Flag, Status
+from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.expected import Expected, Recorded
+from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.metrics.measurements import Counts, Lost, Measurements
 from pytest_loadtest.metrics.stats import LOST_RANGES, measure
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
@@ -58,9 +60,9 @@ def test_a_run_without_faults() -> None:
         offered=4, sent=4, sent_in_time=4, acked=4, failed=0, dropped=0, unknown=0, received=4, received_in_time=4, lost=0, duplicates=0,
         out_of_order=0, foreign=0, corrupt=0,
     )  # fmt: skip
-    assert found.end_to_end is not None and found.publish is not None and found.send_delay is not None
-    assert (found.end_to_end.minimum, found.end_to_end.maximum) == (10 * MILLISECOND,) * 2
-    assert (found.publish.total, found.send_delay.total, found.bytes_sent) == (20 * MILLISECOND, 4 * MILLISECOND, 400)
+    end_to_end, publish, send_delay = (found.latencies[kind] for kind in ("end_to_end", "publish", "send_delay"))
+    assert (end_to_end.minimum, end_to_end.maximum) == (10 * MILLISECOND,) * 2
+    assert (publish.total, send_delay.total, found.bytes_sent) == (20 * MILLISECOND, 4 * MILLISECOND, 400)
 
 
 def test_in_time_by_size_bucket() -> None:
@@ -71,7 +73,7 @@ def test_in_time_by_size_bucket() -> None:
     found = measured(out, received(0, 1, 2, 3, bucket=[0, 0, 1, 1], received=late), run(4))
     assert [(part.received, part.received_in_time) for part in found.buckets] == [(2, 2), (2, 1)]
     assert found.topics[0].received_in_time == found.counts.received_in_time == 3
-    assert [part.own_send_delay.maximum for part in found.buckets if part.own_send_delay] == [0, 5 * MILLISECOND]
+    assert [part.latencies["own_send_delay"].maximum for part in found.buckets] == [0, 5 * MILLISECOND]
 
 
 def test_only_acked_messages_can_be_lost() -> None:
@@ -111,8 +113,7 @@ def test_further_copies_are_duplicates() -> None:
     """Per delivery, and not received messages; their latencies are no others'."""
     found = measured(sent(2), received(0, 0, 0, 1), run(2))
     assert (found.counts.received, found.counts.duplicates) == (2, 2)
-    assert found.end_to_end is not None and found.end_to_end.n == 2
-    assert found.later_copies is not None and found.later_copies.n == 2
+    assert (found.latencies["end_to_end"].n, found.latencies["later_copies"].n) == (2, 2)
 
 
 def test_copies_of_quick_messages_do_not_make_slow_ones_fewer() -> None:
@@ -123,8 +124,7 @@ def test_copies_of_quick_messages_do_not_make_slow_ones_fewer() -> None:
     for times in (1, 3):
         came = np.repeat(seq, np.where(slow, 1, times))
         rows = received(*came.tolist())
-        found = measured(sent(100), rows | {"received": rows["intended"] + latency[came]}, run(100)).end_to_end
-        assert found is not None
+        found = measured(sent(100), rows | {"received": rows["intended"] + latency[came]}, run(100)).latencies["end_to_end"]
         assert (found.n, found.percentile(99) > 890 * MILLISECOND) == (100, True)
 
 
@@ -133,8 +133,7 @@ def test_a_late_second_copy_breaks_no_maximum() -> None:
     for order in ([10, 800], [800, 10]):
         due = START + np.array(order) * MILLISECOND
         found = measured(sent(1), received(0, 0, received=due), run(1))
-        assert found.end_to_end is not None and found.later_copies is not None
-        assert (found.end_to_end.maximum, found.later_copies.minimum) == (10 * MILLISECOND, 800 * MILLISECOND)
+        assert (found.latencies["end_to_end"].maximum, found.latencies["later_copies"].minimum) == (10 * MILLISECOND, 800 * MILLISECOND)
         assert found.series.end_to_end_max[0] == 10 * MILLISECOND
 
 
@@ -164,14 +163,15 @@ def test_later_copies_change_no_latency(seed: int) -> None:
     order = random.permutation(len(seq) + int(times.sum()))
     both = {name: np.concatenate([column, again[name]])[order] for name, column in first.items()}
     alone, found = measured(out, first, plan), measured(out, both, plan)
-    assert found.counts.duplicates == int(times.sum()) == (found.later_copies.n if found.later_copies else 0)
+    assert found.counts.duplicates == int(times.sum()) == (found.latencies["later_copies"].n if times.any() else 0)
     assert found.counts.out_of_due_order == alone.counts.out_of_due_order
-    for name in ("end_to_end", "completion", "spread", "lateness", "intervals", "over_time", "windows", "tenths"):
+    assert told({**found.latencies, "later_copies": None}) == told({**alone.latencies, "later_copies": None})
+    for name in ("intervals", "over_time", "windows", "tenths"):
         assert told(getattr(found, name)) == told(getattr(alone, name)), name
     for name in ("end_to_end_p50", "end_to_end_p99", "end_to_end_max"):
         assert told(getattr(found.series, name)[:23]) == told(getattr(alone.series, name)[:23]), name
     for part, other in zip((*found.topics, *found.buckets), (*alone.topics, *alone.buckets), strict=True):
-        assert (told(part.end_to_end), part.received) == (told(other.end_to_end), other.received)
+        assert (told(part.latencies["end_to_end"]), part.received) == (told(other.latencies["end_to_end"]), other.received)
 
 
 def told(found: Any) -> Any:
@@ -218,21 +218,21 @@ def test_in_time_is_before_the_end_plus_the_median_latency() -> None:
 def test_own_send_delay_is_less_the_time_blocked_and_never_negative() -> None:
     """A full window is the target's doing."""
     found = measured(sent(2, blocked=[MILLISECOND // 4, 2 * MILLISECOND]), received(), run(2))
-    assert found.own_send_delay is not None
-    assert (found.own_send_delay.minimum, found.own_send_delay.maximum) == (0, MILLISECOND * 3 // 4)
+    own = found.latencies["own_send_delay"]
+    assert (own.minimum, own.maximum) == (0, MILLISECOND * 3 // 4)
     assert found.blocked == MILLISECOND * 9 // 4
 
 
 def test_a_message_that_was_never_sent_has_no_send_delay() -> None:
     """Zero means never."""
     found = measured(sent(1, status=Status.DROPPED, sent=0, acked=0), received(), run(1))
-    assert (found.send_delay, found.own_send_delay, found.publish, found.end_to_end) == (None,) * 4
+    assert found.latencies == {}
 
 
 def test_publish_latency_is_not_applicable_without_acknowledgements() -> None:
     """QoS 0: acked means written to the socket."""
     found = measured(sent(1), received(0), run(1, publish_acks=False))
-    assert (found.publish, found.topics[0].publish, found.counts.acked) == (None, None, 1)
+    assert ("publish" in found.latencies, "publish" in found.topics[0].latencies, found.counts.acked) == (False, False, 1)
 
 
 def test_rows_of_other_phases_are_ignored() -> None:
@@ -267,7 +267,7 @@ def test_breakdowns_name_every_topic_and_bucket() -> None:
         ("small", 2, 2, 1, 200),
         ("large", 1, 1, 1, 100),
     ]
-    assert found.topics[1].end_to_end is None
+    assert found.topics[1].latencies == {}
 
 
 def test_breakdowns_say_what_was_offered_and_what_was_lost() -> None:
@@ -283,7 +283,7 @@ def test_without_subscriptions_nothing_is_delivered_and_nothing_lost() -> None:
     """A producer-only run; a copy that comes all the same is nobody's."""
     found = measured(sent(3), received(1), run(3, subscriptions=0))
     assert (found.counts.acked, found.counts.received, found.counts.lost, found.counts.foreign, found.lost) == (3, 0, 0, 1, ())
-    assert (found.end_to_end, found.buckets[0].received, found.topics[0].lost) == (None, 0, 0)
+    assert ("end_to_end" in found.latencies, found.buckets[0].received, found.topics[0].lost) == (False, 0, 0)
 
 
 def test_intervals_are_ten_seconds_each() -> None:
@@ -292,8 +292,9 @@ def test_intervals_are_ten_seconds_each() -> None:
     out = sent(6, intended=due, sent=due + 1, acked=due + np.arange(1, 7))
     got = received(*range(6), intended=due, received=due + np.arange(10, 61, 10))
     found = measured(out, got, run(6, duration=25 * SECOND)).intervals
-    assert [(part.publish.maximum, part.end_to_end.minimum, part.send_delay.n) for part in found] == [(2, 10, 2), (4, 30, 2), (6, 50, 2)]  # type: ignore[union-attr]
-    assert measured(out, got, run(6, duration=25 * SECOND, publish_acks=False)).intervals[0].publish is None
+    expected = [(2, 10, 2), (4, 30, 2), (6, 50, 2)]
+    assert [(part["publish"].maximum, part["end_to_end"].minimum, part["send_delay"].n) for part in found] == expected
+    assert "publish" not in measured(out, got, run(6, duration=25 * SECOND, publish_acks=False)).intervals[0]
     assert measured(out, got, run(6, duration=10 * SECOND)).intervals == ()
     assert len(measured(out, got, run(6, duration=10 * SECOND + 1)).intervals) == 2
 
@@ -326,9 +327,9 @@ def test_how_long_a_broadcast_takes_to_reach_all() -> None:
     got["subscription"] = np.concatenate([np.arange(64), np.arange(63), np.arange(64), [5]])
     got["received"] = got["intended"] + MILLISECOND * np.concatenate([np.arange(64) + 1, np.arange(63), np.arange(64)[::-1] + 2, [90]])
     found = measured(sent(3), got, plan)
-    assert found.completion is not None and found.spread is not None
-    assert (found.completion.n, found.completion.minimum, found.completion.maximum) == (2, 64 * MILLISECOND, 65 * MILLISECOND)
-    assert (found.spread.minimum, found.spread.maximum) == (63 * MILLISECOND,) * 2
+    completion, spread = found.latencies["completion"], found.latencies["spread"]
+    assert (completion.n, completion.minimum, completion.maximum) == (2, 64 * MILLISECOND, 65 * MILLISECOND)
+    assert (spread.minimum, spread.maximum) == (63 * MILLISECOND,) * 2
     assert (found.counts.lost, found.counts.duplicates, found.never_came("completion")) == (1, 1, 1)
 
 
@@ -338,16 +339,30 @@ def test_delayed_messages_count_from_when_they_are_due() -> None:
     due = START + np.arange(5) * 100 * MILLISECOND + 10 * SECOND
     came = due[:4] + np.array([-400, 0, 100, 3000]) * MILLISECOND
     found = measured(sent(5), received(0, 1, 2, 3, received=came, flags=np.array([0, Flag.UNDUE, 0, 0])), plan)
-    late = found.lateness
-    assert late is not None and found.earliness is not None
+    late = found.latencies["lateness"]
     assert (late.n, late.minimum, late.maximum) == (4, -400 * MILLISECOND, 3000 * MILLISECOND)
-    assert (late.percentile(50), found.earliness.maximum) == (0, 400 * MILLISECOND)
+    assert (late.percentile(50), found.latencies["earliness"].maximum) == (0, 400 * MILLISECOND)
     counts = found.counts
     assert (counts.received, counts.received_in_time, counts.lost, counts.out_of_due_order) == (4, 2, 1, 1)
-    assert found.end_to_end is not None and found.end_to_end.minimum == 9_600 * MILLISECOND
+    assert found.latencies["end_to_end"].minimum == 9_600 * MILLISECOND
     assert (found.never_came("lateness"), found.never_came("earliness")) == (1, 0)
 
 
 def test_messages_without_delay_have_no_lateness() -> None:
     found = measured(sent(2), received(0, 1), run(2))
-    assert found.lateness is found.earliness is found.counts.out_of_due_order is None
+    assert not {"lateness", "earliness"} & found.latencies.keys()
+    assert found.counts.out_of_due_order is None
+
+
+def test_each_latency_of_the_catalogue_is_measured() -> None:
+    """A run that has all of them: delays, broadcasts, second copies, connections."""
+    plan = run(2, subscriptions=64, broadcasts=True, delays=Delays(seed=0, least=1000, most=1000), duration=25 * SECOND, window=SECOND)
+    got = received(*[0] * 65, *[1] * 64)
+    got["subscription"] = np.concatenate([np.arange(64), [0], np.arange(64)])
+    opened = {kind: histogram(np.array([MILLISECOND])) for kind in ("connect", "subscribe")}
+    found = measured(sent(2), got, plan, Recorded(latencies=opened))
+    assert sorted(found.latencies) == sorted(LATENCIES)
+    assert set(found.windows.latencies) == {kind for kind, metric in LATENCIES.items() if metric.per_window} - {"lateness"}
+    assert set(found.intervals[0]) == {kind for kind, metric in LATENCIES.items() if metric.per_interval}
+    assert set(found.topics[0].latencies) == {kind for kind, metric in LATENCIES.items() if metric.per_topic}
+    assert set(found.buckets[0].latencies) == {kind for kind, metric in LATENCIES.items() if metric.per_bucket}

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, document, stage
-from builders.measurements import MS, spread
+from builders.measurements import MS, lateness, spread
 
 from pytest_loadtest.metrics.expected import Opening
 from pytest_loadtest.metrics.measurements import DelayedIndex
-from pytest_loadtest.metrics.signed import lateness
 from pytest_loadtest.report import junit
 from pytest_loadtest.report.build import build_document
 from pytest_loadtest.report.junit import junit_properties

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.metrics.measurements import Interval
 from pytest_loadtest.report import omb
 from pytest_loadtest.report.build import build_document
 from pytest_loadtest.verdict.slo import Outcome, Verdict
@@ -37,7 +36,7 @@ def result(**changed: Any) -> dict[str, Any]:
 def long(seconds: int = 25, **changed: Any) -> dict[str, Any]:
     kinds = {"publish": spread(0.5, 12), "end_to_end": spread(1, 20), "send_delay": spread(0.001, 1)}
     kinds |= {kind: changed[kind] for kind in kinds if kind in changed}
-    intervals = tuple(Interval(**kinds) for _ in range(-(-seconds // 10)))
+    intervals = tuple({kind: part for kind, part in kinds.items() if part is not None} for _ in range(-(-seconds // 10)))
     return result(duration=seconds * 1000 * MS, series=made_series(seconds), intervals=intervals, **changed)
 
 

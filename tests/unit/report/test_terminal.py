@@ -8,13 +8,12 @@ import jsonschema
 import numpy as np
 import pytest
 from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, RESTARTED, SLO, document, stage
-from builders.measurements import Limits, made, made_bucket, made_series, spread
+from builders.measurements import Limits, lateness, made, made_bucket, made_series, spread
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.metrics.measurements import DelayedIndex, Lost
-from pytest_loadtest.metrics.signed import lateness
 from pytest_loadtest.report import terminal
 from pytest_loadtest.report.build import build_document
 from pytest_loadtest.report.document import results_schema

@@ -7,13 +7,12 @@ import math
 import numpy as np
 import pytest
 from builders.documents import document
-from builders.measurements import MS, histogram, made_bucket, spread
+from builders.measurements import MS, histogram, lateness, made_bucket, spread
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.metrics.histogram import bucket_bounds
 from pytest_loadtest.metrics.series import SERIES_BITS
-from pytest_loadtest.metrics.signed import lateness
 from pytest_loadtest.report.hdr import (
     counts_distribution,
     decode_counts,
