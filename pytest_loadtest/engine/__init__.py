@@ -1,4 +1,4 @@
-"""Drives load and nothing else: paces bursts into producers, takes what consumers got, records both.
+"""The load generator: paces bursts into producers, takes arrivals from consumers, and records both.
 
-One thread, one loop (:class:`~pytest_loadtest.engine.run.Engine`); the drivers' own threads stay inside the drivers.
+One thread runs one loop (:class:`~pytest_loadtest.engine.run.Engine`); threads of a driver stay inside the driver.
 """

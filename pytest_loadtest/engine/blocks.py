@@ -1,4 +1,7 @@
-"""A worker's messages, a block of rows at a time: the columns that are sent from, answered into and recorded are the same arrays."""
+"""A worker's messages in blocks of rows.
+
+The driver stamps send times into a block's columns, answers are noted in them, and the recorder writes them: no column is copied between.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ COLUMNS: Final = ("stream", "seq", "intended", "payload", "key", "due", "sent", 
 
 
 class Block:
-    """Consecutive rows, of any of the worker's streams.
+    """Consecutive rows of any of the worker's streams.
 
-    :param row: number of its first row. :param stream: int32. :param seq: int64, as the envelope carries it. :param intended: int64 ns.
-    :param payload: uint16 pool index. :param key: int32 or None. :param due: int64 as of :class:`Burst`, or None.
+    :param row: number of the first row. :param stream: int32. :param seq: int64, as in the envelope. :param intended: int64 ns.
+    :param payload: uint16 index into the pool. :param key: int32 or None. :param due: int64 as in :class:`Burst`, or None.
     """
 
     __slots__ = (*COLUMNS, "open", "row", "size")
@@ -33,18 +36,15 @@ class Block:
         self, row: int, stream: NDArray[np.int32], seq: Column, intended: Column, payload: NDArray[np.uint16],
         key: NDArray[np.int32] | None, due: Column | None = None,
     ) -> None:  # fmt: skip
-        self.due = due
         self.row, self.stream, self.seq, self.intended, self.payload, self.key = row, stream, seq, intended, payload, key
-        self.size = self.open = len(seq)
-        self.sent = np.zeros(self.size, np.int64)
-        self.idle = np.zeros(self.size, np.int64)
-        self.acked = np.zeros(self.size, np.int64)
-        self.blocked = np.zeros(self.size, np.int64)
+        self.due = due
+        self.size = self.open = len(seq)  # open: messages that are not answered, dropped or given up
+        self.sent, self.idle, self.acked, self.blocked = (np.zeros(self.size, np.int64) for _ in range(4))
         self.status = np.full(self.size, Status.PENDING, np.int8)
         self.resends = np.zeros(self.size, np.int16)
 
     def burst(self, start: int, stop: int) -> Burst:
-        """Rows ``start … stop-1`` of the block as views: what the driver writes into ``sent`` is recorded."""
+        """Return rows ``start … stop-1`` as views, so that the times that the driver writes into ``sent`` are recorded."""
         span = slice(start, stop)
         key, due = self._optional(span)
         row = np.arange(self.row + start, self.row + stop, dtype=np.int64)
@@ -53,7 +53,7 @@ class Block:
         )
 
     def copy(self, index: Column) -> Burst:
-        """Some rows, as columns of their own."""
+        """Return some rows as copies: rows that are no neighbours cannot be views."""
         key, due = self._optional(index)
         zeros = np.zeros((2, len(index)), np.int64)
         return Burst(
@@ -61,19 +61,20 @@ class Block:
         )
 
     def _optional(self, rows: slice | Column) -> tuple[NDArray[np.int32] | None, Column | None]:
-        """The columns that not every run has."""
+        """Return the columns ``key`` and ``due``, which not every run has."""
         return None if self.key is None else self.key[rows], None if self.due is None else self.due[rows]
 
     def drop(self, index: Column) -> None:
-        """These are later than allowed and will never be sent."""
+        """Give up messages that are later than allowed and will never be sent."""
         self.status[index] = Status.DROPPED
-        self.blocked[index] = 0  # a message that waits keeps an interim value there
+        self.blocked[index] = 0  # while a message waits, the column holds an interim value: see Retries._account
         self.open -= len(index)
 
     def answer(self, index: Column, acks: Acks, pick: NDArray[np.bool_] | slice) -> NDArray[np.int8]:
-        """The target's answers; ``acked`` stays 0 for messages that failed. A second answer to one message changes nothing.
+        """Note answers of the target; ``acked`` stays 0 for messages that failed. Only the first answer to a message counts.
 
-        :param index: in the block, of the answers that ``pick`` picks. :returns: the status of those that were first answers.
+        :param pick: the answers of ``acks`` to messages of this block. :param index: the positions of these messages in the block.
+        :returns: the status of each first answer.
         """
         time, status = acks.time[pick], acks.status[pick]
         resends = None if acks.resends is None else acks.resends[pick]
@@ -81,6 +82,7 @@ class Block:
         if not fresh.all():
             index, time, status = index[fresh], time[fresh], status[fresh]
             resends = None if resends is None else resends[fresh]
+        # status 0 is ACKED: in the usual case, no failure, np.where and its comparison are saved
         self.acked[index] = time if not status.any() else np.where(status == Status.ACKED, time, 0)
         self.status[index] = status
         if resends is not None:
@@ -89,7 +91,7 @@ class Block:
         return status
 
     def cut(self, size: int) -> None:
-        """The phase ends inside the block."""
+        """Remove the rows after the first ``size``: the phase ends inside the block."""
         if size < self.size:
             for name in COLUMNS:
                 column = getattr(self, name)
@@ -98,16 +100,16 @@ class Block:
             self.size = size
 
     def give_up(self) -> None:
-        """The phase is over: handed over and unanswered is UNKNOWN, never handed over is DROPPED."""
+        """Close the block at the end of the phase: sent but unanswered messages become UNKNOWN, unsent ones DROPPED."""
         pending = self.status == Status.PENDING
         self.status[pending] = np.where(self.sent[pending] > 0, Status.UNKNOWN, Status.DROPPED)
         self.open = 0
 
 
 class Ledger:
-    """The blocks of one phase that are not fully answered yet, by number.
+    """The blocks of one phase that have unanswered messages, by block number.
 
-    :param row: of the phase's first message.
+    :param row: row of the phase's first message.
     """
 
     def __init__(self, row: int, block_size: int) -> None:
@@ -115,9 +117,9 @@ class Ledger:
         self.blocks: dict[int, Block] = {}
 
     def answer(self, acks: Acks) -> tuple[list[Block], list[NDArray[np.int8]]]:
-        """Note the answers. Answers to an earlier phase are nobody's any more.
+        """Note answers. Answers to messages of an earlier phase are ignored: their blocks were recorded when that phase ended.
 
-        :returns: the blocks that are complete now, and the status of all first answers.
+        :returns: the blocks without an unanswered message left, and the status of all first answers.
         """
         complete, statuses = [], []
         for block, index, pick in self._split(acks.row):
@@ -127,7 +129,7 @@ class Ledger:
         return complete, statuses
 
     def _split(self, row: Column) -> Iterator[tuple[Block, Column, NDArray[np.bool_] | slice]]:
-        """Rows, in any order, by block: their indexes in it, and which of them these are."""
+        """Split rows, in any order, by block. Yields the block, the positions in it, and a mask (or slice) of the rows."""
         relative = row - self.row
         low, high = int(relative.min()) // self.block_size, int(relative.max()) // self.block_size
         for number in range(max(low, 0), high + 1):
@@ -135,6 +137,7 @@ class Ledger:
             if block is None:
                 continue
             index, pick = row - block.row, slice(None)
+            # most answers of one call are to one block: then no mask is needed
             if low != high:
                 mine = (index >= 0) & (index < block.size)
                 yield block, index[mine], mine
@@ -142,7 +145,7 @@ class Ledger:
                 yield block, index, pick
 
     def parts(self, rows: Column) -> Iterator[tuple[Block, Column]]:
-        """Ascending rows of blocks that are here, by block: their indexes in it."""
+        """Split ascending rows by block. Yields the block and the positions in it; the blocks must exist."""
         if not len(rows):
             return
         numbers = (rows - self.row) // self.block_size
@@ -152,6 +155,6 @@ class Ledger:
             yield block, rows[low:high] - block.row
 
     def streams(self, rows: Column) -> NDArray[np.int32]:
-        """The streams of those rows, in any order, whose blocks are here."""
-        found = [block.stream[index] for block, index, _ in self._split(rows)] if len(rows) else []
-        return np.concatenate(found) if found else np.empty(0, np.int32)
+        """Return the streams of the rows whose blocks exist, in no particular order."""
+        streams = [block.stream[index] for block, index, _ in self._split(rows)] if len(rows) else []
+        return np.concatenate(streams) if streams else np.empty(0, np.int32)

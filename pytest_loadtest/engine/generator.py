@@ -1,6 +1,6 @@
-"""How this process fares while it drives load: CPU, garbage collection, and how late its loop wakes up, in all and by the second.
+"""Evidence about the generator itself: CPU use, garbage collection and late wake-ups of this process, in total and by second.
 
-This is the evidence for *generator-limited*: a number measured by a starved process says nothing about the target.
+A run is *generator-limited* by this evidence: what a starved process measures says nothing about the target.
 """
 
 from __future__ import annotations
@@ -18,40 +18,42 @@ from pytest_loadtest.values.quantities import SECOND
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-STALL = 50_000_000  # ns; a wake-up later than this is a stall: well above a scheduler's slice, well below what SLOs bound
+# ns. A wake-up later than this is a stall: well above a scheduler's time slice, well below the latencies that SLOs bound.
+STALL = 50_000_000
 CPU, STALLED, LONGEST, GC = range(len(EVIDENCE))
 _EMPTY: Final = [0.0] * len(EVIDENCE)
 
 
 class GeneratorWatch:
-    """Watches this process from :meth:`start` to :meth:`stop`.
+    """A watch over this process from :meth:`start` to :meth:`stop`.
 
-    :param clock: ns. :param cpu_clock: CPU time of the process, ns.
+    :param clock: returns ns. :param cpu_clock: returns the CPU time of the process, ns.
     """
 
     def __init__(self, clock: Callable[[], int], cpu_clock: Callable[[], int] = time.process_time_ns) -> None:
         self._clock, self._cpu_clock = clock, cpu_clock
-        self._forget(0)
+        self._reset(0)
 
-    def _forget(self, since: int) -> None:
+    def _reset(self, since: int) -> None:
         self._since = self._began = self._read_at = since
         self._cpu = self._cpu_began = self._gc_began = 0
         self._seconds: list[list[float]] = []
 
     def start(self, since: int) -> None:
-        """:param since: the phase's start, from which seconds are counted."""
-        self._forget(since)
+        """Start watching. :param since: the phase's start, from which seconds are counted."""
+        self._reset(since)
         self._began = self._read_at = self._clock()
         self._cpu = self._cpu_began = self._cpu_clock()
         gc.callbacks.append(self._on_gc)
 
-    def woke(self, wanted: int, now: int) -> None:
-        """The loop wanted to go on at ``wanted`` and did so at ``now``."""
+    def woke(self, planned: int, now: int) -> None:
+        """Note a wake-up of the loop, planned for ``planned``, at ``now``."""
+        # the CPU clock is a system call: once a second is enough
         if now - self._read_at >= SECOND:
             self._read_cpu(now)
-        late = now - wanted
+        late = now - planned
         if late > STALL:
-            for second in self._spread(STALLED, wanted, now, late):
+            for second in self._spread(STALLED, planned, now, late):
                 second[LONGEST] = max(second[LONGEST], late)
 
     def stop(self) -> None:
@@ -60,7 +62,7 @@ class GeneratorWatch:
             self._read_cpu(self._clock())
 
     def evidence(self, worker: str) -> WorkerEvidence:
-        """What was seen between start and stop."""
+        """Return the evidence from start to stop."""
         seconds = np.array(self._seconds).reshape(-1, len(EVIDENCE)).round().astype(np.int64)
         stalled, gc_pauses = int(seconds[:, STALLED].sum()), int(seconds[:, GC].sum())
         cpu = (self._cpu - self._cpu_began) / max(self._read_at - self._began, 1)
@@ -68,20 +70,20 @@ class GeneratorWatch:
         return WorkerEvidence(worker=worker, cpu=cpu, stalled=stalled, longest_stall=longest, gc=gc_pauses, seconds=seconds)
 
     def _read_cpu(self, now: int) -> None:
-        """What was used since the last reading is spread evenly over the time between."""
+        """Read the CPU clock, and spread the CPU time used since the last reading evenly over the seconds between."""
         cpu = self._cpu_clock()
         self._spread(CPU, self._read_at, now, cpu - self._cpu)
         self._cpu, self._read_at = cpu, now
 
-    def _spread(self, what: int, since: int, until: int, amount: int) -> list[list[float]]:
-        """Add an amount to the seconds from ``since`` to ``until``, to each its share; returns those seconds."""
+    def _spread(self, column: int, since: int, until: int, amount: int) -> list[list[float]]:
+        """Add an amount to a column of the seconds from ``since`` to ``until``, in proportion to the overlap; return these seconds."""
         first, last = ((max(at - self._since, 0)) // SECOND for at in (since, max(until - 1, since)))
         while len(self._seconds) <= last:
             self._seconds.append(list(_EMPTY))
         for second in range(first, last + 1):
             begin, end = self._since + second * SECOND, self._since + (second + 1) * SECOND
             share = (min(end, until) - max(begin, since)) / (until - since) if first < last else 1.0
-            self._seconds[second][what] += amount * share
+            self._seconds[second][column] += amount * share
         return self._seconds[first : last + 1]
 
     def _on_gc(self, phase: str, _: dict[str, Any]) -> None:

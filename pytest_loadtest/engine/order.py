@@ -1,4 +1,4 @@
-"""Whether messages come in order: each consumer's, within a stream and a partition (or key)."""
+"""Checks of the arrival order at each consumer: within a stream and a partition (or key), and by due time."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ if TYPE_CHECKING:
     Column = NDArray[np.int64]
 
 
-_FREE: Final = -1  # no first word of a group is below 0
-_SMALLEST: Final = 1024
+_FREE: Final = -1  # marks a free slot; the first word of a group is never negative
+_SMALLEST: Final = 1024  # slots
+# odd 64-bit factors of a multiplicative hash: the golden ratio's, and one of the envelope's factors
 _MIX1, _MIX2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
 
 class OrderCheck:
-    """Tells what comes after a higher sequence of the same group: consumer, stream, and partition or key.
+    """Finds the rows that come after a higher sequence of the same group, which is a consumer, a stream, and a partition or key.
 
-    There may be millions of groups, of which a batch names thousands; so they are kept in an open-addressed hash table (linear probing)
-    whose every step is taken for all rows of a batch together.
+    There may be millions of groups, and a batch has rows of thousands of them. The groups are kept in an open-addressed hash table (linear
+    probing) in numpy columns, and each probing step handles all rows of a batch at once: a dict would cost a Python call for each row.
     """
 
     def __init__(self) -> None:
         self.repeats = 0
-        """Rows whose sequence was not above the highest one before: only these can be second copies."""
+        """Number of rows whose sequence was not above the highest one before: only these can be second copies."""
         self._groups = 0
         self._clear(_SMALLEST)
 
@@ -36,54 +37,60 @@ class OrderCheck:
         self._highest = np.full(size, -1, np.int64)
 
     def late(self, consumer: NDArray[np.int32], stream: NDArray[np.int32], order: Column, seq: Column) -> NDArray[np.bool_] | None:
-        """Rows whose sequence is below the highest one before in their group; None when there are none.
+        """Return a mask of the rows whose sequence is below the highest one before in their group; None if there are none.
 
-        :param consumer: the consumer's place. Rows of one consumer stand in arrival order.
+        :param consumer: the consumer's place. The rows of one consumer are in arrival order.
         """
         one = consumer.astype(np.int64) << 32 | stream
+        # a batch of a single group, as of one consumer of one stream, needs neither a sort nor a probe for each row
         if not np.count_nonzero(one != one[0]) and not np.count_nonzero(order != order[0]):
             return self._late(self._slots(one[:1], order[:1]), np.zeros(1, np.int64), seq)
         slots = self._slots(one, order)
-        rank = np.argsort(slots, kind="stable")  # arrival order is kept within a group
+        rank = np.argsort(slots, kind="stable")  # stable: rows of a group stay in arrival order
         ordered = slots[rank]
         starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-        found = self._late(ordered[starts], starts, seq[rank])
-        if found is None:
+        late_by_group = self._late(ordered[starts], starts, seq[rank])
+        if late_by_group is None:
             return None
         late = np.empty(len(seq), np.bool_)
-        late[rank] = found
+        late[rank] = late_by_group
         return late
 
     def _late(self, slots: Column, starts: Column, seq: Column) -> NDArray[np.bool_] | None:
-        """The same of rows by group. :param slots: of each group. :param starts: where each group begins."""
+        """Return :meth:`late` for rows that are sorted by group. :param slots: the slot of each group. :param starts: its first row."""
         before = np.empty_like(seq)
         before[1:] = seq[:-1]
         before[starts] = self._highest[slots]
         ends = np.append(starts[1:], len(seq)) - 1
+        # fast path: every sequence is above the one before it, so nothing is late and the last row of a group is its highest
         if not np.count_nonzero(seq <= before):
             self._highest[slots] = seq[ends]
             return None
-        # ranks instead of sequences, so that one running maximum serves all groups: every later group is lifted above the ones before
-        known, ranks = np.unique(np.concatenate([before, seq]), return_inverse=True)
-        lift = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(seq))) * len(known)
-        highest = known[np.maximum.accumulate(ranks[: len(seq)] + lift) - lift]
+        # One running maximum serves all groups, because ranks replace the sequences and each group's ranks are lifted above those of the
+        # groups before it. Lifted sequences would not fit 64 bits.
+        values, ranks = np.unique(np.concatenate([before, seq]), return_inverse=True)
+        lift = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(seq))) * len(values)
+        highest = values[np.maximum.accumulate(ranks[: len(seq)] + lift) - lift]
         self.repeats += int(np.count_nonzero(seq <= highest))
         self._highest[slots] = np.maximum(highest[ends], seq[ends])
         late: NDArray[np.bool_] = seq < highest
         return late
 
     def _slots(self, one: Column, two: Column) -> Column:
-        """The place in the table of each group; new ones get theirs."""
+        """Return the slot of each row's group; new groups are added to the table."""
         slot = self._home(one, two)
         astray = np.flatnonzero((self._one[slot] != one) | (self._two[slot] != two))
         if not len(astray):
             return slot
+        # at most half full, so that linear probing takes few steps; every stray row may be of a new group
         if 2 * (self._groups + len(astray)) > self._mask:
             self._grow(len(astray))
             return self._slots(one, two)
         while len(astray):
             free = astray[self._one[slot[astray]] == _FREE]
-            taken, which = np.unique(slot[free], return_index=True)  # several rows may be of one new group, or of groups that meet here
+            # Several rows may be of one new group, or of different groups with this slot: the first row takes it, and the next comparison
+            # sends the rows of other groups on to the following slot.
+            taken, which = np.unique(slot[free], return_index=True)
             self._one[taken], self._two[taken] = one[free[which]], two[free[which]]
             self._groups += len(taken)
             at = slot[astray]
@@ -92,6 +99,7 @@ class OrderCheck:
         return slot
 
     def _home(self, one: Column, two: Column) -> Column:
+        """Hash the two words of each group to the slot where probing starts."""
         mixed = one.view(np.uint64) * _MIX1
         mixed ^= mixed >> np.uint64(29)
         mixed += two.astype(np.uint64)
@@ -108,25 +116,24 @@ class OrderCheck:
         self._highest[self._slots(one, two)] = highest
 
 
-# Whether delayed messages come in the order of their due times, to within the broker's tick: at each consumer.
-
-
 class DueOrder:
-    """Keeps of each consumer the latest due time that it has seen."""
+    """Finds delayed messages that come out of the order of their due times; keeps the latest due time that each consumer has got."""
 
     def __init__(self) -> None:
         self._latest: dict[int, int] = {}
 
     def overtaken(self, consumer: NDArray[np.int32], due: NDArray[np.int64], tick: int) -> NDArray[np.bool_]:
-        """Rows before which their consumer had one that is due more than a tick later.
+        """Return a mask of the rows before which their consumer got one that is due more than a tick later.
 
-        :param consumer: the consumer's place. Rows of one consumer stand in arrival order. :param due: ns. :param tick: ns.
+        Messages that are due at the same instant never overtake each other, whatever their order.
+
+        :param consumer: the consumer's place. The rows of one consumer are in arrival order. :param due: ns. :param tick: ns.
         """
-        found = np.zeros(len(due), np.bool_)
+        overtaken = np.zeros(len(due), np.bool_)
         for place in np.unique(consumer).tolist():
             mine = np.flatnonzero(consumer == place)
             least = int(due[mine].min())
             seen = np.maximum.accumulate(np.concatenate([[self._latest.get(place, least)], due[mine]]))
-            found[mine] = due[mine] < seen[:-1] - tick
+            overtaken[mine] = due[mine] < seen[:-1] - tick
             self._latest[place] = int(seen[-1])
-        return found
+        return overtaken

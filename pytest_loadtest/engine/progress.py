@@ -1,4 +1,4 @@
-"""How a phase goes on one worker: what crosses to the controller while load runs."""
+"""The progress of a phase on one worker, as it is sent to the controller while load runs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelyReport:
-    """Of the messages intended in each of the last seconds, how many copies took no longer than each bound.
+    """The number of copies that took no longer than each bound, by second of their intended time.
 
-    :param first: the first second told, from the phase's start. :param counts: ``[bound][second - first]``.
+    :param first: the first second reported, from the phase's start. :param counts: ``[bound][second - first]``.
     """
 
     first: int
     counts: tuple[tuple[int, ...], ...]
 
-    def of(self, bound: int, second: int) -> int:
-        """Of one second, which is not before the first."""
+    def count(self, bound: int, second: int) -> int:
+        """Return the count for a bound and a second, which must not be before the first."""
         counts = self.counts[bound]
         return counts[second - self.first] if second - self.first < len(counts) else 0
 
@@ -36,13 +36,13 @@ class TimelyReport:
 class Progress:
     """One worker's counts in the current phase; ``sending`` until all its messages are handed over or dropped.
 
-    :param elapsed: when it was told, ns after the phase's start; what arrived up to
-        :data:`~pytest_loadtest.engine.run.COLLECT` before is counted.
-    :param repeats: how many of the received copies may be second ones, by the sequences that the same consumer got before.
-    :param redelivered: how many of them the target says it may have delivered before, to whichever consumer. :param resent: how many
-        answered messages the client had sent again after a lost connection.
-    :param beyond_bounds: for each latency bound that the controller watches, how many copies took longer.
-    :param prompt: where the profile has latencies that end a run.
+    :param elapsed: time of this report, ns after the phase's start; every arrival up to :data:`~pytest_loadtest.engine.run.COLLECT` before
+        is counted.
+    :param repeats: received copies that may be second copies, judged by the sequences that the same consumer got before.
+    :param redelivered: received copies that the target marks as possibly delivered before, to any consumer.
+    :param resent: answered messages that the client had sent again after a lost connection.
+    :param beyond_bounds: copies that took longer, for each latency bound that the controller watches.
+    :param timely: copies that came in time, by second; None unless the profile ends a run by latencies.
     """
 
     phase: str
@@ -59,27 +59,24 @@ class Progress:
     send_delay_p99: int | None
     blocked: bool
     beyond_bounds: tuple[int, ...] = ()
-    prompt: TimelyReport | None = None
+    timely: TimelyReport | None = None
     workload: str = ""
     redelivered: int = 0
     resent: int = 0
 
     @property
     def has_second_copies(self) -> bool:
-        """Whether some of the received copies may be second ones, of messages that this or another worker has."""
+        """True if some received copies may be second copies, of messages that this or another worker counted."""
         return bool(self.repeats or self.redelivered or self.resent)
 
 
-# How many of the messages intended in each of the last seconds came soon enough: counted while they arrive.
-
-
 class TimelyCounts:
-    """By bound and by second of the intended time, how many copies took no longer; of a copy that did, its second is not long ago.
+    """Counts of the copies that took no longer than each bound, by second of their intended time, for the last seconds.
 
-    Second copies count too, for a worker does not know them all. So there are at least as many as first copies: ``abort``, which asks
-    whether enough came in time, ends no run by them that would go on without them; it may end one later.
+    Second copies count too, because a worker cannot recognize them all. The counts are therefore never below those of first copies: the
+    profile's ``abort``, which needs enough timely copies, never ends a run because of second copies; it may end one later.
 
-    :param bounds: ns. :param kept: seconds that are told.
+    :param bounds: latencies, ns. :param kept: number of seconds that a report covers.
     """
 
     def __init__(self, bounds: Sequence[int], kept: int) -> None:
@@ -87,24 +84,25 @@ class TimelyCounts:
         self.begin(0)
 
     def begin(self, start: int) -> None:
-        """A phase begins. :param start: ns."""
+        """Reset the counts for a phase. :param start: ns."""
         self._start = start
         self._counts: list[Counter[int]] = [Counter() for _ in self._bounds]
 
     def add(self, intended: NDArray[np.int64], received: NDArray[np.int64]) -> None:
-        """These copies came."""
+        """Count copies that arrived."""
         if not self._bounds:
             return
         second, latency = (intended - self._start) // SECOND, received - intended
         for counts, bound in zip(self._counts, self._bounds, strict=True):
-            prompt = second[latency <= bound]
-            if len(prompt):
-                least = int(prompt.min())
-                found = np.bincount(prompt - least)
-                counts.update({least + int(at): int(found[at]) for at in np.flatnonzero(found)})
+            timely = second[latency <= bound]
+            if len(timely):
+                # counted from the first second on: the copies of one call lie in few seconds, whatever the phase's length
+                first = int(timely.min())
+                by_second = np.bincount(timely - first)
+                counts.update({first + int(at): int(by_second[at]) for at in np.flatnonzero(by_second)})
 
-    def told(self, elapsed: int) -> TimelyReport | None:
-        """The last seconds before ``elapsed``, ns after the start; None where there is no bound. What is older is forgotten."""
+    def report(self, elapsed: int) -> TimelyReport | None:
+        """Return the last seconds before ``elapsed`` (ns after the start), None without bounds. Older seconds are discarded."""
         if not self._bounds:
             return None
         last = elapsed // SECOND + 1

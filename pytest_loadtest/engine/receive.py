@@ -1,6 +1,6 @@
-"""What consumers got: whose it is, whether it came in order, and which rows of it are recorded.
+"""Arrivals at consumers: the run and phase of each, its order, and the rows that are recorded.
 
-Arrivals are stamped by the driver, so they may be looked at much later, many at a time.
+The driver stamps arrivals with their time, so the engine can look at many of them together, much later, without a loss of precision.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _NONE: Final = np.int8(0)
 
 @dataclass(slots=True)
 class ReceiveCounts:
-    """Copies of the current phase so far; of the whole run: foreign, corrupt, stragglers (of an earlier phase, too late for it).
+    """Copies in the current phase so far; ``foreign``, ``corrupt`` and ``stragglers`` (copies of an earlier phase) in the whole run.
 
-    :param beyond_bounds: for each bound, how many copies took longer.
+    :param beyond_bounds: for each bound, the copies that took longer.
     """
 
     beyond_bounds: list[int]
@@ -55,9 +55,9 @@ class ReceiveCounts:
 
 
 class Arrivals:
-    """What a run without producers of its own gets in a phase: other people's messages, counted by the second.
+    """Arrivals by second in a phase of a run without producers, which reads messages of others.
 
-    :param start: of the phase, ns. :param duration: ns; what comes later, even in the same second, is not counted.
+    :param start: the phase's start, ns. :param duration: ns; later arrivals, even in the same second, are not counted.
     """
 
     def __init__(self, start: int, duration: int) -> None:
@@ -65,29 +65,30 @@ class Arrivals:
         self.start, self.duration = start, duration
 
     def add(self, received: Received) -> None:
-        """Those of them that came within the phase."""
+        """Count the arrivals within the phase."""
         passed = received.time - self.start
         seconds, counts = np.unique(passed[(passed >= 0) & (passed < self.duration)] // SECOND, return_counts=True)
         self.seconds.update(dict(zip(seconds.tolist(), counts.tolist(), strict=True)))
 
 
 class SizeCheck:
-    """Whether payloads have a size that was sent: any of their bucket, which the envelope names and its check protects.
+    """Checks that payloads have a size that was sent: any size of the bucket that the envelope names (and protects by its check).
 
-    Which of several sizes of a bucket a message has follows from seed, stream and number as long as no distribution changes; a change
-    that a consumer hears of late would make whole payloads look damaged, so that is not asked. By default a bucket has one size.
+    If a bucket has several sizes, the size of each message could be computed from seed, stream and number. This is not checked, because a
+    consumer that hears late of a change of distribution would take whole payloads for damaged ones. By default a bucket has one size.
     """
 
     def __init__(self, pool: PayloadPool) -> None:
         buckets = pool.buckets.astype(np.int64)
         self._pairs = np.unique(buckets << 32 | pool.sizes)
+        # the only size of each bucket; -1 where it has several, which then differs from every size and is looked up in the pairs
         self._only = np.full(len(pool.bucket_names), -1, np.int32)
         self._only[buckets] = pool.sizes
         numbers, sizes = np.unique(self._pairs >> 32, return_counts=True)
         self._only[numbers[sizes > 1]] = -1
 
     def wrong(self, bucket: NDArray[np.int16], size: NDArray[np.int32]) -> NDArray[np.intp]:
-        """Which of them have none."""
+        """Return the positions of the payloads with a size that their bucket does not have."""
         doubtful = np.flatnonzero(self._only.take(bucket) != size)
         if not len(doubtful):
             return doubtful
@@ -100,57 +101,55 @@ class SizeCheck:
 class Inbox:
     """Everything that one worker's consumers get.
 
-    :param pool: what may come.
-    :param bounds: latencies in ns; ``counts.beyond_bounds`` tells how many copies took longer than each.
+    :param pool: the payloads that may arrive.
+    :param bounds: latencies in ns; ``counts.beyond_bounds`` has the number of copies that took longer than each.
     """
 
     def __init__(self, driver: Driver, pool: PayloadPool, *, nonce: int, ordered: bool, bounds: Sequence[int] = ()) -> None:
         self._sizes = SizeCheck(pool)
         self.counts = ReceiveCounts(beyond_bounds=[0] * len(bounds))
         self._driver, self._nonce, self._ordered, self._bounds = driver, nonce, ordered, bounds
-        self.prompt = TimelyCounts((), 0)
+        self.timely = TimelyCounts((), 0)
         self._order, self._due_order = OrderCheck(), DueOrder()
         self._consumers = np.empty(0, np.int32)  # by place
 
     def add(self, joined: Joined) -> None:
-        """More consumers."""
+        """Add consumers, by their places."""
         if len(joined.place):
             more = int(joined.place.max()) + 1 - len(self._consumers)
             self._consumers = np.append(self._consumers, np.full(max(more, 0), -1, np.int32))
             self._consumers[joined.place] = joined.consumer
 
     def begin(self, phase: Phase, start: int, delays: Delays | None = None) -> None:
-        """A phase begins; its messages have sequences from ``phase.first`` on. :param delays: where they are delayed."""
+        """Begin a phase, whose messages have sequences from ``phase.first`` on. :param delays: None if they are not delayed."""
         self._delays = delays
         self._first = phase.first
         self.repace(phase.pacer, start)
         self.counts.received, self.counts.redelivered, self.counts.beyond_bounds = 0, 0, [0] * len(self._bounds)
         self.arrivals = Arrivals(start, phase.duration)
-        self.prompt.begin(start)
+        self.timely.begin(start)
         self._order.repeats = 0
 
     def repace(self, pacer: Pacer, start: int) -> None:
-        """The rate has changed: so have the intended times that compact envelopes leave out."""
+        """Change the rate, and with it the intended times of messages whose compact envelope leaves them out."""
         self.pacer, self._start = pacer, start
-
-    def _compact_intended(self, stream: NDArray[np.int64], seq: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The intended time of messages whose envelope leaves it out: the plan's arithmetic."""
-        return self._start + self.pacer.times(stream + (seq - self._first[stream]) * self.pacer.streams)
 
     @property
     def repeats(self) -> int:
-        """How many of the phase's received copies may be second ones."""
+        """Number of the phase's received copies that may be second copies."""
         return self._order.repeats
 
     def collect(self) -> Columns | None:
-        """Take what arrived; the rows of the current phase, as they are recorded, or None."""
+        """Take arrivals from the driver. Returns the rows of the current phase, as they are recorded, or None."""
         received = self._driver.take()
         if received is None or not len(received.size):
             return None
-        if not len(self._first):
-            self._count_others(received)
-            return None
-        return self._rows(received)
+        if len(self._first):
+            return self._rows(received)
+        # a run without producers reads messages of others: they are counted, and none is recorded
+        self.arrivals.add(received)
+        self.counts.received += len(received.size)
+        return None
 
     def _rows(self, received: Received) -> Columns | None:
         heads = decode_heads(received.heads, received.size, self._nonce)
@@ -170,40 +169,38 @@ class Inbox:
         columns["consumer"] = self._consumers.take(columns["consumer"])
         return columns
 
-    def _count_others(self, received: Received) -> None:
-        """Nobody of this run sends: count, and record nothing."""
-        self.arrivals.add(received)
-        self.counts.received += len(received.size)
-
     def _current(self, heads: Heads) -> NDArray[np.bool_] | None:
-        """Which rows are this run's and this phase's; None when all are. Counts the others by what they are."""
-        beyond = heads.stream.view(np.uint32) >= len(self._first)  # 32 bits without a sign in the envelope
+        """Return a mask of the rows of this run and phase, None if all are. The others are counted by their kind."""
+        beyond = heads.stream.view(np.uint32) >= len(self._first)  # the envelope's stream number is unsigned
         strange = np.count_nonzero(heads.kind) or np.count_nonzero(beyond)
         if not strange and not np.count_nonzero(heads.seq < self._first.take(heads.stream)):
             return None
-        known = (heads.kind == OURS) & ~beyond
-        stream = np.where(known, heads.stream, 0)
-        current = known & (heads.seq >= self._first[stream])
-        ours, corrupt = int(np.count_nonzero(known)), int(np.count_nonzero(heads.kind == CORRUPT))
-        self.counts.stragglers += ours - int(np.count_nonzero(current))
+        ours = (heads.kind == OURS) & ~beyond
+        stream = np.where(ours, heads.stream, 0)
+        current: NDArray[np.bool_] = ours & (heads.seq >= self._first[stream])
+        own, corrupt = int(np.count_nonzero(ours)), int(np.count_nonzero(heads.kind == CORRUPT))
+        self.counts.stragglers += own - int(np.count_nonzero(current))
         self.counts.corrupt += corrupt
-        self.counts.foreign += len(stream) - corrupt - ours  # also what has our nonce, but a stream that the run does not have
-        wanted: NDArray[np.bool_] = current
-        return wanted
+        # foreign: also an envelope with this run's nonce and a stream number that the run does not have
+        self.counts.foreign += len(stream) - corrupt - own
+        return current
 
     def _complete(self, columns: Columns, order: NDArray[np.int64]) -> None:
-        """Mark what has another size or came late, and work out the intended times that compact envelopes leave out."""
+        """Set the flags for wrong sizes and wrong order, fill in the intended times missing in compact envelopes, and count latencies."""
         stream, seq = columns["stream"], columns["seq"]
         damaged = self._sizes.wrong(columns["bucket"], columns["size"])
         if len(damaged):
-            columns["flags"] = columns["flags"].copy()
+            columns["flags"] = columns["flags"].copy()  # the driver's column
             columns["flags"][damaged] |= _CORRUPT
+        # checked also where order is not judged: the number of possible second copies comes from it
         late = self._order.late(columns["consumer"], stream, order, seq)
         if late is not None and self._ordered:
             columns["flags"] = columns["flags"] | np.where(late, _LATE, _NONE)
         compact = columns["intended"] < 0
         if np.count_nonzero(compact):
-            columns["intended"] = np.where(compact, self._compact_intended(stream.astype(np.int64), seq), columns["intended"])
+            # the plan's arithmetic: message k of stream s is number s + k * streams of the phase
+            number = stream + (seq - self._first[stream]) * self.pacer.streams
+            columns["intended"] = np.where(compact, self._start + self.pacer.times(number), columns["intended"])
         if self._delays is not None:
             due = self._delays.due(stream, seq, columns["intended"])
             undue = self._due_order.overtaken(columns["consumer"], due, self._delays.tick)
@@ -211,22 +208,22 @@ class Inbox:
             # are due in between overtake it at any broker.
             undue &= due > columns["intended"]
             columns["flags"] = columns["flags"] | np.where(undue, _UNDUE, _NONE)
-        self.prompt.add(columns["intended"], columns["received"])
+        self.timely.add(columns["intended"], columns["received"])
         if self._bounds:
             latency, before = columns["received"] - columns["intended"], self.counts.beyond_bounds
             self.counts.beyond_bounds = [n + int(np.count_nonzero(latency > bound)) for n, bound in zip(before, self._bounds, strict=True)]
 
 
-# The consumers of one workload on one worker: opened, paused, and more or fewer of them while load runs.
-
-_AWAY = -1  # instead of a place, as long as the consumer has none
+_AWAY = -1  # in place of a consumer's place while it is not connected
 
 
 class Consumers:
-    """Who takes messages just now; a column entry a consumer of this worker, in the order of their indexes.
+    """The consumers of one workload on one worker, which pause, leave and join while load runs.
 
-    :param opened: those that take messages from the beginning. :param later: indexes of those that may join.
-    :param per_subscription: how many consumers one subscription has when all have joined: consumer ``i`` is its ``i mod n``-th.
+    Every column has one entry for each consumer of this worker, in the order of their indexes.
+
+    :param opened: the consumers that take messages from the beginning. :param later: indexes of consumers that may join.
+    :param per_subscription: consumers ``n`` of one subscription when all have joined: consumer ``i`` is its ``i mod n``-th.
     """
 
     def __init__(self, driver: Driver, inbox: Inbox, opened: Joined, later: Sequence[int], per_subscription: int) -> None:
@@ -235,7 +232,7 @@ class Consumers:
         self._rank = self._all % per_subscription
         self._place = np.full(len(self._all), _AWAY, np.int32)
         self._wanted = np.zeros(len(self._all), np.bool_)
-        self._coming = np.zeros(len(self._all), np.bool_)  # asked for, and not connected yet
+        self._coming = np.zeros(len(self._all), np.bool_)  # requested from the driver and not connected yet
         self._paused = False
         self._wanted[self._join(opened)] = True
 
@@ -247,14 +244,14 @@ class Consumers:
         return at
 
     def pause(self, *, paused: bool) -> None:
-        """All stop taking messages, or go on."""
+        """Make all consumers pause, or resume."""
         if paused != self._paused:
             self._paused = paused
             here = self._place[self._place != _AWAY].tolist()
             self._driver.pause(here) if paused else self._driver.resume(here)
 
     def limit(self, number: int) -> None:
-        """``number`` of each subscription take messages: the others leave, missing ones join as soon as they are connected."""
+        """Let ``number`` consumers of each subscription take messages: the others leave, missing ones join once they are connected."""
         self._wanted = self._rank < number
         self._leave(~self._wanted)
         joining = self._wanted & ~self._coming & (self._place == _AWAY)
@@ -269,13 +266,13 @@ class Consumers:
             self._place[leaving] = _AWAY
 
     def welcome(self) -> None:
-        """Take those that have connected meanwhile."""
+        """Add the consumers that have connected since the last call."""
         joined = self._driver.attached()
         if joined is None:
             return
         at = self._join(joined)
         if self._paused:
             self._driver.pause(joined.place.tolist())
-        told_to_leave = np.zeros(len(self._all), np.bool_)
-        told_to_leave[at] = ~self._wanted[at]  # it was to leave again before its connection was up
-        self._leave(told_to_leave)
+        superfluous = np.zeros(len(self._all), np.bool_)
+        superfluous[at] = ~self._wanted[at]  # a later change made them leave before they were connected
+        self._leave(superfluous)

@@ -1,8 +1,8 @@
-"""Samples on their way to disk: columns gathered in memory, written as Parquet aside and renamed, closed by a manifest.
+"""The recorder of samples: columns are gathered in memory, written as Parquet to a temporary name and renamed; a manifest completes them.
 
-A chunk is what was gathered in ``CHUNK_NS`` or ``CHUNK_ROWS`` rows, whichever comes first; it is encoded and written by one background
-thread (Arrow releases the interpreter lock), so that the loop is not held up. What waits for that thread is bounded by
-``MOST_WAITING``: a disk that does not keep up ends the run, as *no data*, before the worker is killed for its memory.
+A chunk is written after ``CHUNK_NS`` or ``CHUNK_ROWS`` rows, whichever comes first. One background thread encodes and writes it (Arrow
+releases the interpreter lock), so the loop does not wait. The bytes that wait for this thread are limited to ``MOST_WAITING``: a disk that
+does not keep up ends the run as *no data*, before the worker is killed for its memory.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 CHUNK_ROWS = 1_000_000
 CHUNK_NS = 10_000_000_000
 MOST_WAITING = 512 * 1024**2
-"""Bytes in memory that may wait for the disk. 2 M msg/s over 16 workers make 13 MB/s in each, so a disk may stand still for 40 s."""
+"""Bytes in memory that may wait for the disk. At 2 M msg/s over 16 workers each makes 13 MB/s, so the disk may stall for 40 s."""
 
 Columns = dict[str, "NDArray[Any]"]
 
 
 class Recorder:
-    """Writes one worker's samples of one run folder.
+    """Writes one worker's samples to one run folder.
 
-    :param folder: the run folder; a folder for each kind of the run's samples is made in it.
-    :param streams: the worker's.
-    :param needed: bytes that the plan needs for the samples of all workers; None where nobody planned.
+    :param folder: the run folder; a folder for each kind of sample is made in it.
+    :param streams: the worker's streams.
+    :param needed: bytes that the plan needs for the samples of all workers; None without a plan.
     """
 
     def __init__(self, folder: Path, worker: str, pool: PayloadPool, topology: Topology, streams: range, needed: int | None = None) -> None:
@@ -53,21 +53,22 @@ class Recorder:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="loadtest-recorder")
         self._writing: list[tuple[Future[None], int]] = []
         self._handed_over = 0  # bytes, since the first chunk
-        self._begun: float | None = None  # when that was
-        self._flushed_at: int | None = None  # unknown until the first look: the first chunk gathers as long as any
+        self._begun: float | None = None  # the time of the first chunk
+        # None until the first flush_if_due(), so that the first chunk gathers as long as any other, whatever the clock says
+        self._flushed_at: int | None = None
         self._inbound = "broadcast" if topology.broadcasts else "received"
         for kind in ("sent", self._inbound):
             (folder / kind).mkdir(parents=True, exist_ok=True)
 
     def sent(self, block: Block) -> None:
-        """A block whose messages are all answered, dropped or given up."""
+        """Record a block whose messages are all answered, dropped or given up."""
         self._gather("sent", {
             "stream": block.stream, "payload": block.payload, "status": block.status, "seq": block.seq, "intended": block.intended,
             "sent": block.sent, "acked": block.acked, "blocked": block.blocked, "resends": block.resends,
         }, block.size)  # fmt: skip
 
     def received(self, columns: Columns) -> None:
-        """Copies that consumers got: all columns of the sample but those that follow from the consumer."""
+        """Record received copies: all columns of the sample except those that follow from the consumer."""
         self._gather(self._inbound, columns, len(columns["seq"]))
 
     def _gather(self, kind: str, columns: Columns, n: int) -> None:
@@ -76,9 +77,9 @@ class Recorder:
             self._gathered[kind] += n
 
     def flush_if_due(self, now: int) -> None:
-        """Hand a chunk to the writer when it is old or large enough.
+        """Hand a chunk to the writer if it is old or large enough.
 
-        :raises NoData: an earlier chunk could not be written, or more waits for the disk than may.
+        :raises NoData: an earlier chunk could not be written, or too many bytes wait for the disk.
         """
         self._check()
         self._check_waiting()
@@ -104,13 +105,13 @@ class Recorder:
         self._writing.append((self._writer.submit(self._write, kind, columns, entry), size))
 
     def _check(self, *, wait: bool = False) -> None:
+        """Raise the error of a failed write, and forget the writes that are done."""
         for future, _ in self._writing:
             if (wait or future.done()) and (error := future.exception()) is not None:
                 raise self._unwritten("samples", error) from error
         self._writing = [(future, size) for future, size in self._writing if not future.done()]
 
     def _check_waiting(self) -> None:
-        """:raises NoData: more waits for the disk than may."""
         waiting = sum(size for _, size in self._writing)
         if waiting <= MOST_WAITING or self._begun is None:
             return
@@ -125,9 +126,9 @@ class Recorder:
         return unwritten(f"worker {self._worker}", what, self._folder, error, self._needed)
 
     def close(self, facts: dict[str, Any]) -> None:
-        """Write what is left and the manifest, which says that this worker's samples are complete.
+        """Write the rest, and the manifest, which certifies that this worker's samples are complete.
 
-        :param facts: what the manifest says besides (nonce, foreign, corrupt, stragglers, evidence).
+        :param facts: further entries of the manifest (nonce, foreign, corrupt, stragglers, evidence).
         :raises NoData: a chunk or the manifest could not be written.
         """
         for kind in KINDS:
@@ -144,13 +145,13 @@ class Recorder:
             raise self._unwritten("its manifest", error) from error
 
     def abandon(self) -> None:
-        """Keep the samples gathered so far; without a manifest nobody takes them for a complete run."""
+        """Write the samples gathered so far, without a manifest, so that they are never taken for a complete run."""
         for kind in KINDS:
             self._flush(kind)
         self._writer.shutdown()
 
     def _write(self, kind: str, gathered: list[Columns], entry: dict[str, Any]) -> None:
-        """:param entry: of the manifest; gets the number of rows."""
+        """Write a chunk, in the background thread. :param entry: the file's entry in the manifest, which gets the number of rows."""
         columns = {name: np.concatenate([part[name] for part in gathered]) for name in gathered[0]}
         columns |= self._derived(kind, columns)
         if kind == "broadcast":
@@ -158,7 +159,7 @@ class Recorder:
         entry["rows"] = write_samples(self._folder / kind / entry["name"], kind, columns)
 
     def _derived(self, kind: str, columns: Columns) -> Columns:
-        """What follows from the numbers of streams, consumers and payloads."""
+        """Return the columns that follow from the numbers of streams, consumers and payloads: derived here, not in the loop."""
         if kind == "sent":
             payload = columns["payload"]
             topic = self._topology.topic_of_stream(columns["stream"])

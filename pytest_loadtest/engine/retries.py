@@ -1,4 +1,9 @@
-"""Streams whose windows are full: their messages wait in order, are offered again, and know what of their delay was the target's doing."""
+"""Messages that wait because the in-flight window of their stream is full: in order, offered again, with the delay that the target caused.
+
+A stream with a rejected message has messages waiting, all from one number on, and its younger messages join them. Its window counts as
+*full* from the attempt that it cut short until the next attempt. If the window ran empty in between, the target was idle from then on, and
+only the time until then counts as blocked: the rest is the generator's own lateness (docs/decisions/003).
+"""
 
 from __future__ import annotations
 
@@ -20,8 +25,15 @@ if TYPE_CHECKING:
     Column = NDArray[np.int64]
 
 
+# ns between two attempts of streams without an answer: a window may open for other reasons than an answer
+RETRY: Final = 10_000_000
+# Streams that are tried at once without an answer; the others have their turn at later attempts. This bounds the cost of a tick, whatever
+# the number of streams that wait.
+AT_ONCE: Final = 1024
+
+
 class Retries:
-    """What waits in one phase of one worker.
+    """The waiting messages of one phase of one worker, and the attempts to send them.
 
     :param first: int64, by stream, the sequence of the phase's first message.
     """
@@ -31,9 +43,9 @@ class Retries:
         self.waiting = Waiting(len(streams))
 
     def refuse(self, burst: Burst, refused: Column, now: int) -> NDArray[np.bool_]:
-        """Of a burst of streams that did not wait these positions were refused: their streams wait from now on.
+        """Make streams wait that were rejected and did not wait before. :param refused: positions in the burst.
 
-        :returns: for each message of the burst, whether it was taken.
+        :returns: a mask of the messages of the burst that were taken.
         """
         taken = np.ones(len(burst), np.bool_)
         taken[refused] = False
@@ -44,35 +56,36 @@ class Retries:
         return taken
 
     def join(self, block: Block, start: int, stop: int) -> Column:
-        """These rows of a block are due for the first time: those of streams that wait join them. :returns: the others' indexes."""
+        """Add newly due rows of a block to the streams that wait. :returns: the indexes of the rows whose streams do not wait."""
         index = self._index(block.stream[start:stop])
         waits = self.waiting.streams()[index]
         self.waiting.join(index[waits])
         return np.flatnonzero(~waits) + start
 
     def answered(self, row: Column) -> None:
-        """These messages were answered; their blocks are still here."""
+        """Note answers to messages, before they are removed from their blocks: their streams have room."""
         self.waiting.answered(self._index(self._ledger.streams(row)))
 
     def drop(self, stream: NDArray[np.int32]) -> None:
-        """The oldest message that waits of each of these streams is given up, one entry a message."""
+        """Give up the oldest waiting message of each of these streams; one entry for each message."""
         self.waiting.drop(self._index(stream))
 
     def retry(self, now: int) -> Iterator[Column]:
-        """Offer again what waits, of each stream the oldest first; send delays, less blocked time, of what was taken."""
+        """Offer waiting messages again, the oldest of each stream first. Yields send delays, less blocked time, of those taken."""
         index, freed = self.waiting.candidates(now)
         most = np.maximum(freed, 1)
         while len(index):
             taken, delays = self._offer(index, most, now)
             yield from delays
-            # where answers made room there was room for as many; where it opened otherwise nobody knows how much there is
+            # Answers make room for as many messages. For streams that were tried without an answer the room is unknown: as long as all that
+            # is offered is taken, twice as many are offered.
             more = (freed == 0) & (taken == most) & self.waiting.streams()[index]
             index, freed, most = index[more], freed[more], 2 * most[more]
 
     def _offer(self, index: Column, most: Column, now: int) -> tuple[Column, list[Column]]:
         """Offer the oldest ``most`` messages of each of these streams.
 
-        :returns: how many of each were taken, and the send delays of all that were, less blocked time.
+        :returns: the number taken of each stream, and the send delays, less blocked time, of all messages taken.
         """
         rows, place = self._rows(index, *self.waiting.offer(index, most))
         burst = _joined([block.copy(i) for block, i in self._ledger.parts(rows)])
@@ -87,7 +100,11 @@ class Retries:
         return taken, list(self._note(rows[took], burst.sent[took], blocked))
 
     def _account(self, index: Column, taken: Column, idle: Column, now: int) -> None:
-        """These streams were tried. Who joined since the last time notes how long its stream had been blocked when it was intended."""
+        """Update the blocked time of streams that were just tried.
+
+        Each message that joined since the last attempt gets, in ``blocked``, minus the time that its stream had been blocked before the
+        message was intended. When it is taken, the stream's whole blocked time is added, which leaves the part after the intended time.
+        """
         newcomers, before = self.waiting.newcomers(index), self.waiting.state(index)
         until = self.waiting.tried(index, taken, idle, now)
         rows, place = self._rows(index, *newcomers)
@@ -96,27 +113,27 @@ class Retries:
             block.blocked[i] = -before.blocked_at(at, block.intended[i], until[at])
 
     def _note(self, rows: Column, sent: Column, blocked: Column) -> Iterator[Column]:
-        """These rows were taken. :param blocked: how long their streams were blocked in all."""
+        """Note in their blocks that rows were taken. :param blocked: the whole blocked time of their streams."""
         for block, i, part in self._parts(rows):
             block.sent[i] = sent[part]
             block.blocked[i] += blocked[part]
             yield sent[part] - block.intended[i] - block.blocked[i]
 
     def _parts(self, rows: Column) -> Iterator[tuple[Block, Column, slice]]:
-        """Ascending rows by block: their indexes in it, and which of them these are."""
+        """Split ascending rows by block. Yields the block, the positions in it, and the slice of the rows."""
         done = 0
         for block, i in self._ledger.parts(rows):
             yield block, i, slice(done, done + len(i))
             done += len(i)
 
     def _rows(self, index: Column, stream: Column, number: Column) -> tuple[Column, Column]:
-        """Ascending rows of messages, and the place of each one's stream in ``index``, which ascends."""
+        """Return ascending rows of messages, and the position of each one's stream in ``index``, which ascends."""
         rows = self._schedule.find(stream, number) + self._ledger.row
         order = np.argsort(rows)
         return rows[order], np.searchsorted(index, stream[order])
 
     def _index(self, stream: NDArray[np.int32]) -> Column:
-        """Place of each stream among the worker's."""
+        """Return the position of each stream among the worker's."""
         return (stream.astype(np.int64) - self._streams.start) // self._streams.step
 
 
@@ -130,46 +147,38 @@ def _joined(bursts: Sequence[Burst]) -> Burst:
     return Burst(**columns, key=np.concatenate(keys) if keys else None, due=np.concatenate(dues) if dues else None)
 
 
-# Messages that wait because the window of their stream is full: whose turn it is, and how much of their delay the target explains.
-#
-# A stream that was refused has some of its messages waiting, all from one number on; younger ones of it join them. A window is *full*
-# from the attempt that it cut short until the next attempt; but when it ran empty in between, the target stood idle and only the time
-# until then counts: the rest is the generator's own lateness.
-
-RETRY: Final = 10_000_000  # ns between two attempts of streams of which no answer came: a window may open for other reasons
-AT_ONCE: Final = 1024  # streams that are tried without an answer; the next ones have their turn with the next attempt
-
-
 class WindowState(NamedTuple):
-    """Of some streams: the last attempt, and how long each was blocked until then since it began to wait."""
+    """Times of some streams: the last attempt, and the blocked time from the beginning of the wait until then."""
 
     tried: Column
     blocked: Column
 
     def blocked_at(self, at: Column, intended: Column, until: Column) -> Column:
-        """How long a stream had been blocked when a message was intended to leave that has joined since the last attempt.
+        """Return the blocked time of each message's stream before its intended time, which is after the last attempt.
 
-        :param at: of each message's stream in the columns here. :param until: the instant until which its window was full.
+        :param at: position of the message's stream in these columns. :param until: the instant until which its window was full.
         """
-        share: Column = self.blocked[at] + np.maximum(np.minimum(intended, until) - self.tried[at], 0)
-        return share
+        blocked: Column = self.blocked[at] + np.maximum(np.minimum(intended, until) - self.tried[at], 0)
+        return blocked
 
 
 class Waiting:
-    """What waits on one worker in one phase; one entry a stream in every column. ns of the clock.
+    """The waiting messages of each stream, as ranges of numbers, and the blocked times. Times are ns of the clock.
 
-    :param streams: how many streams the worker has.
+    A range for each stream rather than a list of messages: however many wait, an attempt costs only what it offers.
+
+    :param streams: number of the worker's streams.
     """
 
     def __init__(self, streams: int) -> None:
         self.count = 0
-        """Messages that wait."""
+        """Number of messages that wait."""
         self.first = np.zeros(streams, np.int64)
-        """Number of the oldest message that waits; all from there to ``end`` do."""
+        """By stream, the number of the oldest message that waits; all from it up to ``end`` (exclusive) wait."""
         self.end = np.zeros(streams, np.int64)
-        self._known = np.zeros(streams, np.int64)  # messages up to here have their share of blocked time before them subtracted
-        self._tried = np.zeros(streams, np.int64)  # the last attempt
-        self._blocked = np.zeros(streams, np.int64)  # in all, since the stream began to wait
+        self._known = np.zeros(streams, np.int64)  # up to here, messages have the blocked time before them subtracted
+        self._tried = np.zeros(streams, np.int64)  # time of the last attempt
+        self._blocked = np.zeros(streams, np.int64)  # blocked time since the stream began to wait
         self._freed = np.zeros(streams, np.int64)  # answers since the last attempt
         self._retry_at = self._turn = 0
 
@@ -178,12 +187,12 @@ class Waiting:
         return self.count > 0
 
     def streams(self) -> NDArray[np.bool_]:
-        """Which streams wait."""
+        """Return a mask of the streams that wait."""
         mask: NDArray[np.bool_] = self.end > self.first
         return mask
 
     def begin(self, index: Column, first: Column, end: Column, now: int) -> None:
-        """These streams were refused at ``now``, and did not wait before. :param first, end: numbers of the messages that wait."""
+        """Make streams wait that were rejected at ``now``. :param first, end: range of the numbers of the messages that wait."""
         self.first[index], self.end[index], self._known[index] = first, end, end
         self._tried[index] = now
         self._blocked[index] = self._freed[index] = 0
@@ -192,16 +201,16 @@ class Waiting:
         self.count += int((end - first).sum())
 
     def join(self, index: Column) -> None:
-        """A message became due in each of these streams, of which all wait already; one entry a message."""
+        """Add a message that became due to each of these streams, which all wait already; one entry for each message."""
         np.add.at(self.end, index, 1)
         self.count += len(index)
 
     def answered(self, index: Column) -> None:
-        """Answers came, one entry each: their streams may have room."""
+        """Note answers, one entry each: their streams may have room."""
         np.add.at(self._freed, index, 1)
 
     def candidates(self, now: int) -> tuple[Column, Column]:
-        """Which streams to try now, and how many answers each had since it was tried: from time to time also those without."""
+        """Return the streams to try now, with their answers since the last attempt; every ``RETRY`` ns also streams without answers."""
         waits = self.streams()
         index = np.flatnonzero(waits & (self._freed > 0))
         if now >= self._retry_at:
@@ -218,18 +227,18 @@ class Waiting:
         return chosen
 
     def newcomers(self, index: Column) -> tuple[Column, Column]:
-        """Of these streams, the messages that joined since they were tried last, one entry a message: stream, number."""
+        """Return stream and number of each message that joined these streams since they were last tried."""
         return _spread(index, self._known[index], self.end[index] - self._known[index])
 
     def offer(self, index: Column, most: Column) -> tuple[Column, Column]:
-        """The first ``most`` messages of each of these streams, as far as so many wait, one entry a message: stream, number."""
+        """Return stream and number of each of the first ``most`` waiting messages of these streams."""
         return _spread(index, self.first[index], np.minimum(most, self.end[index] - self.first[index]))
 
     def tried(self, index: Column, taken: Column, idle: Column, now: int) -> Column:
-        """These streams were tried at ``now``.
+        """Note an attempt of these streams at ``now``.
 
-        :param taken: messages of each that were taken. :param idle: when its window had run empty, 0 where it had not.
-        :returns: the instant until which each window was full since it was tried before.
+        :param taken: messages taken of each stream. :param idle: when its window ran empty, 0 if it did not.
+        :returns: the instant until which each window was full since the attempt before.
         """
         before = self._tried[index]
         end: Column = np.where((taken > 0) & (idle > 0), np.minimum(now, np.maximum(idle, before)), now)
@@ -242,22 +251,22 @@ class Waiting:
         return end
 
     def state(self, index: Column) -> WindowState:
-        """Of these streams, as it is now."""
+        """Return the current times of these streams."""
         return WindowState(self._tried[index], self._blocked[index])
 
     def blocked(self, index: Column) -> Column:
-        """How long each of these streams was blocked since it began to wait."""
+        """Return the blocked time of each of these streams since it began to wait."""
         return self._blocked[index]
 
     def drop(self, index: Column) -> None:
-        """The oldest message of each of these streams is given up, one entry a message."""
+        """Give up the oldest message of each of these streams; one entry for each message."""
         np.add.at(self.first, index, 1)
         self.count -= len(index)
         np.maximum(self._known, self.first, out=self._known)
 
 
 def _spread(index: Column, first: Column, count: Column) -> tuple[Column, Column]:
-    """``count[i]`` numbers from ``first[i]`` on for each ``i``, one entry each."""
+    """Return, for each ``i``, the numbers ``first[i] … first[i]+count[i]-1`` with ``index[i]``; one entry for each number."""
     starts = np.cumsum(count) - count
     number = np.repeat(first - starts, count) + np.arange(int(count.sum()))
     return np.repeat(index, count), number

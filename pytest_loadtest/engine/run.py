@@ -1,8 +1,8 @@
-"""One worker's loop: send what is due, let the driver move bytes, take what came back, say how it goes.
+"""The loop of one worker: send due messages, let the driver move bytes, take answers and arrivals, report progress.
 
-A phase has its start from the controller and its messages from the plan. The loop sends what is due until all is handed over or
-dropped, then drains: it goes on taking answers and arrivals until the controller, which alone knows what all workers sent and got, says
-that the phase has ended. Several workloads are several engines, driven together by one loop.
+A phase gets its start from the controller and its messages from the plan. The loop sends due messages until all are handed over or
+dropped. Then it drains: it goes on taking answers and arrivals until the controller ends the phase, which alone knows what all workers sent
+and received. Several workloads are several engines, which one loop drives together.
 """
 
 from __future__ import annotations
@@ -26,25 +26,28 @@ if TYPE_CHECKING:
     from pytest_loadtest.plan.phases import Phase
     from pytest_loadtest.schedule.changes import Change
 
-TICK = 1_000_000  # ns between two looks at what is due: what a sleeping process gets from a scheduler, more or less
-COLLECT = 25_000_000  # ns between two looks at what came back; drivers stamp it, so this costs no precision
-PROGRESS = 500_000_000
+# ns between two ticks: about the precision with which a scheduler wakes up a sleeping process. All messages that became due since the last
+# tick leave in one burst, so the cost of a tick is shared by them (docs/decisions/011).
+TICK = 1_000_000
+# ns between two collections of answers and arrivals. The driver stamps both when they come, so a rare collection costs no precision.
+COLLECT = 25_000_000
+PROGRESS = 500_000_000  # ns between two reports to the controller
 
 
 class Control(Protocol):
-    """The engine's line to whoever conducts the run."""
+    """The engine's connection to the controller."""
 
     def ended(self) -> bool:
-        """Whether the phase has ended. Cheap: asked every tick.
+        """True if the phase has ended. Must be cheap: it is called at every tick.
 
         :raises BrokenRun: the run was given up.
         """
 
     def changes(self) -> Sequence[Change]:
-        """What is to change, as far as it was not told before."""
+        """Return the changes announced since the last call."""
 
     def report(self, progress: Progress) -> None:
-        """Say how it goes."""
+        """Send a progress report."""
 
 
 class Engine:
@@ -54,7 +57,7 @@ class Engine:
         self._clock, self._pool, self.driver = setup.clock, setup.pool, setup.driver
         self.watch = GeneratorWatch(setup.clock)
         self.inbox = Inbox(setup.driver, setup.pool, nonce=setup.nonce, ordered=setup.ordered, bounds=setup.bounds)
-        self.inbox.prompt = TimelyCounts(setup.prompt, setup.kept)
+        self.inbox.timely = TimelyCounts(setup.timely_bounds, setup.timely_seconds)
         self.consumers = Consumers(setup.driver, self.inbox, setup.opened, setup.later, max(setup.topology.consumers, 1))
         self.sender = Sender(setup, self._retire)
         self._delays = setup.delays
@@ -66,30 +69,31 @@ class Engine:
             self._recorder.sent(block)
 
     def begin(self, phase: Phase, start: int, control: Control, recorder: Recorder | None, wall: int = 0) -> None:
-        """A phase begins, its messages due from ``start`` (ns of the clock) on.
+        """Begin a phase, whose messages are due from ``start`` (ns of the clock) on.
 
-        :param recorder: None where no samples are kept. :param wall: wall clock less the engine's, ns: delayed messages go by it.
+        :param recorder: None if no samples are kept. :param wall: wall clock minus the engine's clock, ns, for delayed messages.
         """
         delays = None if self._delays is None else replace(self._delays, start=start, wall=wall)
         self._phase, self._start, self._control, self._recorder = phase, start, control, recorder
         self._changes: list[Change] = sorted(phase.changes, key=lambda change: change.at)
         self.sender.begin(phase, start, delays)
         self.inbox.begin(phase, start, delays)
-        for change in phase.changes:  # what the plan knows is worked into the schedule now; what consumers do has its moment
+        # planned changes of rate and payloads go into the schedule now; changes of consumers are made at their instant, in step()
+        for change in phase.changes:
             self._reschedule(change)
         self.consumers.pause(paused=phase.paused)
         self._watching, self._end = False, start + phase.duration
         self._send_at = self._collect_at = self._report_at = start
 
-    def step(self, wanted: int, now: int) -> int | None:
-        """Do what is due. :param wanted: when it should have been called. :returns: when to call it next; None when the phase is over.
+    def step(self, planned: int, now: int) -> int | None:
+        """Do everything that is due. :param planned: the planned time of this call. :returns: the time of the next, None after the phase.
 
-        :raises BrokenRun: what the control or the driver raised; samples gathered so far stay with the recorder.
+        :raises BrokenRun: raised by the control or the driver; samples gathered so far stay with the recorder.
         """
         if self._control.ended():
             self._finish()
             return None
-        self._watch_over(wanted, now)
+        self._watch_generator(planned, now)
         self._take_changes(now)
         if now >= self._send_at:
             self.sender.tick(now)
@@ -99,7 +103,7 @@ class Engine:
             self._collect_at = now + COLLECT
         if now >= self._report_at:
             self._control.report(self._progress(now - self._start))
-            # what ends a phase or its drain is waited for by all: say it soon
+            # All workers wait for the report that ends the phase or its drain: report at the end at once, and often in the drain.
             self._report_at = min(now + PROGRESS, self._end) if now < self._end else now + COLLECT
         changes = self._start + self._changes[0].at if self._changes else NEVER
         return min(self._send_at, self._collect_at, changes)
@@ -110,7 +114,7 @@ class Engine:
         for change in self._control.changes():
             self._reschedule(change)
             self._changes = sorted([*self._changes, change], key=lambda one: one.at)
-            self._send_at = self._start
+            self._send_at = self._start  # the next message may be due earlier than under the old rate
         while self._changes and self._changes[0].at <= now - self._start:
             change = self._changes.pop(0)
             if change.paused is not None:
@@ -119,7 +123,7 @@ class Engine:
                 self.consumers.limit(change.consumers)
 
     def _reschedule(self, change: Change) -> None:
-        """What the change means for messages that are not due yet, worked in as soon as it is known."""
+        """Apply a change to messages that are not due yet: as soon as it is known, for blocks of them are made in advance."""
         pacer = table = None
         if change.rate is not None:
             pacer = self.inbox.pacer.changed(change.at, change.rate)
@@ -131,12 +135,12 @@ class Engine:
             self.inbox.arrivals.duration = change.at
         self.sender.change(change, pacer, table)
 
-    # --- evidence, collecting, telling
+    # --- evidence, collecting, reporting
 
-    def _watch_over(self, wanted: int, now: int) -> None:
-        """The evidence is about the phase itself: neither the wait for its start nor its drain belongs to it."""
+    def _watch_generator(self, planned: int, now: int) -> None:
+        """Gather evidence about the generator in the phase itself, without the wait for its start and without its drain."""
         if self._watching:
-            self.watch.woke(wanted, now)
+            self.watch.woke(planned, now)
             if now >= self._end:
                 self.watch.stop()
                 self._watching = False
@@ -154,7 +158,7 @@ class Engine:
             self._recorder.flush_if_due(now)
 
     def _sending(self) -> bool:
-        """Whether the phase still goes on here. It lasts as long as it was asked to, also while nothing is due: the rate may be 0."""
+        """True until the phase's duration is over, even if its rate is 0 at the end, and all of its messages are handed over or dropped."""
         return self._clock() < self._end or not self.sender.finished
 
     def _progress(self, elapsed: int) -> Progress:
@@ -163,7 +167,7 @@ class Engine:
             phase=self._phase.name, elapsed=elapsed, sending=self._sending(), offered=sender.offered(elapsed), sent=counts.sent,
             acked=counts.acked, failed=counts.failed, dropped=counts.dropped, received=self.inbox.counts.received,
             repeats=self.inbox.repeats, in_flight=counts.in_flight, send_delay_p99=sender.own_delay_p99(), blocked=sender.blocked,
-            beyond_bounds=tuple(self.inbox.counts.beyond_bounds), prompt=self.inbox.prompt.told(elapsed),
+            beyond_bounds=tuple(self.inbox.counts.beyond_bounds), timely=self.inbox.timely.report(elapsed),
             redelivered=self.inbox.counts.redelivered, resent=counts.resent,
         )  # fmt: skip
 
@@ -174,16 +178,16 @@ class Engine:
 
 
 def drive(engines: Sequence[Engine], clock: Clock, idle: Sequence[Driver] = ()) -> None:
-    """Take engines that have begun a phase to its end, all in one loop.
+    """Drive engines that have begun a phase to its end, all in one loop.
 
-    :param idle: drivers of workloads without a phase now. Their connections are served, as are those of an engine that is done first:
-        a broker hangs up on a client that is silent for longer than its keep-alive.
-    :raises BrokenRun: what a control or a driver raised.
+    :param idle: drivers of workloads without a phase now. Their connections are served, as are those of engines that are done earlier:
+        a broker disconnects a client that is silent for longer than its keep-alive.
+    :raises BrokenRun: raised by a control or a driver.
     """
-    active, wanted, others, serve_at = list(engines), clock(), list(idle), 0
+    active, planned, others, serve_at = list(engines), clock(), list(idle), 0
     while active:
         now = clock()
-        steps = [(engine, engine.step(wanted, now)) for engine in active]
+        steps = [(engine, engine.step(planned, now)) for engine in active]
         active = [engine for engine, due in steps if due is not None]
         others += [engine.driver for engine, due in steps if due is None]
         if now >= serve_at:
@@ -193,6 +197,8 @@ def drive(engines: Sequence[Engine], clock: Clock, idle: Sequence[Driver] = ()) 
         if not active:
             return
         now = clock()
-        wanted = max(min(due for _, due in steps if due is not None), now + TICK)
+        # At least a tick after this one, even if a message is due earlier: all that become due until then share the cost of one tick.
+        planned = max(min(due for _, due in steps if due is not None), now + TICK)
+        # Waiting is left to the drivers, which move bytes meanwhile; several drivers share the time, as each waits on its own sockets.
         for engine in active:
-            engine.driver.poll((wanted - now) // len(active))
+            engine.driver.poll((planned - now) // len(active))

@@ -1,4 +1,4 @@
-"""Sample files: Parquet with the columns of :mod:`pytest_loadtest.message.samples`, on disk whole or not at all."""
+"""Sample files: Parquet with the columns of :mod:`pytest_loadtest.message.samples`. A file is on disk complete or not at all."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pytest_loadtest.message.samples import KINDS
 from pytest_loadtest.values.quantities import format_size
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import pyarrow as pa
@@ -23,11 +24,10 @@ if TYPE_CHECKING:
     from pytest_loadtest.message.samples import Column
 
     Columns = dict[str, NDArray[Any]]
-    from collections.abc import Iterator
 
 
-ROWS = 1_000_000  # of a row group
-_REGULAR = {  # small steps from row to row
+ROWS = 1_000_000  # rows of a row group
+_REGULAR = {  # columns with small steps from row to row, which delta encoding suits
     "stream", "consumer", "topic", "seq", "intended", "sent", "acked", "blocked", "received", "base", "first", "last", "after",
 }  # fmt: skip
 
@@ -40,26 +40,30 @@ def arrow_schema(kind: str) -> pa.Schema:
 
 
 def write_samples(path: Path, kind: str, columns: Columns) -> int:
-    """Write one file aside and rename it; how many rows it has.
+    """Write one file to a temporary name, rename it, and return its number of rows.
 
-    :param columns: those of the kind. What is a list for each row lies there as all its numbers in a row; ``got`` says how many are whose.
-    :raises OSError: it cannot be written.
+    :param columns: the columns of the kind. A column of lists has the numbers of all rows end to end; the bits of ``got`` count each row's.
+    :raises OSError: the file cannot be written.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     table = pa.Table.from_arrays([_array(column, columns) for column in KINDS[kind]], schema=arrow_schema(kind))
-    aside = path.with_name(f".{path.name}.tmp")  # Spark skips names that begin with a dot
+    temporary = _temporary(path)
     regular = [column.name if column.item is None else f"{column.name}.list.element" for column in KINDS[kind] if column.name in _REGULAR]
-    with gone_unless_whole(aside):
+    with removed_on_failure(temporary):
         pq.write_table(
-            table, aside, compression="zstd", compression_level=1, row_group_size=ROWS,
+            table, temporary, compression="zstd", compression_level=1, row_group_size=ROWS,
             use_dictionary=[column.name for column in KINDS[kind] if column.name not in _REGULAR],
             column_encoding=dict.fromkeys(regular, "DELTA_BINARY_PACKED"),
         )  # fmt: skip
-    aside.replace(path)
+    temporary.replace(path)
     rows: int = table.num_rows
     return rows
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.tmp")  # Spark skips names that begin with a dot
 
 
 def _type(column: Column) -> pa.DataType:
@@ -69,7 +73,7 @@ def _type(column: Column) -> pa.DataType:
 
 
 def _array(column: Column, columns: Columns) -> pa.Array:
-    """From buffers, because pa.array() imports pandas: most of a second of CPU while load runs."""
+    """Make an array from buffers: pa.array() would import pandas, most of a second of CPU while load runs."""
     import pyarrow as pa
 
     values = np.ascontiguousarray(columns[column.name], dtype=column.item or column.type)
@@ -81,39 +85,36 @@ def _array(column: Column, columns: Columns) -> pa.Array:
     return pa.Array.from_buffers(_type(column), len(ends) - 1, [None, pa.py_buffer(ends)], children=[numbers])
 
 
-# Files that are there whole or not at all, and a disk that is full, told so that people know what to do.
-
-
 def unwritten(who: str, what: str, folder: Path, error: BaseException, needed: int | None) -> NoData:
-    """The error of somebody who could not write. :param needed: bytes that the plan needs for all samples; None where nobody planned."""
-    said = f"{who} could not write {what} below {folder}"
+    """Return the error for a failed write, with the remedy if the disk is full. :param needed: bytes that the plan needs, if planned."""
+    failure = f"{who} could not write {what} below {folder}"
     if not is_full(error):
-        return NoData(f"{said}: {error}")
+        return NoData(f"{failure}: {error}")
     need = "" if needed is None else f"the plan needs {format_size(needed)} there for the samples of all workers, "
     free = format_size(shutil.disk_usage(folder).free)
-    return NoData(f"{said}: the disk is full\n  {need}{free} are free: make room, or set load_results in pytest.ini to another disk")
+    return NoData(f"{failure}: the disk is full\n  {need}{free} are free: make room, or set load_results in pytest.ini to another disk")
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether it says that there is no room."""
+    """True if a write failed because the disk, or the user's quota, is full."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextlib.contextmanager
-def gone_unless_whole(aside: Path) -> Iterator[None]:
-    """A disk that is full must not keep what can never be used."""
+def removed_on_failure(temporary: Path) -> Iterator[None]:
+    """Remove a partly written file when its write fails: it can never be used, and a full disk needs the room."""
     try:
         yield
     except OSError:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write a file aside and rename it; after that it is on the disk."""
-    aside = path.with_name(f".{path.name}.tmp")
-    with gone_unless_whole(aside), aside.open("wb") as file:
+    """Write a file to a temporary name, sync it to the disk, and rename it."""
+    temporary = _temporary(path)
+    with removed_on_failure(temporary), temporary.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    aside.replace(path)
+    temporary.replace(path)

@@ -1,4 +1,4 @@
-"""Messages on their way out: what is due becomes bursts, what is too late is dropped, what the target refuses waits."""
+"""The sender: due messages become bursts, messages that are too late are dropped, rejected ones wait for another attempt."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from pytest_loadtest.schedule.schedules import ByteSchedule, Drawing, EvenSchedu
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pytest_loadtest.drivers.base import Clock, Driver, Joined
     from pytest_loadtest.message.draws import WeightedChoice
     from pytest_loadtest.message.due import Delays
+    from pytest_loadtest.message.payloads import PayloadPool
     from pytest_loadtest.plan.phases import Phase
     from pytest_loadtest.schedule.changes import Change
     from pytest_loadtest.schedule.pacing import Pacer
     from pytest_loadtest.schedule.schedules import Schedule
+    from pytest_loadtest.schedule.topology import Topology
 
     Column = NDArray[np.int64]
-    Keys = Callable[["NDArray[np.int64]", "NDArray[np.int64]"], "NDArray[np.int32] | None"]
-    from pytest_loadtest.drivers.base import Clock, Driver, Joined
-    from pytest_loadtest.message.payloads import PayloadPool
-    from pytest_loadtest.schedule.topology import Topology
+    Keys = Callable[[Column, Column], NDArray[np.int32] | None]
 
 
 @dataclass(slots=True)
 class SendCounts:
-    """Messages of the current phase so far. :param resent: answered ones that the client had sent again after a lost connection."""
+    """Counts of messages in the current phase. :param resent: answered messages that the client had sent again after a lost connection."""
 
     sent: int = 0
     acked: int = 0
@@ -46,14 +46,14 @@ class SendCounts:
 
     @property
     def in_flight(self) -> int:
-        """Handed over and not answered."""
+        """Number of messages handed over and not answered."""
         return self.sent - self.acked - self.failed
 
 
 class Sender:
     """Sends the messages of all streams of a worker, phase after phase.
 
-    :param retire: called with every block of a phase whose messages are all answered or given up.
+    :param retire: called with each block once all of its messages are answered or given up.
     """
 
     def __init__(self, setup: Setup, retire: Callable[[Block], None]) -> None:
@@ -65,9 +65,9 @@ class Sender:
         self._end: int | None = 0
 
     def begin(self, phase: Phase, start: int, delays: Delays | None = None) -> None:
-        """A phase begins: its first messages are due at ``start`` or soon after."""
+        """Begin a phase, whose messages are due from ``start`` on."""
         self._delayed = delays
-        self._row += self._end or 0  # rows count on
+        self._row += self._end or 0  # row numbers go on, so that an answer to a message of an earlier phase is recognized
         self._start, self._last, self._first = start, phase.duration - 1, phase.first_of(self._streams)
         self._schedule = self._make_schedule(phase)
         self._paces_bytes = phase.mean_size is not None
@@ -87,43 +87,44 @@ class Sender:
             return EvenSchedule(phase.pacer, drawing, table, phase.turns)
         return ByteSchedule(phase.pacer, drawing, table, phase.mean_size)
 
-    # --- what is known of the phase
+    # --- state of the phase
 
     @property
     def finished(self) -> bool:
-        """Everything of the phase was handed over or dropped."""
+        """True if all messages of the phase were handed over or dropped."""
         return self._end is not None and self._next >= self._end and not self._waiting.any
 
     @property
     def blocked(self) -> bool:
-        """Messages wait before full windows."""
+        """True if messages wait because of full windows."""
         return self._waiting.any
 
     @property
     def ends(self) -> Column:
-        """By stream, one past the last sequence of the phase, as far as it is known."""
+        """By stream, one past the last sequence of the phase; before the end is known, of the messages sent so far."""
         return self._first + self._schedule.numbers(self._next if self._end is None else self._end)
 
     @property
     def marks(self) -> tuple[tuple[int, Column], ...]:
-        """For every change, ns after the start, and by stream the first sequence from it on."""
+        """The instant of each change, ns after the start, with the first sequence of each stream from it on."""
         return tuple((at, self._first + numbers) for at, numbers in self._schedule.marks())
 
     def next_at(self) -> int:
-        """When there is something to do next, ns of the clock; :data:`NEVER` when there is nothing more to do."""
+        """Return the time of the next tick, ns of the clock; :data:`NEVER` when all messages were sent."""
         if self._waiting.any:
-            return 0
+            return 0  # at every tick: room in a window shows only by trying, or in the answers
         if self._end is not None and self._next >= self._end:
             return NEVER
         self._next_due = self._schedule.time(self._next)
+        # where bytes are paced the number of the last message is unknown before the end of the phase: look again then
         return self._start + (min(self._next_due, self._last) if self._end is None else self._next_due)
 
     def offered(self, elapsed: int) -> int:
-        """How many messages were due so far."""
+        """Return the number of messages due so far."""
         return self._schedule.due(min(elapsed, self._last))
 
     def own_delay_p99(self) -> int | None:
-        """p99 of send delay less blocked time, of what was sent since the last call; None where nothing was."""
+        """Return p99 of the send delay less blocked time of the messages sent since the last call; None if none was."""
         if not self._delays:
             return None
         together = np.concatenate(self._delays)
@@ -134,9 +135,9 @@ class Sender:
     # --- changes
 
     def change(self, change: Change, pacer: Pacer | None, table: WeightedChoice | None) -> None:
-        """Something is different from ``change.at`` on.
+        """Apply a change to messages that are due at ``change.at`` or later.
 
-        :raises WorkerError: messages that it changes were sent already.
+        :raises WorkerError: some of them were sent already.
         """
         first = self._schedule.change(change.at, table)
         if self._next > first:
@@ -150,51 +151,53 @@ class Sender:
         self._rework(first)
 
     def _rework(self, first: int) -> None:
-        """Work out again what is different about rows from ``first`` on that are in a block already."""
+        """Compute the rows from ``first`` on again that are in a block already."""
         size = self._ledger.block_size
         for number, block in self._ledger.blocks.items():
             kept = max(first - number * size, 0)
             if kept < size:
                 made = self._make(number * size + kept, size - kept)
-                for name in ("stream", "seq", "intended", "payload", "key", "due"):
+                for name in ("stream", "seq", "intended", "payload", "key", "due"):  # in place: the block keeps its answers
                     if (column := getattr(block, name)) is not None:
                         column[kept:] = getattr(made, name)
 
     # --- sending
 
     def tick(self, now: int) -> None:
-        """Hand over everything that is due, as far as the target takes it."""
+        """Hand over all messages that are due, as far as the target takes them."""
         elapsed = now - self._start
         due = self._due(elapsed)
+        # the search for late messages is skipped while even the oldest unsent one, the next, is in time
         if self._waiting.any or (self._next < due and elapsed - self._next_due > self._max_delay):
             self._drop_late(elapsed)
         if self._waiting.any:
-            self.collect()
+            self.collect()  # answers show which streams have room again
             for delays in self._retries.retry(now):
                 self._took(delays)
         while self._next < due:
             self._offer(due, now)
-            if self._next < due:  # far behind, time goes on from block to block
+            if self._next < due:  # several blocks are due at once, and while one is sent the next may become too late
                 self._drop_late(self._setup.clock() - self._start)
 
     def _due(self, elapsed: int) -> int:
         due = self._schedule.due(min(elapsed, self._last))
         if elapsed >= self._last:
-            self._end = due  # known from the beginning where messages are paced; where bytes are, not before all are due
+            self._end = due  # news only where bytes are paced: the number of messages is known once all are due
         return due
 
     def _offer(self, due: int, now: int) -> None:
-        """Hand over what is due of one block, for the first time."""
+        """Hand over the due rows of one block, which are due for the first time."""
         block = self._block(self._next)
         start = self._next - (block.row - self._row)
         stop = min(start + due - self._next, block.size)
         self._next += stop - start
         if self._waiting.any:
-            index = self._retries.join(block, start, stop)  # those that need not wait
+            # Rows of streams that wait must not overtake the waiting ones. The others are offered as a copy, whose times are written back.
+            index = self._retries.join(block, start, stop)
             burst = block.copy(index)
             refused = self._driver.send(burst) if len(index) else None
             block.sent[index] = burst.sent
-        else:
+        else:  # the usual case: no copy, the driver stamps the block's own columns
             burst = block.burst(start, stop)
             refused = self._driver.send(burst)
         delay = burst.sent - burst.intended
@@ -203,7 +206,7 @@ class Sender:
         self._took(delay)
 
     def _took(self, delays: Column) -> None:
-        """So many messages were taken. :param delays: their send delays, less blocked time."""
+        """Count messages that the driver took. :param delays: their send delays, less blocked time."""
         if len(delays):
             self.counts.sent += len(delays)
             self._delays.append(delays)
@@ -213,25 +216,27 @@ class Sender:
         number = row // size
         block = self._ledger.blocks.get(number)
         if block is None:
-            self._schedule.forget(min(self._ledger.blocks, default=number) * size)
+            self._schedule.forget(min(self._ledger.blocks, default=number) * size)  # rows of retired blocks
             block = self._ledger.blocks[number] = self._make(number * size, size)
         return block
 
     def _make(self, first: int, count: int) -> Block:
-        """Rows as a block; a whole block also where the phase may end inside it, for where it ends may still change."""
-        made = self._schedule.rows(first, count)
-        stream = (made.index * self._streams.step + self._streams.start).astype(np.int32)
-        seq = self._first[made.index] + made.number
-        intended = made.time + self._start
+        """Make a block of rows; whole, even if the phase ends inside it, because a change may move the end."""
+        rows = self._schedule.rows(first, count)
+        stream = (rows.index * self._streams.step + self._streams.start).astype(np.int32)
+        seq = self._first[rows.index] + rows.number
+        intended = rows.time + self._start
         due = None if self._delayed is None else self._delayed.on_the_wire(stream, seq, intended)
-        return Block(self._row + first, stream, seq, intended, made.payload, self._key_column(made.index, seq), due)
+        return Block(self._row + first, stream, seq, intended, rows.payload, self._key_column(rows.index, seq), due)
 
     def _drop_late(self, elapsed: int) -> None:
         self._drop(self._schedule.due(min(elapsed - self._max_delay - 1, self._last)))
 
     def _drop(self, until: int) -> None:
-        """Rows before this one that were not sent never will be."""
+        """Drop the rows before ``until`` that were not sent."""
         size = self._ledger.block_size
+        # Rows up to _looked, and those of retired blocks, are sent or dropped already: each row is looked at once. Every row from _next on
+        # needs a block, also one that is dropped without being offered, because a dropped message is recorded too.
         self._looked = max(self._looked, min(self._ledger.blocks, default=self._next // size) * size)
         while self._looked < until:
             number = self._looked // size
@@ -254,12 +259,12 @@ class Sender:
     # --- answers
 
     def collect(self) -> None:
-        """Take the target's answers."""
+        """Take answers from the driver."""
         acks = self._driver.acks()
         if acks is None or not len(acks.row):
             return
         if self._waiting.any:
-            self._retries.answered(acks.row)
+            self._retries.answered(acks.row)  # before the ledger, which removes complete blocks
         if acks.resends is not None:
             self.counts.resent += int(np.count_nonzero(acks.resends))
         complete, statuses = self._ledger.answer(acks)
@@ -271,10 +276,10 @@ class Sender:
             self._retire(block)
 
     def end(self) -> None:
-        """The phase is over, answered or not."""
-        if self._end is None:  # cut short before all was due
+        """End the phase: messages without an answer are given up, and all blocks retired."""
+        if self._end is None:  # bytes are paced, and the phase was cut short before all messages were due
             self._end = self._next
-        self._drop(self._end)  # what is left of the plan was never sent
+        self._drop(self._end)  # the rest of the plan was never sent
         for block in self._ledger.blocks.values():
             block.cut(self._end - (block.row - self._row))
             block.give_up()
@@ -283,44 +288,39 @@ class Sender:
 
 
 def _block_size(rate: float) -> int:
-    """Rows a block: about half a second, so that slow workers stay small and fast ones efficient."""
+    """Return the rows of a block: messages of about half a second, 64 to 8192, so that slow workers stay small and fast ones efficient."""
     return 1 << min(max(int(rate / 2).bit_length(), 6), 13)
 
 
-# Keys of messages, as OMB's key distributors give them: a key is a number, which the driver spells.
-
-KEYS: Final = 10_000  # as many as OMB has
-_APART: Final = 1 << 40  # from the draws of payloads and their bodies
+KEYS: Final = 10_000  # as many as OMB's key distributors have; a key is a number, which the driver spells
+_KEY_DRAWS: Final = 1 << 40  # index of the subkey for keys, far from those of payloads and their bodies
 
 
 def key_column(distributor: str, seed: int, streams: range) -> Keys:
-    """What gives messages their keys, from the places of their streams among ``streams`` and their sequences; None for no keys.
+    """Return a function from (positions of streams among ``streams``, sequences) to keys; it returns None for ``NO_KEY``.
 
-    ``RANDOM_NANO`` is a draw of (seed, stream, sequence), so that a run has the same keys however many workers share it.
+    ``RANDOM_NANO`` draws a key from (seed, stream, sequence), so a run has the same keys whatever the number of workers.
     """
     if distributor == "NO_KEY":
         return lambda index, seq: None
     if distributor == "KEY_ROUND_ROBIN":
         return lambda index, seq: (seq % KEYS).astype(np.int32)
-    drawn = draws.subkeys(draws.subkey(~seed, _APART), streams)
+    drawn = draws.subkeys(draws.subkey(~seed, _KEY_DRAWS), streams)
     return lambda index, seq: (draws.words_of(drawn.take(index), seq) % np.uint64(KEYS)).astype(np.int32)
-
-
-# What one worker's engine is made from.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """One workload on one worker, connected and ready.
+    """One workload on one worker, connected and ready: the arguments of :class:`~pytest_loadtest.engine.run.Engine`.
 
-    :param streams: of this worker. :param opened: its consumers that take messages from the beginning.
-    :param later: indexes of those that may join while load runs.
+    :param streams: the worker's streams. :param opened: its consumers that take messages from the beginning.
+    :param later: indexes of consumers that may join while load runs.
     :param max_send_delay: ns after its intended time at which a message is dropped instead of sent.
-    :param ordered: whether order is judged.
-    :param delays: of messages that a consumer is to get later than they leave; the phase and its clock are told when it begins.
-    :param bounds: latencies in ns that the controller wants to know about while load runs: how many copies took longer.
-    :param prompt: latencies in ns of which it wants to know, second by second, how many copies took no longer.
-    :param kept: seconds of which that is told.
+    :param ordered: true if order is judged.
+    :param delays: of messages with a later due time, None without; the start of the phase is filled in when it begins.
+    :param bounds: latencies in ns; the progress reports count the copies that took longer.
+    :param timely_bounds: latencies in ns; the progress reports count, by second, the copies that took no longer.
+    :param timely_seconds: the number of past seconds in these counts.
     """
 
     driver: Driver
@@ -336,6 +336,6 @@ class Setup:
     max_send_delay: int
     ordered: bool
     bounds: Sequence[int] = ()
-    prompt: Sequence[int] = ()
-    kept: int = 0
+    timely_bounds: Sequence[int] = ()
+    timely_seconds: int = 0
     delays: Delays | None = None

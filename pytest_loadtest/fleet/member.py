@@ -108,7 +108,7 @@ class WorkloadShare:
             driver=self.driver, clock=time.monotonic_ns, pool=self.pool, topology=order.topology, streams=order.assignment.streams,
             opened=self._opened, later=self._later, nonce=order.nonce, seed=profile.seed, key_distributor=profile.key_distributor,
             max_send_delay=profile.max_send_delay, ordered=order.ordered, bounds=order.bounds, delays=profile.delays,
-            prompt=order.prompt, kept=order.kept,
+            timely_bounds=order.timely_bounds, timely_seconds=order.timely_seconds,
         ))  # fmt: skip
 
     @contextlib.contextmanager

@@ -53,7 +53,7 @@ class WorkloadAssignment:
     :param workload: its name where there are several, otherwise empty. :param bounds: latencies that the controller wants to hear about
         while load runs, ns. :param opened: consumers of each subscription that are connected before load begins.
     :param disk: bytes that the plan needs for the samples of all workers. :param rate: msg/s, all streams together, on the average.
-    :param prompt: latencies, ns, of which it wants to hear by second how many messages took no longer. :param kept: seconds told of them.
+    :param timely_bounds: latencies, ns; the worker reports by second how many copies took no longer, for the last ``timely_seconds``.
     """
 
     workload: str
@@ -70,8 +70,8 @@ class WorkloadAssignment:
     opened: int
     disk: int
     rate: float
-    prompt: tuple[int, ...] = ()
-    kept: int = 0
+    timely_bounds: tuple[int, ...] = ()
+    timely_seconds: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -242,18 +242,18 @@ class AbortWatch:
         return None if broken is None else too_many(broken, counts[broken.name], planned)
 
     def _too_late(self, progress: Sequence[Progress]) -> str | None:
-        prompts = [p.prompt for p in progress if p.prompt is not None]
-        if len(prompts) < len(progress) or not self._abort.latencies:
+        reports = [p.timely for p in progress if p.timely is not None]
+        if len(reports) < len(progress) or not self._abort.latencies:
             return None
         seen, hold = min(p.elapsed for p in progress) - COLLECT, self._abort.hold
         for i, objective in enumerate(self._abort.latencies):
             last = (seen - int(objective.maximum or 0)) // SECOND
             first = last - hold
-            if first < max(prompt.first for prompt in prompts):
+            if first < max(report.first for report in reports):
                 continue
             edges = [self._due(second * SECOND) * self._deliveries for second in range(first, last + 1)]
             due = [later - before for before, later in pairwise(edges)]
-            came = [sum(prompt.of(i, second) for prompt in prompts) for second in range(first, last)]
+            came = [sum(report.count(i, second) for report in reports) for second in range(first, last)]
             if lost_seconds(due, came, objective.percentile or 0) == hold:
                 return too_late(objective, hold, first, sum(due), sum(came))
         return None

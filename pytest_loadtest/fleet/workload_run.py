@@ -87,7 +87,7 @@ class WorkloadRun:
 
     def order(self, worker: str, rank: int, bounds: tuple[int, ...] = ()) -> WorkloadAssignment:
         """What one worker has to do. :param bounds: more latencies to hear about while load runs, ns."""
-        plan, broker, (prompt, kept) = self.plan, self.broker, abort_reporting(self.plan)
+        plan, broker, (timely_bounds, timely_seconds) = self.plan, self.broker, abort_reporting(self.plan)
         assert broker is not None
         profile = with_keys(self.part.profile, broker.facts)
         return WorkloadAssignment(
@@ -95,7 +95,8 @@ class WorkloadRun:
             assignment=plan.assignments[rank], topology=plan.topology,
             target=target_of(broker.facts), ordered=profile.ordered,
             bounds=(*((exceeds(objective) or 1) - 1 for objective in self.bounds), *bounds),
-            opened=opened(plan), disk=plan.needs.disk, rate=plan.rate, prompt=prompt, kept=kept,
+            opened=opened(plan), disk=plan.needs.disk, rate=plan.rate,
+            timely_bounds=timely_bounds, timely_seconds=timely_seconds,
         )  # fmt: skip
 
     def begin(self, phase: Phase, folder: str | None, start: int) -> Drain:

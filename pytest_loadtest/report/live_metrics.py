@@ -67,7 +67,7 @@ class LiveMetrics:
         """The latest progress of every worker in a phase. From any thread. :param workload: its name where there are several."""
         run = RunName(test=test, profile=profile, workload=workload)
         with self._lock:
-            shown = tuple(replace(one, prompt=None) for one in progress)
+            shown = tuple(replace(one, timely=None) for one in progress)
             self._phases[run, phase.name] = PhaseFacts(phase.idle, phase.duration), shown
             self._now[run] = phase.name
 

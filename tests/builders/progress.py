@@ -19,7 +19,7 @@ def made_progress(**said: Any) -> Progress:
             "blocked": False,
             "send_delay_p99": None,
             "beyond_bounds": (),
-            "prompt": None,
+            "timely": None,
             "workload": "",
         }
         | said

@@ -45,7 +45,7 @@ def ends(came: np.ndarray, due: np.ndarray, watch: AbortWatch, shift: int = 0) -
         new = (came[mine] > told[worker]) & (came[mine] <= moment - COLLECT)
         counts[worker].add(due[mine][new], came[mine][new])
         told[worker] = moment - COLLECT
-        last[worker] = made_progress(elapsed=moment, prompt=counts[worker].told(moment))
+        last[worker] = made_progress(elapsed=moment, timely=counts[worker].report(moment))
         change = watch.look(list(last.values()), moment) if len(last) == 2 else None
         if change is not None:
             return moment, change
@@ -129,4 +129,4 @@ def test_it_ends_once_and_not_near_the_end() -> None:
 
 def test_without_a_word_of_arrivals_nothing_is_lost() -> None:
     """Progress of a worker that does not tell them says nothing."""
-    assert watch_of({"endToEndLatency.p99": "2s", "for": "3s"}).look([made_progress(elapsed=20 * SECOND, prompt=None)], 20 * SECOND) is None
+    assert watch_of({"endToEndLatency.p99": "2s", "for": "3s"}).look([made_progress(elapsed=20 * SECOND, timely=None)], 20 * SECOND) is None
