@@ -1,4 +1,4 @@
-"""Which side was the bottleneck of a run, and what that rests on. Pure."""
+"""The bottleneck of a run: the side that was saturated, with the evidence. Pure."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 NOTHING: Final = "nothing saturated"
 LEAST_SAMPLES: Final = 2
 LEAST_SHARE: Final = 0.1
-"""Share of the samples, and at least :data:`LEAST_SAMPLES`, in which a side must have been saturated to be told."""
+"""Share of the samples, and at least :data:`LEAST_SAMPLES`, in which a side must have been saturated to be reported."""
 MOSTLY: Final = 0.5
-"""Share from which on it explains a full publisher window, which is what the slowness of any other side looks like to a publisher."""
+"""Least share of the samples at which a saturated side explains a full publisher window: to a publisher, every slow side looks like one."""
 WINDOW_SHARE: Final = 0.5
 WINDOW_LEAST: Final = MILLISECOND
 
 
 @dataclass(frozen=True, kw_only=True)
 class Saturation:
-    """One side that was saturated, and the evidence in a sentence. :param share: of the samples in which it was."""
+    """A saturated side. :param evidence: a sentence. :param share: share of the samples in which it was saturated."""
 
     conclusion: str
     evidence: str
@@ -35,11 +35,11 @@ class Saturation:
 
 @dataclass(frozen=True, kw_only=True)
 class Bottleneck:
-    """What limited a run.
+    """The limit of a run.
 
-    :param conclusion: one of the rules' names, ``publisher window`` or :data:`NOTHING`; None: too little was sampled to tell, or a source
-        was lost.
-    :param also: other sides that were saturated. :param missing: what was not sampled, in sentences.
+    :param conclusion: one of the rules' names, ``publisher window`` or :data:`NOTHING`; None: unknown, for there are too few samples or a
+        source was lost.
+    :param also: other saturated sides. :param missing: sentences about what was not sampled.
     """
 
     conclusion: str | None
@@ -49,31 +49,31 @@ class Bottleneck:
 
 
 def conclude(telemetry: Telemetry, measurements: Measurements | None, *, generator: Sequence[str] = (), cores: int) -> Bottleneck:
-    """The side that was saturated most of the time.
+    """Return the side that was saturated most of the time.
 
-    :param telemetry: of the phase. :param measurements: of the run; None where it broke. :param cores: of the machine.
-    :param generator: why the verdict says that the generator set the pace; empty where it does not.
+    :param telemetry: samples of the phase. :param measurements: the run's measurements; None if it broke. :param cores: number of cores of
+        this machine. :param generator: the verdict's reasons why the generator limited the run; empty if it did not.
     """
     sampled = _sampled(telemetry, measurements, cores)
-    found = _saturated(sampled)
+    saturated = _saturated(sampled)
     window = None if measurements is None else _window(measurements, sampled)
-    ranked = [one for one in found if one.share >= MOSTLY]
+    ranked = [side for side in saturated if side.share >= MOSTLY]
     ranked += [] if window is None else [window]
-    ranked += [one for one in found if one not in ranked]
+    ranked += [side for side in saturated if side not in ranked]
     if generator:
-        evidence = [*generator, *(one.evidence for one in ranked if one.conclusion == "generator")]
-        said = Saturation(conclusion="generator", evidence="; ".join(evidence))
-        ranked = [said, *(one for one in ranked if one.conclusion != "generator")]
+        reasons = [*generator, *(side.evidence for side in ranked if side.conclusion == "generator")]
+        first = Saturation(conclusion="generator", evidence="; ".join(reasons))
+        ranked = [first, *(side for side in ranked if side.conclusion != "generator")]
     missing = telemetry.missing
     if ranked:
         return Bottleneck(conclusion=ranked[0].conclusion, evidence=ranked[0].evidence, also=tuple(ranked[1:]), missing=missing)
     if len(sampled.telemetry) < LEAST_SAMPLES:
-        told = f"{len(sampled.telemetry)} samples of the measured phase are too few to tell"
-        return Bottleneck(conclusion=None, evidence=told, missing=missing)
+        evidence = f"{len(sampled.telemetry)} samples of the measured phase are too few to tell"
+        return Bottleneck(conclusion=None, evidence=evidence, missing=missing)
     if telemetry.lost:
-        told = f"{NOTHING} as far as it was sampled, which was not to the end: {'; '.join(dict.fromkeys(telemetry.lost.values()))}"
-        return Bottleneck(conclusion=None, evidence=told, missing=missing)
-    return Bottleneck(conclusion=NOTHING, evidence=_rests_on(sampled), missing=missing)
+        evidence = f"{NOTHING} in the samples, which end before the phase does: {'; '.join(dict.fromkeys(telemetry.lost.values()))}"
+        return Bottleneck(conclusion=None, evidence=evidence, missing=missing)
+    return Bottleneck(conclusion=NOTHING, evidence=_background(sampled), missing=missing)
 
 
 def _sampled(telemetry: Telemetry, measurements: Measurements | None, cores: int) -> Sampled:
@@ -86,20 +86,20 @@ def _sampled(telemetry: Telemetry, measurements: Measurements | None, cores: int
 
 
 def _saturated(sampled: Sampled) -> list[Saturation]:
-    """Most samples first, of as many in the order of the rules."""
-    found = []
+    """Return the saturated sides, those with the most samples first; ties are in the order of the rules."""
+    sides = []
     for rule in RULES:
-        held = rule.holds(sampled)
-        known = held | (sampled.known(*rule.needs) if rule.needs else True)
-        times, of = int(held.sum()), int(known.sum())
+        mask = rule.saturated(sampled)
+        with_value = mask | (sampled.has_value(*rule.needs) if rule.needs else True)
+        times, of = int(mask.sum()), int(with_value.sum())
         if times >= max(LEAST_SAMPLES, LEAST_SHARE * of):
-            evidence = f"{rule.tell(sampled, held)}, in {times} of {of} samples"
-            found.append(Saturation(conclusion=rule.conclusion, evidence=evidence, share=times / of))
-    return sorted(found, key=lambda one: -one.share)
+            evidence = f"{rule.describe(sampled, mask)}, in {times} of {of} samples"
+            sides.append(Saturation(conclusion=rule.conclusion, evidence=evidence, share=times / of))
+    return sorted(sides, key=lambda side: -side.share)
 
 
 def _window(measurements: Measurements, sampled: Sampled) -> Saturation | None:
-    """Messages waited for their stream's window for most of what publishing took."""
+    """Return a full publisher window if messages waited for it for at least half of their publish latency, else None."""
     latencies = measurements.latencies
     sent, latency = measurements.counts.sent, latencies.get("publish") or latencies.get("send_delay")
     if not sent or latency is None:
@@ -108,16 +108,15 @@ def _window(measurements: Measurements, sampled: Sampled) -> Saturation | None:
     if blocked < max(WINDOW_LEAST, WINDOW_SHARE * latency.mean):
         return None
     what = "publish latency" if "publish" in latencies else "send delay"
-    told = f"messages waited {format_duration(blocked)} before a full window, of a mean {what} of {format_duration(latency.mean)}"
-    return Saturation(conclusion="publisher window", evidence="; ".join(filter(None, [told, _rests_on(sampled)])))
+    waited = f"messages waited {format_duration(blocked)} for a full window, of a mean {what} of {format_duration(latency.mean)}"
+    return Saturation(conclusion="publisher window", evidence="; ".join(filter(None, [waited, _background(sampled)])))
 
 
-def _rests_on(sampled: Sampled) -> str:
-    """What the broker and the queues were like, and which rules had nothing to look at."""
-    blind = [rule.conclusion for rule in RULES if rule.everywhere and rule.needs and not sampled.known(*rule.needs).any()]
-    known = sampled.known("broker.busiest")
-    busy = sampled.thread("broker", sampled.broker, known) if known.any() else ""
-    standing = any(sampled.stands(name).any() for name in QUEUES)
-    queues = "no queue stood" if sampled.telemetry.knows("workers.unsent") and not standing else ""
-    not_known = f"of {', '.join(blind)} nothing is known" if blind else ""
-    return ", ".join(filter(None, [busy, queues, not_known]))
+def _background(sampled: Sampled) -> str:
+    """Return text about the broker's CPU, the queues, and the rules without samples."""
+    unsampled = [rule.conclusion for rule in RULES if rule.everywhere and rule.needs and not sampled.has_value(*rule.needs).any()]
+    with_value = sampled.has_value("broker.busiest")
+    busy = sampled.thread("broker", sampled.broker, with_value) if with_value.any() else ""
+    no_queue = sampled.telemetry.knows("workers.unsent") and not any(sampled.is_queued(name).any() for name in QUEUES)
+    missing = f"no samples of {', '.join(unsampled)}" if unsampled else ""
+    return ", ".join(filter(None, [busy, "no queue built up" if no_queue else "", missing]))

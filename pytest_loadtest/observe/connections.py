@@ -1,4 +1,4 @@
-"""Queues of the TCP connections between workers and target, on both sides where both are of this machine."""
+"""The queues of the TCP connections between workers and target, at both ends if the broker is on this machine."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ if TYPE_CHECKING:
 
 
 STALE: Final = 500
-"""ms since the last byte arrived, after which what is unread has stood there for at least as long."""
+"""ms since the last byte arrived, at which unread bytes count as old: they have waited for at least as long."""
 
 
 class ConnectionSource:
     """Samples the connections to a target.
 
-    :param addresses: host and port, as clients dial them. :param pid: of the broker, where it is a process of this machine. Its ends of its
-        connections are those of the ports on which it listens, which need not be the ports that are dialled.
-    :param without: our own ports of connections that carry no load.
+    :param addresses: hosts and ports that clients connect to. :param pid: the broker's process, if it is on this machine. Its sockets are
+        those on the ports on which it listens, which may differ from the ports in ``addresses``.
+    :param without: local ports of connections that carry no load.
     """
 
     def __init__(self, addresses: Sequence[tuple[str, int]], pid: int | None, without: Collection[int] = ()) -> None:
         self._without, self.used = without, 0.0
         self.missing: list[str] = []
         self._dialled = [(address, port) for host, port in addresses for address in packed(host)]
-        self._listening = None if pid is None else listening(pid)
+        self._listening = None if pid is None else listening_ports(pid)
         if pid is not None and self._listening is None:
-            self.missing.append("broker's sockets: they are another user's, or in a network of their own (a container)")
+            self.missing.append("broker's sockets: they belong to another user, or are in another network namespace (a container)")
         self._before: dict[str, tuple[float, float, float]] = {}
         self._at = 0
 
     def read(self, now: int) -> dict[str, float]:
-        """Bytes in queues as they stand, rates since the last sample."""
-        sockets, found = dump(ESTABLISHED | CLOSE_WAIT), dict[str, float]()
+        """Return the bytes in the queues now, and rates since the last sample."""
+        sockets, sample = dump(ESTABLISHED | CLOSE_WAIT), dict[str, float]()
         without = list(self._without)
         sockets = sockets.where(~(np.isin(sockets.local_port, without) | np.isin(sockets.remote_port, without)))
         sides = {"workers": self._ours(sockets)}
         if self._listening is not None:
             sides["broker"] = np.isin(sockets.local_port, self._listening)
-            found["broker.relayed"] = float(not any(port in self._listening for _, port in self._dialled))
-        for side, chosen in sides.items():
-            of_side = self._side(side, sockets.where(chosen), (now - self._at) / SECOND)
-            found |= {f"{side}.{name}": value for name, value in of_side.items()}
+            sample["broker.relayed"] = float(not any(port in self._listening for _, port in self._dialled))
+        for side, mask in sides.items():
+            of_side = self._side(side, sockets.where(mask), (now - self._at) / SECOND)
+            sample |= {f"{side}.{name}": value for name, value in of_side.items()}
         self._at = now
-        return found
+        return sample
 
     def _ours(self, sockets: Sockets) -> NDArray[np.bool_]:
         ours = np.zeros(len(sockets.remote_port), np.bool_)
@@ -63,50 +63,50 @@ class ConnectionSource:
         return ours
 
     def _side(self, side: str, mine: Sockets, seconds: float) -> dict[str, float]:
-        found = {
+        sample = {
             "connections": float(len(mine.inode)), "unread": float(mine.unread.sum()), "unsent": float(mine.unsent.sum()),
             "stale": float(np.count_nonzero((mine.unread > 0) & (mine.silent >= STALE))),
         }  # fmt: skip
         total = (float(mine.retransmits.sum()), float(mine.busy.sum()), float(mine.shut.sum()))
-        if side in self._before:  # a connection that ended took its counters with it: then nothing is known of this second
+        if side in self._before:  # sums fall when a connection ends, with its counters: this second is then unknown
             retransmits, busy, shut = (now - before for now, before in zip(total, self._before[side], strict=True))
             if retransmits >= 0:
-                found["retransmits"] = retransmits / seconds
+                sample["retransmits"] = retransmits / seconds
             if busy > 0 and shut >= 0:
-                found["shut"] = min(shut / busy, 1.0)
+                sample["shut"] = min(shut / busy, 1.0)
         self._before[side] = total
-        return found
+        return sample
 
     def close(self) -> dict[str, float]:
-        """Nothing is held, and nothing left to say."""
+        """Return nothing: this source has no last values and no resources."""
         return {}
 
 
-def listening(pid: int) -> NDArray[np.int64] | None:
-    """The TCP ports on which a process of this network namespace listens; None where there are none or nobody tells."""
+def listening_ports(pid: int) -> NDArray[np.int64] | None:
+    """Return the TCP ports on which a process in this network namespace listens; None if it has none or they are unreadable."""
     sockets = dump(LISTEN)
     inodes = {f"socket:[{inode}]": at for at, inode in enumerate(sockets.inode.tolist())}
     mine = []
     with contextlib.suppress(FileNotFoundError, PermissionError):
         for entry in os.scandir(f"/proc/{pid}/fd"):
-            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            with contextlib.suppress(FileNotFoundError):  # closed since scandir listed it
                 link = os.readlink(entry.path)  # noqa: PTH115  # there may be 20 000 of them
                 mine += [inodes[link]] if link in inodes else []
     return np.unique(sockets.local_port[mine]) if mine else None
 
 
-# The kernel's list of TCP sockets as columns (``sock_diag(7)``), which ``ss`` reads too.
+# The kernel's list of TCP sockets as columns, from sock_diag(7), which ``ss`` reads too.
 #
-# One dump gives all sockets of this network namespace as binary records, which numpy takes apart: at 20 000 connections a fraction of
-# what reading ``/proc/net/tcp`` costs.
+# One dump gives all sockets of this network namespace as binary records, which numpy splits: at 20 000 connections this costs a fraction of
+# reading ``/proc/net/tcp``.
 
 ESTABLISHED, CLOSE_WAIT, LISTEN = 1 << 1, 1 << 8, 1 << 10
 _NETLINK_SOCK_DIAG: Final = 4
 _BY_FAMILY: Final = 20
 _REQUEST_DUMP: Final = 0x301
 _DONE, _ERROR = 3, 2
-_INFO: Final = 2  # the attribute that has struct tcp_info
-_HEAD: Final = 88  # of a record: struct nlmsghdr and inet_diag_msg; attributes follow
+_INFO: Final = 2  # INET_DIAG_INFO, the attribute with struct tcp_info
+_HEAD: Final = 88  # bytes of struct nlmsghdr (16) and inet_diag_msg (72), before a record's attributes
 _BUFFER: Final = 1 << 18
 _SECONDS: Final = 5.0
 _MAPPED: Final = (0, 0, struct.unpack("<I", b"\0\0\xff\xff")[0])  # ::ffff:0:0/96
@@ -123,12 +123,12 @@ _TCP_INFO: Final = np.dtype({
 
 
 class Sockets(NamedTuple):
-    """Columns, an entry a socket.
+    """Columns with one entry per socket.
 
-    :param remote: ``(n, 4)``, words of the other side's address; one of IPv4 as IPv6 maps it, see :func:`packed`.
+    :param remote: ``(n, 4)``, words of the other side's address, IPv4 mapped to IPv6; see :func:`packed`.
     :param unread: bytes that arrived and wait to be read. :param unsent: bytes that were written and could not be sent yet.
-    :param silent: ms since the last byte arrived. :param retransmits: segments, since the connection began.
-    :param busy: µs, since then, in which it had something to send. :param shut: µs of them in which the other side's window was shut.
+    :param silent: ms since the last byte arrived. :param retransmits: segments since the connection began.
+    :param busy: µs since then with something to send. :param shut: µs of them in which the other side's window was closed.
     """
 
     local_port: Column
@@ -142,15 +142,14 @@ class Sockets(NamedTuple):
     busy: Column
     shut: Column
 
-    def where(self, chosen: NDArray[np.bool_]) -> Sockets:
-        """Some of them."""
-        return Sockets(*(column[chosen] for column in self))
+    def where(self, mask: NDArray[np.bool_]) -> Sockets:
+        return Sockets(*(column[mask] for column in self))
 
 
 def dump(states: int) -> Sockets:
-    """The TCP sockets in these states, IPv4 and IPv6.
+    """Return the TCP sockets in these states, IPv4 and IPv6.
 
-    :raises OSError: the kernel does not tell.
+    :raises OSError: the kernel rejects the request or is too old.
     """
     parts = [part for family in (socket.AF_INET, socket.AF_INET6) for part in _ask(family, states)]
     none = np.empty(0, np.int64)
@@ -159,14 +158,14 @@ def dump(states: int) -> Sockets:
 
 
 def packed(host: str) -> list[Column]:
-    """The addresses of a host as ``Sockets.remote`` has them; none where no name service knows it."""
+    """Return the addresses of a host as words, as in ``Sockets.remote``; empty if its name cannot be resolved."""
     with contextlib.suppress(OSError):
-        found = {(family, address[0]) for family, *_, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
-        return [_normal(*one) for one in found]
+        addresses = {(family, address[0]) for family, *_, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+        return [_words(*address) for address in addresses]
     return []
 
 
-def _normal(family: int, text: Any) -> Column:
+def _words(family: int, text: Any) -> Column:
     words = np.frombuffer(socket.inet_pton(family, text.partition("%")[0]), "<u4").astype(np.int64)
     return np.array([*_MAPPED, words[0]]) if family == socket.AF_INET else words
 
@@ -184,14 +183,14 @@ def _ask(family: int, states: int) -> Iterator[Sockets]:
                 if kind == _DONE:
                     return
                 if kind == _ERROR:
-                    raise OSError(-struct.unpack_from("<i", answer, at + 16)[0], "sock_diag was refused")
-                rows = _alike(answer, at, length)
+                    raise OSError(-struct.unpack_from("<i", answer, at + 16)[0], "the kernel rejected the sock_diag request")
+                rows = _rows_of_length(answer, at, length)
                 at += rows.size
                 yield _columns(rows)
 
 
-def _alike(answer: bytes, at: int, length: int) -> NDArray[np.uint8]:
-    """The records from ``at`` on that have this length, ``(n, padded length)``: mostly all of them."""
+def _rows_of_length(answer: bytes, at: int, length: int) -> NDArray[np.uint8]:
+    """Return the records from ``at`` up to the first one of another length, ``(n, padded length)``: usually all of them."""
     padded = (length + 3) & ~3
     rows = np.frombuffer(answer, np.uint8, offset=at, count=(len(answer) - at) // padded * padded).reshape(-1, padded)
     other = np.flatnonzero(_view(rows, _RECORD)["length"] != length)
@@ -199,26 +198,26 @@ def _alike(answer: bytes, at: int, length: int) -> NDArray[np.uint8]:
 
 
 def _columns(rows: NDArray[np.uint8]) -> Sockets:
-    found = _view(rows, _RECORD)
-    remote = found["remote"].copy()
-    of_4 = found["family"] == socket.AF_INET
-    remote[of_4, 3], remote[of_4, :3] = remote[of_4, 0], _MAPPED
+    records = _view(rows, _RECORD)
+    remote = records["remote"].copy()
+    ipv4 = records["family"] == socket.AF_INET
+    remote[ipv4, 3], remote[ipv4, :3] = remote[ipv4, 0], _MAPPED
     info = _view(rows[:, _info_at(rows[0].tobytes()) :], _TCP_INFO)
     return Sockets(
         remote=remote.astype(np.int64),
-        **{name: found[name].astype(np.int64) for name in ("local_port", "remote_port", "inode", "unread")},
+        **{name: records[name].astype(np.int64) for name in ("local_port", "remote_port", "inode", "unread")},
         **{name: info[name].astype(np.int64) for name in _TCP_INFO.names or ()},
     )
 
 
 def _view(rows: NDArray[np.uint8], fields: np.dtype[Any]) -> Any:
-    """The fields of every row, as a structured column."""
+    """Return the fields of every row, as a structured column."""
     wide = np.ascontiguousarray(rows[:, : fields.itemsize])
     return wide.view(fields)[:, 0]
 
 
 def _info_at(record: bytes) -> int:
-    """Where struct tcp_info stands in a record.
+    """Return the offset of struct tcp_info in a record.
 
     :raises OSError: it has none.
     """

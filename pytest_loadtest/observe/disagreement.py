@@ -1,4 +1,4 @@
-"""What the broker counts itself, held against our counts. Pure. Decision 020."""
+"""The comparison of the broker's own counts with ours (decision 020). Pure."""
 
 from __future__ import annotations
 
@@ -17,89 +17,90 @@ if TYPE_CHECKING:
 class Disagreement(NamedTuple):
     """A count of the broker that contradicts ours, as a sentence.
 
-    :param certain: other clients or a restart of the counter cannot explain it: the run is no data. Otherwise it is a note.
+    :param certain: neither other clients nor a reset of the counter can explain it, so the run is no data; otherwise it is a note.
+    :param compared: False: the counts could not be compared, so there is no evidence against ours.
     """
 
     text: str
     certain: bool = True
-    compared: bool = True  # else the counts could not be: nothing speaks against ours
+    compared: bool = True
 
 
 def disagreement(
     telemetry: Telemetry, counts: Counts, subscriptions: int, *, shared: bool = False, restarted: bool = False
 ) -> Disagreement | None:
-    """The gravest contradiction between the broker's counts and ours, or that they cannot be compared any more although they could at
-    first; None if there is neither, or the broker does not report its counts.
+    """Return the most serious contradiction between the broker's counts and ours, or the loss of the broker's counts during the run.
 
-    :param shared: the broker was there before the run, so others may use it and its operators may move topics.
-    :param restarted: the run restarted it on purpose: its counters began anew.
+    None if there is neither, or if the broker does not report its counts.
+
+    :param shared: the broker ran before the test, so others may use it and its operators may move topics.
+    :param restarted: the test restarted it on purpose, so its counters began again.
     """
-    unknown = None if restarted else _uncompared(telemetry, shared)
-    found = [one for one in (_unseen(telemetry, counts, shared), _uncounted(telemetry, counts, subscriptions, shared), unknown) if one]
-    return max(found, key=lambda one: one.certain, default=None)
+    lost = None if restarted else _uncompared(telemetry, shared)
+    candidates = (_too_few_at_broker(telemetry, counts, shared), _too_many_drops(telemetry, counts, subscriptions, shared), lost)
+    return max(filter(None, candidates), key=lambda candidate: candidate.certain, default=None)
 
 
-def _unseen(telemetry: Telemetry, counts: Counts, shared: bool) -> Disagreement | None:
-    """Fewer messages at the broker than it confirmed to us, or delivered to us.
+def _too_few_at_broker(telemetry: Telemetry, counts: Counts, shared: bool) -> Disagreement | None:
+    """Return a contradiction if the broker counted fewer messages than it acknowledged or delivered to us.
 
-    It may have more: a chunked message is several to it, one that was sent again is another, and others may use the topic. It can have
-    fewer only if its counter began anew. A broker of our own loads each topic once; on another's cluster a topic that was unloaded and
-    loaded again is not noticed unless the broker reports when it loaded each of them.
+    Its count may be higher: it counts each chunk, and each resent message again, and others may use the topic. It can be lower only after a
+    reset of the counter. A broker that the run started loads each topic once. On a shared cluster, a topic that was unloaded and loaded
+    again is detected only if the broker reports the load time of each topic.
     """
     copies = counts.received + counts.duplicates
     for column, metric, did, ours, we in (
-        ("sys.totalIn", "pulsar_in_messages_total", "took", counts.acked, "were acknowledged to us"),
-        ("sys.totalOut", "pulsar_out_messages_total", "gave out", copies, "were received"),
+        ("sys.totalIn", "pulsar_in_messages_total", "received", counts.acked, "were acknowledged to us"),
+        ("sys.totalOut", "pulsar_out_messages_total", "delivered", copies, "were received"),
     ):
-        total = _known(telemetry, column)
-        if len(total) and not _fell(total) and total[-1] < ours:
+        total = _numbers(telemetry, column)
+        if len(total) and not _decreased(total) and total[-1] < ours:
             certain = not shared or bool((telemetry.column("sys.continuous")[-1:] == 1).any())
             theirs = exact(int(total[-1]))
             text = f"the broker {did} {theirs} messages ({metric}), and {exact(ours)} {we} by our count: one of the two is wrong"
-            return Disagreement(text if certain else f"{text}, or it began to count anew when it loaded a topic again", certain)
+            return Disagreement(text if certain else f"{text}, or its counter was reset when it loaded a topic again", certain)
     return None
 
 
-def _uncounted(telemetry: Telemetry, counts: Counts, subscriptions: int, shared: bool) -> Disagreement | None:
-    """More messages dropped by the broker than we found missing.
+def _too_many_drops(telemetry: Telemetry, counts: Counts, subscriptions: int, shared: bool) -> Disagreement | None:
+    """Return a contradiction if the broker dropped more messages than we miss.
 
-    Ours may be more: what a lost connection cost is no drop to the broker, and what it dropped in the first second may be in its first
-    number already. Messages that were not acknowledged are lost to nobody, and may be among its drops.
+    Our count may be higher: the broker does not count messages lost with a connection as drops, and its first number may include drops of
+    the first second. Messages without acknowledgement do not count as lost, but may be among its drops.
     """
-    dropped = _known(telemetry, "sys.dropped")
-    if len(dropped) < 2 or _fell(dropped) or _fell(_known(telemetry, "sys.uptime")):  # it was started anew meanwhile
+    dropped = _numbers(telemetry, "sys.dropped")
+    if len(dropped) < 2 or _decreased(dropped) or _decreased(_numbers(telemetry, "sys.uptime")):  # the broker restarted
         return None
     theirs, ours = int(dropped[-1] - dropped[0]), counts.lost + (counts.unknown + counts.failed) * subscriptions
     if theirs <= ours:
         return None
     return Disagreement(
         f"the broker dropped {exact(theirs)} messages ($SYS/broker/publish/messages/dropped), and {exact(ours)} are missing by our count:"
-        " another client of it missed the others, or a count is wrong",
+        " another client missed the others, or a count is wrong",
         certain=not shared,
     )
 
 
 def _uncompared(telemetry: Telemetry, shared: bool) -> Disagreement | None:
-    """The source of the broker's counts was lost while they could be compared with ours."""
-    why = telemetry.lost.get(COUNTERS)
-    if why is None:
+    """Return a disagreement if the source of the broker's counts was lost while they could be compared with ours."""
+    reason = telemetry.lost.get(COUNTERS)
+    if reason is None:
         return None
-    told = [np.isfinite(column) for name, column in telemetry.columns.items() if name.startswith("sys.")]
-    rows = np.flatnonzero(np.any(told, axis=0)) if told else np.zeros(0, np.int64)
-    # Pulsar's source says in each of its rows whether its counts can be compared, mosquitto's drops always can
+    finite = [np.isfinite(column) for name, column in telemetry.columns.items() if name.startswith("sys.")]
+    rows = np.flatnonzero(np.any(finite, axis=0)) if finite else np.zeros(0, np.int64)
+    # Pulsar's source reports with each sample whether its counts can be compared; mosquitto's drops always can.
     continuous = telemetry.column("sys.continuous")[rows[-1:]]
-    drops = len(_known(telemetry, "sys.dropped")) > 0
+    drops = len(_numbers(telemetry, "sys.dropped")) > 0
     if not drops and not np.isfinite(continuous).any():
         return None
     certain = not shared or bool((continuous == 1).any())
-    return Disagreement(f"{why}: the broker's counts cannot be compared with ours", certain, compared=False)
+    return Disagreement(f"{reason}: the broker's counts cannot be compared with ours", certain, compared=False)
 
 
-def _known(telemetry: Telemetry, name: str) -> Column:
+def _numbers(telemetry: Telemetry, name: str) -> Column:
     column = telemetry.column(name)
     return column[np.isfinite(column)]
 
 
-def _fell(values: Column) -> bool:
-    """Whether a counter was set back."""
+def _decreased(values: Column) -> bool:
     return bool((np.diff(values) < 0).any())

@@ -1,6 +1,7 @@
-"""What a process of this machine uses, of all its threads: from /proc, whose ``schedstat`` also tells how long a thread waited for a core.
+"""The CPU, memory and disk use of a process on this machine, from /proc.
 
-A thread that wanted a core all the time is saturated, whether it had one or others of a busy machine did.
+``schedstat`` has the time for which a thread waited for a core, too. A thread that ran or waited all the time is saturated, also if other
+programs of a busy machine got the core.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-_LOOK_FOR_CHILDREN: Final = 10  # samples between two looks: it reads the whole of /proc
-_NO_LIMIT: Final = 1 << 60  # what version 1 of cgroups says where there is none is somewhere above
+_CHILDREN_EVERY: Final = 10  # samples between two searches for children: each reads all of /proc
+_NO_LIMIT: Final = 1 << 60  # version 1 of cgroups has a number above this if there is no limit
 
 
 class ProcessSource:
     """Samples one process.
 
-    :param column: what its columns begin with. :param pid: asked at each sample, for a broker may be restarted; None while there is none.
-    :param broker: with its children, and with what only of a broker is looked at: disk, limits, whether it is stopped.
+    :param column: first part of its columns' names. :param pid: called for each sample, as a broker may restart; returns None while there
+        is no process. :param broker: include its children, and the columns that only brokers have: disk, limits, stopped.
     """
 
     def __init__(self, column: str, pid: Callable[[], int | None], *, broker: bool = False) -> None:
@@ -35,24 +36,24 @@ class ProcessSource:
         self._processes: list[psutil.Process] = []
         self._before: dict[str, float] = {}
         self._threads: dict[tuple[int, str], tuple[float, float]] = {}
-        self._at = self._looks = 0
+        self._at = self._samples = 0
         self.used = 0.0
         self.missing: list[str] = []
 
     def read(self, now: int) -> dict[str, float]:
-        """This sample's numbers; rates since the last one, so the first has none."""
+        """Return one sample; its rates count from the last one, so the first sample has none."""
         pid = self._pid()
-        known = self._processes and self._processes[0].pid == pid
+        new = not (self._processes and self._processes[0].pid == pid)
         try:
             if pid is None:
                 return {}
-            if not known:
+            if new:
                 self._begin(pid)
-            elif self._broker and self._looks % _LOOK_FOR_CHILDREN == 0:
+            elif self._broker and self._samples % _CHILDREN_EVERY == 0:
                 self._processes[1:] = self._processes[0].children(recursive=True)
-            self._looks += 1
-            return self._sample(now, new=not known)
-        except psutil.NoSuchProcess:  # it just ended, or is being restarted
+            self._samples += 1
+            return self._sample(now, new=new)
+        except psutil.NoSuchProcess:  # it just ended, or is restarting
             self._processes = []
             return {}
         except psutil.AccessDenied as error:
@@ -60,67 +61,67 @@ class ProcessSource:
 
     def _begin(self, pid: int) -> None:
         process = psutil.Process(pid)
-        self._processes, self._threads, self._looks = [process], {}, 0
+        self._processes, self._threads, self._samples = [process], {}, 0
         if self._broker:
             self._processes += process.children(recursive=True)
 
     def _sample(self, now: int, *, new: bool) -> dict[str, float]:
-        found = {"memory": float(sum(process.memory_info().rss for process in self._processes))}
-        counted, seconds = {"switches": 0.0}, (now - self._at) / SECOND
+        sample = {"memory": float(sum(process.memory_info().rss for process in self._processes))}
+        totals, seconds = {"switches": 0.0}, (now - self._at) / SECOND
         threads = {}
         for process in self._processes:
             for tid, used, waited, switches in _threads(process.pid):
                 threads[process.pid, tid] = (used, waited)
-                counted["switches"] += switches
+                totals["switches"] += switches
         if self._broker:
-            counted |= self._disk()
-            found |= {"stopped": float(self._processes[0].status() == psutil.STATUS_STOPPED)} | self._limit()
+            totals |= self._disk()
+            sample |= {"stopped": float(self._processes[0].status() == psutil.STATUS_STOPPED)} | self._limit()
         if not new:
-            found |= {name: max(total - self._before[name], 0.0) / seconds for name, total in counted.items() if name in self._before}
-            found |= self._cores(threads, seconds)
-        self._at, self._before, self._threads = now, counted, threads
-        return {f"{self._column}.{name}": value for name, value in found.items()}
+            sample |= {name: max(total - self._before[name], 0.0) / seconds for name, total in totals.items() if name in self._before}
+            sample |= self._cores(threads, seconds)
+        self._at, self._before, self._threads = now, totals, threads
+        return {f"{self._column}.{name}": value for name, value in sample.items()}
 
     def _cores(self, threads: dict[tuple[int, str], tuple[float, float]], seconds: float) -> dict[str, float]:
-        """Of the processes that were there at the last sample; a thread of theirs that is new since then has run in it alone."""
+        """Return the cores used since the last sample by the processes seen then; their new threads count from zero."""
         if not threads:
-            return self._lacking("no /proc/PID/task/TID/schedstat on this system, so its CPU is not known")
-        spent, known = [], {process for process, _ in self._threads}
+            return self._missing("no /proc/PID/task/TID/schedstat on this system, so its CPU use is unknown")
+        spent, earlier = [], {process for process, _ in self._threads}
         for thread, (used, waited) in threads.items():
-            if thread[0] not in known:
+            if thread[0] not in earlier:
                 continue
             used_before, waited_before = self._threads.get(thread, (0.0, 0.0))
             spent.append(((used - used_before) / seconds, (waited - waited_before) / seconds))
         busiest = max(spent, key=sum, default=(0.0, 0.0))
         return {
             "cpu": sum(used for used, _ in spent), "wanted": sum(map(sum, spent)),
-            "busiest": min(busiest[0], 1.0), "busiestWanted": min(sum(busiest), 1.0),  # two clocks: a spinning thread may seem to have more
+            "busiest": min(busiest[0], 1.0), "busiestWanted": min(sum(busiest), 1.0),  # two clocks: a spinning thread may exceed 1
         }  # fmt: skip
 
     def _disk(self) -> dict[str, float]:
         try:
             counters = [process.io_counters() for process in self._processes]
         except psutil.AccessDenied:
-            return self._lacking("its process belongs to another user, so its use of the disk is not known")
-        return {"read": float(sum(one.read_bytes for one in counters)), "written": float(sum(one.write_bytes for one in counters))}
+            return self._missing("its process belongs to another user, so its disk use is unknown")
+        return {"read": float(sum(io.read_bytes for io in counters)), "written": float(sum(io.write_bytes for io in counters))}
 
     def _limit(self) -> dict[str, float]:
         limit = memory_limit(self._processes[0].pid)
         return {} if limit is None else {"memoryLimit": float(limit)}
 
-    def _lacking(self, why: str) -> dict[str, float]:
-        said = f"{self._column}: {why}"
-        if said not in self.missing:
-            self.missing.append(said)
+    def _missing(self, reason: str) -> dict[str, float]:
+        text = f"{self._column}: {reason}"
+        if text not in self.missing:
+            self.missing.append(text)
         return {}
 
     def close(self) -> dict[str, float]:
-        """Nothing is held, and nothing left to say."""
+        """Return nothing: this source has no last values and no resources."""
         return {}
 
 
 def _threads(pid: int) -> Iterator[tuple[str, float, float, float]]:
-    """Of each thread: its id, seconds on a core, seconds that it waited for one, how often it got one."""
+    """Yield for each thread its id, seconds on a core, seconds of waiting for one, and the number of times that it got one."""
     with contextlib.suppress(FileNotFoundError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -129,7 +130,7 @@ def _threads(pid: int) -> Iterator[tuple[str, float, float, float]]:
 
 
 def memory_limit(pid: int, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Bytes that the process's control group may have, by either version of cgroups; None: no limit, or nobody tells."""
+    """Return the memory limit of the process's control group in bytes, of either version of cgroups; None: no limit, or unknown."""
     with contextlib.suppress(OSError, ValueError):
         for line in (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
@@ -145,16 +146,17 @@ def memory_limit(pid: int, proc: Path = Path("/proc"), groups: Path = Path("/sys
     return None
 
 
-# How much of the time a process sleeps for the disk. A source of its own: a look at hundreds of threads costs more than a second may.
+# The share of the time for which a process waits for the disk. This source is separate, as one check of hundreds of threads costs too much
+# CPU for every second: the sampler reads expensive sources less often.
 
-_LOOKS: Final = 10  # within a sample: a wait for the disk is over in milliseconds
-_APART: Final = 0.004  # s
+_CHECKS: Final = 10  # in a sample: a wait for the disk is over in milliseconds
+_PAUSE: Final = 0.004  # s between two checks
 
 
 class DiskWaitSource:
     """Samples a broker with its children.
 
-    :param pid: asked at each sample, for a broker may be restarted; None while there is none.
+    :param pid: called for each sample, as a broker may restart; returns None while there is no process.
     """
 
     def __init__(self, pid: Callable[[], int | None]) -> None:
@@ -162,7 +164,7 @@ class DiskWaitSource:
         self.missing: list[str] = []
 
     def read(self, now: int) -> dict[str, float]:
-        """The share of the looks in which a thread slept for the disk; nothing where there is no such process."""
+        """Return the share of the checks in which a thread waited for the disk; nothing if there is no process."""
         pid = self._pid()
         try:
             pids = [] if pid is None else [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
@@ -171,13 +173,13 @@ class DiskWaitSource:
         if not pids:
             return {}
         waits = 0
-        for number in range(_LOOKS):
-            time.sleep(_APART if number else 0)
-            waits += any(state == "D" for one in pids for state in _states(one))
-        return {"broker.diskWait": waits / _LOOKS}
+        for number in range(_CHECKS):
+            time.sleep(_PAUSE if number else 0)
+            waits += any(state == "D" for process in pids for state in _states(process))  # uninterruptible sleep, see proc_pid_stat(5)
+        return {"broker.diskWait": waits / _CHECKS}
 
     def close(self) -> dict[str, float]:
-        """Nothing is held, and nothing left to say."""
+        """Return nothing: this source has no last values and no resources."""
         return {}
 
 

@@ -1,19 +1,19 @@
-"""What was sampled beside the load, as columns: a number for each sample, NaN where it is not known. Unknown is not zero.
+"""The samples taken while load runs, as columns: one number per sample, NaN if it is unknown. Unknown is not zero.
 
-The columns, each of broker, of every worker (``worker gw0``), or of the connections between them:
+The columns, for the broker, each worker (``worker gw0``) and the connections between them:
 
-* ``SOMEBODY.cpu``: cores, all threads together. ``.wanted``: cores that they used or waited for. ``.busiest``: cores that the thread used
-  which wanted most; ``.busiestWanted``: what it used or waited for, 1.0 at most: it never slept.
-* ``.memory``: resident bytes. ``.switches``: context switches a second. ``broker.memoryLimit``: bytes that it may have.
-* ``broker.read``, ``broker.written``: bytes a second, of the disk. ``broker.diskWait``: share of the looks in which a thread slept for it.
-  ``broker.stopped``: 1 where the process was stopped by a signal.
-* ``workers.unsent``: bytes that our sockets hold and could not send yet, ``workers.unread``: that arrived and were not read yet, both
-  summed over the connections to the target; ``workers.stale``: connections on which such bytes had come half a second ago or earlier;
-  ``workers.retransmits``: segments a second; ``workers.shut``: share of the time in which they had something to send that the other
-  side's window was shut; ``workers.connections``: how many there were.
-* ``broker.unsent``, ``broker.unread``, …: the same of the broker's own ends of its connections. ``broker.relayed``: 1 where none of the
-  ports that we dial is its own.
-* ``sys.…``: what the broker itself tells: counters as they stood, or rates that come of them. ``docs/reference/results.md`` has each.
+* ``NAME.cpu``: cores used by all threads. ``.wanted``: cores that they used or waited for. ``.busiest``: cores used by the busiest thread,
+  the one that used and waited most; ``.busiestWanted``: cores that it used or waited for, 1.0 at most: it never slept.
+* ``.memory``: resident bytes. ``.switches``: context switches a second. ``broker.memoryLimit``: the limit of its memory in bytes.
+* ``broker.read``, ``broker.written``: bytes a second, of the disk. ``broker.diskWait``: share of the checks in which a thread waited for
+  it. ``broker.stopped``: 1 if a signal had stopped the process.
+* ``workers.unsent``: bytes that our sockets hold and could not send yet; ``workers.unread``: bytes that arrived and were not read yet, both
+  summed over the connections to the target; ``workers.stale``: connections with unread bytes that are at least half a second old;
+  ``workers.retransmits``: segments a second; ``workers.shut``: share of the time with something to send in which the other side's window
+  was closed; ``workers.connections``: number of connections.
+* ``broker.unsent``, ``broker.unread``, …: the same for the broker's own sockets. ``broker.relayed``: 1 if the broker itself listens on none
+  of the ports that clients connect to.
+* ``sys.…``: the broker's own counters, or rates computed from them. ``docs/reference/results.md`` lists them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pytest_loadtest.metrics.measurements import DelayedIndex
 from pytest_loadtest.values.quantities import SECOND
 
 COUNTERS: Final = "broker's own counters"
-"""The name of the source of ``sys.…``."""
+"""The name of the source of the columns ``sys.…``."""
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Telemetry:
-    """What was sampled while one phase ran.
+    """The samples of one phase.
 
-    :param time: ns after the phase's start, of each sample. :param columns: as long as ``time``, by name.
-    :param missing: what could not be sampled, and why, in sentences. :param cost: cores that sampling used.
-    :param broker: what the target is called. :param lost: sources that ended while the phase ran, by name, with the sentence that is in
-        ``missing`` too: what depends on them is unknown. One that never told anything is not among them.
+    :param time: ns after the phase's start, for each sample. :param columns: by name, as long as ``time``.
+    :param missing: sentences about what could not be sampled, and why. :param cost: cores that sampling used.
+    :param broker: the target's name. :param lost: sources that failed during the phase, by name, with their sentence in ``missing``:
+        conclusions from them are unknown. A source that never returned a value is not in it.
     """
 
     time: NDArray[np.int64]
@@ -58,28 +58,28 @@ class Telemetry:
         return len(self.time)
 
     def column(self, name: str) -> Column:
-        """That column; NaN throughout where nobody sampled it."""
-        found = self.columns.get(name)
-        return np.full(len(self.time), np.nan) if found is None else found
+        """Return the column, all NaN if it was not sampled."""
+        column = self.columns.get(name)
+        return np.full(len(self.time), np.nan) if column is None else column
 
     def knows(self, name: str) -> bool:
-        """Whether any sample has a number for it."""
+        """Return True if any sample has a number for this column."""
         return bool(np.isfinite(self.column(name)).any())
 
     def until(self, end: int) -> Telemetry:
-        """The samples of the phase up to ``end``, ns after its start."""
-        kept = self.time <= end + SECOND // 10  # the sample of the last second is taken a moment after it
+        """Return the samples up to ``end``, ns after the phase's start."""
+        kept = self.time <= end + SECOND // 10  # the last second's sample is taken shortly after it
         return replace(self, time=self.time[kept], columns={name: column[kept] for name, column in self.columns.items()})
 
     @classmethod
     def of_rows(cls, time: Sequence[int], rows: Sequence[Mapping[str, float]], **facts: Any) -> Telemetry:
-        """:param rows: of each sample, what is known."""
+        """Make columns of rows. :param rows: for each sample, its known values."""
         names = dict.fromkeys(name for row in rows for name in row)
         columns = {name: np.array([row.get(name, math.nan) for row in rows], np.float64) for name in names}
         return cls(time=np.array(time, np.int64), columns=columns, **facts)
 
     def document(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return it as JSON values."""
         columns = {name: [_short(value) for value in column.tolist()] for name, column in self.columns.items()}
         return {
             "time": self.time.tolist(), "columns": columns, "missing": list(self.missing), "cost": round(self.cost, 5),
@@ -87,33 +87,32 @@ class Telemetry:
         }  # fmt: skip
 
     @classmethod
-    def from_document(cls, said: Mapping[str, Any]) -> Telemetry:
-        """The other way round."""
-        columns = {name: np.array(column, np.float64) for name, column in said["columns"].items()}  # None becomes NaN
+    def from_document(cls, document: Mapping[str, Any]) -> Telemetry:
+        """Read what :meth:`document` wrote."""
+        columns = {name: np.array(column, np.float64) for name, column in document["columns"].items()}  # None becomes NaN
         return cls(
-            time=np.array(said["time"], np.int64), columns=columns, missing=tuple(said["missing"]), cost=said["cost"],
-            broker=said["broker"], lost=said.get("lost", {}),  # earlier versions did not keep it
+            time=np.array(document["time"], np.int64), columns=columns, missing=tuple(document["missing"]), cost=document["cost"],
+            broker=document["broker"], lost=document.get("lost", {}),  # earlier versions did not write it
         )  # fmt: skip
 
 
 def _short(value: float) -> float | int | None:
-    """Six digits are enough of shares and rates; bytes stay whole."""
+    """Round shares and rates to six digits; bytes stay whole."""
     if not math.isfinite(value):
         return None
     return int(value) if value == int(value) else float(f"{value:.6g}")
 
 
-# From what was sampled of a broker's index of delayed messages to what is judged. Pure.
-
-
 def fullest(telemetry: Telemetry | None) -> DelayedIndex | None:
-    """The sample with most messages delayed; None if no sample has any, or if the samples end before the phase does: the fullest one may
-    be missing."""
+    """Return the sample of the broker's index of delayed messages with the most messages.
+
+    None if no sample has any, or if the samples end before the phase does: the fullest one may be missing.
+    """
     if telemetry is None or COUNTERS in telemetry.lost:
         return None
     messages, size = telemetry.column("sys.delayed"), telemetry.column("sys.delayedIndex")
-    known = np.flatnonzero((messages > 0) & np.isfinite(size))
-    if not len(known):
+    filled = np.flatnonzero((messages > 0) & np.isfinite(size))
+    if not len(filled):
         return None
-    at = known[np.argmax(messages[known])]
+    at = filled[np.argmax(messages[filled])]
     return DelayedIndex(bytes=int(size[at]), messages=int(messages[at]))

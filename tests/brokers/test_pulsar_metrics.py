@@ -116,7 +116,7 @@ def test_a_consumer_that_sleeps(run: Callable[..., dict[str, Any]], monkeypatch:
 
     monkeypatch.setattr(NativePulsarDriver, "open_producers", fall_asleep)
     document = run("testDuration: 5s\nproducerRate: 500\nmessageSize: 200\ndriver: {name: pulsar, receiverQueueSize: 100}\n", wake_up)
-    evidence = r"1 of 1 consumers had no permits left, .*, while \d+ entries stood in the backlog, in \d of \d samples"
+    evidence = r"1 of 1 consumers had no permits left, .*, with \d+ entries in the backlog, in \d of \d samples"
     concluded(document, "consumer", evidence)
     counts = document["measurements"]["counts"]
     assert known(document, "sys.totalOut") == [counts["received"] + counts["duplicates"]]
@@ -135,5 +135,5 @@ def test_a_slow_disk_is_a_slow_write(tmp_path: Path, monkeypatch: pytest.MonkeyP
         with slow_disk(broker.facts.pid, tmp_path, 500_000):
             more = "testDuration: 12s\nproducerRate: 100\nmessageSize: 10240\nmaxSendDelay: 1s\n"
             document = drive(broker, more + "driver: {name: pulsar, maxPendingMessages: 50}\n", tmp_path, monkeypatch)
-    evidence = r"a write to Pulsar's bookies took [\d.]+ m?s on the average, of [\d.]+ m?s that the broker needed to publish, in \d+ of \d+"
+    evidence = r"a write to Pulsar's bookies took [\d.]+ m?s on average, of the [\d.]+ m?s that the broker needed to publish, in \d+ of \d+"
     concluded(document, "bookie write", evidence)

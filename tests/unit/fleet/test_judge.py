@@ -98,7 +98,7 @@ def test_a_broker_at_a_url_that_took_fewer_than_it_confirmed_is_no_data(continuo
     result, document = conclude_run(made)
     assert result.load.outcome is outcome
     told = document["verdict"]["reasons"] if continuous else document["notes"]
-    assert any(text.startswith("the broker took ") for text in told)
+    assert any(text.startswith("the broker received ") for text in told)
 
 
 @pytest.mark.parametrize(("restarts", "outcome"), [([], Outcome.NO_DATA), ([{"down": 1, "ready": 2}], Outcome.MET)])

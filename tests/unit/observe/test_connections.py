@@ -1,4 +1,4 @@
-"""Queues of real connections of this machine."""
+"""Queues of real connections on this machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from waiting_for import wait_until
 
-from pytest_loadtest.observe.connections import ESTABLISHED, ConnectionSource, dump, listening, packed
+from pytest_loadtest.observe.connections import ESTABLISHED, ConnectionSource, dump, listening_ports, packed
 
 
 class Pairs:
@@ -47,7 +47,7 @@ def pairs(request: pytest.FixtureRequest) -> Iterator[Pairs]:
 
 
 def stuff(sock: socket.socket) -> None:
-    """Write until nothing goes any more."""
+    """Write until the socket takes no more."""
     sock.setblocking(False)
     with suppress(BlockingIOError):
         while True:
@@ -55,7 +55,7 @@ def stuff(sock: socket.socket) -> None:
 
 
 def test_both_ends_have_their_queues(pairs: Pairs) -> None:
-    """What one side does not read stands there, and what finds no room any more waits at the other."""
+    """Bytes that one side does not read wait there; the rest waits in the sender's socket."""
     source = ConnectionSource([(pairs.host, pairs.port)], os.getpid())
     quiet = source.read(time.monotonic_ns())
     for side in ("workers", "broker"):
@@ -69,14 +69,14 @@ def test_both_ends_have_their_queues(pairs: Pairs) -> None:
         found = source.read(time.monotonic_ns())
         return found["broker.stale"] == 1 and found.get("workers.shut", 0) > 0.9
 
-    wait_until(stale, "a queue that stands", 30)
+    wait_until(stale, "a queue", 30)
     assert found["broker.unread"] > 0
     assert found["workers.unsent"] > 0
     assert (found["broker.unsent"], found["workers.unread"], found["workers.stale"]) == (0, 0, 0)
     assert source.missing == []
 
 
-def test_connections_to_others_and_those_without_load_are_left_out(pairs: Pairs) -> None:
+def test_connections_to_other_targets_and_without_load_do_not_count(pairs: Pairs) -> None:
     without = {pairs.ours[0].getsockname()[1]}
     found = ConnectionSource([(pairs.host, pairs.port)], os.getpid(), without).read(1)
     assert [found[f"{side}.connections"] for side in ("workers", "broker")] == [2, 2]
@@ -86,25 +86,25 @@ def test_connections_to_others_and_those_without_load_are_left_out(pairs: Pairs)
     assert "broker.connections" not in found
 
 
-def test_a_relay_in_between_is_seen(pairs: Pairs) -> None:
-    """The broker's ends are those of the ports on which it listens, whatever is dialled."""
+def test_a_relay_is_detected(pairs: Pairs) -> None:
+    """The broker's sockets are those on the ports on which it listens, whatever port clients connect to."""
     source = ConnectionSource([(pairs.host, 9)], os.getpid())
     found = source.read(1)
     assert (found["workers.connections"], found["broker.relayed"]) == (0, 1)
     assert found["broker.connections"] >= 3
 
 
-def test_a_broker_whose_sockets_nobody_sees_is_told(pairs: Pairs) -> None:
-    """As that of a container, which has a network of its own."""
-    nobody = 2**22 + 1  # above the largest process id
-    assert listening(nobody) is None
-    source = ConnectionSource([(pairs.host, pairs.port)], nobody)
-    assert source.missing == ["broker's sockets: they are another user's, or in a network of their own (a container)"]
+def test_a_broker_in_a_container_has_no_columns_of_its_own(pairs: Pairs) -> None:
+    """Its sockets are in another network namespace, and the source reports that."""
+    unknown = 2**22 + 1  # above the largest process id
+    assert listening_ports(unknown) is None
+    source = ConnectionSource([(pairs.host, pairs.port)], unknown)
+    assert source.missing == ["broker's sockets: they belong to another user, or are in another network namespace (a container)"]
     assert source.read(1).keys().isdisjoint({"broker.unread", "broker.relayed"})
 
 
-def test_the_dump_is_all_connections_whole(pairs: Pairs) -> None:
-    """More of them than one answer of the kernel holds."""
+def test_a_dump_has_all_connections(pairs: Pairs) -> None:
+    """There are more than one answer of the kernel can hold."""
     pairs.connect(500)
     sockets = dump(ESTABLISHED)
     (address,) = packed(pairs.host)

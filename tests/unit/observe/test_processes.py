@@ -1,4 +1,4 @@
-"""Processes of this machine, sampled while they do something."""
+"""Processes of this machine, sampled while they use CPU or disk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SLEEP = "import time\nprint(flush=True)\ntime.sleep(600)"
 
 @contextmanager
 def running(code: str) -> Iterator[int]:
-    """A Python that runs this, from the moment that it has begun to; its id."""
+    """Run this code in a Python process, wait until it has started, and yield its id."""
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
@@ -34,7 +34,7 @@ def running(code: str) -> Iterator[int]:
 
 
 def sampled(source: ProcessSource, enough: Callable[[Mapping[str, float]], bool]) -> dict[str, float]:
-    """The first sample that is as it shall be."""
+    """Sample until ``enough`` returns True; returns that sample."""
     found: dict[str, float] = {}
 
     def look() -> bool:
@@ -42,12 +42,12 @@ def sampled(source: ProcessSource, enough: Callable[[Mapping[str, float]], bool]
         found = source.read(time.monotonic_ns())
         return enough(found)
 
-    wait_until(look, "such a sample", 60)
+    wait_until(look, "a matching sample", 60)
     return found
 
 
-def test_a_thread_that_never_sleeps_wants_a_whole_core() -> None:
-    """Whether it gets one or a busy machine gives it to others."""
+def test_a_thread_that_never_sleeps_needs_a_whole_core() -> None:
+    """On a busy machine it may run less, and waits for the rest."""
     with running(SPIN) as pid:
         source = ProcessSource("worker gw0", lambda: pid)
         assert source.read(time.monotonic_ns()).keys() == {"worker gw0.memory"}
@@ -56,7 +56,7 @@ def test_a_thread_that_never_sleeps_wants_a_whole_core() -> None:
     assert found["worker gw0.memory"] > 2**20
 
 
-def test_one_that_sleeps_wants_none_and_one_that_is_stopped_is_seen() -> None:
+def test_a_sleeping_process_needs_no_core_and_a_stopped_one_is_detected() -> None:
     with running(SLEEP) as pid:
         source = ProcessSource("broker", lambda: pid, broker=True)
         source.read(time.monotonic_ns())
@@ -79,7 +79,7 @@ def test_a_brokers_children_count_with_it() -> None:
                 os.kill(int(child), signal.SIGKILL)
 
 
-def test_what_is_written_to_the_disk_is_told(tmp_path: Path) -> None:
+def test_writes_to_the_disk_are_counted(tmp_path: Path) -> None:
     write = f"import os\nprint(flush=True)\nwhile True:\n    f = open({str(tmp_path / 'file')!r}, 'wb')\n    f.write(bytes(1 << 20))\n    f.flush()\n    os.fsync(f.fileno())"
     with running(write) as pid:
         source = ProcessSource("broker", lambda: pid, broker=True)
@@ -87,7 +87,7 @@ def test_what_is_written_to_the_disk_is_told(tmp_path: Path) -> None:
         sampled(source, lambda found: found["broker.written"] > 0)
 
 
-def test_a_process_that_ends_is_unknown_and_one_in_its_place_begins_anew() -> None:
+def test_a_restarted_process_has_rates_from_its_second_sample_on() -> None:
     with running(SPIN) as first:
         pid = first
         source = ProcessSource("broker", lambda: pid, broker=True)
@@ -114,7 +114,7 @@ def test_a_process_that_ends_is_unknown_and_one_in_its_place_begins_anew() -> No
     ],
 )
 def test_the_limit_of_a_control_group(tmp_path: Path, line: str, file: str, text: str, limit: int | None) -> None:
-    """Of either version; without one there is none."""
+    """Both versions of control groups have one; without a file there is no limit."""
     for path, content in ((tmp_path / "proc/1/cgroup", f"7:pids:/\n{line}\n"), (tmp_path / "groups" / file, f"{text}\n")):
         path.parent.mkdir(parents=True)
         path.write_text(content)
@@ -122,7 +122,7 @@ def test_the_limit_of_a_control_group(tmp_path: Path, line: str, file: str, text
     assert memory_limit(2, tmp_path / "proc", tmp_path / "groups") is None
 
 
-def test_one_that_sleeps_for_something_else_does_not_wait_for_the_disk() -> None:
+def test_other_sleep_is_no_wait_for_the_disk() -> None:
     process = subprocess.Popen([sys.executable, "-c", "print(flush=True)\nimport time\ntime.sleep(600)"], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
@@ -134,6 +134,6 @@ def test_one_that_sleeps_for_something_else_does_not_wait_for_the_disk() -> None
     assert DiskWaitSource(lambda: process.pid).read(0) == {}
 
 
-def test_where_there_is_no_process_nothing_is_known() -> None:
+def test_without_a_process_the_wait_for_the_disk_is_unknown() -> None:
     assert DiskWaitSource(lambda: None).read(0) == {}
     assert 0 <= DiskWaitSource(os.getpid).read(0)["broker.diskWait"] <= 1

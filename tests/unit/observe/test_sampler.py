@@ -1,4 +1,4 @@
-"""The thread that asks: when, how often, and what becomes of a source that fails."""
+"""The sampling thread: its schedule, expensive sources, and sources that fail."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pytest_loadtest.observe.sampler import BackgroundSource, Sampler
 
 
 class Counting:
-    """Counts how often it was asked, and says when that was often enough.
+    """A source that counts its samples and sets ``enough`` at the given number.
 
-    :param fails_at: the question at which it raises ``error``. :param hangs: its end comes when ``may_end`` is set.
+    :param fails_at: the sample at which it raises ``error``. :param hangs: it closes only when ``may_end`` is set.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Counting:
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sample each hundredth of a second."""
+    """Take a sample every 10 ms."""
     monkeypatch.setattr(sampler, "EVERY", 10_000_000)
 
 
-def test_samples_are_taken_from_the_start_on() -> None:
-    """The first one, at the start, is what rates are reckoned from."""
+def test_the_first_sample_is_left_out() -> None:
+    """It has no rates; the last values of a source are a sample of their own."""
     source, start = Counting(5), time.monotonic_ns()
     sampling = Sampler({"a source": lambda: source}, start, broker="mosquitto", missing=["worker gw1: it is away"])
     assert source.enough.wait(30)
@@ -72,7 +72,7 @@ def test_samples_are_taken_from_the_start_on() -> None:
     assert source.closed
 
 
-def test_one_that_fails_is_told_and_the_others_go_on() -> None:
+def test_a_failed_source_is_reported_and_the_others_continue() -> None:
     failing, going = Counting(99, fails_at=2), Counting(6)
 
     def never() -> Counting:
@@ -86,11 +86,11 @@ def test_one_that_fails_is_told_and_the_others_go_on() -> None:
     assert found.missing[1].endswith(" s into the phase")
     assert failing.closed
     assert failing.asked == 2
-    assert len(found) == going.asked  # all but the first, and what it said at the end
+    assert len(found) == going.asked  # all but the first, and the last values
 
 
-def test_a_costly_one_is_asked_less_often() -> None:
-    """5 ms of CPU at 2 % of a core are a quarter of a second."""
+def test_an_expensive_source_is_read_less_often() -> None:
+    """A sample of 5 ms of CPU, at 2 % of a core, is due every quarter of a second."""
     costly, cheap = Counting(3, cost=0.005), Counting(99_999)
     sampling = Sampler({"costly": lambda: costly, "cheap": lambda: cheap}, time.monotonic_ns(), broker="mosquitto")
     assert costly.enough.wait(30)
@@ -99,8 +99,8 @@ def test_a_costly_one_is_asked_less_often() -> None:
     assert cheap.asked > costly.asked
 
 
-def test_an_unexpected_error_ends_its_source_alone() -> None:
-    """It is told with its kind, for the text of a KeyError says little, and the source is known to be lost."""
+def test_an_unexpected_error_ends_its_source_only() -> None:
+    """It is reported with its class, as the text of a KeyError is not enough, and the source counts as lost."""
     failing, going = Counting(99, fails_at=3, error=KeyError("numBundles")), Counting(6)
     sampling = Sampler({"failing": lambda: failing, "going": lambda: going}, time.monotonic_ns(), broker="mosquitto")
     assert going.enough.wait(30)
@@ -112,7 +112,7 @@ def test_an_unexpected_error_ends_its_source_alone() -> None:
     assert len(found) == going.asked
 
 
-def test_a_source_that_never_told_anything_is_missing_and_not_lost() -> None:
+def test_a_source_that_never_returned_a_value_is_missing_and_not_lost() -> None:
     failing, going = Counting(99, fails_at=1), Counting(3)
 
     def never() -> Counting:
@@ -127,7 +127,7 @@ def test_a_source_that_never_told_anything_is_missing_and_not_lost() -> None:
 
 
 class Unclosable(Counting):
-    """Fails at its end, and when it is asked what is missing."""
+    """A source whose close() and missing raise."""
 
     def __init__(self, enough: int) -> None:
         super().__init__(enough)
@@ -137,7 +137,7 @@ class Unclosable(Counting):
         raise ValueError("no last answer")
 
 
-def test_an_error_at_the_end_is_told_and_the_others_are_closed() -> None:
+def test_an_error_at_the_end_is_reported_and_the_others_are_closed() -> None:
     unclosable, going = Unclosable(3), Counting(3)
     sampling = Sampler({"unclosable": lambda: unclosable, "going": lambda: going}, time.monotonic_ns(), broker="mosquitto")
     assert unclosable.enough.wait(30)
@@ -148,8 +148,8 @@ def test_an_error_at_the_end_is_told_and_the_others_are_closed() -> None:
     assert going.closed
 
 
-def test_a_source_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was sampled until then is there; what depends on the end of a source is not known."""
+def test_a_source_that_does_not_end_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its earlier samples are kept; the sources after it are lost too, as they were not closed."""
     monkeypatch.setattr(sampler, "LONGEST", 0.05)
     monkeypatch.setattr(sampler, "MARGIN", 0.0)
     hanging, after = Counting(3, hangs=True), Counting(3)
@@ -163,8 +163,7 @@ def test_a_source_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     assert found.knows("asked")
 
 
-def test_an_error_of_the_sampling_itself_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All sources are lost with it."""
+def test_an_error_of_the_sampling_itself_loses_all_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     source, kept = Counting(99), threading.Event()
     keep = Sampler._keep
 
@@ -183,7 +182,7 @@ def test_an_error_of_the_sampling_itself_is_told(monkeypatch: pytest.MonkeyPatch
 
 
 class Slow:
-    """Answers a question when it may."""
+    """A source that answers when ``may`` is set."""
 
     def __init__(self) -> None:
         self.missing, self.used = ["something: for a reason"], 0.0
@@ -202,7 +201,7 @@ SECOND = 1_000_000_000
 
 
 def until(source: BackgroundSource, now: int, enough: Callable[[Mapping[str, float]], bool]) -> Mapping[str, float]:
-    """Asks until the answer is as it shall be."""
+    """Read the source until ``enough`` returns True."""
     found: Mapping[str, float] = {}
 
     def ask() -> bool:
@@ -210,11 +209,11 @@ def until(source: BackgroundSource, now: int, enough: Callable[[Mapping[str, flo
         found = source.read(now)
         return enough(found)
 
-    wait_until(ask, "such an answer", 60)
+    wait_until(ask, "a matching answer", 60)
     return found
 
 
-def test_what_comes_late_is_of_the_next_sample() -> None:
+def test_a_late_answer_is_part_of_the_next_sample() -> None:
     slow = Slow()
     source = BackgroundSource(lambda: slow)
     assert source.read(SECOND) == {}
@@ -230,7 +229,7 @@ def test_what_comes_late_is_of_the_next_sample() -> None:
     assert source.close() == {"last": 1}
 
 
-def test_what_it_raises_is_raised() -> None:
+def test_an_exception_of_a_slow_source_is_raised() -> None:
     def refused() -> Slow:
         raise TargetError("refused")
 

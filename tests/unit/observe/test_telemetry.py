@@ -1,4 +1,4 @@
-"""Samples as columns, and as JSON and back."""
+"""Samples as columns, as JSON, and read back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def made() -> Telemetry:
     return Telemetry.of_rows(TIME, ROWS, missing=("worker gw1: it runs on another machine",), cost=0.0041234, broker="mosquitto")
 
 
-def test_what_a_sample_does_not_know_is_nan() -> None:
+def test_an_unknown_value_is_nan() -> None:
     telemetry = made()
     assert len(telemetry) == 3
     np.testing.assert_array_equal(telemetry.column("broker.memory"), [math.nan, 8_478_720, math.nan])
@@ -28,7 +28,7 @@ def test_what_a_sample_does_not_know_is_nan() -> None:
     assert (telemetry.knows("broker.memory"), telemetry.knows("broker.unread")) == (True, False)
 
 
-def test_it_survives_json_with_nulls() -> None:
+def test_json_keeps_unknown_values_as_null() -> None:
     document = json.loads(json.dumps(made().document(), allow_nan=False))
     assert document["columns"] == {"broker.cpu": [0.123457, 0.5, None], "broker.memory": [None, 8478720, None]}
     again = Telemetry.from_document(document)
@@ -46,21 +46,20 @@ def sampled(*rows: tuple[float, float] | None) -> Telemetry:
     return Telemetry.of_rows(list(range(len(rows))), found)
 
 
-def test_the_fullest() -> None:
-    """Not the largest: what stays allocated after messages left is no cost of theirs."""
+def test_the_fullest_index_has_the_most_messages() -> None:
+    """The largest one may include memory that stays allocated after messages left."""
     found = fullest(sampled((10, 300), None, (100, 250), (5, 900), (0, 900)))
     assert found == DelayedIndex(bytes=250, messages=100)
     assert found.bytes_per_message == 2.5
 
 
-def test_none() -> None:
-    """Nothing sampled, nothing known, nothing delayed: no number."""
+def test_without_delayed_messages_the_index_is_unknown() -> None:
     assert fullest(None) is None
     assert fullest(sampled()) is None
     assert fullest(sampled(None, (0, 100))) is None
 
 
-def test_the_fullest_is_unknown_once_the_source_was_lost() -> None:
-    """There may have been more delayed afterwards."""
+def test_the_fullest_index_is_unknown_if_the_source_was_lost() -> None:
+    """A fuller one may have followed."""
     assert fullest(replace(sampled((10, 300)), lost={COUNTERS: "why"})) is None
     assert fullest(replace(sampled((10, 300)), lost={"worker gw0": "why"})) is not None

@@ -1,0 +1,209 @@
+"""Every rule at its boundary, and the rules that exclude each other."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from builders.measurements import made
+from builders.telemetry import made_telemetry
+
+from pytest_loadtest.observe.conclusion import Bottleneck, conclude
+from pytest_loadtest.observe.rules import RULES
+
+if TYPE_CHECKING:
+    from pytest_loadtest.observe.telemetry import Telemetry
+
+QUEUE = 65_536  # more than 20 ms of the made run's 2.56 MB/s
+CONCLUSIONS = {rule.conclusion for rule in RULES}
+
+
+def judged(telemetry: Telemetry, **more: Any) -> Bottleneck:
+    return conclude(telemetry, made(), cores=2, **more)
+
+
+@pytest.mark.parametrize(
+    ("just", "below", "conclusion", "evidence"),
+    [
+        (
+            {"broker__busiestWanted": 0.9, "broker__busiest": 0.88}, {"broker__busiestWanted": 0.89},
+            "broker CPU", "mosquitto's busiest thread used 0.88 of a core, in 10 of 10 samples",
+        ),
+        (
+            {"broker__busiestWanted": 1.0, "broker__busiest": 0.6}, {"broker__busiestWanted": 0.8, "broker__busiest": 0.1},
+            "broker CPU", "mosquitto's busiest thread used 0.60 of a core and waited for one 40 % of the time, in 10 of 10 samples",
+        ),
+        (
+            {"broker__wanted": 1.8, "broker__cpu": 1.2}, {"broker__wanted": 1.79},
+            "broker CPU", "mosquitto's threads used 1.20 cores and wanted 1.80 of this machine's 2, in 10 of 10 samples",
+        ),
+        (
+            {"broker__unread": QUEUE + 1, "workers__unsent": 2**20}, {"broker__unread": QUEUE},
+            "broker not reading", "64.0 KiB were unread at mosquitto, which used 0.30 cores; 1.00 MiB more waited in our sockets, in 10 of 10 samples",
+        ),
+        (
+            {"workers__unsent": QUEUE + 1, "workers__shut": 0.5, "broker__unread": 20_480}, {"workers__unsent": QUEUE, "workers__shut": 1.0},
+            "broker not reading", "20.0 KiB were unread at mosquitto, which used 0.30 cores; 64.0 KiB more waited in our sockets, in 10 of 10 samples",
+        ),
+        (
+            {"broker__stopped": 1}, {"broker__stopped": 0},
+            "broker not reading", "0 B were unread at mosquitto, which was stopped by a signal; 0 B more waited in our sockets, in 10 of 10 samples",
+        ),
+        (
+            {"broker__stale": 1, "broker__unread": 900}, {"broker__stale": 0, "broker__unread": 900},
+            "broker not reading", "900 B were unread at mosquitto, which used 0.30 cores; 0 B more waited in our sockets, in 10 of 10 samples",
+        ),
+        (
+            {"broker__diskWait": 0.3, "broker__written": 2**21}, {"broker__diskWait": 0.29, "broker__written": 2**30},
+            "broker disk", "mosquitto waited for the disk 30 % of the time while it wrote 2.00 MiB/s, in 10 of 10 samples",
+        ),
+        (
+            {"broker__memoryLimit": 1e9, "broker__memory": 9e8}, {"broker__memoryLimit": 1e9, "broker__memory": 8.99e8},
+            "broker memory", "mosquitto had 858 MiB of its control group's limit of 954 MiB, in 10 of 10 samples",
+        ),
+        (
+            {"sys__heapLimit": 2e6, "sys__heap": 1.8e6}, {"sys__heapLimit": 2e6, "sys__heap": 1.79e6},
+            "broker memory", "mosquitto's heap had 1.72 MiB of its limit of 1.91 MiB, in 10 of 10 samples",
+        ),
+        (
+            {"sys__heapLimit": 2e6, "sys__heap": 1.8e6, "sys__gc": 0.1}, {"sys__heapLimit": 2e6, "sys__heap": 1.8e6, "sys__gc": 0.09},
+            "broker memory", "mosquitto's heap had 1.72 MiB of its limit of 1.91 MiB, in 10 of 10 samples",
+        ),
+        (
+            {"sys__directLimit": 2e6, "sys__direct": 1.8e6}, {"sys__directLimit": 2e6, "sys__direct": 1.79e6},
+            "broker memory", "mosquitto's direct memory had 1.72 MiB of its limit of 1.91 MiB, in 10 of 10 samples",
+        ),
+        (
+            {"sys__throttled": 12.5, "sys__dispatchThrottled": 0}, {"sys__throttled": 0, "sys__dispatchThrottled": 0},
+            "broker throttling", "mosquitto held producers back 12.5 times a second for a publish rate limit, in 10 of 10 samples",
+        ),
+        (
+            {"sys__dispatchThrottled": 3}, {"sys__dispatchThrottled": 0},
+            "broker throttling", "mosquitto held consumers back 3 times a second for a dispatch rate limit, in 10 of 10 samples",
+        ),
+        (
+            {"sys__ledgerLatency": 5e7, "sys__publishLatency": 1e8}, {"sys__ledgerLatency": 4.9e7, "sys__publishLatency": 5e7},
+            "bookie write", "a write to mosquitto's bookies took 50.0 ms on average, of the 100 ms that the broker needed to publish, in 10 of 10 samples",
+        ),
+        (
+            {"sys__ledgerLatency": 5e7, "sys__publishLatency": 5e7}, {"sys__ledgerLatency": 5e7, "sys__publishLatency": 1.1e8},
+            "bookie write", "a write to mosquitto's bookies took 50.0 ms on average, of the 50.0 ms that the broker needed to publish, in 10 of 10 samples",
+        ),
+        (
+            {"sys__consumers": 200, "sys__starved": 2, "sys__backlog": 7}, {"sys__consumers": 200, "sys__starved": 1, "sys__backlog": 7},
+            "consumer", "2 of 200 consumers had no permits left, or too many unacknowledged messages, with 7 entries in the backlog, in 10 of 10 samples",
+        ),
+        (
+            {"sys__blocked": 1}, {"sys__consumers": 1, "sys__starved": 1, "sys__backlog": 0},
+            "consumer", "1 subscriptions had too many unacknowledged messages to get more, in 10 of 10 samples",
+        ),
+        (
+            {"workers__unsent": QUEUE + 1, "workers__shut": 0.49}, {"workers__unsent": QUEUE, "workers__shut": 0.49},
+            "network", "64.0 KiB waited in our sockets, and no more than 0 B were unread at mosquitto, in 10 of 10 samples",
+        ),
+        (  # the window that was shut is a relay's, and the broker would read
+            {"workers__unsent": 2**20, "workers__shut": 1.0, "broker__relayed": 1}, {"workers__unsent": QUEUE, "workers__shut": 1.0, "broker__relayed": 1},
+            "network", "1.00 MiB waited in our sockets, and no more than 0 B were unread at mosquitto, in 10 of 10 samples",
+        ),
+        (
+            {"broker__unsent": QUEUE + 1}, {"broker__unsent": QUEUE},
+            "network", "64.0 KiB waited in mosquitto's sockets, and no more than 0 B were unread at ours, in 10 of 10 samples",
+        ),
+        (
+            {"workers__unread": QUEUE + 1}, {"workers__unread": QUEUE},
+            "subscriber", "64.0 KiB were unread at subscribers; 0 B more waited at mosquitto, in 10 of 10 samples",
+        ),
+        (
+            {"workers__connections": 1000, "workers__stale": 10, "workers__unread": 900}, {"workers__connections": 1000, "workers__stale": 9},
+            "subscriber", "900 B were unread at subscribers; 0 B more waited at mosquitto, in 10 of 10 samples",
+        ),
+        (
+            {"broker__unsent": 2**20, "broker__shut": 0.5}, {"broker__unsent": QUEUE, "broker__shut": 1.0},
+            "subscriber", "0 B were unread at subscribers; 1.00 MiB more waited at mosquitto, in 10 of 10 samples",
+        ),
+        (
+            {"worker_gw0__busiestWanted": 0.9, "worker_gw0__busiest": 0.9}, {"worker_gw0__busiestWanted": 0.89},
+            "generator", "worker gw0's busiest thread used 0.90 of a core, in 10 of 10 samples",
+        ),
+    ],
+)  # fmt: skip
+def test_each_rule_at_its_boundary(just: dict[str, float], below: dict[str, float], conclusion: str, evidence: str) -> None:
+    found = judged(made_telemetry(**just))
+    assert (found.conclusion, found.evidence) == (conclusion, evidence)
+    assert judged(made_telemetry(**below)).conclusion == "nothing saturated"
+
+
+def test_a_fiftieth_of_a_second_of_traffic_is_no_queue() -> None:
+    """That is 5 MB at 256 MB/s."""
+    fast = made(bytes_sent=2_560_000_000)
+    conclusions = [conclude(made_telemetry(workers__unread=size), fast, cores=2).conclusion for size in (5_120_000, 5_120_001)]
+    assert conclusions == ["nothing saturated", "subscriber"]
+
+
+def test_all_threads_are_the_evidence_if_the_busiest_is_unknown() -> None:
+    found = judged(made_telemetry(broker__busiestWanted=np.nan, broker__wanted=2.0, broker__cpu=1.5))
+    assert (found.conclusion, found.evidence) == (
+        "broker CPU",
+        "mosquitto's threads used 1.50 cores and wanted 2.00 of this machine's 2, in 10 of 10 samples",
+    )
+
+
+def test_a_lack_of_cpu_or_disk_explains_a_broker_that_does_not_read() -> None:
+    """The network is not blamed either."""
+    found = judged(
+        made_telemetry(broker__busiestWanted=1.0, broker__unread=2**20, broker__stale=2, workers__unsent=2**20, workers__shut=1.0)
+    )
+    assert (found.conclusion, found.also) == ("broker CPU", ())
+    disk = judged(made_telemetry(broker__diskWait=1, broker__unread=2**20))
+    assert (disk.conclusion, disk.also) == ("broker disk", ())
+
+
+def test_a_rate_limit_or_a_lack_of_cpu_explains_unread_bytes() -> None:
+    """A limit keeps producers' bytes unread; a worker without a core takes no messages."""
+    limit = judged(made_telemetry(sys__throttled=5, broker__unread=2**20, broker__stale=2, workers__unsent=2**20, workers__shut=1.0))
+    assert (limit.conclusion, limit.also) == ("broker throttling", ())
+    busy = judged(made_telemetry(sys__blocked=1, worker_gw0__busiest=0.5, worker_gw0__busiestWanted=0.95))
+    assert (busy.conclusion, busy.also) == ("generator", ())
+    writing = judged(made_telemetry(sys__ledgerLatency=1e9, sys__publishLatency=1e9, broker__busiestWanted=1.0))
+    assert (writing.conclusion, writing.also) == ("broker CPU", ())
+
+
+def test_evidence_leaves_out_a_column_without_samples() -> None:
+    telemetry = made_telemetry(broker__unread=QUEUE + 1, without=("broker.cpu",))
+    assert judged(telemetry).evidence == "64.0 KiB were unread at mosquitto; 0 B more waited in our sockets, in 10 of 10 samples"
+
+
+def test_a_worker_without_a_core_is_no_slow_subscriber() -> None:
+    """Unread bytes in its sockets are a consequence."""
+    unread = {"workers__unread": 2.0**20, "workers__stale": 2.0}
+    assert judged(made_telemetry(**unread)).conclusion == "subscriber"
+    found = judged(made_telemetry(**unread, worker_gw0__busiest=0.5, worker_gw0__busiestWanted=0.95))
+    assert (found.conclusion, [one.conclusion for one in found.also]) == ("generator", [])
+
+
+def test_the_busiest_worker_is_named() -> None:
+    found = judged(made_telemetry(worker_gw1__busiestWanted=1.0, worker_gw1__busiest=0.95))
+    assert found.evidence == "worker gw1's busiest thread used 0.95 of a core and waited for one 5 % of the time, in 10 of 10 samples"
+
+
+def test_the_schema_has_every_conclusion() -> None:
+    text = files("pytest_loadtest.report").joinpath("results.schema.json").read_text(encoding="utf-8")
+    known = json.loads(text)["properties"]["bottleneck"]["properties"]["conclusion"]["enum"]
+    assert CONCLUSIONS | {"publisher window", "nothing saturated", None} == set(known)
+
+
+def test_our_sockets_are_the_evidence_about_a_remote_broker() -> None:
+    """A closed window means that it, or a relay before it, did not read; an open one that the network was slow."""
+    missing = ("broker's CPU, memory, disk and sockets: its process is none that the run started on this machine",)
+    shut, open_ = (
+        judged(made_telemetry(without=("broker",), missing=missing, workers__unsent=2**20, workers__shut=share)) for share in (0.9, 0.2)
+    )
+    assert (shut.conclusion, shut.evidence, shut.missing) == (
+        "broker not reading", "1.00 MiB waited in our sockets because the other side's window was closed; the reason was not sampled, in 10 of 10 samples", missing,
+    )  # fmt: skip
+    assert (open_.conclusion, open_.evidence) == (
+        "network", "1.00 MiB waited in our sockets, and the other side's window was closed for no more than 20 % of the time, in 10 of 10 samples",
+    )  # fmt: skip
