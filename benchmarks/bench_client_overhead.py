@@ -103,7 +103,7 @@ def produce(streams: int, size: int, keyed: bool) -> tuple[float, float]:
 def consume(consumers: int, size: int, order: Callable[[Any], int] | None, checksum: bool = False) -> tuple[float, float]:
     """Whole and bare cost of receiving: the consumer's thread for all messages, then taking them in bursts of this size."""
     made = context(checksum)
-    data = payloads.messages(made.pool, np.zeros((1, 32), np.uint8), np.zeros(1, np.uint16))[0]
+    data = payloads.whole_payloads(made.pool, np.zeros((1, 32), np.uint8), np.zeros(1, np.uint16))[0]
     message = _pulsar.MessageBuilder().content(data).partition_key("key-1").build()
     taking = PulsarConsumers(lambda _: [])
     copies = taking._copies

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_loadtest.message.envelope import decode_heads, encode_heads
-from pytest_loadtest.message.payloads import Bucket, PayloadChooser, PayloadPool, build_pool, messages, parse_range
+from pytest_loadtest.message.payloads import Bucket, PayloadChooser, PayloadPool, build_pool, parse_range, whole_payloads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ def steps(chosen: PayloadPool, burst: int) -> dict[str, Callable[[], object]]:
     return {
         "chooser.draw": lambda: chooser.draw(index, seq),
         "encode_heads": lambda: encode_heads(chosen, nonce=nonce, stream=stream, seq=seq, intended=intended, payload=payload),
-        "messages": lambda: messages(chosen, heads, payload),
+        "messages": lambda: whole_payloads(chosen, heads, payload),
         "decode_heads": lambda: decode_heads(heads, size, nonce),
     }
 

@@ -155,7 +155,7 @@ class Recorder:
         columns = {name: np.concatenate([part[name] for part in gathered]) for name in gathered[0]}
         columns |= self._derived(kind, columns)
         if kind == "broadcast":
-            columns = broadcast.pack(columns)
+            columns = broadcast.pack_copies(columns)
         entry["rows"] = write_samples(self._folder / kind / entry["name"], kind, columns)
 
     def _derived(self, kind: str, columns: Columns) -> Columns:

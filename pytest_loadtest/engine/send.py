@@ -12,7 +12,7 @@ from pytest_loadtest.engine.blocks import Block, Ledger
 from pytest_loadtest.engine.retries import Retries
 from pytest_loadtest.errors import WorkerError
 from pytest_loadtest.message import draws
-from pytest_loadtest.message.payloads import chooser
+from pytest_loadtest.message.payloads import make_chooser
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.schedule.pacing import NEVER
 from pytest_loadtest.schedule.schedules import ByteSchedule, Drawing, EvenSchedule
@@ -59,7 +59,7 @@ class Sender:
     def __init__(self, setup: Setup, retire: Callable[[Block], None]) -> None:
         self._setup, self._driver, self._streams = setup, setup.driver, setup.streams
         self._retire, self._max_delay = retire, setup.max_send_delay
-        self._chooser = chooser(setup.pool, setup.seed, setup.streams, setup.topology.topics)
+        self._chooser = make_chooser(setup.pool, setup.seed, setup.streams, setup.topology.topics)
         self._key_column = key_column(setup.key_distributor, setup.seed, setup.streams)
         self._row = self._next = 0
         self._end: int | None = 0
@@ -306,7 +306,7 @@ def key_column(distributor: str, seed: int, streams: range) -> Keys:
     if distributor == "KEY_ROUND_ROBIN":
         return lambda index, seq: (seq % KEYS).astype(np.int32)
     drawn = draws.subkeys(draws.subkey(~seed, _KEY_DRAWS), streams)
-    return lambda index, seq: (draws.words_of(drawn.take(index), seq) % np.uint64(KEYS)).astype(np.int32)
+    return lambda index, seq: (draws.draw_each(drawn.take(index), seq) % np.uint64(KEYS)).astype(np.int32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""What is sent, and one message's record."""
+"""The contents of a message: envelope, payload, random draws, due time, and the columns of its samples."""

@@ -1,11 +1,11 @@
-"""Broadcast rows: what up to 64 subscriptions got of one message, in one row. Nothing is lost on the way there and back.
+"""Broadcast rows: one row for the copies of one message that up to 64 subscriptions got. The conversion loses nothing.
 
-A message to 10 000 subscribers is 10 000 copies, whose stream, sequence, bucket, size and intended time are the same, and whose arrivals
-are near each other. As received rows they would be said 10 000 times. A row here says them once for 64 neighbouring subscriptions, has a
-mask for what is true of some, and keeps the time of each: so whatever is defined over received rows is exact over broadcast rows too.
+The 10 000 copies of a message to 10 000 subscribers have the same stream, sequence, bucket, size and intended time, and arrive at nearly
+the same time. Received rows would repeat all of this. A broadcast row has it once for 64 neighbouring subscriptions, a mask for each flag,
+and the time of each copy. Everything defined over received rows is therefore exact over broadcast rows too (docs/decisions/016).
 
-A row begins anew where a subscription gets a second copy, where the copies' heads or sizes differ (as of a damaged one), and every
-2**31 ns of the clock, so that what came after its first copy fits 32 bits.
+A second copy to a subscription starts a new row, as does a copy whose head or size differs (a damaged one). So does a multiple of 2**31 ns
+of the clock, so that the time from the first copy of a row to each other one fits 32 bits.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _SAME: Final = ("bucket", "size", "intended")
 _MOST: Final = 1 << 62
 
 
-def pack(copies: Columns) -> dict[str, NDArray[Any]]:
-    """Received rows, in the order in which they came, to broadcast rows.
+def pack_copies(copies: Columns) -> dict[str, NDArray[Any]]:
+    """Convert received rows, in arrival order, to broadcast rows.
 
-    :param copies: the columns of ``samples.RECEIVED`` but ``consumer``.
+    :param copies: the columns of ``samples.RECEIVED`` except ``consumer``.
     """
     subscription = copies["subscription"]
     keys = {
@@ -60,10 +60,10 @@ def pack(copies: Columns) -> dict[str, NDArray[Any]]:
     }  # fmt: skip
 
 
-def unpack(rows: Columns) -> dict[str, NDArray[Any]]:
-    """Broadcast rows to received rows, by row and subscription; all columns of ``samples.RECEIVED`` but ``consumer``.
+def unpack_copies(rows: Columns) -> dict[str, NDArray[Any]]:
+    """Convert broadcast rows to received rows, ordered by row and subscription; all columns of ``samples.RECEIVED`` except ``consumer``.
 
-    :param rows: those of ``samples.BROADCAST``, ``after`` without its ends: as many numbers as ``got`` has bits in all.
+    :param rows: the columns of ``samples.BROADCAST``; ``after`` has the numbers of all rows end to end, one for each set bit of ``got``.
     """
     row, bit = bits(rows["got"])
     flags = np.zeros(len(row), np.int8)
@@ -78,19 +78,20 @@ def unpack(rows: Columns) -> dict[str, NDArray[Any]]:
 
 
 def bits(masks: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Row and number of every set bit, in the order of rows and bits."""
+    """Return row and number of every set bit, ordered by row and bit."""
     row, bit = np.nonzero(np.unpackbits(np.ascontiguousarray(masks, "<i8").view(np.uint8).reshape(-1, 8), axis=1, bitorder="little"))
     return row, bit
 
 
 def _order(keys: list[NDArray[Any]]) -> NDArray[np.intp]:
-    """Rows by keys, the first one most significant; what is equal stays in its order."""
+    """Return the stable order of rows by keys, of which the first is the most significant."""
     if not len(keys[0]):
         return np.zeros(0, np.intp)
     lows = [int(key.min()) for key in keys]
     widths = [int(key.max()) - low + 1 for key, low in zip(keys, lows, strict=True)]
     if math.prod(widths) >= _MOST:
         return np.lexsort(keys[::-1])
+    # the keys fit one integer: one stable sort instead of one for each key
     packed = np.zeros(len(keys[0]), np.int64)
     for key, low, width in zip(keys, lows, widths, strict=True):
         packed = packed * width + (key - low)
@@ -98,13 +99,13 @@ def _order(keys: list[NDArray[Any]]) -> NDArray[np.intp]:
 
 
 def _starts(keys: Columns, same: Columns) -> NDArray[np.intp]:
-    """Where a row begins: the place is another, what all copies of a row share differs, or the subscription is the one before."""
-    new = np.diff(keys["bit"]) <= 0  # in order within a place, so another place or a second copy
+    """Return the positions where a new row begins: another place, other shared columns, or a second copy to a subscription."""
+    new = np.diff(keys["bit"]) <= 0  # bits ascend within a place, so this is another place or a second copy
     for column in (*(keys[name] for name in _PLACE[:-1]), *same.values()):
         new |= column[1:] != column[:-1]
     return np.flatnonzero(np.concatenate([np.ones(min(len(keys["bit"]), 1), np.bool_), new]))
 
 
 def _any(masks: NDArray[np.int64], starts: NDArray[np.intp]) -> NDArray[np.int64]:
-    found: NDArray[np.int64] = np.bitwise_or.reduceat(masks, starts) if len(starts) else masks
-    return found
+    merged: NDArray[np.int64] = np.bitwise_or.reduceat(masks, starts) if len(starts) else masks
+    return merged

@@ -1,9 +1,9 @@
-"""Random draws that are the same on every machine and every numpy version: a counter hash and a weighted choice.
+"""Random draws that are the same on every machine and with every numpy version: a counter hash and a weighted choice.
 
 Draw number i of a key is a pure function of (key, i): splitmix64's finaliser (Steele, Lea, Flood, "Fast splittable
-pseudorandom number generators", 2014) over ``(i + 1) * golden ^ key``. It is here, in a dozen integer operations, rather than a numpy
-Generator, because numpy promises stable streams for its bit generators only, not for ``Generator.choice`` or ``integers``; because
-random access is what makes draws independent of how they are cut into bursts; and because the state of a stream is one integer.
+pseudorandom number generators", 2014) over ``(i + 1) * golden ^ key``, a dozen integer operations. A numpy Generator is not used, because
+numpy promises stable streams only for its bit generators, not for ``Generator.choice`` or ``integers``. Random access also makes draws
+independent of how messages are cut into bursts, and the state of a stream is one integer.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _MIX2: Final = np.uint64(0x94D049BB133111EB)
 _27, _30, _31 = np.uint64(27), np.uint64(30), np.uint64(31)
 
 
-def words(key: int, first: int, count: int) -> NDArray[np.uint64]:
-    """Draws ``first`` to ``first + count - 1`` of a key, uniform over 64 bits."""
+def draw_range(key: int, first: int, count: int) -> NDArray[np.uint64]:
+    """Return draws ``first`` to ``first + count - 1`` of a key, uniform over 64 bits."""
     drawn = np.arange(first + 1, first + count + 1, dtype=np.uint64)  # from 1, as splitmix64 does: key 0 gives its published numbers
     drawn *= _GOLDEN
-    drawn ^= np.uint64(key & MASK64)  # XOR, not a sum: keys are no windows on one common sequence
+    drawn ^= np.uint64(key & MASK64)  # XOR, not a sum: with a sum all keys would be windows on one common sequence
     return _finalise(drawn)
 
 
-def words_of(keys: NDArray[np.uint64], numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Draw ``numbers[i]`` of key ``keys[i]``, for each ``i``."""
+def draw_each(keys: NDArray[np.uint64], numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return draw ``numbers[i]`` of key ``keys[i]``, for each ``i``."""
     drawn = numbers.astype(np.uint64)
     drawn += np.uint64(1)
     drawn *= _GOLDEN
@@ -44,7 +44,7 @@ def words_of(keys: NDArray[np.uint64], numbers: NDArray[np.int64]) -> NDArray[np
 
 
 def _finalise(drawn: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Mix in place."""
+    # in place, with one temporary: this runs for each message
     shifted = drawn >> _30
     drawn ^= shifted
     drawn *= _MIX1
@@ -57,22 +57,22 @@ def _finalise(drawn: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def subkey(key: int, index: int) -> int:
-    """A key of its own for each index (a payload)."""
-    return int(words(key, index, 1)[0])
+    """Return a key derived from ``key`` for an index (of a payload)."""
+    return int(draw_range(key, index, 1)[0])
 
 
 def subkeys(key: int, indexes: range) -> NDArray[np.uint64]:
-    """:func:`subkey` of each (the streams of a worker)."""
+    """Return the :func:`subkey` of each index (of the streams of a worker)."""
     numbers = np.arange(indexes.start, indexes.stop, indexes.step, dtype=np.int64)
-    return words_of(np.full(len(numbers), key & MASK64, np.uint64), numbers)
+    return draw_each(np.full(len(numbers), key & MASK64, np.uint64), numbers)
 
 
 @dataclass(frozen=True, slots=True)
 class WeightedChoice:
-    """Walker's alias method in integers: slots of equal width, each split between two choices.
+    """A weighted choice by Walker's alias method, in integers: slots of equal width, each split between two choices.
 
-    The top ``64 - shift`` bits of a draw name its slot; the draw is the slot's own choice while below ``split``, its alias from there
-    on. A choice of weight 0 owns no draw at all, because its part of its slot is empty.
+    The top ``64 - shift`` bits of a draw are its slot. A draw below ``split`` gives the slot's own choice, any other its alias. A choice of
+    weight 0 has no draw at all, because its part of its slot is empty.
 
     :param split: uint64, one per slot. :param own: uint16. :param alias: uint16.
     """
@@ -83,13 +83,13 @@ class WeightedChoice:
     alias: NDArray[np.uint16]
 
     def choose(self, drawn: NDArray[np.uint64]) -> NDArray[np.uint16]:
-        """One choice per draw."""
+        """Return one choice for each draw."""
         slot = (drawn >> self.shift).view(np.int64)
         return np.where(drawn < self.split.take(slot), self.own.take(slot), self.alias.take(slot))
 
 
 def weighted_choice(weights: Sequence[float]) -> WeightedChoice:
-    """The alias table of relative weights: every share exact to 2**-63, zero stays zero.
+    """Make the alias table of relative weights: each share is exact to 2**-63, and zero stays zero.
 
     :raises ValueError: a negative weight, no weight above 0, or more than 65536 of them.
     """
@@ -107,14 +107,14 @@ def weighted_choice(weights: Sequence[float]) -> WeightedChoice:
         left[giver] -= width - left[slot]
         if left[giver] < width:
             small.append(large.pop())
-    for slot in large:  # exactly full: nothing for the alias, which is the slot itself
+    for slot in large:  # exactly full: its alias, which is the slot itself, gets everything
         split[slot] = slot * width
     indexes = np.arange(slots, dtype=np.uint16)
     return WeightedChoice(np.uint64(64 - bits), np.array(split, np.uint64), indexes, np.array(alias, np.uint16))
 
 
 def sparse_choice(weights: NDArray[np.float64]) -> WeightedChoice:
-    """The same over those above 0 alone: what it draws does not depend on how many others there are, or where."""
+    """Make the alias table of the weights above 0 alone, so that its draws do not depend on the number or position of zeros."""
     above = np.flatnonzero(weights).astype(np.uint16)
     table = weighted_choice(weights[above].tolist())
     padded = np.pad(above, (0, len(table.own) - len(above)), mode="edge")  # slots beyond the last are all alias
@@ -122,7 +122,7 @@ def sparse_choice(weights: NDArray[np.float64]) -> WeightedChoice:
 
 
 def _shares(weights: Sequence[float]) -> list[int]:
-    """Whole shares of 2**64, in proportion to the weights; what rounding leaves goes to the heaviest."""
+    """Return whole shares of 2**64 in proportion to the weights; the heaviest gets the remainder of rounding."""
     if not 0 < len(weights) <= 1 << 16 or min(weights) < 0 or max(weights) <= 0:
         raise ValueError(f"{len(weights)} weights leave nothing to choose from: give 1 to 65536, none negative, at least one above 0")
     exact = [Fraction(weight) for weight in weights]

@@ -1,4 +1,4 @@
-"""What is sent: the size distribution, the pool of payloads made from it, and the weighted choice among them."""
+"""Payloads: the distribution of sizes, the pool of payloads made from it, and the weighted choice among them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message import draws, envelope
 from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
-from pytest_loadtest.message.sizing import Limits, check_number
+from pytest_loadtest.message.sizing import SizeLimits, check_payload_count
 from pytest_loadtest.values.quantities import parse_size
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 CHECKSUM: Final = 4
 MAX_BUCKETS: Final = 256  # the envelope numbers them in one byte
-MAX_PAYLOADS: Final = 1 << 16  # a burst numbers them in two
+MAX_PAYLOADS: Final = 1 << 16  # a burst numbers them in two bytes
 _HEAD: Final = np.dtype("V32")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """One range of sizes, [low, high) bytes of whole payload, and its relative weight; the name is the profile's key."""
+    """A range of sizes, [low, high) bytes of whole payload, with its relative weight; the name is the profile's key."""
 
     name: str
     low: int
@@ -41,7 +41,7 @@ class Bucket:
 
 
 def parse_range(text: str) -> tuple[int, int]:
-    """``"1KB-4KB"`` → (1024, 4096): sizes from the first up to, but without, the second.
+    """Parse a size range: ``"1KB-4KB"`` → (1024, 4096), the sizes from 1024 up to, but without, 4096.
 
     :raises ValueError: not two sizes, or nothing between them.
     """
@@ -56,7 +56,7 @@ def parse_range(text: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """What the bodies are made of."""
+    """The content of bodies."""
 
     seed: int
     ratio: float
@@ -64,31 +64,31 @@ class Filling:
     checksum: bool
 
     def body(self, size: int, number: int) -> bytes:
-        """What follows the head of one payload of the pool."""
+        """Make the body of one payload: the bytes after its head."""
         head = HEAD if size >= HEAD else COMPACT_HEAD
         length = size - head - (CHECKSUM if self.checksum else 0)
         body = self._random(int(length * self.ratio), number).ljust(length, b"\0")
-        if self.content is not None and len(self.content) == size:  # a stage may have other sizes
+        if self.content is not None and len(self.content) == size:  # the file fills no payload of a stage with another size
             body = self.content[head : head + length]
         return body + zlib.crc32(body).to_bytes(CHECKSUM, "little") if self.checksum else body
 
     def _random(self, length: int, number: int) -> bytes:
-        key = draws.subkey(~self.seed, number)  # the complement keeps bodies apart from the choosers' keys
-        return draws.words(key, 0, length // 8 + 1).astype("<u8").tobytes()[:length]
+        key = draws.subkey(~self.seed, number)  # the complement, so that bodies have other keys than choosers
+        return draws.draw_range(key, 0, length // 8 + 1).astype("<u8").tobytes()[:length]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PayloadPool:
-    """Everything that can be sent, its bodies made once. One row per payload in every column.
+    """All payloads that can be sent, with their bodies made once. One row per payload in every column.
 
-    Stages may each have a distribution of their own: number 0 is the profile's, then one for each of ``build_pool``'s ``more``.
+    Stages may have distributions of their own: number 0 is the profile's, followed by one for each of ``build_pool``'s ``more``.
 
-    :param filling: what bodies are made of.
+    :param filling: the content of bodies.
     :param sizes: int32, bytes of the whole payload. :param buckets: int16, index of the size bucket.
-    :param weights_of: by distribution, float64, sum 1; a payload of another distribution alone weighs 0.
+    :param weights_of: by distribution, float64, sum 1; a payload that only other distributions have weighs 0.
     :param bucket_names: of all distributions; the same key is the same bucket.
-    :param clamped: how many payloads had their size moved to the envelope's or the target's limit.
-    :param of_topics: by topic, the index of the only size bucket of its messages; empty where topics do not differ.
+    :param clamped: number of payloads whose size was moved to the envelope's or the target's limit.
+    :param of_topics: by topic, the index of the only size bucket of its messages; empty if topics do not differ.
     """
 
     filling: Filling
@@ -102,63 +102,63 @@ class PayloadPool:
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """Of the first distribution."""
+        """The weights of the first distribution."""
         return self.weights_of[0]
 
     @property
     def mean_size(self) -> float:
-        """The weighted mean of ``sizes``: what one message really weighs, in bytes."""
+        """The mean bytes of a message by the first distribution."""
         return self.mean_sizes[0]
 
     @cached_property
     def mean_sizes(self) -> tuple[float, ...]:
-        """The same by distribution."""
+        """The mean bytes of a message, by distribution: the weighted mean of ``sizes``."""
         return tuple(float(weights @ self.sizes) for weights in self.weights_of)
 
     @property
     def memory(self) -> int:
-        """Bytes that the bodies take."""
+        """The bytes of all bodies."""
         return int(self.sizes.sum(dtype=np.int64) - self.head_size.sum(dtype=np.int64))
 
     @cached_property
     def bodies(self) -> tuple[bytes, ...]:
-        """What follows the head; with ``checksum`` the last 4 bytes are the CRC-32 (little-endian) of the rest of the body.
+        """The bytes after each head; with ``checksum`` the last 4 are the CRC-32 (little-endian) of the rest of the body.
 
-        Made when they are first asked for, which a plan never does.
+        Made at the first access: a plan needs sizes only.
         """
         return tuple(self.filling.body(size, number) for number, size in enumerate(self.sizes.tolist()))
 
     @cached_property
     def head_size(self) -> NDArray[np.uint8]:
-        """Bytes of envelope per payload: 16 where the payload is shorter than 32, else 32."""
+        """The bytes of each payload's envelope: 16 if the payload is shorter than 32, else 32."""
         return np.where(self.sizes < HEAD, COMPACT_HEAD, HEAD).astype(np.uint8)
 
     @cached_property
     def compact(self) -> bool:
-        """Whether any payload has the compact envelope."""
+        """True if any payload has the compact envelope."""
         return bool((self.sizes < HEAD).any())
 
     @cached_property
     def marks(self) -> NDArray[np.uint32]:
-        """Magic, version and bucket of each payload's envelope, as one number."""
+        """The magic, version and bucket of each payload's envelope, as one number."""
         return envelope.marks(self.buckets)
 
     @cached_property
     def body_column(self) -> NDArray[np.object_]:
-        """The bodies as a column, to be taken from by the burst."""
+        """The bodies as a column, from which a burst takes its own in one call."""
         column = np.empty(len(self.bodies), object)
         column[:] = self.bodies
         return column
 
     @cached_property
     def choices(self) -> tuple[draws.WeightedChoice, ...]:
-        """By distribution, the table that every chooser of this pool shares."""
+        """The table of each distribution, shared by all choosers."""
         return tuple(map(draws.sparse_choice, self.weights_of))
 
     def table(self, distribution: int | Mapping[str, int]) -> draws.WeightedChoice:
-        """What draws by a distribution: one of the pool's own by number, or its payloads by other weights of their size buckets.
+        """Return the table of a distribution: the number of one of the pool's own, or other weights for its size buckets.
 
-        :raises UsageError: a bucket that the pool does not have, or no weight at all.
+        :raises UsageError: a bucket that the pool does not have, or no weight above 0.
         """
         if isinstance(distribution, int):
             return self.choices[distribution]
@@ -169,14 +169,14 @@ class PayloadPool:
 
 
 def check_weights(weights: Mapping[str, float], names: Sequence[str]) -> None:
-    """Other weights for payloads that are made already.
+    """Check other weights for the size buckets of a pool.
 
-    :raises UsageError: a bucket that is not among ``names``, or no weight at all.
+    :raises UsageError: a bucket that is not among ``names``, or no weight above 0.
     """
     if unknown := [str(name) for name in weights if name not in names]:
         raise UsageError(f"no size bucket {', '.join(unknown)}: the payloads were made for {', '.join(names)}")
     if not all(isinstance(weight, (int, float)) and 0 <= weight < math.inf for weight in weights.values()) or not any(weights.values()):
-        raise UsageError(f"weights {dict(weights)}: none may be below 0, and one must be above")
+        raise UsageError(f"weights {dict(weights)} are not valid: none may be below 0, and at least one must be above 0")
 
 
 def build_pool(
@@ -194,34 +194,36 @@ def build_pool(
     per_bucket: int = 1,
     more: Sequence[Sequence[Bucket]] = (),
 ) -> PayloadPool:
-    """The payloads of a distribution, or of one size, and of what stages have instead.
+    """Make the payloads of a distribution or of one size, and those of the stages' own distributions.
 
-    :param representative: which sizes stand for a bucket: its ``midpoint``, its ``max`` (the last size inside), or ``uniform``,
-        ``per_bucket`` sizes spread evenly inside, 16 where that is 1. A bucket of weight 0 keeps its index and gets no payload.
+    :param representative: the sizes for a bucket: its ``midpoint``, its ``max`` (the last size inside), or ``uniform``, which is
+        ``per_bucket`` sizes spread evenly inside, 16 if that is 1. A bucket of weight 0 keeps its index and gets no payload.
     :param randomized: the first ``random_ratio`` of each body is random, the rest zeros; otherwise all zeros, or ``file_content``.
-    :param pool_size: how many different random bodies a ``message_size`` gets (OMB's ``randomizedPayloadPoolSize``).
-    :param file_content: exactly ``message_size`` bytes; the envelope takes the place of its head, the checksum that of its end.
+    :param pool_size: number of different random bodies for ``message_size`` (OMB's ``randomizedPayloadPoolSize``).
+    :param file_content: exactly ``message_size`` bytes; envelope and checksum replace the bytes at its beginning and end.
     :param max_size: the target's limit on a whole payload.
-    :param per_bucket: payloads of each size bucket, equally likely; of one size only where bodies are random.
-    :param more: distributions of stages. The pool has the buckets of all; those of the same key are one.
+    :param per_bucket: payloads of each size bucket, equally likely; several of one size only if bodies are random.
+    :param more: distributions of stages. The pool has the buckets of all; buckets with the same key are one.
     :raises ValueError: a size, or a whole range, that cannot be sent; no weight; too many buckets or payloads; a file of another size.
     """
     if (buckets is None) == (message_size is None):
         raise ValueError("give either messageSize or messageSizeDistribution")
     if file_content is not None and len(file_content) != message_size:
         raise ValueError(f"payloadFile holds {len(file_content)} bytes and messageSize says {message_size}: they must be equal")
-    distributions = [_only(message_size) if message_size is not None else buckets or (), *more]
-    union = _united(distributions)
-    asked = [per_bucket] * len(union)
     if message_size is not None:
-        asked[0] = max(per_bucket, pool_size)
-    check_number(asked, per_bucket, MAX_PAYLOADS)
-    limits = Limits(CHECKSUM if checksum else 0, max_size)
+        buckets = [Bucket(name=str(message_size), low=message_size, high=message_size + 1, weight=1)]
+    distributions = [buckets or (), *more]
+    union = _united(distributions)
+    counts = [per_bucket] * len(union)
+    if message_size is not None:
+        counts[0] = max(per_bucket, pool_size)
+    check_payload_count(counts, per_bucket, MAX_PAYLOADS)
+    limits = SizeLimits(CHECKSUM if checksum else 0, max_size)
     fill = random_ratio if randomized else 0.0
     rows = [
         (size, number)
         for number, bucket in enumerate(union)
-        for size in (limits.sizes(bucket, representative, asked[number], randomized) if bucket.weight else ())
+        for size in (limits.sizes(bucket, representative, counts[number], randomized) if bucket.weight else ())
     ]  # fmt: skip
     return PayloadPool(
         filling=Filling(seed, fill, None if randomized else file_content, checksum),
@@ -234,12 +236,8 @@ def build_pool(
     )
 
 
-def _only(size: int) -> list[Bucket]:
-    return [Bucket(name=str(size), low=size, high=size + 1, weight=1)]
-
-
 def _united(distributions: Sequence[Sequence[Bucket]]) -> list[Bucket]:
-    """Every bucket once, in the order in which they come; its weight is above 0 where it is anywhere."""
+    """Return each bucket once, in order of first appearance; its weight is above 0 if it is above 0 in any distribution."""
     union: dict[str, Bucket] = {}
     for buckets in distributions:
         weights = [bucket.weight for bucket in buckets]
@@ -255,14 +253,14 @@ def _united(distributions: Sequence[Sequence[Bucket]]) -> list[Bucket]:
 
 
 def _weights(buckets: Sequence[Bucket], rows: Sequence[str]) -> NDArray[np.float64]:
-    """What each payload weighs in a distribution, by the name of its bucket."""
+    """Return the weight of each payload in a distribution. :param rows: the name of its bucket."""
     total, payloads = sum(bucket.weight for bucket in buckets), Counter(rows)
     share = {bucket.name: bucket.weight / total / payloads[bucket.name] for bucket in buckets if bucket.weight}
     return np.array([share.get(name, 0.0) for name in rows])
 
 
 def body_ok(data: bytes) -> bool:
-    """Whether the body of one whole payload is as it was made, by its checksum (the profile's ``checksum: true``)."""
+    """Return true if the checksum of a whole payload (the profile's ``checksum: true``) matches its body."""
     head = HEAD if len(data) >= HEAD else COMPACT_HEAD
     if len(data) < head + CHECKSUM:
         return False
@@ -270,42 +268,42 @@ def body_ok(data: bytes) -> bool:
 
 
 class PayloadChooser:
-    """The payloads of the messages of some streams: message ``n``'s is a function of (seed, stream, n) and its distribution alone."""
+    """Chooses the payloads of messages: a pure function of (seed, stream, number of the message) and the distribution."""
 
     def __init__(self, pool: PayloadPool, seed: int, streams: range) -> None:
         self._table, self._keys = pool.choices[0], draws.subkeys(seed, streams)
 
     def draw(self, index: NDArray[np.int64], seq: NDArray[np.int64], table: draws.WeightedChoice | None = None) -> NDArray[np.uint16]:
-        """One payload for each message.
+        """Return one payload for each message.
 
-        :param index: of its stream among ``streams``. :param seq: its number in the stream.
-        :param table: of its distribution; by default the pool's first.
+        :param index: position of its stream among ``streams``. :param seq: its number in the stream.
+        :param table: the table of its distribution; by default of the pool's first.
         """
-        return (table or self._table).choose(draws.words_of(self._keys.take(index), seq))
+        return (table or self._table).choose(draws.draw_each(self._keys.take(index), seq))
 
 
-def messages(pool: PayloadPool, heads: NDArray[np.uint8], payload: NDArray[np.uint16]) -> list[bytes]:
-    """Whole payloads, for clients that take one message at a time; ``heads`` as ``envelope.encode_heads`` made them."""
+def whole_payloads(pool: PayloadPool, heads: NDArray[np.uint8], payload: NDArray[np.uint16]) -> list[bytes]:
+    """Return whole payloads, for clients that take one message at a time; ``heads`` from ``envelope.encode_heads``."""
     fronts = heads.view(_HEAD).ravel().tolist()
     if pool.compact:
         fronts = [front[:size] for front, size in zip(fronts, pool.head_size[payload].tolist(), strict=True)]
     return list(map(add, fronts, pool.body_column.take(payload).tolist()))
 
 
-# Payloads where each topic has messages of one size.
-
 _32 = np.uint64(32)
 
 
 class Chooser(Protocol):
-    """Whose draws say which payload a message has."""
+    """A function from messages to their payloads."""
 
     def draw(self, index: NDArray[np.int64], seq: NDArray[np.int64], table: draws.WeightedChoice) -> NDArray[np.uint16]:
         """See :class:`~pytest_loadtest.message.payloads.PayloadChooser`."""
 
 
 class TopicChooser:
-    """A message's payload is one of its topic's size, equally likely where there are several: a function of (seed, stream, n) alone.
+    """Chooses payloads where each topic has messages of one size: a pure function of (seed, stream, number of the message).
+
+    All payloads of the topic's size are equally likely.
 
     :param topics: index of the topic of each of the streams.
     """
@@ -313,18 +311,18 @@ class TopicChooser:
     def __init__(self, pool: PayloadPool, seed: int, streams: range, topics: NDArray[np.int64]) -> None:
         self._keys = draws.subkeys(seed, streams)
         buckets = np.array(pool.of_topics, np.int64)[topics]
-        self._first = np.searchsorted(pool.buckets, buckets)  # the pool has the payloads of a bucket one after another
+        self._first = np.searchsorted(pool.buckets, buckets)  # the payloads of a bucket are neighbours in the pool
         self._count = (np.searchsorted(pool.buckets, buckets, side="right") - self._first).astype(np.uint64)
 
     def draw(self, index: NDArray[np.int64], seq: NDArray[np.int64], table: draws.WeightedChoice) -> NDArray[np.uint16]:
-        """One payload for each message; ``table`` says nothing here, as sizes are by topic."""
-        word = draws.words_of(self._keys.take(index), seq) >> _32
+        """Return one payload for each message; ``table`` is ignored, because the topic decides the size."""
+        word = draws.draw_each(self._keys.take(index), seq) >> _32
         within = (word * self._count[index]) >> _32
         return (self._first[index] + within.astype(np.int64)).astype(np.uint16)
 
 
-def chooser(pool: PayloadPool, seed: int, streams: range, topics: int) -> Chooser:
-    """How the messages of some streams get their payloads. :param topics: of the run, over which streams are dealt in turn."""
+def make_chooser(pool: PayloadPool, seed: int, streams: range, topics: int) -> Chooser:
+    """Return the chooser for some streams. :param topics: number of the run's topics, to which streams are assigned round robin."""
     if not pool.of_topics:
         return PayloadChooser(pool, seed, streams)
     return TopicChooser(pool, seed, streams, np.arange(streams.start, streams.stop, streams.step) % topics)

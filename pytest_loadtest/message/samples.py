@@ -1,9 +1,9 @@
-"""The columns of a sample: the one table that the recorder writes by and Spark reads by.
+"""The columns of samples, as the recorder writes them and Spark reads them.
 
-A *sent* row is one message a producer had to send, a *received* row is one copy a consumer got. Where a message goes to many subscriptions
-of one consumer each, a *broadcast* row is in place of up to 64 received ones (:mod:`pytest_loadtest.message.broadcast`). All times are
-CLOCK_MONOTONIC nanoseconds of the run's clock; 0 in ``acked`` and ``sent`` means "never", told apart by ``status``.
-Signed integers only: Spark turns unsigned 64-bit columns into decimals.
+A *sent* row is one message that a producer had to send, a *received* row is one copy that a consumer got. If a message goes to many
+subscriptions of one consumer each, a *broadcast* row replaces up to 64 received rows (:mod:`pytest_loadtest.message.broadcast`). All times
+are CLOCK_MONOTONIC nanoseconds of the run's clock; 0 in ``acked`` and ``sent`` means "never", and ``status`` has the reason. All integers
+are signed: Spark turns unsigned 64-bit columns into decimals.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 
 class Column(NamedTuple):
-    """One column: name, numpy/Arrow integer type (or a list of one, as Arrow spells it), unit or meaning."""
+    """A column: name, numpy/Arrow integer type (or a list of one, as Arrow spells it), unit or meaning."""
 
     name: str
     type: str
@@ -21,26 +21,26 @@ class Column(NamedTuple):
 
     @property
     def item(self) -> str | None:
-        """The integer type of a list's items; None of a plain column."""
+        """The integer type of a list's items; None for a column of plain integers."""
         return self.type.partition(": ")[2][:-1] or None
 
 
 class Status(enum.IntEnum):
-    """What became of a message on its way out."""
+    """The outcome of sending a message."""
 
-    PENDING = -1  # in memory only; a row never leaves with it
+    PENDING = -1  # in memory only, never in a file
     ACKED = 0
     FAILED = 1  # answered with an error, by the client or the target
     DROPPED = 2  # never handed to the client: later than maxSendDelay
-    UNKNOWN = 3  # handed over, no answer until drain ended
+    UNKNOWN = 3  # handed over, and not answered before the drain ended
 
 
 class Flag(enum.IntFlag):
     """Bits of a received row."""
 
-    REDELIVERED = 1  # the target says so
+    REDELIVERED = 1  # marked by the target
     LATE = 2  # a higher sequence of the same (stream, partition or key) came before, at this consumer
-    CORRUPT = 4  # the head is whole, the rest of the payload is not
+    CORRUPT = 4  # the head is whole, the rest of the payload is damaged
     UNDUE = 8  # a delayed message: one due more than a tick later came before, at its consumer
 
 
@@ -54,7 +54,7 @@ SENT: Final = (
     Column("intended", "int64", "ns"),
     Column("sent", "int64", "ns; 0 when dropped"),
     Column("acked", "int64", "ns; 0 unless status is ACKED"),
-    Column("blocked", "int64", "ns of the send delay that the stream stood before the target's full window"),
+    Column("blocked", "int64", "ns of the send delay in which the stream waited for the target's full window"),
     Column("resends", "int16", "how often the client sent it again after a lost connection, 255 for 255 or more; 0 also where unknown"),
 )
 
@@ -89,8 +89,8 @@ BROADCAST: Final = (
 )
 
 WIDTH: Final = 64
-"""Subscriptions of one broadcast row; and from so many of a topic on, with one consumer each, copies are recorded so."""
+"""Subscriptions of one broadcast row. Topics with at least this many, of one consumer each, are recorded in broadcast rows."""
 KINDS: Final = {"sent": SENT, "received": RECEIVED, "broadcast": BROADCAST}
 MANIFEST_VERSION: Final = 4
 MANIFEST_SUFFIX: Final = ".manifest.json"
-EVIDENCE: Final = ("cpu", "stalled", "longest_stall", "gc")  # ns in each second of the phase, how a worker's own process fared
+EVIDENCE: Final = ("cpu", "stalled", "longest_stall", "gc")  # ns in each second of the phase, of a worker's own process

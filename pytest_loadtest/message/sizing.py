@@ -1,4 +1,4 @@
-"""Which sizes stand for a range of sizes, and which of them can be sent at all."""
+"""Sizes of payloads: the sizes that represent a range, the sizes that can be sent, and the joining of ranges."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ UNIFORM_SIZES: Final = 16
 
 
 def representatives(low: int, high: int, kind: str, count: int) -> list[int]:
-    """The sizes that stand for [low, high).
+    """Return the sizes that represent [low, high).
 
-    :param kind: ``midpoint`` or ``max`` (the last size inside): ``count`` times the same. ``uniform``: ``count`` sizes spread
-        evenly, each in the middle of its part; with a count of 1 :data:`UNIFORM_SIZES`, or every size of a narrower range once.
+    :param kind: ``midpoint`` or ``max`` (the last size inside): ``count`` times the same size. ``uniform``: ``count`` sizes spread
+        evenly, each in the middle of its part; if ``count`` is 1, :data:`UNIFORM_SIZES`, or every size of a narrower range once.
     :raises ValueError: an unknown kind.
     """
     if kind == "midpoint":
@@ -32,12 +32,13 @@ def representatives(low: int, high: int, kind: str, count: int) -> list[int]:
         width = high - low
         count = min(UNIFORM_SIZES, width) if count == 1 else count
         return [low + (2 * i + 1) * width // (2 * count) for i in range(count)]
-    raise ValueError(f"representative {kind!r}: one of midpoint, max, uniform")
+    raise ValueError(f"representative {kind!r} is unknown: write midpoint, max or uniform")
 
 
-def check_number(payloads: Sequence[int], per_bucket: int, most: int) -> None:
-    """:param payloads: how many payloads each bucket asks for: ``per_bucket``, or, the first, ``randomizedPayloadPoolSize``.
+def check_payload_count(payloads: Sequence[int], per_bucket: int, most: int) -> None:
+    """Check the number of payloads.
 
+    :param payloads: payloads of each bucket: ``per_bucket``, or, for the first, ``randomizedPayloadPoolSize``.
     :raises ValueError: more than ``most`` together.
     """
     if sum(payloads) <= most:
@@ -51,7 +52,7 @@ def check_number(payloads: Sequence[int], per_bucket: int, most: int) -> None:
 
 
 class Sized(Protocol):
-    """A size bucket, as a profile names it."""
+    """A size bucket of a profile."""
 
     @property
     def name(self) -> str: ...
@@ -61,10 +62,10 @@ class Sized(Protocol):
     def high(self) -> int: ...
 
 
-class Limits:
-    """Which sizes can be sent: room for head and ``tail`` bytes of checksum, and not above the target's limit.
+class SizeLimits:
+    """The sizes that can be sent: with room for head and ``tail`` bytes of checksum, and not above the target's limit.
 
-    ``moved`` counts the sizes that were asked for and could not be sent as they were.
+    ``moved`` counts the sizes that had to be changed.
     """
 
     def __init__(self, tail: int, max_size: int | None) -> None:
@@ -72,9 +73,9 @@ class Limits:
         self.moved = 0
 
     def fit(self, size: int, low: int, high: int, name: str) -> int:
-        """The size asked for, or the nearest in [low, high) that can be sent.
+        """Return ``size``, or the nearest size in [low, high) that can be sent.
 
-        :raises ValueError: there is none; the message begins with ``name``.
+        :raises ValueError: no size can be sent; the message begins with ``name``.
         """
         last = high - 1 if self._max is None else min(high - 1, self._max)
         compact = max(low, COMPACT_HEAD + self._tail), min(last, HEAD - 1)
@@ -82,12 +83,12 @@ class Limits:
         nearest = [min(max(size, lowest), highest) for lowest, highest in (compact, full) if lowest <= highest]
         if not nearest:
             raise ValueError(f"{name} cannot be sent: {self._reason(low)}")
-        fitting = min(nearest, key=lambda one: abs(one - size))
+        fitting = min(nearest, key=lambda candidate: abs(candidate - size))
         self.moved += fitting != size
         return fitting
 
     def sizes(self, bucket: Sized, kind: str, payloads: int, randomized: bool) -> list[int]:
-        """The sizes of a bucket's payloads; several of one size only where their bodies are random, and so differ."""
+        """Return the sizes of a bucket's payloads; several of one size only if their bodies are random: others would be equal."""
         low, high, count = bucket.low, bucket.high, payloads
         if not randomized:
             count = min(payloads, high - low) if kind == "uniform" else 1
@@ -103,7 +104,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Sizes from ``low`` up to, but without, ``high``, and what they weigh."""
+    """The sizes from ``low`` up to, but without, ``high``, with their weight."""
 
     low: int
     high: int
@@ -114,30 +115,30 @@ class Range:
 
 
 def join_smallest(ranges: Sequence[Range]) -> list[Range]:
-    """Ascending ranges, those without a size that an envelope fits in (16 B) joined into one that has it.
+    """Join the ascending ranges below the smallest message (16 B) into one that includes it.
 
-    What they stand for is sent as the nearest size there is, and counted as moved.
+    Their messages are sent with the nearest size that can be sent, and counted as moved.
     """
     least = COMPACT_HEAD + 1
     if not ranges or ranges[0].high >= least:
         return list(ranges)
-    small = [one for one in ranges if one.low < least]
+    small = [each for each in ranges if each.low < least]
     joined = reduce(Range.joined, small)
     return [Range(joined.low, max(joined.high, least), joined.weight), *ranges[len(small) :]]
 
 
 def join_ranges(ranges: Sequence[Range], most: int) -> list[Range]:
-    """Ascending ranges, neighbours joined until at most ``most`` are left.
+    """Join neighbouring ranges (ascending) until at most ``most`` are left, so that sizes move as few bytes as possible.
 
-    Joined where it moves the fewest bytes: every joined range has at most the same product of weight and width, the least that will
-    do. So ranges are narrow where most messages are, and the few large messages, which make most of the bytes, keep their sizes too.
+    No joined range exceeds a product of weight and width, the smallest that leaves at most ``most`` ranges. So ranges are narrow where most
+    messages are, and the few large messages, which make most of the bytes, keep their sizes too.
     """
     if len(ranges) <= most:
         return list(ranges)
-    total = float(sum(one.weight for one in ranges))
-    rows = [(one.low, one.high, float(one.weight) / total) for one in ranges]
+    total = float(sum(each.weight for each in ranges))
+    rows = [(each.low, each.high, float(each.weight) / total) for each in ranges]
     too_low, enough = 1e-12, 2.0 * rows[-1][1]
-    for _ in range(20):  # bisected in the logarithm, to far less than a byte
+    for _ in range(20):  # bisection of the logarithm: its steps end far below a byte
         limit = math.sqrt(too_low * enough)
         if len(_ends(rows, limit)) > most:
             too_low = limit
@@ -148,7 +149,7 @@ def join_ranges(ranges: Sequence[Range], most: int) -> list[Range]:
 
 
 def _ends(rows: Sequence[tuple[int, int, float]], limit: float) -> list[int]:
-    """Where each joined range ends, taking in neighbours as long as weight times width stays within the limit."""
+    """Return the end of each joined range, which takes neighbours as long as weight times width is within the limit."""
     ends, first, weight = [], 0, 0.0
     for number, (_, high, more) in enumerate(rows):
         if number > first and (weight + more) * (high - rows[first][0]) > limit:

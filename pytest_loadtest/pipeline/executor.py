@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pytest_loadtest.message.broadcast import unpack as received_rows  # not the module: functions travel, modules do not
+from pytest_loadtest.message.broadcast import unpack_copies as received_rows  # not the module: functions travel, modules do not
 from pytest_loadtest.message.samples import BROADCAST, WIDTH
 from pytest_loadtest.pipeline.bitmaps import RECEIVED_WORD_COLUMNS, SENT_WORD_COLUMNS
 from pytest_loadtest.pipeline.broadcasts import words_of

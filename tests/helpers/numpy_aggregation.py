@@ -29,7 +29,7 @@ def samples(folder: Path, kind: str) -> Mapping[str, NDArray[np.int64]]:
     import numpy as np
     import pyarrow.parquet as pq
 
-    from pytest_loadtest.message.broadcast import unpack
+    from pytest_loadtest.message.broadcast import unpack_copies
     from pytest_loadtest.message.samples import KINDS
 
     packed = kind == "received" and (folder / "broadcast").is_dir()
@@ -40,7 +40,7 @@ def samples(folder: Path, kind: str) -> Mapping[str, NDArray[np.int64]]:
         return np.concatenate([np.empty(0, np.int64), *(part.to_numpy() for part in parts)]).astype(np.int64)
 
     columns = {one.name: column(one.name, one.item) for one in KINDS["broadcast" if packed else kind]}
-    return unpack(columns) if packed else columns
+    return unpack_copies(columns) if packed else columns
 
 
 def measured(folder: Path) -> tuple[Measurements, tuple[tuple[str, Measurements], ...]]:

@@ -233,7 +233,7 @@ def _write_broadcasts(folder: Path, rows: Rows, worker: str, chunk: int) -> dict
     files = []
     for number, low in enumerate(range(0, len(rows["seq"]), chunk), start=1):
         name = f"{worker}-{number:06d}.parquet"
-        part = broadcast.pack({name: column[low : low + chunk] for name, column in rows.items()})
+        part = broadcast.pack_copies({name: column[low : low + chunk] for name, column in rows.items()})
         files.append({"name": name, "rows": write_samples(folder / "broadcast" / name, "broadcast", part)})
     return {"rows": sum(file["rows"] for file in files), "files": files}
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.message.broadcast import pack, unpack
+from pytest_loadtest.message.broadcast import pack_copies, unpack_copies
 from pytest_loadtest.message.samples import BROADCAST, RECEIVED, WIDTH
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ COPIES = st.lists(
 def test_nothing_is_lost(rows: list[tuple[int, ...]]) -> None:
     """Every copy comes back as it was, whatever came twice, late, damaged or long after the others."""
     copies = received(rows)
-    packed = pack(copies)
+    packed = pack_copies(copies)
     assert set(packed) == {column.name for column in BROADCAST}
-    assert rows_of(unpack(packed)) == rows_of(copies)
+    assert rows_of(unpack_copies(packed)) == rows_of(copies)
     after = np.split(packed["after"], np.cumsum(np.bitwise_count(packed["got"].view(np.uint64)))[:-1]) if len(packed["got"]) else []
     for first, last, own in zip(packed["first"], packed["last"], after, strict=True):
         assert own.min() == 0 and own.max() == last - first
@@ -57,7 +57,7 @@ def test_a_broadcast_is_a_row_for_64() -> None:
     copies = {column.name: np.zeros(n, column.type) for column in COLUMNS}
     copies["subscription"] = order.astype(np.int32)
     copies["received"] = START + np.arange(n) * 1000
-    packed = pack(copies)
+    packed = pack_copies(copies)
     assert len(packed["got"]) == n // WIDTH
     assert (packed["got"] == -1).all() and (packed["base"] == np.arange(n // WIDTH) * WIDTH).all()
     assert len(packed["after"]) == n
@@ -69,4 +69,4 @@ def test_keys_beyond_one_integer() -> None:
         (i % 70, stream, 0, 0, 64, 0, seq, 0, START + i) for i in range(200) for stream, seq in ((0, i % 3), (2**31 - 1, 2**62 + i % 3))
     ]
     copies = received(rows)
-    assert rows_of(unpack(pack(copies))) == rows_of(copies)
+    assert rows_of(unpack_copies(pack_copies(copies))) == rows_of(copies)

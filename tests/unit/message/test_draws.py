@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.message.draws import sparse_choice, subkey, subkeys, weighted_choice, words, words_of
+from pytest_loadtest.message.draws import draw_each, draw_range, sparse_choice, subkey, subkeys, weighted_choice
 
 WEIGHTS = st.lists(st.integers(0, 10**6), min_size=1, max_size=40).filter(any)
 
@@ -17,24 +17,24 @@ WEIGHTS = st.lists(st.integers(0, 10**6), min_size=1, max_size=40).filter(any)
 def test_draws_are_pinned() -> None:
     """Draws are part of what a seed means: they must not change with versions of this package or of numpy."""
     # key 0: the numbers that splitmix64 is known by
-    assert words(0, 0, 3).tolist() == [16294208416658607535, 7960286522194355700, 487617019471545679]
-    assert words(-1, 5, 1).tolist() == words(2**64 - 1, 5, 1).tolist() == [subkey(-1, 5)]
-    assert words(subkey(42, 7), 10**12, 2).tolist() == [11810730338133437454, 7227442277014358159]
+    assert draw_range(0, 0, 3).tolist() == [16294208416658607535, 7960286522194355700, 487617019471545679]
+    assert draw_range(-1, 5, 1).tolist() == draw_range(2**64 - 1, 5, 1).tolist() == [subkey(-1, 5)]
+    assert draw_range(subkey(42, 7), 10**12, 2).tolist() == [11810730338133437454, 7227442277014358159]
 
 
 @given(key=st.integers(0, 2**64 - 1), first=st.integers(0, 2**40), cut=st.integers(0, 50))
 def test_draws_do_not_depend_on_cuts(key: int, first: int, cut: int) -> None:
     """A run of draws is the same in one piece and in two."""
-    pieces = [*words(key, first, cut), *words(key, first + cut, 50 - cut)]
-    assert pieces == [*words(key, first, 50)]
+    pieces = [*draw_range(key, first, cut), *draw_range(key, first + cut, 50 - cut)]
+    assert pieces == [*draw_range(key, first, 50)]
 
 
 @given(keys=st.lists(st.integers(0, 2**64 - 1), max_size=20), first=st.integers(0, 2**40))
 def test_draws_of_many_keys_are_those_of_each(keys: list[int], first: int) -> None:
     """In one go, and so are the keys of many indexes."""
     numbers = np.arange(first, first + len(keys)) * 3
-    found = words_of(np.array(keys, np.uint64), numbers)
-    assert found.tolist() == [int(words(key, number, 1)[0]) for key, number in zip(keys, numbers.tolist(), strict=True)]
+    found = draw_each(np.array(keys, np.uint64), numbers)
+    assert found.tolist() == [int(draw_range(key, number, 1)[0]) for key, number in zip(keys, numbers.tolist(), strict=True)]
     for key in (*keys, -first):
         assert subkeys(key, range(2, 12, 3)).tolist() == [subkey(key, index) for index in range(2, 12, 3)]
 

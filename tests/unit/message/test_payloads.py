@@ -22,9 +22,9 @@ from pytest_loadtest.message.payloads import (
     body_ok,
     build_pool,
     check_weights,
-    chooser,
-    messages,
+    make_chooser,
     parse_range,
+    whole_payloads,
 )
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def test_uniform_sizes(low: int, width: int, weight: int) -> None:
 
 def test_an_unknown_representative() -> None:
     """The error names the ones there are."""
-    with pytest.raises(ValueError, match="one of midpoint, max, uniform"):
+    with pytest.raises(ValueError, match="write midpoint, max or uniform"):
         made_pool({"0-256": 1}, representative="mean")
 
 
@@ -271,7 +271,7 @@ def sent(pool: PayloadPool, count: int) -> list[bytes]:
     payload = drawn(pool, 0, 1, 0, count)
     seq = np.arange(count, dtype=np.int64)
     heads = encode_heads(pool, nonce=1, stream=np.ones(count, np.int32), seq=seq, intended=seq, payload=payload)
-    return messages(pool, heads, payload)
+    return whole_payloads(pool, heads, payload)
 
 
 def test_whole_messages() -> None:
@@ -436,7 +436,7 @@ def test_every_message_has_its_topics_size(sizes: list[int], each: int, producer
     for rank in range(workers):
         streams = range(rank, topics * producers, workers)
         index, seq = np.repeat(np.arange(len(streams)), 200), np.tile(np.arange(200), len(streams))
-        made = chooser(pool, 7, streams, topics)
+        made = make_chooser(pool, 7, streams, topics)
         drawn = made.draw(index, seq, pool.choices[0])
         wanted = np.array(sizes)[np.arange(streams.start, streams.stop, streams.step) % topics]
         assert pool.sizes[drawn].tolist() == np.repeat(wanted, 200).tolist()
@@ -449,5 +449,5 @@ def test_every_message_has_its_topics_size(sizes: list[int], each: int, producer
 def test_topics_that_do_not_differ_draw_by_weight() -> None:
     """Nothing is different without a skew."""
     pool = pool_of([100, 200])
-    assert isinstance(chooser(pool, 1, range(2), 2), TopicChooser)
-    assert isinstance(chooser(replace(pool, of_topics=()), 1, range(2), 2), PayloadChooser)
+    assert isinstance(make_chooser(pool, 1, range(2), 2), TopicChooser)
+    assert isinstance(make_chooser(replace(pool, of_topics=()), 1, range(2), 2), PayloadChooser)

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.message.payloads import Bucket
-from pytest_loadtest.message.sizing import UNIFORM_SIZES, Limits, Range, check_number, join_ranges, join_smallest, representatives
+from pytest_loadtest.message.sizing import (
+    UNIFORM_SIZES,
+    Range,
+    SizeLimits,
+    check_payload_count,
+    join_ranges,
+    join_smallest,
+    representatives,
+)
 
 
 @given(low=st.integers(0, 10**7), width=st.integers(1, 10**7), count=st.integers(1, 50))
@@ -30,10 +38,10 @@ def test_the_remedy_for_too_many_payloads_is_the_largest_number_that_will_do(buc
     """What the error tells to write is accepted, one more is not."""
     payloads = [max(first, per_bucket), *[per_bucket] * (buckets - 1)]
     if sum(payloads) <= most:
-        check_number(payloads, per_bucket, most)
+        check_payload_count(payloads, per_bucket, most)
         return
     with pytest.raises(ValueError, match=f"at most {most} payloads") as caught:
-        check_number(payloads, per_bucket, most)
+        check_payload_count(payloads, per_bucket, most)
     what, key, number = re.findall(r"^(.*?): .* write (\w+): (-?\d+) or less$", str(caught.value))[0]
     others = buckets - (payloads[0] != per_bucket)  # of payloadsPerBucket each
     for value, accepted in ((int(number), True), (int(number) + 1, False)):
@@ -50,7 +58,7 @@ def test_the_remedy_for_too_many_payloads_is_the_largest_number_that_will_do(buc
 )  # fmt: skip
 def test_a_size_that_cannot_be_sent_becomes_the_nearest_that_can(low: int, width: int, size: int, tail: int, limit: int | None) -> None:
     """Room for the head of 16 bytes, of 32 from there on, and for the checksum; inside the range and the target's limit."""
-    limits = Limits(tail, limit)
+    limits = SizeLimits(tail, limit)
     possible = [
         one for one in range(low, low + width) if (16 + tail <= one < 32 or one >= 32 + tail) and (limit is None or one <= limit)
     ]  # fmt: skip
@@ -73,12 +81,12 @@ def test_a_size_that_cannot_be_sent_becomes_the_nearest_that_can(low: int, width
 ])  # fmt: skip
 def test_why_a_size_cannot_be_sent(low: int, tail: int, reason: str) -> None:
     """The target's limit is the reason where the range lies above it."""
-    assert Limits(tail, 50)._reason(low) == reason
+    assert SizeLimits(tail, 50)._reason(low) == reason
 
 
 def test_sizes_of_a_bucket() -> None:
     """Several of one size only where bodies are random; each that was moved counts; a bucket of one size is called by it."""
-    limits, bucket = Limits(0, None), Bucket(name="8-12", low=8, high=24, weight=1)
+    limits, bucket = SizeLimits(0, None), Bucket(name="8-12", low=8, high=24, weight=1)
     assert limits.sizes(bucket, "midpoint", 3, False) == [16]
     assert limits.sizes(bucket, "max", 3, True) == [23] * 3
     assert limits.moved == 0

@@ -66,7 +66,7 @@ class NativeMqttProducers:
         heads = envelope.encode_heads(
             pool, nonce=self._context.nonce, stream=burst.stream, seq=burst.seq, intended=burst.intended, payload=burst.payload
         )
-        hand = _Hand(burst.row.tolist(), payloads.messages(pool, heads, burst.payload), [0] * count, [0] * count)
+        hand = _Hand(burst.row.tolist(), payloads.whole_payloads(pool, heads, burst.payload), [0] * count, [0] * count)
         by_stream: dict[int, list[int]] = {}
         for position, stream in enumerate(burst.stream.tolist()):
             by_stream.setdefault(stream, []).append(position)

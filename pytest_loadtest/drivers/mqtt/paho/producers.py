@@ -81,7 +81,7 @@ class PahoProducers:
         heads = envelope.encode_heads(
             pool, nonce=self._context.nonce, stream=stream, seq=burst.seq[part], intended=burst.intended[part], payload=payload
         )
-        messages = list(zip(stream.tolist(), burst.row[part].tolist(), payloads.messages(pool, heads, payload), strict=True))
+        messages = list(zip(stream.tolist(), burst.row[part].tolist(), payloads.whole_payloads(pool, heads, payload), strict=True))
         sent: list[int] = []
         idle: list[int] = []
         for start in range(0, len(messages), CHUNK):

@@ -21,7 +21,7 @@ from pytest_loadtest.drivers.pulsar.settings_facts import join_acks
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.due import AT_ONCE
 from pytest_loadtest.message.envelope import encode_heads
-from pytest_loadtest.message.payloads import messages
+from pytest_loadtest.message.payloads import whole_payloads
 from pytest_loadtest.message.samples import Status
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class PulsarProducers:
         stamp = sent.append
         try:
             for row, index, size, data, key, due in zip(
-                burst.row[taken].tolist(), indexes, sizes, messages(pool, heads, payload), keys, dues, strict=False
+                burst.row[taken].tolist(), indexes, sizes, whole_payloads(pool, heads, payload), keys, dues, strict=False
             ):
                 message = build().content(data)
                 if key is not None:

@@ -45,7 +45,7 @@ def test_consumer_stamps_acknowledges_and_pads() -> None:
 def test_damaged_body_is_flagged_only_under_checksum() -> None:
     """One bit behind the head: CORRUPT when the profile wants it verified, nothing otherwise."""
     pool = pool_of(64, checksum=True)
-    whole = payloads.messages(pool, np.zeros((1, 32), np.uint8), np.zeros(1, np.uint16))[0]
+    whole = payloads.whole_payloads(pool, np.zeros((1, 32), np.uint8), np.zeros(1, np.uint16))[0]
     damaged = whole[:40] + bytes([whole[40] ^ 1]) + whole[41:]
     for checksum, expected in ((True, [0, Flag.CORRUPT]), (False, [0, 0])):
         client = NullConsumer(message_of(whole), message_of(damaged))

@@ -187,7 +187,7 @@ POOLS = {
 def naive(pool: PayloadPool, heads: np.ndarray, payload: np.ndarray, key: np.ndarray | None, batched: bool) -> list[bytes]:
     """Of each message, what it is in an entry; its metadata by protobuf."""
     found = []
-    for number, message in enumerate(payloads.messages(pool, heads, payload)):
+    for number, message in enumerate(payloads.whole_payloads(pool, heads, payload)):
         if not batched:
             found.append(message)
             continue
