@@ -70,9 +70,9 @@ def test_how_long_opening_took_is_of_all_workers(tmp_path: Path) -> None:
         found = histogram(np.array(times))
         assert found is not None
         path.write_text(json.dumps(json.loads(path.read_text()) | {"opening": {"connect": document(found)}}))
-    recorded = read.load(folder).recorded
-    assert recorded.connect is not None
-    assert (recorded.connect.n, recorded.connect.minimum, recorded.connect.maximum, recorded.subscribe) == (3, 5, 900, None)
+    latencies = read.load(folder).recorded.latencies
+    assert [*latencies] == ["connect"]
+    assert (latencies["connect"].n, latencies["connect"].minimum, latencies["connect"].maximum) == (3, 5, 900)
 
 
 @pytest.mark.parametrize("name", ["run.json", "gw1.manifest.json"])

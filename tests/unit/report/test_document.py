@@ -13,6 +13,7 @@ import pytest
 from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, RESTARTED, document, stage
 from builders.measurements import made_bucket, spread
 
+from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.measurements import Lost
 from pytest_loadtest.metrics.stats import LOST_RANGES
 from pytest_loadtest.observe.conclusion import NOTHING
@@ -24,7 +25,7 @@ from pytest_loadtest.values.units import Rate, ms
 from pytest_loadtest.verdict.grammar import METRICS
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
-SOMETIMES = {"completion", "spread", "connect", "subscribe", "lateness", "earliness", "laterCopies"}
+SOMETIMES = {metric.key for metric in LATENCIES.values() if not metric.always}
 """Latencies that only some runs have."""
 
 
