@@ -22,7 +22,7 @@ from pytest_loadtest.engine.receive import Inbox
 from pytest_loadtest.engine.recorder import Recorder
 from pytest_loadtest.engine.run import COLLECT, Engine, drive
 from pytest_loadtest.engine.send import Setup
-from pytest_loadtest.fleet.workload_run import Drain
+from pytest_loadtest.fleet.drain import Drain
 from pytest_loadtest.message import envelope
 from pytest_loadtest.message.payloads import Bucket, PayloadPool, build_pool, parse_range
 from pytest_loadtest.message.samples import Status

@@ -74,7 +74,7 @@ def document(plan, root: Path) -> tuple[float, int]:  # type: ignore[no-untyped-
         assert workload.phase is not None
         said = [PhaseFinished(ends=workload.phase.ends.of(a.streams), marks=(), disconnected=None) for a in plan.assignments]
         began = time.perf_counter()
-        workload.done(said)
+        workload.end_phase(said)
     return time.perf_counter() - began, sum(path.stat().st_size for path in (root / "measure").iterdir())
 
 

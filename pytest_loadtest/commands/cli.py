@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pytest_loadtest.fleet.aggregated import Custom
+    from pytest_loadtest.fleet.measured_run import Custom
 
 OK, MISSED, USAGE, NO_DATA = 0, 1, 2, 3
 STATUSES = """\
@@ -190,9 +190,9 @@ def _calibrate(options: argparse.Namespace) -> int:
 def _aggregate(options: argparse.Namespace) -> int:
     folders = runs_in(options.run_dir)
     from pytest_loadtest.pipeline.session import SparkHost
-    from pytest_loadtest.plugin.aggregating import of_file
+    from pytest_loadtest.plugin.aggregate_hook import hook_of_conftest
 
-    custom = None if options.conftest is None else of_file(options.conftest)
+    custom = None if options.conftest is None else hook_of_conftest(options.conftest)
     logs = Path(tempfile.mkdtemp(prefix="pytest-loadtest-spark-"))
     host = SparkHost(logs, dict(options.spark_conf), options.spark_master, options.spark_remote)
     try:
@@ -241,14 +241,14 @@ def _status(search: Sequence[Path], outcomes: Mapping[Path, str]) -> int:
 
 def _judge(session: SparkSession, folder: Path, custom: Custom | None) -> str:
     """The outcome of the samples in a folder."""
-    from pytest_loadtest.fleet.aggregated import aggregate, read_run
     from pytest_loadtest.fleet.judge import conclude_run, read_results
+    from pytest_loadtest.fleet.measured_run import measure_run, read_run
     from pytest_loadtest.report.terminal import summary_lines
 
     try:
         if not read_run(folder).get("ended"):
             raise NoData("the load of this run did not come to its end; results.json, where there is one, says why")
-        _, document = conclude_run(aggregate(session, folder, custom), before=read_results(folder))
+        _, document = conclude_run(measure_run(session, folder, custom), before=read_results(folder))
     except BrokenRun as error:
         outcome = "generator-limited" if isinstance(error, GeneratorLimited) else "no data"
         _print_line(f"{folder}: {outcome.upper()}\n  {error}")

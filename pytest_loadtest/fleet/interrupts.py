@@ -1,4 +1,8 @@
-"""SIGTERM, by which CI systems and process managers cancel a job, ends a session of load tests as Ctrl-C does: in order, samples kept."""
+"""SIGTERM, by which CI systems and process managers cancel a job, ends a session of load tests as Ctrl-C does: in order, samples kept.
+
+The plugin installs the handler in every process of a session that has load tests, in its main thread, and the controller removes it at the
+end. A handler that somebody else has installed is never replaced.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +14,22 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-def heed_sigterm() -> None:
-    """Take SIGTERM for Ctrl-C from now on, unless somebody else handles it already. Only the main thread may handle signals."""
+def interrupt_on_sigterm() -> None:
+    """Raise KeyboardInterrupt on SIGTERM, unless it has a handler already. Only the main thread may install handlers."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _interrupt)
 
 
-def unheed_sigterm() -> None:
-    """Give SIGTERM back."""
+def restore_sigterm() -> None:
+    """Restore the default action of SIGTERM."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) in (_interrupt, _ignore):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
-    signal.signal(signal.SIGTERM, _ignore)  # one is enough: a second would break off the clearing up
+    signal.signal(signal.SIGTERM, _ignore)  # a second SIGTERM would interrupt the cleanup
     raise KeyboardInterrupt("SIGTERM")
 
 
 def _ignore(_signal: int, _frame: FrameType | None) -> None:
-    """Nothing; unlike ``SIG_IGN``, processes started meanwhile do not inherit it."""
+    """Do nothing. Unlike ``SIG_IGN``, a handler is not inherited by the processes that are started."""

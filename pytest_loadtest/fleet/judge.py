@@ -1,4 +1,8 @@
-"""From measurements to a verdict and its documents: what the controller does after every run, and ``aggregate`` at any time later."""
+"""Judges a measured run, and writes its results: ``results.json`` and the HDR log next to the samples.
+
+The run controller calls :func:`conclude_run` in the thread that answers the last meeting (after each step of a search), the command
+``aggregate`` at any time later; both read only the run folder, so they come to the same verdict. It changes no sample.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +27,7 @@ from pytest_loadtest.report.comparison import TELLING, compare_runs, missing_com
 from pytest_loadtest.report.document import dumps
 from pytest_loadtest.report.figures import figures
 from pytest_loadtest.report.measured import timeline_section
-from pytest_loadtest.results.load import Load, without_measurements
-from pytest_loadtest.results.load import together as combine
+from pytest_loadtest.results.load import Load, together, without_measurements
 from pytest_loadtest.schedule.changes import Aborted
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.verdict import slo
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_loadtest.fleet.aggregated import Aggregated
+    from pytest_loadtest.fleet.measured_run import MeasuredRun
     from pytest_loadtest.fleet.watches import BacklogWatch
     from pytest_loadtest.metrics.measurements import Counts, Measurements
     from pytest_loadtest.observe.disagreement import Disagreement
@@ -53,55 +56,57 @@ if TYPE_CHECKING:
 
 
 def conclude_run(
-    samples: Aggregated,
+    samples: MeasuredRun,
     *,
     backlog: BacklogWatch | None = None,
     peak: Peak | None = None,
     before: Mapping[str, Any] | None = None,
     baseline: Baseline | None = None,
 ) -> tuple[RunResult, dict[str, Any]]:
-    """Judge samples by the profile kept in their ``run.json``, write results beside them.
+    """Judge a run by the profile kept in its ``run.json``; write the results next to the samples.
 
-    :param backlog: what was seen while one was built and drained. :param peak: what the search of which this is the best step found.
-    :param before: the earlier results document, where samples are judged again: peak and backlog are taken from it, for the samples
-        do not hold them, and it names the baseline. :param baseline: what the run is held against.
-    :returns: what the test gets, and the results document.
+    :param backlog: the watch of a backlog, if one was built and drained. :param peak: the result of the search whose best step this is.
+    :param before: the earlier results document if the samples are judged again: peak and backlog are taken from it, because the samples
+        do not contain them, and it names the baseline. :param baseline: earlier results to compare with.
+    :returns: the result for the test, and the results document.
     """
     folder, run = samples.folder, samples.run
     profile = profiles.from_document(run["profile"])
     if run["scale"] is not None:
         profile = profile.as_scaled()
     seen = {key: value for key, value in (before or {}).items() if key in ("peak", "backlog") and value is not None}
-    built = None if backlog is None else settled(backlog, dict(samples.stages), samples.measurements)
-    drained = read(seen["backlog"]) if "backlog" in seen else built
-    telemetry = observing.read(folder)
+    built = None if backlog is None else settle_backlog(backlog, dict(samples.stages), samples.measurements)
+    drained = recorded_backlog(seen["backlog"]) if "backlog" in seen else built
+    telemetry = observing.read_telemetry(folder)
     measurements = _completed(samples, profile, drained, telemetry)
     objectives = _scaled(profile.objectives, run, written=profile.scaled.slo)
     allowed = tolerances(objectives)
     verdict, notes = _whole_verdict(samples, measurements, profile, objectives, telemetry)
-    named = [(name, measured, _stage_verdict(name, measured, run, profile, allowed)) for name, measured in samples.stages]
-    if (peak is not None and peak.rate is None) or ("peak" in seen and seen["peak"]["rate"] is None):  # whatever its last step came to
+    stages = [(name, measured, _stage_verdict(name, measured, run, profile, allowed)) for name, measured in samples.stages]
+    if (peak is not None and peak.rate is None) or (
+        "peak" in seen and seen["peak"]["rate"] is None
+    ):  # without a peak the search is a miss, whatever its last step was
         verdict = replace(verdict, outcome=slo.worst((verdict.outcome, slo.Outcome.MISSED)))
-    left_out = stages_not_begun(run, profile)
-    shown = [] if backlog is not None or "backlog" in seen else named
+    not_begun = stages_not_begun(run, profile)
+    shown = [] if backlog is not None or "backlog" in seen else stages  # the windows of a backlog are no stages of the profile
     results = build_document(
         _facts(run, folder, notes),
         verdict,
         measurements,
-        stages=[*((name, verdict, measured) for name, measured, verdict in shown), *((*one, None) for one in left_out)],
+        stages=[*((name, verdict, measured) for name, measured, verdict in shown), *((*stage, None) for stage in not_begun)],
         peak=peak,
         backlog=built,
         bottleneck=_bottleneck(telemetry, run, measurements, verdict),
         timeline=timeline_section(run, measurements),
     )
     results = _limited(results | seen, folder)
-    results, findings = beside(results, profile.gates, recorded_baseline(before) or baseline)
+    results, findings = compare_with_baseline(results, profile.gates, recorded_baseline(before) or baseline)
     verdict = judged(verdict, findings)
     (folder / "results.json").write_text(dumps(results), encoding="utf-8")
     hdr.write_log(folder / "latency.hlog", measurements, run["started"])
     finished = partial(Load, profile_name=profile.name, scale=run["scale"], tolerances=allowed)
     parts = tuple(finished(name=name, measurements=m, verdict=v) for name, m, v in shown)
-    parts += tuple(without_measurements(profile.name, name, verdict, run["scale"]) for name, verdict in left_out)
+    parts += tuple(without_measurements(profile.name, name, verdict, run["scale"]) for name, verdict in not_begun)
     load = finished(
         measurements=measurements, verdict=verdict, name=run.get("workload") or "", stages=parts, peak=peak, backlog=built,
         files=samples.files, aborted=(run.get("aborted") or {}).get("reason"),
@@ -110,9 +115,9 @@ def conclude_run(
 
 
 def _whole_verdict(
-    samples: Aggregated, measurements: Measurements, profile: Profile, objectives: Sequence[Objective], telemetry: Telemetry | None
+    samples: MeasuredRun, measurements: Measurements, profile: Profile, objectives: Sequence[Objective], telemetry: Telemetry | None
 ) -> tuple[slo.Verdict, tuple[str, ...]]:
-    """The verdict on the run by itself, without stages, search and baseline; and the notes of the report."""
+    """Return the verdict on the run alone, without stages, search and baseline; and the notes of the report."""
     run, notes = samples.run, (*samples.notes, *_unchecked_host(profile, samples.run["facts"]["broker"]))
     verdict = _verdict(run, objectives, measurements, profile)
     if samples.failure:
@@ -121,26 +126,26 @@ def _whole_verdict(
     wrong = None if telemetry is None else _disagreement(telemetry, measurements, run["facts"]["broker"])
     if wrong is None:
         return verdict, notes
-    if not wrong.certain or (verdict.outcome is slo.Outcome.MISSED and not wrong.compared):  # a proven miss stands
+    if not wrong.certain or (verdict.outcome is slo.Outcome.MISSED and not wrong.compared):  # a proven miss remains one
         return verdict, (*notes, wrong.text)
     return slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=verdict.findings, reasons=(wrong.text,)), notes
 
 
-def _completed(samples: Aggregated, profile: Profile, drained: Backlog | None, telemetry: Telemetry | None) -> Measurements:
-    """The measurements with what their samples do not hold."""
+def _completed(samples: MeasuredRun, profile: Profile, drained: Backlog | None, telemetry: Telemetry | None) -> Measurements:
+    """Return the measurements with the values that are not in the samples."""
     forgotten, index = samples.run["facts"]["driver"].get("forgotten"), fullest(telemetry)
     return replace(samples.measurements, backlog=drained, checksum=profile.checksum, delayed_index=index, forgotten=forgotten)
 
 
 def _scaled(objectives: Sequence[slo.Objective], run: dict[str, Any], written: Collection[str] = ()) -> tuple[slo.Objective, ...]:
-    """As they bound this run. :param written: keys of the ``slo`` section that were written for scaled runs."""
+    """Return the objectives scaled as the run is. :param written: keys of the ``slo`` section that were written for scaled runs."""
     if run["scale"] is None:
         return tuple(objectives)
     return slo.scale(objectives, run["pace"], run["share"], written)
 
 
 def _disagreement(telemetry: Telemetry, measured: Measurements, broker: dict[str, Any]) -> Disagreement | None:
-    """:param broker: its facts, as ``run.json`` has them."""
+    """Return a contradiction between the broker's counters and the samples. :param broker: its facts, as in ``run.json``."""
     shared, restarted = broker.get("mode") == "url", bool(broker.get("restarts"))
     return disagreement(telemetry, measured.counts, measured.subscriptions, shared=shared, restarted=restarted)
 
@@ -156,17 +161,17 @@ def _verdict(run: dict[str, Any], objectives: Sequence[Objective], measurements:
 def _stage_verdict(
     name: str, measured: Measurements, run: dict[str, Any], profile: Profile, allowed: tuple[Objective, ...]
 ) -> slo.Verdict:  # fmt: skip
-    """A stage is judged by its own objectives alone; the implicit ones apply to the whole run.
+    """Judge a stage by its own objectives alone; implicit ones apply to the whole run.
 
-    :param allowed: the profile's own bounds on what may never come: they apply to a stage's ``max`` too.
+    :param allowed: the profile's own bounds on messages that never arrive: they apply to a stage's ``max`` too.
     """
-    asked = next(stage.get("slo") or {} for stage in run["stages"] if stage["name"] == name)
-    known = next(stage.message_size_distribution for stage in profile.stages if stage.name == name) if profile.stages else None
-    objectives = slo.explicit(_scaled(objectives_of(asked, known or profile.message_size_distribution or ()), run))
+    section = next(stage.get("slo") or {} for stage in run["stages"] if stage["name"] == name)
+    buckets = next(stage.message_size_distribution for stage in profile.stages if stage.name == name) if profile.stages else None
+    objectives = slo.explicit(_scaled(objectives_of(section, buckets or profile.message_size_distribution or ()), run))
     if not objectives:
         return slo.Verdict(outcome=slo.Outcome.MET, findings=())
     verdict = slo.evaluate(objectives, replace(measured, checksum=profile.checksum), profile.generator, tolerated=allowed)
-    if run.get("aborted") and verdict.outcome is slo.Outcome.NO_DATA:  # cut short by the end of a run of which the rest tells enough
+    if run.get("aborted") and verdict.outcome is slo.Outcome.NO_DATA:  # cut short by the abort, which is a miss of the run
         return replace(verdict, outcome=slo.Outcome.MISSED)
     return verdict
 
@@ -174,36 +179,38 @@ def _stage_verdict(
 def stages_not_begun(run: Mapping[str, Any], profile: Profile) -> list[tuple[str, slo.Verdict]]:
     """Return the stages that never began, because the load was ended before, each with its verdict.
 
-    Their objectives could not be judged: *no data*, unless the run was aborted, which is *missed* whatever later stages would have been.
+    Their objectives could not be judged: *no data*, unless the run was aborted, which makes it *missed* in any case.
     """
     begun = {stage["name"] for stage in run["stages"]}
     if not begun or len(begun) == len(profile.stages):
         return []
-    why = f"never began: the load was ended {format_duration(run['duration'])} into the phase"
+    reason = f"never began: the load was ended {format_duration(run['duration'])} into the phase"
     outcome = slo.Outcome.MISSED if run.get("aborted") else slo.Outcome.NO_DATA
-    found = []
+    verdicts = []
     for stage in profile.stages:
         if stage.name not in begun:
             buckets = stage.message_size_distribution or profile.message_size_distribution or ()
-            findings = tuple(slo.not_judged(one, why) for one in slo.explicit(_scaled(objectives_of(stage.slo, buckets), dict(run))))
-            # a stage without objectives is named all the same; what was not asked of it cannot be missing
-            found.append((stage.name, slo.Verdict(outcome=outcome if findings else slo.Outcome.MET, findings=findings, reasons=(why,))))
-    return found
+            objectives = slo.explicit(_scaled(objectives_of(stage.slo, buckets), dict(run)))
+            findings = tuple(slo.not_judged(objective, reason) for objective in objectives)
+            # a stage without objectives is listed too: it has nothing that could be missed
+            verdict = slo.Verdict(outcome=outcome if findings else slo.Outcome.MET, findings=findings, reasons=(reason,))
+            verdicts.append((stage.name, verdict))
+    return verdicts
 
 
 def _bottleneck(
     telemetry: Telemetry | None, run: dict[str, Any], measurements: Measurements | None, verdict: slo.Verdict
 ) -> dict[str, Any] | None:
-    """What was sampled beside the load, and which side it shows to have been the bottleneck; None where nothing was sampled."""
+    """Return the section with the telemetry and the side that it shows as the bottleneck; None without telemetry."""
     if telemetry is None:
         return None
-    ours = [reason for reason in verdict.reasons if reason != slo.REMEDY] if verdict.outcome is slo.Outcome.GENERATOR_LIMITED else []
-    found = conclude(telemetry, measurements, generator=ours, cores=run["facts"]["machine"]["cores"])
-    return bottleneck.bottleneck_section(found, telemetry)
+    limits = [reason for reason in verdict.reasons if reason != slo.REMEDY] if verdict.outcome is slo.Outcome.GENERATOR_LIMITED else []
+    conclusion = conclude(telemetry, measurements, generator=limits, cores=run["facts"]["machine"]["cores"])
+    return bottleneck.bottleneck_section(conclusion, telemetry)
 
 
 def _limited(results: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Of a search, the document with what limited it: that is seen in the step above the peak."""
+    """Return the document of a search with the bottleneck of the step above the peak, which shows what limited it."""
     if results["peak"] is None:
         return results
     above = bottleneck.peak_bottleneck(
@@ -212,30 +219,30 @@ def _limited(results: dict[str, Any], folder: Path) -> dict[str, Any]:
     return results | {"bottleneck": above or results["bottleneck"]}
 
 
-def together(name: str, outcomes: Sequence[RunResult]) -> RunResult:
-    """Several workloads as one result."""
-    loads = [outcome.load for outcome in outcomes]
-    properties = [(f"{key}.{load.name}", value) for load, outcome in zip(loads, outcomes, strict=True) for key, value in outcome.properties]
-    whole = combine(name, loads, loads[0].scale)
+def combine_workloads(name: str, results: Sequence[RunResult]) -> RunResult:
+    """Return one result for several workloads."""
+    loads = [result.load for result in results]
+    properties = [(f"{key}.{load.name}", value) for load, result in zip(loads, results, strict=True) for key, value in result.properties]
+    whole = together(name, loads, loads[0].scale)
     return RunResult(load=whole, properties=(("load.outcome", whole.outcome.value), *properties))
 
 
-def broken(run: dict[str, Any], folder: Path, error: BrokenRun) -> dict[str, Any]:
-    """The results document of a run that was given up, written beside whatever samples there are.
+def write_broken_results(run: dict[str, Any], folder: Path, error: BrokenRun) -> dict[str, Any]:
+    """Write the results document of a run that was given up.
 
-    :param folder: of the phase that was measured last; made where there is none.
+    :param folder: the folder of the phase that was measured last; created if missing.
     """
     outcome = slo.Outcome.GENERATOR_LIMITED if isinstance(error, GeneratorLimited) else slo.Outcome.NO_DATA
     verdict = slo.Verdict(outcome=outcome, findings=(), reasons=tuple(str(error).splitlines()))
-    seen = _bottleneck(observing.read(folder), run, None, verdict)
-    results = build_document(_facts(run, folder), verdict, None, bottleneck=seen, timeline=timeline_section(run, None))
+    section = _bottleneck(observing.read_telemetry(folder), run, None, verdict)
+    results = build_document(_facts(run, folder), verdict, None, bottleneck=section, timeline=timeline_section(run, None))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(dumps(results), encoding="utf-8")
     return results
 
 
 def read_results(folder: Path) -> dict[str, Any]:
-    """What was written when the samples were judged before; empty when they never were."""
+    """Return the results document in a run folder; empty if there is none."""
     try:
         results: dict[str, Any] = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -259,13 +266,13 @@ def _facts(run: dict[str, Any], folder: Path, notes: tuple[str, ...] = ()) -> Ru
     )  # fmt: skip
 
 
-# A backlog's drain: the controller's looks at the workers' reports, settled by what the samples count exactly.
+def settle_backlog(watch: BacklogWatch, windows: Mapping[str, Measurements], whole: Measurements) -> Backlog | None:
+    """Return the backlog as far as it is certain; None if none was built, or the end of its drain was not seen.
 
+    The watch saw the workers' counts of copies; the samples show how many of them were no first copies.
 
-def settled(watch: BacklogWatch, windows: Mapping[str, Measurements], whole: Measurements) -> Backlog | None:
-    """The backlog as far as it is certain; None if none was built, or its drain was not seen.
-
-    :param windows: of the phase, by name; the publish latency is that of the messages due while it was drained. :param whole: the phase.
+    :param windows: the windows of the phase by name; ``drain`` has the publish latency of messages due during the drain.
+    :param whole: the measurements of the phase.
     """
     if watch.reached is None or watch.resumed is None or watch.emptied is None:
         return None
@@ -286,65 +293,68 @@ def settled(watch: BacklogWatch, windows: Mapping[str, Measurements], whole: Mea
 
 
 def _uncounted(counts: Counts, subscriptions: int) -> int:
-    """How many of the copies that the workers counted are no first copies of acknowledged messages: second ones, damaged ones, those of
-    another topic, and first ones of messages that were answered as failed or not at all."""
+    """Return the number of copies that workers counted although they are no first copies of acknowledged messages: second or damaged ones,
+    those of another topic, and first ones of messages that were answered as failed or not at all."""
     first_of_acked = counts.acked * subscriptions - counts.lost
     return max(counts.received - first_of_acked, 0) + counts.duplicates + counts.corrupt + (counts.foreign or 0)
 
 
-def read(said: Mapping[str, Any]) -> Backlog:
-    """The backlog of earlier results, as far as it is judged."""
-    between = said.get("drainedBetween")
+def recorded_backlog(section: Mapping[str, Any]) -> Backlog:
+    """Return the backlog in an earlier results document, as far as it is judged."""
+    between = section.get("drainedBetween")
     return Backlog(
-        size_messages=said["messages"], size_bytes=said["bytes"], build=said["build"], drain=said["drain"], drained=said["drained"],
-        left=said["left"], allowed=said["allowed"], drain_rate=said["drainRate"], publish_during_drain=None,
-        between=between and tuple(between), uncounted=said.get("uncounted", 0),
+        size_messages=section["messages"], size_bytes=section["bytes"], build=section["build"], drain=section["drain"],
+        drained=section["drained"], left=section["left"], allowed=section["allowed"], drain_rate=section["drainRate"],
+        publish_during_drain=None, between=between and tuple(between), uncounted=section.get("uncounted", 0),
     )  # fmt: skip
 
 
-# A judged run beside its baseline: what differs, and what the profile says of that.
+# --- comparison with a baseline
 
 Document = dict[str, Any]
 
 
-def beside(results: Document, gates: Sequence[Objective], baseline: Baseline | None) -> tuple[Document, tuple[Finding, ...]]:
-    """The document with its section ``comparison``, and the findings that its verdict has more by it.
+def compare_with_baseline(results: Document, gates: Sequence[Objective], baseline: Baseline | None) -> tuple[Document, tuple[Finding, ...]]:
+    """Return the document with its section ``comparison``, and the additional findings.
 
-    Without a baseline the bounds on regression do not apply, which is noted: nothing was held against anything.
+    Without a baseline the bounds on regression do not apply, which is noted.
     """
     if baseline is None:
         if not gates:
             return results, ()
         names = ", ".join(gate.statistic for gate in gates)
         return results | {"notes": [*results["notes"], f"regression of {names} is not judged: no baseline was given (--load-baseline)"]}, ()
-    found = baseline.find(results)
-    comparison = missing_comparison(gates, found) if isinstance(found, str) else compare_runs(found, results, gates, force=baseline.force)
-    tells = results["verdict"]["outcome"] in TELLING  # a run that says nothing by itself says nothing beside another either
-    findings, best = _beside_best(comparison.findings, baseline.earlier(results), results) if tells else ((), [])
+    earlier = baseline.find(results)
+    comparison = (
+        missing_comparison(gates, earlier) if isinstance(earlier, str) else compare_runs(earlier, results, gates, force=baseline.force)
+    )
+    is_judged = results["verdict"]["outcome"] in TELLING  # a run without a verdict proves nothing in a comparison either
+    findings, best = _compare_with_best(comparison.findings, baseline.earlier(results), results) if is_judged else ((), [])
     return with_comparison(results, comparison.section | {"best": best}, findings), findings
 
 
-def _beside_best(findings: Sequence[Finding], earlier: Sequence[Document], results: Document) -> tuple[tuple[Finding, ...], list[str]]:
-    """The findings, each replaced where the run is certainly worse than its bound beside the best of the earlier runs; and their folders.
+def _compare_with_best(
+    findings: Sequence[Finding], earlier: Sequence[Document], results: Document
+) -> tuple[tuple[Finding, ...], list[str]]:
+    """Return the findings, each replaced if the run certainly misses its bound against the best earlier run; and those runs' folders.
 
-    Only certainty counts there: the best of several runs is partly the luckiest, so that "cannot be told from noise" would be frequent.
+    Only certain misses count here: the best of several runs is partly the luckiest, so "cannot be told from noise" would be frequent.
     """
     kept, best = [], dict[str, None]()
     for finding in findings:
         gate = finding.objective
-        known = [(value, run) for run in earlier if (value := _figure(run, gate)) is not None]
-        if finding.outcome is Outcome.MISSED or not known:
+        values = [(value, run) for run in earlier if (value := _figure(run, gate)) is not None]
+        if finding.outcome is Outcome.MISSED or not values:
             kept.append(finding)
             continue
-        _, run = (max if gate.statistic == THROUGHPUT else min)(known, key=lambda one: one[0])
-        (beside_it,) = compare_runs(run, results, (gate,)).findings
-        missed = beside_it.outcome is Outcome.MISSED
-        where = f"; beside the best of the last {len(earlier) + 1} runs that were met, {run['results']}"
-        kept.append(replace(beside_it, text=beside_it.text + where) if missed else finding)
+        _, run = (max if gate.statistic == THROUGHPUT else min)(values, key=lambda pair: pair[0])
+        (compared,) = compare_runs(run, results, (gate,)).findings
+        where = f"; compared with the best of the last {len(earlier) + 1} runs that were met, {run['results']}"
+        kept.append(replace(compared, text=compared.text + where) if compared.outcome is Outcome.MISSED else finding)
         best |= {run["results"]: None}
     return tuple(kept), list(best)
 
 
 def _figure(run: Document, gate: Objective) -> float | None:
-    found = figures(run, (gate.statistic,)).get(gate.statistic)
-    return None if found is None else found.value
+    figure = figures(run, (gate.statistic,)).get(gate.statistic)
+    return None if figure is None else figure.value

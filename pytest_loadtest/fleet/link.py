@@ -1,6 +1,7 @@
-"""A worker's line to the controller: messages out, an inbox, and the meetings at which all workers wait for each other.
+"""A worker's connection to the controller: messages out, an inbox, and the meetings at which all workers wait for each other.
 
-A message is ``(name, key, payload)``; ``key`` is ``(item, attempt)``, so that nothing of an earlier attempt is mistaken for this one's.
+Used on every worker, in the thread that drives load; the body of a live test sends its commands from a second thread. A message is
+``(name, key, payload)``; ``key`` is ``(item, attempt)``, and messages with the key of another attempt are dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.messages import WorkloadAssignment
     from pytest_loadtest.schedule.changes import Change
 
-Phase = tuple[str, str]  # workload and phase
+Phase = tuple[str, str]  # names of the workload and the phase
 Key = tuple[int, int]
 Message = tuple[str, Key | None, Any]
 
@@ -27,9 +28,9 @@ class Released(Exception):
 
 
 class Link:
-    """One worker's line for one run.
+    """One worker's connection for one run.
 
-    :param send: puts a message on its way to the controller. :param inbox: what the controller sent.
+    :param send: sends a message to the controller. :param inbox: messages of the controller.
     """
 
     def __init__(self, send: Callable[[Message], None], inbox: queue.SimpleQueue[Message], key: Key) -> None:
@@ -37,67 +38,68 @@ class Link:
         self._ended: set[Phase] = set()
         self._changes: dict[Phase, list[Change]] = {}
         self.answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        """The controller's answers to commands of the test's body."""
         self.measured_since: int | None = None
-        """When the first message of the measured phase is due, ns; None until that is known."""
-        self.orders: Sequence[WorkloadAssignment] = ()
-        """What this worker has to do, once it is told."""
+        """The instant at which the first message of the measured phase is due, ns; None until it is known."""
+        self.assignments: Sequence[WorkloadAssignment] = ()
+        """The worker's shares, one for each workload; empty until the controller has sent them."""
         self.aborted = False
-        """Whether a run of a workload was ended because it was lost."""
-        self.look: Callable[[], None] = lambda: None
-        """Called on the lead when all clients are closed and nothing of the run is deleted yet."""
+        """True once the profile's ``abort`` section has ended a workload."""
+        self.before_cleanup: Callable[[], None] = lambda: None
+        """Called on the lead after all clients are closed and before anything of the run is deleted."""
 
     def meet(self, name: str, payload: Any = None, *, idle: Callable[[], None] | None = None) -> Any:
-        """Wait until every worker of the run is here; return what the controller has for this one.
+        """Wait until every worker of the run has reached the meeting; return the controller's answer.
 
-        :param idle: called again and again while waiting: a driver that keeps its connections alive.
+        :param idle: called repeatedly while waiting, so that drivers can keep their connections alive.
         :raises BrokenRun, UsageError: the run was given up. :raises Released: it ended without this worker.
         """
         self._send(("meet", self.key, (name, payload)))
-        while True:  # the controller has its own deadlines, and its end is heard as "closed"
+        while True:  # no deadline here: the controller has its own, and its end arrives as "closed"
             try:
-                message = self._inbox.get(timeout=1.0 if idle is None else 0.02)  # short, so that Ctrl-C is heard
+                message = self._inbox.get(timeout=1.0 if idle is None else 0.02)  # short, so that Ctrl-C is handled
             except queue.Empty:
                 if idle is not None:
                     idle()
                 continue
-            what, arg = self._take(message)
-            if what == "pass" and arg[0] == name:
+            received, arg = self._handle(message)
+            if received == "pass" and arg[0] == name:
                 return arg[1]
 
-    def hear(self) -> None:
-        """Take what the controller has said meanwhile.
+    def process_messages(self) -> None:
+        """Handle the messages that have arrived, without waiting.
 
         :raises BrokenRun, UsageError: the run was given up. :raises Released: it ended without this worker.
         """
         while not self._inbox.empty():
-            self._take(self._inbox.get())
+            self._handle(self._inbox.get())
 
     def phase_control(self, workload: str, phase: str) -> PhaseControl:
-        """The engine's line for one phase of one workload."""
+        """Return the engine's view of this connection for one phase of one workload."""
         return PhaseControl(self, (workload, phase))
 
     def ended(self, phase: Phase) -> bool:
-        """Whether the controller has ended the phase."""
-        self.hear()
+        """Return whether the controller has ended the phase."""
+        self.process_messages()
         return phase in self._ended
 
     def changes(self, phase: Phase) -> Sequence[Change]:
-        """What is to change in the phase, each told once."""
+        """Return the changes of the phase that arrived since the last call."""
         return self._changes.pop(phase, ())
 
     def command(self, kind: str, argument: Any = None) -> None:
-        """The test's body wants something of the running load; what comes of it is in :attr:`answers`."""
+        """Send a command of the test's body; the answer arrives in :attr:`answers`."""
         self._send(("command", self.key, (kind, argument)))
 
     def report(self, progress: Progress) -> None:
-        """How the phase goes on this worker."""
+        """Send this worker's progress in the phase."""
         self._send(("progress", self.key, progress))
 
     def fail(self, error: BaseException) -> None:
-        """This worker cannot go on; the controller tells the others."""
+        """Report that this worker cannot continue; the controller aborts the run on the others."""
         self._send(("failed", self.key, portable(error)))
 
-    def _take(self, message: Message) -> tuple[str, Any]:
+    def _handle(self, message: Message) -> tuple[str, Any]:
         name, key, arg = message
         if name == "closed":
             raise NoData("the controller went away")
@@ -118,26 +120,23 @@ class Link:
 
 
 class PhaseControl:
-    """One workload's part of a link while a phase runs: what the engine asks and tells."""
+    """The connection of one workload's engine while a phase runs; an engine's ``Control``."""
 
     def __init__(self, link: Link, phase: Phase) -> None:
         self._link, self._phase = link, phase
 
     def ended(self) -> bool:
-        """Whether the controller has ended the phase."""
         return self._link.ended(self._phase)
 
     def changes(self) -> Sequence[Change]:
-        """What is to change, each told once."""
         return self._link.changes(self._phase)
 
     def report(self, progress: Progress) -> None:
-        """How it goes."""
         self._link.report(replace(progress, workload=self._phase[0]))
 
 
 def portable(error: BaseException) -> Exception:
-    """The error as one that crosses processes and says who is at fault."""
+    """Return the error as one that can be pickled, and that does not blame the target without evidence."""
     if isinstance(error, (BrokenRun, UsageError)):
         return error
     if isinstance(error, KeyboardInterrupt):

@@ -1,4 +1,8 @@
-"""A fleet of one: this process is the worker and the controller. Used without xdist, with ``-n 0`` and by the tests."""
+"""A fleet of one worker: this process is the worker and the controller, without xdist and with ``-n 0``.
+
+The plugin's session calls it for each load test, in the thread of the test (or of a live load). Messages are handed over by direct calls,
+so that a single process runs the same code as a fleet under xdist.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ WORKER = "main"
 
 
 class LocalFleet:
-    """Runs load in the calling thread."""
+    """Drives load in the calling thread."""
 
     def __init__(self, controller: RunController) -> None:
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
@@ -28,12 +32,10 @@ class LocalFleet:
         controller.rendezvous = self.rendezvous
         self._runs = 0
 
-    def run(self, request: Request, taking: Callable[[Link], None] | None = None) -> RunResult:
-        """Drive the load that a test asks for and return what it says of the target.
+    def run(self, request: Request, on_link: Callable[[Link], None] | None = None) -> RunResult:
+        """Drive the load that a test requests and return its result.
 
-        :param taking: gets this worker's line once there is one.
-
-        :raises BrokenRun, UsageError: see :func:`take_part`.
+        :param on_link: called with this worker's connection before the run begins. :raises BrokenRun, UsageError: see :func:`take_part`.
         """
         from pytest_loadtest.fleet.member import take_part
 
@@ -41,14 +43,14 @@ class LocalFleet:
         self._runs += 1
         self._inbox = queue.SimpleQueue()
         self.rendezvous.receive(WORKER, ("arrive", key, None))
-        self._inbox.get()  # its role, always the lead: there is no other worker
+        self._inbox.get()  # the role: the only worker is always the lead
         link = Link(lambda message: self.rendezvous.receive(WORKER, message), self._inbox, key)
-        if taking is not None:
-            taking(link)
+        if on_link is not None:
+            on_link(link)
         try:
-            outcome = take_part(link, request, lead=True)
-            assert outcome is not None
-            return outcome
+            result = take_part(link, request, lead=True)
+            assert result is not None
+            return result
         finally:
             self.rendezvous.receive(WORKER, ("finished", key, None))
 

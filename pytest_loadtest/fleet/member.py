@@ -1,4 +1,8 @@
-"""A worker's part in one run, from the first meeting to the verdict: the same path in every fleet."""
+"""A worker's part in one run, from the first meeting to the verdict, with and without xdist.
+
+:class:`~pytest_loadtest.fleet.local.LocalFleet` and :class:`~pytest_loadtest.fleet.xdist.GangWorker` call :func:`take_part` on every
+worker, in the thread that then drives load. It reports every error to the controller, and closes its clients in any case.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from pytest_loadtest.engine.send import Setup
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.fleet.link import Link, Released
 from pytest_loadtest.fleet.messages import Finished, PhaseFinished, Request, RunResult, StartPhase, WorkloadAssignment
-from pytest_loadtest.fleet.observing import whereabouts
+from pytest_loadtest.fleet.observing import worker_location
 from pytest_loadtest.message.samples import EVIDENCE
 from pytest_loadtest.metrics.histogram import document, histogram
 from pytest_loadtest.plan.connecting import instants, opened_before, up_in_time
@@ -31,34 +35,34 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.base import Driver, DriverFacts, PacedConnections
-    from pytest_loadtest.metrics.histogram import Histogram
+    from pytest_loadtest.drivers.base import Driver, PacedConnections
 
     Meet = Callable[[str], int]
     Idle = Callable[[], None]
 
-# Threads of client libraries wait for the interpreter lock while our loop computes: give it up sooner than Python's 5 ms,
-# or a stamp would be late by as much.
+# Threads of client libraries wait for the interpreter lock while the engine's loop computes. It is released sooner than after Python's
+# default of 5 ms, because a timestamp taken in such a thread would be late by as much.
 SWITCH_INTERVAL = 0.0005
 
 
 def take_part(link: Link, request: Request, *, lead: bool) -> RunResult | None:
-    """Drive this worker's share of a run; return the outcome on the lead, None on the others.
+    """Drive this worker's share of a run; return the result on the lead, None on the others.
 
-    :raises BrokenRun: the run cannot be judged. :raises UsageError: it should not have been asked for.
+    :raises BrokenRun: the run cannot be judged. :raises UsageError: the request is wrong.
     """
     try:
-        link.orders = link.meet("order", request)
-        with _shares(link.orders) as shares:
+        link.assignments = link.meet("assign", request)
+        with _shares(link.assignments) as shares:
             _drive(link, shares, lead=lead)
-            link.meet("closed", tuple(Finished(facts=share.facts()) for share in shares))
+            link.meet("closed", tuple(Finished(facts=share.driver.facts()) for share in shares))
             if lead:
-                link.look()
+                link.before_cleanup()
                 for share in shares:
-                    with contextlib.suppress(*[TargetError] * link.aborted):  # a target that stands still is why, and stays as it is
+                    # a run may have been aborted because its target hangs: then its topics cannot be deleted, which is no new error
+                    with contextlib.suppress(*[TargetError] * link.aborted):
                         share.driver.cleanup()
-        outcome: RunResult | None = link.meet("judged")
-        return outcome
+        result: RunResult | None = link.meet("judged")
+        return result
     except Released:
         raise
     except BaseException as error:
@@ -69,60 +73,59 @@ def take_part(link: Link, request: Request, *, lead: bool) -> RunResult | None:
 class WorkloadShare:
     """One worker's share of one workload."""
 
-    def __init__(self, order: WorkloadAssignment) -> None:
-        profile = order.profile
-        self.order, self.pool = order, profile_pool(profile, order.payload_file)
-        assert self.pool.bodies  # made before load runs, not by the first message
+    def __init__(self, assigned: WorkloadAssignment) -> None:
+        profile = assigned.profile
+        self.assigned, self.pool = assigned, profile_pool(profile, assigned.payload_file)
+        assert self.pool.bodies  # generates the payloads before load runs, not with the first message
         context = DriverContext(
-            target=order.target, settings=profile.driver, clock=time.monotonic_ns, run=order.run, nonce=order.nonce, worker=order.worker,
-            topology=order.topology, pool=self.pool, checksum=profile.checksum, ordered=order.ordered,
+            target=assigned.target, settings=profile.driver, clock=time.monotonic_ns, run=assigned.run, nonce=assigned.nonce,
+            worker=assigned.worker, topology=assigned.topology, pool=self.pool, checksum=profile.checksum, ordered=assigned.ordered,
         )  # fmt: skip
         self.driver: Driver = driver_class(profile.driver.name, choose_client(profile).client)(context)  # type: ignore[call-arg]
         self._recorder: Recorder | None = None
-        self._told = (0, 0, 0)
+        self._counted = (0, 0, 0)  # foreign, corrupt and straggling messages up to the last phase's end
         self._connected: dict[str, tuple[int, int, int, int | None]] = {}
 
-    def facts(self) -> DriverFacts:
-        """How the client is set up."""
-        return self.driver.facts()
-
     def open_consumers(self, meet: Meet, idle: Idle) -> None:
-        """Connect those that take messages from the beginning.
+        """Connect the consumers that take messages from the beginning.
 
-        :param meet: asks when the first connection may be begun, ns. :param idle: hears the controller, and gives the worker's
-            other drivers their turn.
+        :param meet: returns the instant at which the first connection may be begun, ns.
+        :param idle: handles messages of the controller, and polls the worker's other drivers.
         """
-        order, share = self.order, self.order.assignment.consumers
-        each, all_of_them = max(order.topology.consumers, 1), np.fromiter(share, np.int32, len(share))
-        early = all_of_them % each < order.opened
-        consumers, self._later = all_of_them[early], all_of_them[~early].tolist()
-        with self._connecting("consumers", opened_before(consumers.astype(np.int64), each, order.opened), meet, idle):
-            self._opened = Joined(consumers, self.driver.open_consumers(consumers.tolist()))
+        assigned, share = self.assigned, self.assigned.assignment.consumers
+        each, consumers = max(assigned.topology.consumers, 1), np.fromiter(share, np.int32, len(share))
+        is_early = consumers % each < assigned.opened
+        early, self._later = consumers[is_early], consumers[~is_early].tolist()
+        with self._connecting("consumers", opened_before(early.astype(np.int64), each, assigned.opened), meet, idle):
+            self._opened = Joined(early, self.driver.open_consumers(early.tolist()))
 
     def open_producers(self, meet: Meet, idle: Idle) -> None:
-        """Connect them and be ready. Parameters as of :meth:`open_consumers`."""
-        order, profile = self.order, self.order.profile
-        with self._connecting("producers", np.array(order.assignment.streams, np.int64), meet, idle):
-            self.driver.open_producers(order.assignment.streams)
+        """Connect the producers and make the engine. Parameters as for :meth:`open_consumers`."""
+        assigned, profile = self.assigned, self.assigned.profile
+        with self._connecting("producers", np.array(assigned.assignment.streams, np.int64), meet, idle):
+            self.driver.open_producers(assigned.assignment.streams)
         self.engine = Engine(Setup(
-            driver=self.driver, clock=time.monotonic_ns, pool=self.pool, topology=order.topology, streams=order.assignment.streams,
-            opened=self._opened, later=self._later, nonce=order.nonce, seed=profile.seed, key_distributor=profile.key_distributor,
-            max_send_delay=profile.max_send_delay, ordered=order.ordered, bounds=order.bounds, delays=profile.delays,
-            timely_bounds=order.timely_bounds, timely_seconds=order.timely_seconds,
+            driver=self.driver, clock=time.monotonic_ns, pool=self.pool, topology=assigned.topology, streams=assigned.assignment.streams,
+            opened=self._opened, later=self._later, nonce=assigned.nonce, seed=profile.seed, key_distributor=profile.key_distributor,
+            max_send_delay=profile.max_send_delay, ordered=assigned.ordered, bounds=assigned.bounds, delays=profile.delays,
+            timely_bounds=assigned.timely_bounds, timely_seconds=assigned.timely_seconds,
         ))  # fmt: skip
 
     @contextlib.contextmanager
     def _connecting(self, who: str, numbers: NDArray[np.int64], meet: Meet, idle: Idle) -> Iterator[None]:
-        """Pace what is opened meanwhile, if it is to be, and note how long it took and what it cost. :param numbers: over all workers."""
-        rate, start, spent = self.order.profile.connect_rate, time.monotonic_ns(), list[int]()
+        """Pace the connections opened in the block if the profile has a rate; note their duration and CPU time.
+
+        :param numbers: the position of each connection among those of all workers.
+        """
+        rate, start, spent = self.assigned.profile.connect_rate, time.monotonic_ns(), list[int]()
 
         def waiting() -> None:
-            if len(spent) == 1:  # the clients are made, before the first of them was due
+            if len(spent) == 1:  # all clients exist, and the first is not due yet: from here on CPU time is spent on connecting
                 spent.append(time.process_time_ns())
             idle()
 
         if rate is not None:  # all workers count from one instant
-            start = meet(f"connect {who} {self.order.workload}".rstrip())
+            start = meet(f"connect {who} {self.assigned.workload}".rstrip())
             cast("PacedConnections", self.driver).pace(instants(start, rate, numbers), waiting)
         spent.append(time.process_time_ns())
         yield
@@ -133,35 +136,36 @@ class WorkloadShare:
         if len(numbers):
             self._connected[who] = (start, ended, cpu, in_time)
 
-    def begin(self, order: StartPhase, link: Link) -> None:
-        """A phase begins."""
-        if order.folder is not None:
-            mine = self.order
-            self._recorder = Recorder(order.folder, mine.worker, self.pool, mine.topology, mine.assignment.streams, mine.disk)
-            link.measured_since = order.start
-        self.engine.begin(order.phase, order.start, link.phase_control(self.order.workload, order.phase.name), self._recorder, order.wall)
+    def begin(self, phase: StartPhase, link: Link) -> None:
+        assigned, name = self.assigned, phase.phase.name
+        if phase.folder is not None:
+            self._recorder = Recorder(
+                phase.folder, assigned.worker, self.pool, assigned.topology, assigned.assignment.streams, assigned.disk
+            )
+            link.measured_since = phase.start
+        self.engine.begin(phase.phase, phase.start, link.phase_control(assigned.workload, name), self._recorder, phase.wall)
 
     def end(self) -> PhaseFinished:
-        """A phase is over: close its samples."""
+        """Close the samples of the phase that is over."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
-            counts, evidence = self.engine.inbox.counts, self.engine.watch.evidence(self.order.worker)
-            told, self._told = self._told, (counts.foreign, counts.corrupt, counts.stragglers)
-            foreign, corrupt, stragglers = (now - before for now, before in zip(self._told, told, strict=True))
+            counts, evidence = self.engine.inbox.counts, self.engine.watch.evidence(self.assigned.worker)
+            before, self._counted = self._counted, (counts.foreign, counts.corrupt, counts.stragglers)
+            foreign, corrupt, stragglers = (now - then for now, then in zip(self._counted, before, strict=True))
             recorder.close({
-                "opening": {name: document(found) for name, found in self._opening() if found is not None},
+                "opening": {
+                    name: document(distribution) for name, times in self.driver.opening_times().items()
+                    if name != "up" and (distribution := histogram(times)) is not None
+                },
                 "connecting": self._connected,
                 "arrivals": dict(self.engine.inbox.arrivals.seconds),
-                "nonce": self.order.nonce, "foreign": foreign, "corrupt": corrupt, "stragglers": stragglers,
+                "nonce": self.assigned.nonce, "foreign": foreign, "corrupt": corrupt, "stragglers": stragglers,
                 "evidence": {
                     "cpu": evidence.cpu, "stalled": evidence.stalled, "longest_stall": evidence.longest_stall, "gc": evidence.gc,
                     "seconds": dict(zip(EVIDENCE, evidence.seconds.T.tolist(), strict=True)),
                 },
             })  # fmt: skip
         return PhaseFinished(ends=self.engine.sender.ends, marks=self.engine.sender.marks, disconnected=self.driver.disconnected())
-
-    def _opening(self) -> list[tuple[str, Histogram | None]]:
-        return [(name, histogram(times)) for name, times in self.driver.opening_times().items() if name != "up"]
 
     def abandon(self) -> None:
         """Keep the samples gathered so far."""
@@ -170,12 +174,12 @@ class WorkloadShare:
 
 
 @contextlib.contextmanager
-def _shares(orders: Sequence[WorkloadAssignment]) -> Iterator[list[WorkloadShare]]:
+def _shares(assignments: Sequence[WorkloadAssignment]) -> Iterator[list[WorkloadShare]]:
     shares: list[WorkloadShare] = []
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
-        shares.extend(map(WorkloadShare, orders))
+        shares.extend(map(WorkloadShare, assignments))
         yield shares
     finally:
         sys.setswitchinterval(interval)
@@ -189,20 +193,20 @@ def _drive(link: Link, shares: Sequence[WorkloadShare], *, lead: bool) -> None:
             if share is not busy:
                 share.driver.poll(0)
 
-    def meanwhile(busy: WorkloadShare) -> None:
-        link.hear()
+    def while_connecting(busy: WorkloadShare) -> None:
+        link.process_messages()
         idle(busy)
 
     if lead:
         for share in shares:
             share.driver.prepare()
     meet = partial(link.meet, idle=idle)
-    meet("prepared", tuple(share.facts() for share in shares) if lead else None)
+    meet("prepared", tuple(share.driver.facts() for share in shares) if lead else None)
     for share in shares:
-        share.open_consumers(meet, partial(meanwhile, share))
-    meet("subscribed", whereabouts())
+        share.open_consumers(meet, partial(while_connecting, share))
+    meet("subscribed", worker_location())
     for share in shares:
-        share.open_producers(meet, partial(meanwhile, share))
+        share.open_producers(meet, partial(while_connecting, share))
     try:
         with _frozen_garbage():
             _phases(link, shares, idle)
@@ -215,21 +219,22 @@ def _drive(link: Link, shares: Sequence[WorkloadShare], *, lead: bool) -> None:
 
 
 def _phases(link: Link, shares: Sequence[WorkloadShare], idle: Any) -> None:
-    """One phase after another, as the controller says, until it has no more."""
-    said, number = None, 0
-    while (orders := link.meet(f"next {number}", said, idle=idle)) is not None:
-        active = [(share, order) for share, order in zip(shares, orders, strict=True) if order is not None]
-        for share, order in active:
-            share.begin(order, link)
-        waiting = [share.driver for share, order in zip(shares, orders, strict=True) if order is None]
-        drive([share.engine for share, _ in active], time.monotonic_ns, waiting)
-        said = tuple(share.end() if order is not None else None for share, order in zip(shares, orders, strict=True))
+    """Drive one phase after another until the controller has no more."""
+    finished, number = None, 0
+    while (phases := link.meet(f"next {number}", finished, idle=idle)) is not None:
+        pairs = list(zip(shares, phases, strict=True))
+        for share, phase in pairs:
+            if phase is not None:
+                share.begin(phase, link)
+        waiting = [share.driver for share, phase in pairs if phase is None]
+        drive([share.engine for share, phase in pairs if phase is not None], time.monotonic_ns, waiting)
+        finished = tuple(None if phase is None else share.end() for share, phase in pairs)
         number += 1
 
 
 @contextlib.contextmanager
 def _frozen_garbage() -> Iterator[None]:
-    """Keep the collector from walking everything that was there before the load began."""
+    """Exclude the objects that exist before the load from garbage collection, so that no collection stalls the engine by walking them."""
     gc.collect()
     gc.freeze()
     try:

@@ -1,4 +1,7 @@
-"""The messages between the controller and the workers of one run, besides progress."""
+"""The payloads of the messages between the controller and the workers of one run, other than progress.
+
+Created on one side and read on the other, pickled between processes under xdist. All are frozen: no side changes what the other one holds.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a test asks for.
+    """The load that a test requests.
 
-    :param nodeid: of the test. :param profile: as the file has it. :param parts: its workloads, which run together; mostly one.
-    :param source: the profile's file, as shown in results. :param broker: mode, URL and admin URL from the marker, None where it has none.
-    :param security_line: of ``target.security`` in that file; None where it has none. :param broker_line: of ``driver.broker``.
+    :param nodeid: the test's. :param profile: the content of the file. :param parts: its workloads, which run together; mostly one.
+    :param source: the path of the profile, as shown in results. :param broker: the mode that the marker sets, or None.
+    :param target: the marker's URL, or None. :param admin: the marker's admin URL, or None.
+    :param security_line: the line of ``target.security`` in the file, or None. :param broker_line: the line of ``driver.broker``, or None.
     """
 
     nodeid: str
@@ -48,11 +52,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadAssignment:
-    """One worker's assignment in one workload.
+    """One worker's share of one workload.
 
-    :param workload: its name where there are several, otherwise empty. :param bounds: latencies that the controller wants to hear about
-        while load runs, ns. :param opened: consumers of each subscription that are connected before load begins.
-    :param disk: bytes that the plan needs for the samples of all workers. :param rate: msg/s, all streams together, on the average.
+    :param workload: its name if there are several, otherwise empty. :param bounds: latencies, ns, whose exceedances the controller counts
+        while load runs. :param opened: consumers of each subscription that are connected before load begins.
+    :param disk: bytes that the plan needs for the samples of all workers. :param rate: msg/s, all streams together, on average.
     :param timely_bounds: latencies, ns; the worker reports by second how many copies took no longer, for the last ``timely_seconds``.
     """
 
@@ -78,7 +82,7 @@ class WorkloadAssignment:
 class StartPhase:
     """The next phase of one workload, to be started.
 
-    :param start: ns. :param folder: where its samples go; None where none are kept. :param wall: wall clock less the run's, ns.
+    :param start: ns. :param folder: the folder for its samples; None if none are kept. :param wall: wall clock minus the run's clock, ns.
     """
 
     phase: Phase
@@ -89,11 +93,11 @@ class StartPhase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseFinished:
-    """What a worker says of one workload's phase when its samples are closed.
+    """A worker's report on one workload's phase, when its samples are closed.
 
     :param ends: one past the last sequence of each of the worker's streams, in the order of its assignment.
     :param marks: for each change ``(ns after the start, first sequence of each of those streams from then on)``, in the order in which the
-        worker worked them in. :param disconnected: what had no connection when the drain ended.
+        worker applied them. :param disconnected: the clients without a connection when the drain ended; None if there were none.
     """
 
     ends: NDArray[np.int64]
@@ -103,14 +107,14 @@ class PhaseFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A worker's report at the end of its part of a workload."""
+    """A worker's report at the end of its share of a workload."""
 
     facts: DriverFacts | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What the lead gets: the result for the test and the properties for JUnit."""
+    """The result of a run for the test, and its properties for JUnit; sent to the lead."""
 
     load: Load
     properties: tuple[tuple[str, Any], ...]

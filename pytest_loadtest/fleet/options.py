@@ -1,4 +1,7 @@
-"""Texts of command-line options as values."""
+"""The values of the ``--load-…`` options and ini keys.
+
+Parsed once, in the process that pytest was started in, before any test runs. A wrong value is pytest's usage error and names the option.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,11 @@ from pytest_loadtest.errors import UsageError
 from pytest_loadtest.values.addresses import check_address
 from pytest_loadtest.values.quantities import parse_duration
 
-NO_BASELINE = "none"
-"""``--load-baseline none``: the ini key does not apply in this session."""
+NO_BASELINE = "none"  # ``--load-baseline none`` overrides the ini key
 
 
-def scale(text: str | None) -> float | str | None:
-    """``--load-scale``: a factor above 0, ``auto``, or None.
-
-    :raises pytest.UsageError: neither.
-    """
+def parse_scale(text: str | None) -> float | str | None:
+    """Return ``--load-scale`` as a factor above 0, ``auto`` or None."""
     if text is None or text == "auto":
         return text
     try:
@@ -32,11 +31,8 @@ def scale(text: str | None) -> float | str | None:
     return factor
 
 
-def duration(text: str | None) -> int | None:
-    """``--load-duration`` in ns.
-
-    :raises pytest.UsageError: it is not one.
-    """
+def parse_cap(text: str | None) -> int | None:
+    """Return ``--load-duration`` in ns."""
     if text is None:
         return None
     try:
@@ -48,22 +44,16 @@ def duration(text: str | None) -> int | None:
     return value
 
 
-def spark_conf(pairs: list[str]) -> dict[str, str]:
-    """``--load-spark-conf KEY=VALUE`` as a mapping.
-
-    :raises pytest.UsageError: one has no ``=``.
-    """
+def parse_spark_conf(pairs: list[str]) -> dict[str, str]:
+    """Return the values of ``--load-spark-conf KEY=VALUE`` as a mapping."""
     wrong = [pair for pair in pairs if "=" not in pair]
     if wrong:
         raise pytest.UsageError(f"--load-spark-conf {wrong[0]}: write KEY=VALUE")
     return dict(pair.split("=", 1) for pair in pairs)
 
 
-def image(name: str | None, broker: str, target: str | None) -> str | None:
-    """``--load-image``.
-
-    :raises pytest.UsageError: another option says that the broker is no container.
-    """
+def check_image(name: str | None, broker: str, target: str | None) -> str | None:
+    """Return ``--load-image``, after a check that the other options allow a container."""
     if name is not None and target is not None:
         raise pytest.UsageError(f"--load-image {name}: the broker of --load-target {target} runs already; leave one of them out")
     if name is not None and broker not in ("auto", "container"):
@@ -71,11 +61,8 @@ def image(name: str | None, broker: str, target: str | None) -> str | None:
     return name
 
 
-def address(text: str | None, option: str) -> str | None:
-    """``--load-target``, ``--load-admin-url``: an address, and nothing else.
-
-    :raises pytest.UsageError: it says who somebody is.
-    """
+def _address(text: str | None, option: str) -> str | None:
+    """Return the address in ``--load-target`` or ``--load-admin-url``, after a check that it contains no credentials."""
     try:
         check_address(text, option)
     except UsageError as error:
@@ -83,36 +70,27 @@ def address(text: str | None, option: str) -> str | None:
     return text
 
 
-def baseline(text: str | None, ini: str, *, force: bool) -> str | None:
-    """``--load-baseline``, or else the ini key ``load_baseline``: a file, a folder or ``last-met``; None without either, and for ``none``.
-
-    :raises pytest.UsageError: there is none, and ``--load-baseline-force`` is given.
-    """
-    wanted = ini or None if text is None else text
-    wanted = None if wanted == NO_BASELINE else wanted
-    if wanted is None and force:
+def _baseline(text: str | None, ini: str, *, force: bool) -> str | None:
+    """Return ``--load-baseline``, else the ini key ``load_baseline``: a file, a folder or ``last-met``; None for neither or ``none``."""
+    baseline = ini or None if text is None else text
+    baseline = None if baseline == NO_BASELINE else baseline
+    if baseline is None and force:
         raise pytest.UsageError("--load-baseline-force: there is nothing to force without --load-baseline")
-    return wanted
+    return baseline
 
 
-def history(text: str, root: Path) -> Path | None:
-    """``--load-history``, from the root.
-
-    :raises pytest.UsageError: it cannot be a file there.
-    """
+def _history(text: str, root: Path) -> Path | None:
+    """Return ``--load-history`` as a writable path, relative to the root folder."""
     if not text:
         return None
     path = root / text
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise pytest.UsageError(f"--load-history {text}: {path} cannot be written; name a file in a folder that is there")
+        raise pytest.UsageError(f"--load-history {text}: {path} cannot be written; name a file in an existing folder")
     return path
 
 
-def listening(text: str | None) -> tuple[str, int] | None:
-    """``--load-metrics``: a port of this machine's loopback, or HOST:PORT.
-
-    :raises pytest.UsageError: neither.
-    """
+def parse_listen_address(text: str | None) -> tuple[str, int] | None:
+    """Return host and port of ``--load-metrics``; the host is 127.0.0.1 if only a port is given."""
     if text is None:
         return None
     host, _, port = text.rpartition(":")
@@ -127,7 +105,7 @@ def _path(text: str | None) -> Path | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line says about load."""
+    """The options of load tests, checked. See ``pytest --help`` for each."""
 
     results: Path
     scale: float | str | None
@@ -151,18 +129,19 @@ class Options:
 
     @classmethod
     def of(cls, config: pytest.Config) -> Options:
-        """:raises pytest.UsageError: an option says something it cannot."""
+        """Read the options of a session. :raises pytest.UsageError: one has a wrong value, or two contradict each other."""
         option = config.option
         return cls(
-            results=Path(config.rootpath, config.getini("load_results")), scale=scale(option.load_scale),
-            duration=duration(option.load_duration),
+            results=Path(config.rootpath, config.getini("load_results")), scale=parse_scale(option.load_scale),
+            duration=parse_cap(option.load_duration),
             force=option.load_force, driver=_path(option.load_driver), omb_json=_path(option.load_omb_json), broker=option.load_broker,
-            target=address(option.load_target, "--load-target"), admin=address(option.load_admin_url, "--load-admin-url"),
-            image=image(option.load_image, option.load_broker, option.load_target),
-            spark_master=option.load_spark_master, spark_remote=option.load_spark_remote, spark_conf=spark_conf(option.load_spark_conf),
-            root=config.rootpath, baseline=baseline(option.load_baseline, config.getini("load_baseline"), force=option.load_baseline_force),
+            target=_address(option.load_target, "--load-target"), admin=_address(option.load_admin_url, "--load-admin-url"),
+            image=check_image(option.load_image, option.load_broker, option.load_target),
+            spark_master=option.load_spark_master, spark_remote=option.load_spark_remote,
+            spark_conf=parse_spark_conf(option.load_spark_conf), root=config.rootpath,
+            baseline=_baseline(option.load_baseline, config.getini("load_baseline"), force=option.load_baseline_force),
             baseline_source="load_baseline (ini)" if option.load_baseline is None else "--load-baseline",
             baseline_force=option.load_baseline_force,
-            history=history(option.load_history or config.getini("load_history"), config.rootpath),
-            metrics=listening(option.load_metrics),
+            history=_history(option.load_history or config.getini("load_history"), config.rootpath),
+            metrics=parse_listen_address(option.load_metrics),
         )  # fmt: skip

@@ -1,4 +1,8 @@
-"""What a session does with results documents: hold them against a baseline, add them to a history, write them as others want them."""
+"""Outputs of a session other than its own results: the history, files in other tools' formats, the baseline; and the names of its folders.
+
+Called by the run controller in the threads that end a run. A file that cannot be written never changes a verdict: it is reported once, at
+the end of the session.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +24,12 @@ if TYPE_CHECKING:
 
 
 class Outputs:
-    """:ivar baseline: what runs are held against; None where nothing was asked for.
-    :ivar unwritten: what could not be written, and why, each once: a verdict stands without it.
+    """Writes the outputs.
 
-    :param session: the folder of this session's results.
-    :raises UsageError: the baseline is not there.
+    :ivar baseline: the earlier results that runs are compared with; None if not requested.
+    :ivar unwritten: a warning for each file that could not be written.
+
+    :param session: the folder of this session's results. :raises UsageError: the baseline does not exist.
     """
 
     def __init__(self, options: Options, session: Path) -> None:
@@ -32,9 +37,9 @@ class Outputs:
         self.baseline = _baseline(options, session)
         self.unwritten: list[str] = []
 
-    def measured(self, documents: Sequence[dict[str, Any]]) -> None:
-        """A run has its results."""
-        self.ended(documents)
+    def write_results(self, documents: Sequence[dict[str, Any]]) -> None:
+        """Write the results of a run that has a verdict."""
+        self.add_to_history(documents)
         folder = self._options.omb_json
         if folder is not None:
             from pytest_loadtest.report import omb
@@ -42,22 +47,21 @@ class Outputs:
             for document in documents:
                 self._write("--load-omb-json", folder, partial(omb.write_test_result, document, folder))
 
-    def ended(self, documents: Sequence[dict[str, Any]]) -> None:
-        """A run has come to its end, be it a broken one."""
+    def add_to_history(self, documents: Sequence[dict[str, Any]]) -> None:
+        """Add a run to the history, broken or not."""
         file = self._options.history
         if file is not None and documents:
             from pytest_loadtest.report import history
 
-            self._write(
-                "--load-history", file, lambda: history.append_history(file, [history.history_line(document) for document in documents])
-            )
+            lines = [history.history_line(document) for document in documents]
+            self._write("--load-history", file, lambda: history.append_history(file, lines))
 
     def _write(self, option: str, path: Path, write: Callable[[], object]) -> None:
         try:
             write()
         except OSError as error:
-            said = f"WARNING: {option} {path} cannot be written: {error.strerror or error}"
-            self.unwritten += [] if said in self.unwritten else [said]
+            warning = f"WARNING: {option} {path} cannot be written: {error.strerror or error}"
+            self.unwritten += [] if warning in self.unwritten else [warning]
 
 
 def _baseline(options: Options, session: Path) -> Baseline | None:
@@ -73,24 +77,27 @@ def _baseline(options: Options, session: Path) -> Baseline | None:
         raise UsageError(f"{options.baseline_source}: {error}") from None
 
 
-# Where the results of a session go: ``<results>/<session>/<test>/<attempt>/<workload>/<stage>/``.
+# The results of a session are in ``<results>/<session>/<test>/<attempt>/<workload>/<stage>/``.
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST = 80
 
 
 def session_folder(results: Path) -> Path:
-    """The folder of this pytest session; its name sorts by time. Not made yet."""
+    """Return the folder of this pytest session, without creating it; its name sorts by time."""
     return results / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
 def run_folder(session: Path, nodeid: str, attempt: int, workload: str, stage: str = "measure") -> Path:
-    """The folder of one stage of one run. Not made yet."""
+    """Return the folder of one stage of one run, without creating it."""
     return session / safe_name(nodeid) / str(attempt) / safe_name(workload) / stage
 
 
 def safe_name(text: str) -> str:
-    """A folder name that a shell, Spark (to which ``[`` is a glob) and a person can read; a short hash keeps different texts apart."""
+    """Return a readable folder name without characters special to a shell or to Spark (where ``[`` starts a glob).
+
+    A name that had to be changed ends with a short hash, so that different texts have different names.
+    """
     name = _UNSAFE.sub("-", text).strip("-.")
     if name == text and len(name) <= _LONGEST:
         return name

@@ -1,7 +1,12 @@
-"""The plans of a test's workloads: whether this machine can carry them, and how they are shown."""
+"""The plans of a test's workloads, the check that this machine can carry them, and the facts about this machine.
+
+Called by the run controller at the start of each run and by ``--load-plan``, in the controller's process. A plan beyond the machine is
+rejected before any broker is started, unless ``--load-force`` is given.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -16,7 +21,7 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.brokers.starting import ephemeral_range
 from pytest_loadtest.drivers import planned_facts
 from pytest_loadtest.errors import GeneratorLimited
-from pytest_loadtest.fleet.targets import check_broker, check_security, here
+from pytest_loadtest.fleet.targets import check_broker, check_security, is_local
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import kinds, shipped_costs
 from pytest_loadtest.plan.plan import beyond, make_plan, profile_pool
@@ -32,14 +37,11 @@ if TYPE_CHECKING:
     from pytest_loadtest.plan.plan import Plan
 
 
-BESIDE = 16 << 20  # bytes beside the samples: results, logs, what Spark shuffles
+OTHER_FILES = 16 << 20  # bytes needed in addition to the samples: results, logs, Spark's temporary files
 
 
-def plans(request: Request, workers: int, options: Options) -> list[Plan]:
-    """One of each workload.
-
-    :raises UsageError: it cannot be planned.
-    """
+def make_plans(request: Request, workers: int, options: Options) -> list[Plan]:
+    """Return a plan for each workload. :raises UsageError: one cannot be planned."""
     return [_plan(request, part, workers, options) for part in request.parts]
 
 
@@ -49,13 +51,13 @@ def _plan(request: Request, part: Part, workers: int, options: Options) -> Plan:
     check_broker(request, profile, options)
     return make_plan(
         profile, profile_pool(profile, part.payload_file), workers=workers, cost=profile_cost(profile, costs()), machine=machine(),
-        broker_here=here(request, profile, options), scale=options.scale, duration_cap=options.duration,
+        broker_here=is_local(request, profile, options), scale=options.scale, duration_cap=options.duration,
     )  # fmt: skip
 
 
-def check_machine(request: Request, made: Sequence[Plan], options: Options) -> None:
-    """:raises GeneratorLimited: this machine cannot carry the plans together, and nobody said to try it anyway."""
-    reasons = _reasons(made, options)
+def check_capacity(request: Request, plans: Sequence[Plan], options: Options) -> None:
+    """Check this machine. :raises GeneratorLimited: it cannot carry the plans together, and ``--load-force`` is not given."""
+    reasons = _reasons(plans, options)
     if reasons and not options.force:
         text = "\n".join(f"  {reason}" for reason in reasons)
         raise GeneratorLimited(
@@ -66,25 +68,20 @@ def check_machine(request: Request, made: Sequence[Plan], options: Options) -> N
 
 
 def plan_lines(request: Request, workers: int, options: Options) -> list[str]:
-    """The plan of one test as lines, workload by workload.
-
-    :raises UsageError: it cannot be planned.
-    """
-    made = plans(request, workers, options)
-    found = [line for plan in made for line in plan_table(plan, planned_facts(plan.profile), machine())]
-    return found + [f"{'BEYOND':<12} {reason}" for reason in _reasons(made, options)]
+    """Return the plan of one test as lines, workload by workload. :raises UsageError: it cannot be planned."""
+    plans = make_plans(request, workers, options)
+    lines = [line for plan in plans for line in plan_table(plan, planned_facts(plan.profile), machine())]
+    return lines + [f"{'BEYOND':<12} {reason}" for reason in _reasons(plans, options)]
 
 
-def _reasons(made: Sequence[Plan], options: Options) -> tuple[str, ...]:
-    """Why this machine cannot carry the plans; the folder of the results must have room for their samples."""
-    needed = BESIDE + sum(plan.needs.disk for plan in made)
-    there = next(folder for folder in (options.results, *options.results.parents) if folder.exists())
-    free = shutil.disk_usage(there).free
-    room = f"samples and results need {format_size(needed)} below {options.results}, {format_size(free)} are free there"
-    return (*beyond(made, machine()), *([f"{room} (load_results in pytest.ini)"] if needed > free else []))
+def _reasons(plans: Sequence[Plan], options: Options) -> tuple[str, ...]:
+    """Return the reasons why this machine cannot carry the plans; the disk must have room for their samples."""
+    needed = OTHER_FILES + sum(plan.needs.disk for plan in plans)
+    existing = next(folder for folder in (options.results, *options.results.parents) if folder.exists())
+    free = shutil.disk_usage(existing).free
+    room = f"samples and results need {format_size(needed)} below {options.results}, {format_size(free)} are free"
+    return (*beyond(plans, machine()), *([f"{room} (load_results in pytest.ini)"] if needed > free else []))
 
-
-# This machine: what it has, what it is, and what a message costs on it.
 
 _UNLIMITED = 1 << 30
 _PACKAGES = ("pytest-loadtest", "pytest", "pytest-xdist", "numpy", "pyarrow", "pyspark")
@@ -92,47 +89,44 @@ _PACKAGES = ("pytest-loadtest", "pytest", "pytest-xdist", "numpy", "pyarrow", "p
 
 @cache
 def machine() -> Machine:
-    """Cores that this process may use, memory, open files and ports."""
+    """Return the resources of this machine: cores that this process may use, memory, open files and ports."""
     low, high = ephemeral_range()
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     return Machine(
         cores=len(os.sched_getaffinity(0)), memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        files=_UNLIMITED if most == resource.RLIM_INFINITY else most, ports=high - low + 1,
+        files=_UNLIMITED if files == resource.RLIM_INFINITY else files, ports=high - low + 1,
     )  # fmt: skip
 
 
-def describe() -> dict[str, str | int | float]:
-    """For results: which machine this was."""
-    here = machine()
+def machine_document() -> dict[str, str | int | float]:
+    """Return the description of this machine for results."""
     return {
         "host": platform.node(), "system": f"{platform.system()} {platform.release()}", "processor": platform.machine(),
-        "cores": here.cores, "memory": here.memory,
+        "cores": machine().cores, "memory": machine().memory,
     }  # fmt: skip
 
 
-def versions() -> dict[str, str]:
-    """For results: what ran."""
-    found = {"python": platform.python_version()}
+def installed_versions() -> dict[str, str]:
+    """Return the versions of Python, this package and the libraries that it uses, for results; without those not installed."""
+    versions = {"python": platform.python_version()}
     for package in dict.fromkeys((*_PACKAGES, *(package for kind in kinds().values() for package in (kind.package, *kind.packages)))):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+        with contextlib.suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return versions
 
 
 def cache_folder() -> Path:
-    """The user's cache folder of this package (XDG)."""
+    """Return the folder for this package in the user's cache (XDG)."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "pytest-loadtest")
 
 
 def costs_file() -> Path:
-    """Where ``calibrate`` keeps what it measured on this machine, apart for each Python."""
+    """Return the file in which ``calibrate`` keeps the costs measured on this machine, one for each Python version."""
     return cache_folder() / f"costs-{platform.node()}-{sys.version_info.major}.{sys.version_info.minor}.json"
 
 
 def costs() -> dict[str, Cost]:
-    """The shipped costs, with what was calibrated on this machine in their place."""
+    """Return the shipped costs, replaced by the calibrated ones of this machine."""
     shipped = shipped_costs()
     try:
         calibrated = json.loads(costs_file().read_text(encoding="utf-8"))

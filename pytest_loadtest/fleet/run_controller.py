@@ -1,29 +1,36 @@
-"""The controller's part in a run: plan it, get its target, set its start, aggregate and judge it, write its results."""
+"""The controller's part in every run: plan it, get its target, start its phases, measure and judge it, write its results.
+
+Called by the rendezvous in the process that pytest was started in (``RunControl`` says in which thread each method runs). It keeps the
+state of a run in ``Run.state``, and the session's targets, Spark session and results documents. A planned run always ends in a document:
+with a verdict, or with the reason why there is none.
+"""
 
 from __future__ import annotations
 
 import secrets
 import threading
 import time
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.errors import BrokenRun, RunAborted, UsageError
-from pytest_loadtest.fleet.aggregation import Aggregation
+from pytest_loadtest.errors import BrokenRun
 from pytest_loadtest.fleet.messages import StartPhase
+from pytest_loadtest.fleet.observing import Observing
 from pytest_loadtest.fleet.outputs import Outputs, run_folder, session_folder
-from pytest_loadtest.fleet.run_state import RunState
+from pytest_loadtest.fleet.spark_service import SparkService
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_loadtest.fleet.aggregated import Aggregated, Custom
+    from pytest_loadtest.fleet.measured_run import Custom, MeasuredRun
     from pytest_loadtest.fleet.messages import Finished, Request, RunResult, WorkloadAssignment
     from pytest_loadtest.fleet.options import Options
     from pytest_loadtest.fleet.rendezvous import Rendezvous, Run
     from pytest_loadtest.fleet.scripts import Next, Script
     from pytest_loadtest.fleet.targets import Targets
+    from pytest_loadtest.fleet.watches import Watch
     from pytest_loadtest.fleet.workload_run import WorkloadRun
     from pytest_loadtest.plan.plan import Plan
     from pytest_loadtest.report.live import LiveLine
@@ -32,17 +39,32 @@ if TYPE_CHECKING:
     from pytest_loadtest.schedule.changes import Change
 
 
-START_IN = 200_000_000  # ns from the decision to start until the first message is due: all workers must have heard of it
+# ns from the decision to start a phase until its first message is due: all workers must have received the decision by then.
+START_IN = 200_000_000
+
+
+@dataclass(slots=True)
+class RunState:
+    """One run at the controller."""
+
+    request: Request
+    workloads: list[WorkloadRun]
+    scripts: list[Script] = field(default_factory=list)
+    watches: dict[str, Watch] = field(default_factory=dict)
+    observing: Observing = field(default_factory=Observing)
+
+    def workload(self, name: str) -> WorkloadRun:
+        return next(workload for workload in self.workloads if workload.name == name)
 
 
 class RunController:
-    """Conducts the runs of one pytest session; see :class:`~pytest_loadtest.fleet.rendezvous.RunControl`."""
+    """Controls the runs of one pytest session; see :class:`~pytest_loadtest.fleet.rendezvous.RunControl`."""
 
     def __init__(self, options: Options, live: LiveLine | None, custom: Custom | None = None, metrics: LiveMetrics | None = None) -> None:
         self._options, self._live, self._metrics = options, live, metrics
         self.folder = session_folder(options.results)
         self.outputs = Outputs(options, self.folder)
-        self.aggregation = Aggregation(self.folder / "spark", options, self._announce, custom)
+        self.spark = SparkService(self.folder / "spark", options, self._announce, custom)
         self._targets: Targets | None = None
         self._restarting = threading.Lock()
         self.documents: list[dict[str, Any]] = []
@@ -51,32 +73,32 @@ class RunController:
     # --- meetings
 
     def meeting(self, run: Run, name: str, payloads: Sequence[Any]) -> Sequence[Any]:
-        """What each worker gets at this meeting; runs in a thread of its own."""
+        """Return the answer for each worker at this meeting; called in a thread of its own."""
         try:
             return self._meeting(run, name, payloads)
         except OSError as error:
             from pytest_loadtest.engine.sample_files import is_full, unwritten  # loads numpy: a session without load tests must not
 
-            if not is_full(error) or not isinstance(run.facts, RunState):
+            if not is_full(error) or run.state is None:
                 raise
-            needed = sum(workload.plan.needs.disk for workload in run.facts.workloads)
+            needed = sum(workload.plan.needs.disk for workload in run.state.workloads)
             raise unwritten("the controller", "results", self.folder, error, needed) from error
 
     def _meeting(self, run: Run, name: str, payloads: Sequence[Any]) -> Sequence[Any]:
-        if name == "order":
-            return self._order(run, payloads[0])
+        if name == "assign":
+            return self._assign(run, payloads[0])
+        state: RunState = run.state
         if name == "prepared":
-            for workload, facts in zip(run.facts.workloads, payloads[0], strict=True):
+            for workload, facts in zip(state.workloads, payloads[0], strict=True):
                 workload.set_driver_facts(facts)
         elif name.startswith("connect "):
-            from pytest_loadtest.fleet import run_state
-
-            return [run_state.begin(run.facts, name, len(payloads), self._announce)] * len(payloads)
+            who, _, workload_name = name.removeprefix("connect ").partition(" ")
+            return [state.workload(workload_name).first_connection(who, self._announce)] * len(payloads)
         elif name == "subscribed":
-            run.facts.observing.met(run.members, payloads)
+            state.observing.locate_workers(run.members, payloads)
         elif name.startswith("next "):
             if name == "next 0":
-                self.aggregation.ready()
+                self.spark.wait_until_ready()
             return [self._next(run, payloads)] * len(payloads)
         elif name == "closed":
             self._closed(run, payloads)
@@ -84,24 +106,24 @@ class RunController:
             return [self._judge(run)] + [None] * (len(payloads) - 1)
         return [None] * len(payloads)
 
-    def _order(self, run: Run, request: Request) -> Sequence[Sequence[WorkloadAssignment]]:
+    def _assign(self, run: Run, request: Request) -> Sequence[Sequence[WorkloadAssignment]]:
         from pytest_loadtest.fleet import planning
-        from pytest_loadtest.fleet.scripts import aligned
+        from pytest_loadtest.fleet.scripts import align_phases
         from pytest_loadtest.plan.connecting import takes
 
-        self._announce(f"{request.nodeid}: planning, having a target")
-        self.aggregation.start()
-        plans = planning.plans(request, len(run.members), self._options)
+        self._announce(f"{request.nodeid}: planning, starting the target")
+        self.spark.start()
+        plans = planning.make_plans(request, len(run.members), self._options)
         workloads = self._workload_runs(run, request, plans)
-        run.facts = RunState(request=request, workloads=workloads, scripts=[])
+        run.state = RunState(request=request, workloads=workloads)
         run.patience += sum(takes(plan) for plan in plans) // SECOND
-        planning.check_machine(request, plans, self._options)
-        with self._restarting:  # a run before this one may have ended while its target was being restarted
+        planning.check_capacity(request, plans, self._options)
+        with self._restarting:  # an earlier run may have ended while its target was being restarted
             for workload in workloads:
                 workload.broker = self._get_targets().get(request, workload.part.profile)
-        run.facts.scripts = aligned([self._script(workload) for workload in workloads])
+        run.state.scripts = align_phases([self._script(workload) for workload in workloads])
         more = () if self._metrics is None else self._metrics.bounds
-        return [[workload.order(worker, rank, more) for workload in workloads] for rank, worker in enumerate(run.members)]
+        return [[workload.assign(worker, rank, more) for workload in workloads] for rank, worker in enumerate(run.members)]
 
     def _workload_runs(self, run: Run, request: Request, plans: Sequence[Plan]) -> list[WorkloadRun]:
         from pytest_loadtest.fleet.workload_run import WorkloadRun
@@ -123,79 +145,81 @@ class RunController:
             return PlannedScript(workload)
         return SearchScript(workload, lambda: self._judge_step(workload), self._announce)
 
-    def _judge_step(self, workload: WorkloadRun) -> tuple[Aggregated, Load]:
+    def _judge_step(self, workload: WorkloadRun) -> tuple[MeasuredRun, Load]:
         from pytest_loadtest.fleet.judge import conclude_run
 
         assert workload.folder is not None
-        samples = self.aggregation.aggregate(workload.folder)
-        return samples, conclude_run(samples)[0].load
+        measured = self.spark.measure(workload.folder)
+        return measured, conclude_run(measured)[0].load
 
-    def _next(self, run: Run, said: Sequence[Any]) -> Sequence[StartPhase | None] | None:
-        state: RunState = run.facts
+    def _next(self, run: Run, finished: Sequence[Any]) -> Sequence[StartPhase | None] | None:
+        state: RunState = run.state
         for i, workload in enumerate(state.workloads):
-            done = [worker[i] for worker in said if worker is not None and worker[i] is not None]
-            if done:
+            reports = [worker[i] for worker in finished if worker is not None and worker[i] is not None]
+            if reports:
                 workload.check_broker()
                 watch = state.watches.get(workload.name)
-                workload.done(done, () if watch is None else watch.spans)
+                workload.end_phase(reports, () if watch is None else watch.spans)
                 state.observing.end(workload)
         following = [script.next() for script in state.scripts]
         if not any(following):
             return None
         state.watches = {}
         start = time.monotonic_ns() + START_IN
-        return [self._begin(run, workload, one, start) for workload, one in zip(state.workloads, following, strict=True)]
+        return [self._begin(run, workload, phase, start) for workload, phase in zip(state.workloads, following, strict=True)]
 
     def _begin(self, run: Run, workload: WorkloadRun, following: Next | None, start: int) -> StartPhase | None:
         if following is None:
             return None
         drain = workload.begin(following.phase, following.folder, start)
-        run.facts.observing.begin(workload)
+        run.state.observing.begin(workload)
         if following.watch is not None:
-            run.facts.watches[workload.name] = following.watch
+            run.state.watches[workload.name] = following.watch
         run.progress.pop(workload.name, None)
         run.drains[workload.name] = drain
         assert workload.phase is not None
         return StartPhase(phase=workload.phase, start=start, folder=workload.folder, wall=workload.clock.offset)
 
-    def _closed(self, run: Run, done: Sequence[Sequence[Finished]]) -> None:
-        state: RunState = run.facts
-        for i, workload in enumerate(state.workloads):
+    def _closed(self, run: Run, finished: Sequence[Sequence[Finished]]) -> None:
+        for i, workload in enumerate(run.state.workloads):
             workload.check_broker()
-            workload.add_worker_facts({worker: said[i].facts for worker, said in zip(run.members, done, strict=True)})
+            workload.add_worker_facts({worker: parts[i].facts for worker, parts in zip(run.members, finished, strict=True)})
             if workload.folder is not None:
                 workload.write(ended=True)
 
     def check(self, run: Run) -> None:
-        """:raises TargetError: the target is gone."""
-        if run.facts is not None:
-            for workload in run.facts.workloads:
+        """Check the targets of a run. :raises TargetError: one is gone."""
+        if run.state is not None:
+            for workload in run.state.workloads:
                 workload.check_broker()
 
     def gave_up(self, run: Run, error: Exception) -> None:
-        """A broken run has results too: what it was, and why it says nothing."""
-        if isinstance(run.facts, RunState):
-            for workload in run.facts.workloads:
-                run.facts.observing.end(workload)
-        if isinstance(run.facts, RunState) and isinstance(error, BrokenRun):
-            broken = _write_broken(run.facts.workloads, error)
-            self.documents += broken
-            self.outputs.ended(broken)
+        """Write the results of a broken run: its description, and the reason why it has no verdict."""
+        if run.state is None:
+            return
+        for workload in run.state.workloads:
+            run.state.observing.end(workload)
+        if isinstance(error, BrokenRun):
+            documents = _write_broken(run.state.workloads, error)
+            self.documents += documents
+            self.outputs.add_to_history(documents)
 
     # --- while load runs
 
     def progressed(self, run: Run, name: str) -> None:
-        """New progress: show it, and let whoever watches the phase act on it."""
-        state: RunState = run.facts
-        workload, progress = state.workload(name), list(run.progress[name].values())
-        mine = [p for p in progress if workload.phase is not None and p.phase == workload.phase.name]
-        if self._live is not None and workload.phase is not None and mine:
-            self._live.show(workload.part.profile.name, workload.phase, mine)
-        if self._metrics is not None and workload.phase is not None and mine:
-            self._metrics.show(workload.test, workload.part.profile.name, workload.name, workload.phase, mine)
+        """Show new progress, and let the watch of the phase act on it."""
+        state: RunState = run.state
+        workload = state.workload(name)
+        if workload.phase is None:
+            return
+        progress = [p for p in run.progress[name].values() if p.phase == workload.phase.name]
+        if self._live is not None and progress:
+            self._live.show(workload.part.profile.name, workload.phase, progress)
+        if self._metrics is not None and progress:
+            self._metrics.show(workload.test, workload.part.profile.name, workload.name, workload.phase, progress)
         watch = state.watches.get(name)
-        if watch is not None and len(mine) == len(run.members):
-            change = watch.look(mine, time.monotonic_ns() - workload.start)
+        if watch is not None and len(progress) == len(run.members):
+            change = watch.look(progress, time.monotonic_ns() - workload.start)
             if change is not None:
                 self._change(run, workload, change)
             if change is not None and change.aborted is not None:
@@ -204,22 +228,23 @@ class RunController:
     def _change(self, run: Run, workload: WorkloadRun, change: Change) -> None:
         assert self.rendezvous is not None
         assert workload.phase is not None
-        workload.change(change)
+        workload.changes.append(change)
         self.rendezvous.change(run, workload.name, workload.phase.name, change)
 
     def command(self, run: Run, kind: str, argument: Any) -> Any:
-        """What the test's body wants: a change, at an instant that it is told (ns after the phase's start), or a restart of the target."""
+        """Carry out a request of the test's body: return the instant of a change (ns after the phase's start), or a function that restarts
+        the target."""
+        from pytest_loadtest.fleet.live_changes import measured_workload, requested_change  # on use: they load numpy
 
-        state: RunState = run.facts
-        workload = measuring(state.workloads, driving=bool(run.drains))
+        state: RunState = run.state
+        workload = measured_workload(state.workloads, driving=bool(run.drains))
         if kind == "restart":
             return partial(self._restart, state.request.nodeid, workload, kill=argument)
-        change = change_of(workload, kind, argument, time.monotonic_ns())
+        change = requested_change(workload, kind, argument, time.monotonic_ns())
         self._change(run, workload, change)
         return change.at
 
     def _restart(self, nodeid: str, workload: WorkloadRun, *, kill: bool) -> tuple[int, int]:
-        """Takes as long as the target needs; see :meth:`~pytest_loadtest.fleet.workload_run.WorkloadRun.restart_broker`."""
         with self._restarting:
             self._announce(f"{nodeid}: restarting {workload.target}")
             return workload.restart_broker(kill=kill)
@@ -231,36 +256,34 @@ class RunController:
     # --- verdict
 
     def _judge(self, run: Run) -> RunResult:
-        from pytest_loadtest.fleet import judge
+        from pytest_loadtest.fleet.judge import combine_workloads
 
-        state: RunState = run.facts
+        state: RunState = run.state
         self._announce(f"{state.request.nodeid}: aggregating samples")
-        judged = [self._finish(workload, script) for workload, script in zip(state.workloads, state.scripts, strict=True)]
-        if isinstance(run.error, BrokenRun):  # given up meanwhile, by a test's timeout for one: what was just written is not its result
+        judged = [self._conclude(workload, script) for workload, script in zip(state.workloads, state.scripts, strict=True)]
+        if isinstance(run.error, BrokenRun):  # given up while it was judged, e.g. by the test's timeout: overwrite what was just written
             _write_broken(state.workloads, run.error)
             raise run.error
-        self.documents += [document for _, document in judged]
-        self.outputs.measured([document for _, document in judged])
+        documents = [document for _, document in judged]
+        self.documents += documents
+        self.outputs.write_results(documents)
         if len(judged) == 1:
             return judged[0][0]
-        return judge.together(state.request.profile.name, [outcome for outcome, _ in judged])
+        return combine_workloads(state.request.profile.name, [result for result, _ in judged])
 
-    def _finish(self, workload: WorkloadRun, script: Script) -> tuple[RunResult, dict[str, Any]]:
-        """The result of one workload whose script has ended.
-
-        :raises NoData: there is none.
-        """
+    def _conclude(self, workload: WorkloadRun, script: Script) -> tuple[RunResult, dict[str, Any]]:
+        """Return the result of one workload whose script has ended, and its document. :raises NoData: it cannot be measured."""
         from pytest_loadtest.fleet.judge import conclude_run
         from pytest_loadtest.fleet.scripts import PlannedScript, SearchScript
 
         if isinstance(script, SearchScript):
             peak = script.peak()
-            return conclude_run(script.shows(peak), peak=peak, baseline=self.outputs.baseline)
+            return conclude_run(script.best_step(peak), peak=peak, baseline=self.outputs.baseline)
         assert workload.folder is not None
         backlog = script.backlog if isinstance(script, PlannedScript) else None
-        return conclude_run(self.aggregation.aggregate(workload.folder), backlog=backlog, baseline=self.outputs.baseline)
+        return conclude_run(self.spark.measure(workload.folder), backlog=backlog, baseline=self.outputs.baseline)
 
-    # --- what a session has once
+    # --- once for each session
 
     def _get_targets(self) -> Targets:
         from pytest_loadtest.fleet.targets import Targets
@@ -270,59 +293,15 @@ class RunController:
         return self._targets
 
     def close(self) -> None:
-        """Stop Spark and every broker, beside each other; keep their logs where something failed."""
-        self.aggregation.finish()
+        """Stop Spark and every broker, in parallel; keep their logs if something failed."""
+        self.spark.begin_stop()
         targets, self._targets = self._targets, None
         if targets is not None:
             targets.close()
-        self.aggregation.stop()
+        self.spark.stop()
 
 
 def _write_broken(workloads: Sequence[WorkloadRun], error: BrokenRun) -> list[dict[str, Any]]:
-    from pytest_loadtest.fleet.judge import broken
+    from pytest_loadtest.fleet.judge import write_broken_results
 
-    return [broken(workload.document(), workload.folder or workload.root / "measure", error) for workload in workloads]
-
-
-# What the body of a live test may change while its load runs.
-
-
-def measuring(workloads: Sequence[WorkloadRun], *, driving: bool) -> WorkloadRun:
-    """The workload that is measured just now. :param driving: whether a phase goes on at all.
-
-    :raises UsageError: there is none, or there are several. :raises RunAborted: it was lost.
-    """
-    workload = workloads[0]
-    if len(workloads) > 1:
-        raise UsageError("several workloads run together: what the body changes would not say which; give each a test of its own")
-    if workload.aborted:
-        raise RunAborted(workload.aborted.reason)
-    if workload.phase is None or workload.folder is None or workload.ends is not None or not driving:
-        raise UsageError("nothing is measured just now: begin the load first, and change it before its end")
-    return workload
-
-
-def change_of(workload: WorkloadRun, kind: str, argument: Any, now: int) -> Change:
-    """What is to change, and when. :param now: ns of the clock.
-
-    :raises UsageError: it cannot be changed, or not any more.
-    """
-    from pytest_loadtest.message.payloads import check_weights  # on use: sessions without load tests load no numpy
-    from pytest_loadtest.schedule.changes import CHANGE_IN, Change
-
-    assert workload.phase is not None
-    if workload.plan.profile.connects_only and kind in ("rate", "distribution"):
-        raise UsageError("messages: 0 in the profile: the run has none, so there is nothing to change about them")
-    if workload.phase.stages and kind in ("rate", "distribution", "consumers"):
-        raise UsageError("the profile's stages say what changes when: leave them out to change things from the test's body")
-    if kind == "distribution":
-        if (skew := workload.plan.profile.skew) is not None and skew.message_sizes is not None:
-            raise UsageError("skew.messageSizes in the profile: each topic has its own size, so there are no weights to change")
-        check_weights(argument, workload.plan.bucket_names)
-    most = workload.plan.topology.consumers
-    if kind == "consumers" and argument not in range(most + 1):
-        raise UsageError(f"load.set_consumers({argument!r}): from 0 to {most}, the profile's consumerPerSubscription; raise it there")
-    at = max(now - workload.start, 0) + CHANGE_IN
-    if kind != "end" and at >= workload.duration:
-        raise UsageError("the measured phase ends before the change could be agreed: make testDuration longer")
-    return Change(at=min(at, workload.duration), **({"end": True} if kind == "end" else {kind: argument}))
+    return [write_broken_results(workload.document(), workload.folder or workload.root / "measure", error) for workload in workloads]

@@ -1,8 +1,8 @@
-"""Gang scheduling for xdist: ordinary tests by whatever scheduler the user chose, then every load test on all workers at once.
+"""Gang scheduling for xdist: ordinary tests by the scheduler that the user chose, then every load test on all workers at once.
 
-The stock scheduler is wrapped, not replaced: it sees only ordinary tests, through proxies of the nodes on which "shutdown" means
-"no more ordinary work here". A node that is through with them gets all load tests, in order, and then its real shutdown, so that a worker
-always knows its next item.
+xdist calls it in the controller's main loop. The user's scheduler is wrapped, not replaced: it sees only ordinary tests, through proxies of
+the nodes whose ``shutdown`` means "no more ordinary tests for this node". Such a node gets all load tests, in collection order, and then
+the real shutdown, because xdist's worker starts a test only when it has the next item or the shutdown.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class NodeProxy:
-    """A node as the wrapped scheduler sees it."""
+    """Stands for a node in the wrapped scheduler: translates indexes, delays the shutdown."""
 
     def __init__(self, node: Any, gang: GangScheduling) -> None:
         self.node, self._gang, self.drained = node, gang, False
@@ -37,10 +37,10 @@ class NodeProxy:
 
 
 class GangScheduling:
-    """xdist's ``Scheduling`` protocol around another scheduler.
+    """xdist's ``Scheduling`` protocol, wrapped around another scheduler.
 
-    :param load_items: indexes of the load tests, known once the first worker has collected.
-    :param led: whether this node leads a run of that item right now.
+    :param load_items: returns the indexes of the load tests, once the first worker has collected.
+    :param led: returns whether a node is the lead of a current run of an item.
     """
 
     def __init__(self, inner: Any, config: Any, load_items: Callable[[], Sequence[int]], led: Callable[[Any, int], bool]) -> None:
@@ -85,7 +85,7 @@ class GangScheduling:
         if self._local is None:
             self.ordinary = [i for i in range(len(collection)) if i not in load_items]
             self._local = {index: i for i, index in enumerate(self.ordinary)}
-        if self.ordinary or not self.collection_is_completed:  # xdist's schedulers refuse a replacement where there is nothing to do
+        if self.ordinary or not self.collection_is_completed:  # xdist's schedulers reject a replacement if there are no tests
             self._inner.add_node_collection(self._proxies[node], [collection[i] for i in self.ordinary])
 
     def schedule(self) -> None:
@@ -95,7 +95,7 @@ class GangScheduling:
                 proxy.shutdown()
 
     def drained(self, node: Any) -> None:
-        """No more ordinary work for this node."""
+        """Send the load tests to a node that has no more ordinary ones."""
         self._todo[node] = [index for index in self._load_items() if index not in self._done]
         if self._todo[node]:
             node.send_runtest_some(list(self._todo[node]))
@@ -109,13 +109,13 @@ class GangScheduling:
             self._inner.mark_test_complete(self._proxies[node], self._index(item_index), duration)
 
     def mark_test_pending(self, item: str) -> None:
-        raise NotImplementedError  # pytest-rerunfailures knows this answer
+        raise NotImplementedError  # pytest-rerunfailures handles it: xdist's own schedulers raise it too
 
     def remove_pending_tests_from_node(self, node: Any, indices: Sequence[int]) -> None:
         self._inner.remove_pending_tests_from_node(self._proxies[node], [self._index(i) for i in indices])
 
     def remove_node(self, node: Any) -> str | None:
-        """The node is gone; the id of the test to report as crashed: an ordinary one, or the load test that it led."""
+        """Return the id of the test that the lost node crashed in: an ordinary one, or the load test that it led."""
         proxy, todo = self._proxies.pop(node), self._todo.pop(node, [])
         crashed = self._inner.remove_node(proxy) if proxy in self._inner.nodes else None
         if crashed or not todo:

@@ -1,4 +1,8 @@
-"""What phases a workload's run has, one after another: those of its plan, or those that a search asks for."""
+"""Scripts supply the phases of a workload's run, one after another: those of its plan, or the steps of a search.
+
+The run controller calls :meth:`Script.next` when all workers have finished a phase, in the thread that answers the meeting, where a search
+also judges the step that has just ended. A search never continues after a step without data: its answer would be unfounded.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.fleet.watches import AbortWatch, BacklogWatch, BrokenWatch, abort_of
+from pytest_loadtest.fleet.watches import AbortWatch, BacklogWatch, BrokenWatch, abort_bounds
 from pytest_loadtest.plan.phases import Phase, search_phases
 from pytest_loadtest.values.quantities import format_duration, format_rate
 from pytest_loadtest.verdict.peak import Search, Step
@@ -15,18 +19,18 @@ from pytest_loadtest.verdict.slo import Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_loadtest.fleet.aggregated import Aggregated
+    from pytest_loadtest.fleet.measured_run import MeasuredRun
     from pytest_loadtest.fleet.watches import Watch
     from pytest_loadtest.fleet.workload_run import WorkloadRun
     from pytest_loadtest.results.load import Load
     from pytest_loadtest.verdict.peak import Ask, Peak
 
-    Judged = tuple[Aggregated, Load]
+    Judged = tuple[MeasuredRun, Load]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Next:
-    """A phase to run. :param folder: below the workload's; None where no samples are kept. :param watch: looks at its progress."""
+    """A phase to run. :param folder: the name of its folder; None if no samples are kept. :param watch: the watch of its progress."""
 
     phase: Phase
     folder: str | None
@@ -34,10 +38,10 @@ class Next:
 
 
 class Script(Protocol):
-    """Says what comes next."""
+    """A source of phases."""
 
     def next(self) -> Next | None:
-        """The next phase, once the one before is over; None when there is no more."""
+        """Return the next phase, once the one before is over; None if there are no more."""
 
 
 class PlannedScript:
@@ -48,7 +52,7 @@ class PlannedScript:
         ordered = workload.part.profile.ordered
         self.backlog = None if plan.backlog is None else BacklogWatch(plan.backlog, plan.mean_size, ordered=ordered)
         watch: Watch | None = self.backlog
-        if (abort := abort_of(plan)) is not None:
+        if (abort := abort_bounds(plan)) is not None:
             watch = AbortWatch(abort, plan.measure, plan.topology.subscriptions, workload.due)
         self._rest: list[Next | None] = [
             Next(phase=phase, folder="measure" if phase.recorded else None, watch=watch if phase.recorded else None)
@@ -57,30 +61,30 @@ class PlannedScript:
 
     @property
     def length(self) -> int:
-        """Phases left."""
+        """The number of phases left."""
         return len(self._rest)
 
     def wait(self, turns: int) -> None:
-        """Have no phase in the next ``turns``."""
+        """Put ``turns`` turns without a phase before the next one."""
         self._rest[:0] = [None] * turns
 
     def next(self) -> Next | None:
         return self._rest.pop(0) if self._rest else None
 
 
-def aligned(scripts: list[Script]) -> list[Script]:
-    """Workloads that run together begin to be measured together: those without a warm-up wait for the others'."""
-    longest = max((script.length for script in scripts if isinstance(script, PlannedScript)), default=0)
-    for script in scripts:
-        if isinstance(script, PlannedScript):
-            script.wait(longest - script.length)
+def align_phases(scripts: list[Script]) -> list[Script]:
+    """Let workloads that run together be measured at the same time: those without a warm-up wait for the warm-up of the others."""
+    planned = [script for script in scripts if isinstance(script, PlannedScript)]
+    longest = max((script.length for script in planned), default=0)
+    for script in planned:
+        script.wait(longest - script.length)
     return scripts
 
 
 class SearchScript:
-    """Step after step until the peak is found.
+    """The steps of a search for the highest rate.
 
-    :param judge: aggregates and judges the samples of the phase that has just ended.
+    :param judge: measures and judges the samples of the phase that has just ended.
     """
 
     def __init__(self, workload: WorkloadRun, judge: Callable[[], Judged], announce: Callable[[str], None]) -> None:
@@ -90,8 +94,8 @@ class SearchScript:
         self._ask: Ask | None = None
         self._rest: list[Next] = []
         self._watch: BrokenWatch | None = None
-        self._met: dict[float, Aggregated] = {}  # by rate, the last step at it that was met
-        self._last: Aggregated | None = None
+        self._met: dict[float, MeasuredRun] = {}  # by rate: the last step that was met
+        self._last: MeasuredRun | None = None
 
     def next(self) -> Next | None:
         if self._rest:
@@ -117,7 +121,7 @@ class SearchScript:
         ]
 
     def _record(self, ask: Ask) -> None:
-        samples, load = self._judge()
+        measured, load = self._judge()
         verdict = load.verdict
         if verdict.outcome is Outcome.NO_DATA:
             raise NoData(f"search step {ask.number} ({ask.rate:,.0f}/s): no data: {'; '.join(verdict.reasons)}")
@@ -128,23 +132,23 @@ class SearchScript:
         throughput = load.measurements.throughput if load.measurements.counts.received else None
         step = Step(ask=ask, outcome=verdict.outcome, broke=names, text=text, early=early is not None, throughput=throughput)
         self._search.record(step)
-        self._last = samples
+        self._last = measured
         if verdict.outcome is Outcome.MET:
-            self._met[ask.rate] = samples
+            self._met[ask.rate] = measured
         self._announce(_line(step))
 
     def peak(self) -> Peak:
-        """The answer, once there are no more steps."""
+        """Return the result of the search, once there are no more steps."""
         return self._search.peak()
 
-    def shows(self, peak: Peak) -> Aggregated:
-        """The step that stands for the answer: the last one met at the peak, or without a peak the last of all.
+    def best_step(self, peak: Peak) -> MeasuredRun:
+        """Return the step whose results are shown: the last one met at the peak, or without a peak the last one of all.
 
-        A step that was met at a higher rate does not count: repeats of it were missed.
+        A step that was met at a higher rate does not count, because repeats of it were missed.
         """
-        found = self._last if peak.rate is None else self._met[peak.rate]
-        assert found is not None  # a search without a step has no peak either
-        return found
+        step = self._last if peak.rate is None else self._met[peak.rate]
+        assert step is not None  # a search has at least one step
+        return step
 
 
 def _line(step: Step) -> str:

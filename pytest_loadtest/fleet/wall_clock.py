@@ -1,4 +1,7 @@
-"""The wall clock beside the run's: brokers deliver delayed messages by the one, and everything is measured by the other."""
+"""The offset between the wall clock, by which brokers deliver delayed messages, and the run's monotonic clock, by which all is measured.
+
+Used by the controller for each phase of a workload. A run with delayed messages never passes if the wall clock was set during a phase.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ from pytest_loadtest.values.quantities import MILLISECOND, format_duration
 if TYPE_CHECKING:
     from pytest_loadtest.profile import Profile
 
-MOST_DRIFT: Final = 10 * MILLISECOND
+MAX_DRIFT: Final = 10 * MILLISECOND
 
 
 class WallClock:
-    """Of one phase.
+    """The wall clock during one phase.
 
-    :param start: of the phase, ns of the run's clock.
-    :ivar offset: wall clock less the run's clock, ns. :ivar drift: by how much that changed until the phase was over; None: it is not.
+    :param start: the phase's start, ns of the run's clock.
+    :ivar offset: wall clock minus the run's clock, ns. :ivar drift: the change of ``offset`` until the end of the phase; None before it.
     """
 
     def __init__(self, start: int = 0) -> None:
@@ -34,25 +37,25 @@ class WallClock:
         return (self.start + self.offset) / 1e9
 
     def at(self, moment: int | None) -> str | None:
-        """ISO 8601. :param moment: ns after the phase's start."""
+        """Return the moment in ISO 8601. :param moment: ns after the phase's start."""
         return None if moment is None else datetime.fromtimestamp(self.started + moment / 1e9, UTC).isoformat(timespec="milliseconds")
 
     def delays(self, profile: Profile) -> dict[str, Any] | None:
-        """By what due times can be worked out again; None where no message is delayed."""
+        """Return the values from which due times can be computed later; None if no message is delayed."""
         if profile.delays is None:
             return None
         return replace(profile.delays, start=self.start, wall=self.offset).document() | {"drift": self.drift}
 
     def check(self, profile: Profile) -> None:
-        """The phase is over.
+        """Note the drift at the end of the phase.
 
-        :raises NoData: the wall clock was set by more than 10 ms meanwhile, and messages were delayed.
+        :raises NoData: the wall clock was set by more than 10 ms during the phase, and messages were delayed.
         """
         self.drift = _offset() - self.offset
-        if profile.delays is not None and abs(self.drift) > MOST_DRIFT:
+        if profile.delays is not None and abs(self.drift) > MAX_DRIFT:
             way = "forward" if self.drift > 0 else "back"
             by = format_duration(abs(self.drift))
-            raise NoData(f"the wall clock was set {way} by {by} while delayed messages were under way: when they were due is not known")
+            raise NoData(f"the wall clock was set {way} by {by} while delayed messages were under way: their due times are unknown")
 
 
 def _offset() -> int:

@@ -1,4 +1,9 @@
-"""Who looks at a phase's progress while it runs, and changes something when the time has come."""
+"""Watches: they read the workers' progress while a phase runs, and change it when a condition is met.
+
+The run controller calls :meth:`Watch.look` for each progress report once every worker has reported in the phase, in the controller's
+process and under the rendezvous' lock. A watch ends a phase early only on certain evidence, because reports are old, each by a different
+time.
+"""
 
 from __future__ import annotations
 
@@ -24,23 +29,25 @@ if TYPE_CHECKING:
     from pytest_loadtest.verdict.objectives import Objective
 
 
+# If bytes are paced, the number of messages depends on the drawn sizes: at most this many times the planned number.
 BYTES_SPREAD: Final = 1.1
-"""Where bytes are paced: at most so many times the messages planned come of them."""
+# A worker reports this many seconds more than are judged; one that is silent for a minute ends the run anyway.
+STALE: Final = 70
 
 
 class Watch(Protocol):
-    """Looks at progress."""
+    """Reads progress and decides on changes."""
 
     def look(self, progress: Sequence[Progress], elapsed: int) -> Change | None:
-        """The latest progress of every worker, ``elapsed`` ns after the phase's start: what all are to change, or None."""
+        """Return the change for all workers, or None. :param progress: each worker's latest. :param elapsed: ns after the phase's start."""
 
     @property
     def spans(self) -> tuple[StageSpan, ...]:
-        """The parts of the phase, known only after it has ended; empty where it has none."""
+        """The stages that the watch found in the phase, known after its end; empty if there are none."""
 
 
 class Look(NamedTuple):
-    """The deliveries that waited, by the copies received so far, and these copies. :param elapsed: ns after the phase's start."""
+    """One look at a backlog, ``elapsed`` ns after the phase's start: deliveries still waiting, and copies received so far."""
 
     elapsed: int
     waiting: int
@@ -48,25 +55,25 @@ class Look(NamedTuple):
 
 
 class BacklogWatch:
-    """Lets consumers go on when the backlog is built, ends the phase when load has gone on long enough after it was drained.
+    """Resumes the consumers when the backlog is built, and ends the phase some time after the backlog was drained.
 
-    A change takes effect some time after the progress that called for it; both instants are kept, in ns after the phase's start.
+    A change takes effect some time after the progress that caused it; both instants are kept, in ns after the phase's start.
 
-    Workers count copies. A second copy, or one of a message that was answered as failed, makes the backlog look smaller than it is, and no
-    worker knows of all of them: the first copy may be another worker's. So the phase goes on until the backlog is drained even if all
-    copies that may be second ones are, and :meth:`drained_between` tells the instants once the samples told how many there were.
+    Workers count copies. A second copy, or a copy of a message that was answered as failed, makes the backlog look smaller than it is, and
+    workers cannot identify all of them: the first copy may have gone to another worker. So the phase continues until the backlog is drained
+    even if every copy that may be a second one is. :meth:`drained_between` computes the exact instants once the samples have been counted.
 
-    :param ordered: each consumer gets the messages of a stream in order, so that only a second copy has a sequence that is not above the
-        highest before. Otherwise a first copy may have, and nothing is taken off.
+    :param ordered: each consumer gets the messages of a stream in order, so that a sequence not above the highest one before is always a
+        second copy. Otherwise it may be a first copy, and is counted as one.
     """
 
     def __init__(self, plan: BacklogPlan, mean_size: float, *, ordered: bool = True) -> None:
         self._plan, self.mean_size, self._ordered = plan, mean_size, ordered
         self.reached: int | None = None
-        """When the size asked for was seen."""
+        """The instant at which the requested size was seen."""
         self.resumed: int | None = None
         self.emptied: int | None = None
-        """When no more was left than the plan allows, or when the drain took too long and was given up."""
+        """The instant at which no more was left than the plan allows, or at which the drain was given up because it took too long."""
         self.messages = self._before = 0
         self._looks: list[Look] = []
         self._drain_end = 0
@@ -75,7 +82,7 @@ class BacklogWatch:
     def look(self, progress: Sequence[Progress], elapsed: int) -> Change | None:
         received = sum(p.received for p in progress)
         waiting = sum(p.acked for p in progress) * self._plan.subscriptions - received
-        if self.resumed is None or elapsed < self.resumed:  # it goes on growing until all consumers go on at once
+        if self.resumed is None or elapsed < self.resumed:  # it grows until all consumers resume at one instant
             self.messages, self._before = waiting, received
             return self._build(waiting, elapsed)
         if self._end is None or elapsed <= self._end:
@@ -94,7 +101,7 @@ class BacklogWatch:
         return Change(at=self.resumed, paused=False)
 
     def _drain(self, waiting: int, elapsed: int) -> Change | None:
-        """:param waiting: the most that may still wait, as far as the workers know."""
+        """Note the end of the drain. :param waiting: the most deliveries that may still wait, by the workers' counts."""
         assert self.resumed is not None
         took = elapsed - self.resumed
         if not took or (waiting > self.allowed and took < self._plan.drain_timeout):
@@ -103,12 +110,12 @@ class BacklogWatch:
         return Change(at=self._drain_end)
 
     def drained_between(self, uncounted: int) -> tuple[Look | None, Look | None]:
-        """The first look at which the backlog may have been drained, and the first at which it was for certain; None where there is none.
+        """Return the first look at which the backlog may have been drained, and the first at which it certainly was; each may be None.
 
-        At most ``uncounted`` more waited than each look shows, and never fewer. Both are one look if that number is 0. The first is of the
-        time until the drain was given up, the second also of the time after it in which load went on.
+        At most ``uncounted`` more deliveries waited than a look shows, and never fewer; if it is 0, both looks are the same. The first look
+        lies before the drain was given up; the second may lie after it, while load continued.
 
-        :param uncounted: copies that are no first copies of acknowledged messages, over the whole phase.
+        :param uncounted: copies other than first copies of acknowledged messages, over the whole phase.
         """
         assert self.resumed is not None
         assert self.emptied is not None
@@ -135,13 +142,13 @@ class BacklogWatch:
 
 
 class BrokenWatch:
-    """Ends a step of a search as soon as an objective can no longer hold, and only when that is certain.
+    """Ends a step of a search as soon as an objective can certainly no longer hold.
 
-    What workers tell is up to :data:`~pytest_loadtest.engine.run.PROGRESS` old, of each worker differently, and what arrived just before is
-    not in it. So the messages that should be here are those that were due at the time of the oldest report less the interval between two
-    looks at arrivals: one of them that nobody has counted will be too late, if it comes at all.
+    Reports are up to :data:`~pytest_loadtest.engine.run.PROGRESS` old, each by a different time, and lack what arrived just before.
+    So the messages that should have been counted are those due at the time of the oldest report minus the interval between two looks at
+    arrivals: a message among them that no worker has counted is too late, if it comes at all.
 
-    :param objectives: upper bounds on end-to-end latencies, as the workers count them. :param consumers: of each subscription.
+    :param objectives: upper bounds on end-to-end latencies, as the workers count them. :param consumers: number for each subscription.
     """
 
     spans: tuple[StageSpan, ...] = ()
@@ -155,18 +162,18 @@ class BrokenWatch:
         if self.broke is not None or elapsed + 2 * CHANGE_IN >= self._phase.duration:
             return None
         planned = self._phase.total * self._fan_out
-        if self._in_bytes:  # as many messages as the bytes make, which depends on the sizes that are drawn
+        if self._in_bytes:
             planned = round(planned * BYTES_SPREAD)
         self.broke = certainly_missed(self._objectives, planned, self._exceeded(progress))
         return None if self.broke is None else Change(at=elapsed + CHANGE_IN, end=True, foregone=self.broke)
 
     def _exceeded(self, progress: Sequence[Progress]) -> dict[str, int]:
-        """How many deliveries are beyond each bound for certain, by objective name.
+        """Return the number of deliveries that are certainly beyond each bound, by objective name.
 
-        Percentiles rank over all that was due, so what is overdue counts whether it will come or not. For ``max`` it does not: the profile
-        may allow it never to come. Latencies of the verdict are of first copies, and workers see all copies. So a late one counts only
-        where it cannot be a second one: no worker saw a sequence again, and no subscription has several consumers, because a copy that
-        goes to another consumer of it looks like a first one. What is overdue counts in any case: second copies make it smaller.
+        Percentiles rank over all that was due, so an overdue delivery counts whether it will come or not. For ``max`` it does not count:
+        the profile may allow it never to come. The verdict uses latencies of first copies; workers see all copies. So a late copy counts
+        only if it cannot be a second one: no worker saw a sequence again, and no subscription has several consumers, because a second copy
+        to another consumer looks like a first one. Overdue deliveries always count: second copies only make their number smaller.
         """
         received = sum(p.received for p in progress)
         only_first = self._consumers <= 1 and not any(p.has_second_copies for p in progress)
@@ -178,19 +185,13 @@ class BrokenWatch:
                 exceeded[objective.name] = late
             else:
                 overdue = 0 if self._in_bytes else self._phase.pacer.due(seen - (exceeds(objective) or 0)) * self._fan_out
-                # a copy that is here may be a younger message's
+                # a lower bound: a received copy may belong to a message due later
                 exceeded[objective.name] = late + max(0, overdue - received)
         return exceeded
 
 
-# Ends a run that is lost, by what workers tell while it runs. Decision 022.
-
-STALE = 70
-"""Seconds that workers tell beyond those that are judged: one that is silent for a minute ends the run."""
-
-
-def abort_of(plan: Plan) -> Abort | None:
-    """When a run is lost, by its profile; counts shrink with a scaled run."""
+def abort_bounds(plan: Plan) -> Abort | None:
+    """Return the bounds of the profile's ``abort`` section (docs/decisions/022), with counts scaled as the run is."""
     abort, scaled = plan.profile.aborts, plan.scale
     if abort is None or scaled is None:
         return abort
@@ -199,20 +200,20 @@ def abort_of(plan: Plan) -> Abort | None:
 
 def abort_reporting(plan: Plan) -> tuple[tuple[int, ...], int]:
     """Return the latency bounds (ns) that workers count against, and how many past seconds they report."""
-    abort = abort_of(plan)
+    abort = abort_bounds(plan)
     if abort is None:
         return (), 0
-    return tuple(int(one.maximum or 0) for one in abort.latencies), abort.hold + -(-abort.latest // SECOND) + STALE
+    return tuple(int(objective.maximum or 0) for objective in abort.latencies), abort.hold + -(-abort.latest // SECOND) + STALE
 
 
 class AbortWatch:
-    """Ends the measured phase once, when a bound of ``abort`` was broken for long enough.
+    """Ends the measured phase when a bound of ``abort`` was broken for long enough.
 
-    A second is judged when all that was intended in it is older than the bound, by the oldest report less the interval between two looks
-    at arrivals: whatever was not counted by then took longer.
+    A second is judged once every message intended in it is older than the bound at the time of the oldest report minus the interval between
+    two looks at arrivals: a message that was not counted by then took longer than the bound.
 
-    :param due: how many messages are due before an instant, ns after the phase's start, with all changes so far.
-    :param deliveries: of each message.
+    :param due: returns the number of messages due before an instant, ns after the phase's start, with all changes so far.
+    :param deliveries: number for each message.
     """
 
     spans: tuple[StageSpan, ...] = ()
@@ -222,7 +223,6 @@ class AbortWatch:
         self.reason: str | None = None
 
     def look(self, progress: Sequence[Progress], elapsed: int) -> Change | None:
-        """See :class:`~pytest_loadtest.fleet.watches.Watch`."""
         if self.reason is not None or elapsed + 2 * CHANGE_IN >= self._phase.duration:
             return None
         self.reason = self._too_many(progress) or self._too_late(progress)
@@ -238,7 +238,7 @@ class AbortWatch:
         planned = round(self._phase.total * BYTES_SPREAD) if in_bytes else self._due(self._phase.duration)
         counts = {"failed": sum(p.failed for p in progress), "dropped": sum(p.dropped for p in progress)}
         name = certainly_missed(self._abort.counts, planned, counts)
-        broken = next((one for one in self._abort.counts if one.name == name), None)
+        broken = next((objective for objective in self._abort.counts if objective.name == name), None)
         return None if broken is None else too_many(broken, counts[broken.name], planned)
 
     def _too_late(self, progress: Sequence[Progress]) -> str | None:
@@ -253,7 +253,7 @@ class AbortWatch:
                 continue
             edges = [self._due(second * SECOND) * self._deliveries for second in range(first, last + 1)]
             due = [later - before for before, later in pairwise(edges)]
-            came = [sum(report.count(i, second) for report in reports) for second in range(first, last)]
-            if lost_seconds(due, came, objective.percentile or 0) == hold:
-                return too_late(objective, hold, first, sum(due), sum(came))
+            timely = [sum(report.count(i, second) for report in reports) for second in range(first, last)]
+            if lost_seconds(due, timely, objective.percentile or 0) == hold:
+                return too_late(objective, hold, first, sum(due), sum(timely))
         return None

@@ -1,53 +1,61 @@
-"""One workload of a run as the controller knows it: its plan, its target, the phase that runs, and what the workers said of it."""
+"""One workload of a run at the controller: its plan, its target, the phase in progress, and the workers' reports on it.
+
+The run controller calls it, mostly in the threads that answer meetings. It writes ``run.json`` and the sequence bounds of each recorded
+phase, and raises an error when the workers sent anything but what was planned: such samples are never judged.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from pytest_loadtest.drivers.base import DriverFacts, add_worker_counts
 from pytest_loadtest.errors import NoData, TargetError, UsageError
+from pytest_loadtest.fleet.drain import Drain
 from pytest_loadtest.fleet.messages import WorkloadAssignment
-from pytest_loadtest.fleet.planning import describe, versions
-from pytest_loadtest.fleet.targets import target_of, with_keys
+from pytest_loadtest.fleet.planning import installed_versions, machine_document
+from pytest_loadtest.fleet.targets import target_address, with_keys
 from pytest_loadtest.fleet.wall_clock import WallClock
 from pytest_loadtest.fleet.watches import abort_reporting
 from pytest_loadtest.pipeline.run_file import RUN_VERSION, STREAMS_FILE, write_columns, write_document
-from pytest_loadtest.plan.connecting import connections, opened
+from pytest_loadtest.plan.connecting import connections, opened, opened_consumers
+from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.report.build import broker_document, driver_document
 from pytest_loadtest.schedule.pacing import StreamCounts
+from pytest_loadtest.values.quantities import SECOND, format_count, format_duration
 from pytest_loadtest.verdict.early import exceeds
 from pytest_loadtest.verdict.windowed import apart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from pytest_loadtest.brokers.base import Broker
-    from pytest_loadtest.engine.progress import Progress
     from pytest_loadtest.fleet.messages import Part, PhaseFinished
     from pytest_loadtest.plan.phases import Phase, StageSpan
     from pytest_loadtest.plan.plan import Plan
     from pytest_loadtest.schedule.changes import Aborted, Change
     from pytest_loadtest.verdict.objectives import Objective
 
+CONNECT_IN: Final = 200_000_000  # ns until all workers have received the instant from which paced connections count
+LONG_CONNECTING: Final = 5 * SECOND  # what takes longer is announced
+
 
 @dataclass(kw_only=True)
 class WorkloadRun:
     """One workload.
 
-    :param name: where there are several, otherwise empty. :param root: its folder; phases that are recorded have theirs below.
-    :param used: how many messages each stream has sent so far. :param ends: the same count at the end of the current phase.
-    :param marks: of each worker, what :class:`~pytest_loadtest.fleet.messages.PhaseFinished` has of that name.
-    :param changes: of the phase that runs, what was told. :param restarts: of its target meanwhile: down from, and when it was ready again,
-        ns after the phase's start; None while it is not.
+    :param name: its name if there are several, otherwise empty. :param root: its folder; recorded phases have folders below it.
+    :param used: the number of messages that each stream has sent so far. :param ends: that number at the end of the current phase; None
+        before. :param marks: the ``marks`` of each worker's :class:`~pytest_loadtest.fleet.messages.PhaseFinished`.
+    :param changes: the changes sent to the workers in the current phase. :param restarts: the restarts of its target in this phase: from
+        the instant when it went down to the one when it was ready, ns after the phase's start; None while it is down.
     """
 
     name: str
@@ -75,75 +83,87 @@ class WorkloadRun:
 
     @property
     def bounds(self) -> tuple[Objective, ...]:
-        """The latency objectives that workers count misses of while load runs: only a search looks at them."""
+        """The latency objectives whose misses workers count while load runs: only for a search, which ends a step early by them."""
         if self.plan.search is None:
             return ()
-        return tuple(one for one in self.plan.profile.objectives if one.metric == "endToEndLatency" and not one.bucket and exceeds(one))
+        return tuple(o for o in self.plan.profile.objectives if o.metric == "endToEndLatency" and not o.bucket and exceeds(o))
 
     @property
     def aborted(self) -> Aborted | None:
-        """That the phase that runs was lost; None where it was not."""
+        """The reason why the profile's ``abort`` section ended the current phase; None if it did not."""
         return next((change.aborted for change in self.changes if change.aborted), None)
 
-    def order(self, worker: str, rank: int, bounds: tuple[int, ...] = ()) -> WorkloadAssignment:
-        """What one worker has to do. :param bounds: more latencies to hear about while load runs, ns."""
+    def assign(self, worker: str, rank: int, bounds: tuple[int, ...] = ()) -> WorkloadAssignment:
+        """Return one worker's share. :param bounds: more latencies, ns, whose exceedances it counts while load runs."""
         plan, broker, (timely_bounds, timely_seconds) = self.plan, self.broker, abort_reporting(self.plan)
         assert broker is not None
         profile = with_keys(self.part.profile, broker.facts)
         return WorkloadAssignment(
             workload=self.name, run=self.run, nonce=self.nonce, worker=worker, profile=profile, payload_file=self.part.payload_file,
             assignment=plan.assignments[rank], topology=plan.topology,
-            target=target_of(broker.facts), ordered=profile.ordered,
+            target=target_address(broker.facts), ordered=profile.ordered,
             bounds=(*((exceeds(objective) or 1) - 1 for objective in self.bounds), *bounds),
             opened=opened(plan), disk=plan.needs.disk, rate=plan.rate,
             timely_bounds=timely_bounds, timely_seconds=timely_seconds,
         )  # fmt: skip
 
+    def first_connection(self, clients: str, announce: Callable[[str], None]) -> int:
+        """Return the instant from which all workers count their paced connections, ns; announce what takes long.
+
+        :param clients: ``consumers`` or ``producers``.
+        """
+        plan = self.plan
+        count, rate = plan.topology.streams if clients == "producers" else opened_consumers(plan), plan.profile.connect_rate
+        assert rate is not None
+        duration = round(count / rate * SECOND)
+        if duration > LONG_CONNECTING:
+            announce(f"{self.test}: connecting {format_count(count)} {clients} at {rate:g}/s, which takes {format_duration(duration)}")
+        client = plan.profile.driver.kind.clients[choose_client(plan.profile).client]
+        return time.monotonic_ns() + CONNECT_IN + count // len(self.workers) * client.setup_time  # each worker makes its clients first
+
     def begin(self, phase: Phase, folder: str | None, start: int) -> Drain:
-        """The next phase begins; its sequences follow those used before."""
+        """Begin the next phase; its sequences follow those used before."""
         self.phase, self.ends = phase.following(self.used or StreamCounts(streams=self.plan.topology.streams)), None
         self.folder, self.start, self.changes, self.spans = self.root / folder if folder else None, start, [], phase.stages
         self.restarts, self.clock = {}, WallClock(start)
         if folder:
             self.started = self.clock.started
             self.write(ended=False)
-        # where nobody of the run sends, messages come for ever: nothing of them is to be waited for
+        # In a phase without own producers messages of others may arrive forever: there is nothing to wait for.
         profile = self.part.profile
         timeout = 0 if self.phase.idle else profile.drain_timeout + (profile.delays.longest if profile.delays else 0)
         return Drain(phase.name, len(self.workers), self.plan.topology.subscriptions, timeout)
 
-    def change(self, change: Change) -> None:
-        """All workers were told."""
-        self.changes.append(change)
+    def end_phase(self, reports: Sequence[PhaseFinished], spans: tuple[StageSpan, ...] = ()) -> None:
+        """Check that the workers sent what was planned, and complete the phase's files. :param spans: the stages found by a watch.
 
-    def done(self, said: Sequence[PhaseFinished], spans: tuple[StageSpan, ...] = ()) -> None:
-        """The phase is over: what the workers sent must be what was planned. :param spans: the parts that it turned out to have.
-
-        :raises NoData: it is not, or the clock that delays go by was set.
-        :raises TargetError: something was not connected when the drain ended.
+        :raises NoData: they did not, or the wall clock was set while messages were delayed.
+        :raises TargetError: a client was not connected when the drain ended.
         """
         assert self.phase is not None
-        gone = [f"worker {worker}: {one.disconnected}" for worker, one in zip(self.workers, said, strict=True) if one.disconnected]
+        gone = [
+            f"worker {worker}: {report.disconnected}" for worker, report in zip(self.workers, reports, strict=True) if report.disconnected
+        ]
         if gone and not self.aborted:
             raise TargetError(f"the target {self.target} went away and was not back when the drain ended: {'; '.join(gone)}")
         self.clock.check(self.part.profile)
-        self.used = self.ends = self._reached(self._together([one.ends for one in said]))
-        self.spans = tuple(until(self.duration, spans or self.spans))
-        self.marks = [one.marks for one in said]
+        self.used = self.ends = self._reached(self._column([report.ends for report in reports]))
+        self.spans = tuple(spans_until(self.duration, spans or self.spans))
+        self.marks = [report.marks for report in reports]
         if self.folder is not None:
             # "ended" lets `aggregate` judge these samples later; a run that was given up before this point never has it
             write_columns(self.folder, self._columns())
             self.write(ended=True)
 
-    def _together(self, parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-        """One column of all streams. :param parts: of each worker, of its own streams."""
+    def _column(self, parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+        """Return one column over all streams. :param parts: each worker's column, over its own streams."""
         column = np.empty(self.plan.topology.streams, np.int64)
         for rank, part in enumerate(parts):
             column[rank :: len(parts)] = part
         return column
 
     def _reached(self, ends: NDArray[np.int64]) -> StreamCounts:
-        """The counts that the workers report. Where messages are paced, they must be those that the plan works out."""
+        """Return the counts that the workers report; if messages are paced (not bytes), they must equal the planned ones."""
         assert self.phase is not None
         if self.phase.mean_size is not None:
             return StreamCounts(streams=len(ends), counted=ends)
@@ -155,7 +175,7 @@ class WorkloadRun:
         return planned
 
     def due(self, at: int) -> int:
-        """How many messages are due before ``at``, ns after the phase's start, with the changes made so far."""
+        """Return the number of messages due before ``at``, ns after the phase's start, with the changes made so far."""
         assert self.phase is not None
         pacer = self.phase.pacer
         for change in self.changes:
@@ -164,37 +184,37 @@ class WorkloadRun:
         return pacer.total(at)
 
     def _planned(self, at: int) -> StreamCounts:
-        """The same of each stream."""
+        """Return the number of messages that each stream has due before ``at``."""
         assert self.phase is not None
         return self.phase.after(self.due(at))
 
     def _boundary(self, at: int) -> StreamCounts:
-        """As :meth:`_planned`. Where bytes are paced only the workers know it, for the instants of changes, which they marked."""
+        """Return the counts at ``at``, the instant of a change; if bytes are paced, only the workers' marks have them."""
         assert self.phase is not None
         if self.phase.mean_size is None:
             return self._planned(at)
-        column = self._together([mark_at(marks, at) for marks in self.marks])
+        column = self._column([mark_at(marks, at) for marks in self.marks])
         return StreamCounts(streams=len(column), counted=column)
 
     @property
     def duration(self) -> int:
-        """Of the phase, ns; a change may have ended it early."""
+        """The duration of the phase, ns; a change may have ended it early."""
         assert self.phase is not None
         return min([change.at for change in self.changes if change.end] + [self.phase.duration])
 
     @property
     def target(self) -> str:
-        """What the load goes to, for messages."""
+        """The description of the target, for messages."""
         return self.broker.facts.describe() if self.broker is not None else self.part.profile.driver.name
 
     def check_broker(self) -> None:
-        """:raises TargetError: the target is gone."""
+        """Check the target. :raises TargetError: it is gone."""
         failure = self.broker.failure() if self.broker is not None else None
         if failure:
             raise TargetError(f"the target {self.target} went away: {failure}")
 
     def restart_broker(self, *, kill: bool) -> tuple[int, int]:
-        """Stop the target and start it again; from when to when it was down, ns after the start of the phase that runs.
+        """Stop the target and start it again; return from when to when it was down, ns after the start of the current phase.
 
         :raises UsageError: it cannot be restarted. :raises TargetError: it did not come up again.
         """
@@ -212,16 +232,16 @@ class WorkloadRun:
         ready = restarts[down] = time.monotonic_ns() - start
         return down, ready
 
-    # --- what is kept of it
+    # --- files
 
     def write(self, *, ended: bool) -> None:
-        """``run.json`` of the phase that runs."""
+        """Write ``run.json`` of the current phase."""
         assert self.folder is not None
         self.folder.mkdir(parents=True, exist_ok=True)
         write_document(self.folder, self.document() | ({"ended": True} if ended else {}))
 
     def _columns(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
-        """Where the phase that has ended, and each of its stages, begins and ends in every stream."""
+        """Return the first and the end sequence in every stream, for the phase that has ended and for each of its stages."""
         assert self.phase is not None
         assert self.ends is not None
         stages = ((f"_{i}", *bounds) for i, bounds in enumerate(self._stage_bounds()))
@@ -230,7 +250,7 @@ class WorkloadRun:
             yield f"end{suffix}", after.column()
 
     def _stage_bounds(self) -> list[tuple[StreamCounts, StreamCounts]]:
-        """What each stream had sent when a stage of the phase that has ended began, and when it ended."""
+        """Return for each stage the number of messages that each stream had sent at its begin and at its end."""
         assert self.phase is not None
         assert self.ends is not None
         if not self.spans:
@@ -238,7 +258,7 @@ class WorkloadRun:
         return list(pairwise([self.phase.before, *(self._boundary(span.start) for span in self.spans[1:]), self.ends]))
 
     def document(self) -> dict[str, Any]:
-        """The run's own description, for whoever aggregates its samples."""
+        """Return the content of ``run.json``, which describes the run to the aggregation of its samples."""
         plan, profile, topology, phase = self.plan, self.part.profile, self.plan.topology, self.phase
         duration = 0 if phase is None else self.duration
         return {
@@ -257,7 +277,7 @@ class WorkloadRun:
         }  # fmt: skip
 
     def _rate(self, duration: int) -> float:
-        """msg/s offered: as planned, or, where the rate changed while load ran, what was really offered."""
+        """Return the offered msg/s: the planned rate, or the mean of what was sent if the rate changed in the phase."""
         if self.phase is None:
             return self.plan.rate
         if not self.changes and self.phase.mean_size is None and not self.phase.stages:
@@ -279,79 +299,38 @@ class WorkloadRun:
             "plan": self.plan.document, "scaling": {} if self.plan.scale is None else dict(self.plan.scale.changes),
             "broker": broker_document(self.broker.facts) | {"restarts": self._restarts()} if self.broker else {},
             "driver": driver_document(self.facts),
-            "versions": versions(), "machine": describe(), "source": self.source,
+            "versions": installed_versions(), "machine": machine_document(), "source": self.source,
         }  # fmt: skip
 
     def _restarts(self) -> list[dict[str, Any]]:
-        found = list(self.restarts.items())
-        return [{"down": down, "ready": ready, "downAt": self.clock.at(down), "readyAt": self.clock.at(ready)} for down, ready in found]
+        return [
+            {"down": down, "ready": ready, "downAt": self.clock.at(down), "readyAt": self.clock.at(ready)}
+            for down, ready in list(self.restarts.items())  # a copy: another thread may be restarting the target
+        ]
 
     def set_driver_facts(self, facts: DriverFacts) -> None:
-        """How the client is set up, and what of an OMB driver file does nothing here. What it will lose is not known yet."""
+        """Set the client's settings, with those of an OMB driver file that have no effect. Losses are unknown before the load."""
         self.facts = replace(facts, not_applied={**self.part.profile.not_applied, **facts.not_applied}, losses=None, forgotten=None)
 
     def add_worker_facts(self, facts: Mapping[str, DriverFacts | None]) -> None:
-        """The lead's facts as they were before the load, and beside them what became different on a worker: connections lost, for one."""
+        """Add to the lead's facts from before the load what differs on a worker after it, e.g. lost connections."""
         if self.facts is None:
             return
         applied = dict(self.facts.applied)
-        for worker, said in facts.items():
-            if said is not None:
-                applied |= {f"{key} ({worker})": value for key, value in said.applied.items() if self.facts.applied.get(key) != value}
+        for worker, report in facts.items():
+            if report is not None:
+                applied |= {f"{key} ({worker})": value for key, value in report.applied.items() if self.facts.applied.get(key) != value}
         self.facts = add_worker_counts(replace(self.facts, applied=applied), facts.values())
 
 
-# Where the stages of a phase begin and end once it is over.
-
-
-def until(end: int, spans: Sequence[StageSpan]) -> Iterator[StageSpan]:
-    """The stages that began before ``end``, the last one cut off there: a change may end a phase early."""
+def spans_until(end: int, spans: Sequence[StageSpan]) -> Iterator[StageSpan]:
+    """Return the stages that began before ``end``, the last one cut off there: a change may end a phase early."""
     for span in spans:
         if span.start < end:
             yield replace(span, duration=min(span.duration, end - span.start))
 
 
 def mark_at(marks: Sequence[tuple[int, NDArray[np.int64]]], at: int) -> NDArray[np.int64]:
-    """What a worker marked at the change at ``at``, or at the next one after it; of two changes at one instant the last one told."""
+    """Return a worker's mark at the change at ``at``, or at the next one after it; the later mark if two changes have one instant."""
     later = {when: column for when, column in marks if when >= at}
     return later[min(later)]
-
-
-# When a phase is over: decided by what all workers together have sent, got answered and received.
-
-# As many copies as were due have arrived; a moment more lets a late duplicate show itself. Several collects of a worker fit in it.
-GRACE = 250_000_000
-# Some of those copies may be second ones, or of messages that were answered as failed, and as many others still under way: wait until the
-# target has been quiet for this long.
-QUIET = 5_000_000_000
-
-
-class Drain:
-    """Watches one phase.
-
-    :param deliveries: how many copies of an acknowledged message are due, over all subscriptions of its topic.
-    :param timeout: ns from the moment that nobody sends any more until the phase ends in any case.
-    """
-
-    def __init__(self, phase: str, members: int, deliveries: int, timeout: int) -> None:
-        self.phase = phase
-        self._members, self._deliveries, self._timeout = members, deliveries, timeout
-        self._since: int | None = None
-        self._complete: tuple[int, int] | None = None
-
-    def has_ended(self, progress: Mapping[str, Progress], now: int) -> bool:
-        """Whether the phase has ended, by every worker's latest progress."""
-        mine = [p for p in progress.values() if p.phase == self.phase]
-        if len(mine) < self._members or any(p.sending for p in mine):
-            return False
-        self._since = self._since or now
-        received, due = sum(p.received for p in mine), self._deliveries * sum(p.acked for p in mine)
-        # A message that was answered as failed may be delivered all the same: its copy is not due, and counts as if it were.
-        doubtful = received > due or any(p.failed or p.has_second_copies for p in mine)
-        if sum(p.in_flight for p in mine) or received < due:
-            self._complete = None
-        elif self._complete is None or self._complete[1] != received:
-            self._complete = (now, received)
-        elif now - self._complete[0] >= (QUIET if doubtful else GRACE):
-            return True
-        return now - self._since >= self._timeout

@@ -1,7 +1,9 @@
-"""The gang on pytest-xdist: an execnet channel per worker, the plugin on the controller and the plugin on each worker.
+"""The fleet on pytest-xdist: an execnet channel for each worker, a plugin on the controller and one on each worker.
 
-Every worker gets every load test. They meet, the controller gives each a rank; rank 0 leads: it alone runs the test by pytest's own
-protocol and reports it, the others run setup and teardown of the same item in silence and skip its body.
+Every worker gets every load test, and the controller gives each worker a rank in it. Rank 0 leads: it alone runs the test by pytest's own
+protocol and reports it; the others, the members, run setup and teardown of the same item, report nothing and skip its body. Messages to the
+controller arrive in execnet's receiver threads; what may start a run is moved to xdist's main loop. A run starts only when all workers that
+are alive have reached the test, and is reported exactly once, also when a worker crashes, hangs or skips the test.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.fleet.interrupts import heed_sigterm
+from pytest_loadtest.fleet.interrupts import interrupt_on_sigterm
 from pytest_loadtest.fleet.link import Key, Link, Message, Released
 from pytest_loadtest.fleet.rendezvous import Rendezvous, Role
 from pytest_loadtest.fleet.scheduling import GangScheduling
@@ -30,11 +32,11 @@ CHANNEL = "loadtest_channel"
 
 
 class GangController:
-    """xdist's controller side: hands messages between channels and coordinator, wraps the scheduler."""
+    """The plugin on xdist's controller: passes messages between channels and rendezvous, wraps the scheduler."""
 
     def __init__(self, config: pytest.Config, controller: RunController) -> None:
         self._config, self._load_items = config, list[int]()
-        self._conductor = controller
+        self._run_controller = controller
         self._channels: dict[str, Any] = {}
         self._nodes: list[Any] = []
         self._stop: str | None = None
@@ -43,7 +45,7 @@ class GangController:
         controller.rendezvous = self.rendezvous
 
     def pytest_configure_node(self, node: Any) -> None:
-        """Give the worker a channel of its own: public execnet API, works over every kind of gateway."""
+        """Give the worker a channel of its own, which works over every kind of execnet gateway."""
         name, channel = node.gateway.id, node.gateway.newchannel()
         node.workerinput[CHANNEL] = channel
         self._nodes.append(node)
@@ -56,7 +58,7 @@ class GangController:
         if message[0] == "items":
             self._load_items = message[2]
             if self._load_items:
-                self._conductor.aggregation.start()
+                self._run_controller.spark.start()
         elif message[0] == "usage":
             self._usage = message[2]
         elif message[0] in ("arrive", "again"):
@@ -65,7 +67,10 @@ class GangController:
             self.rendezvous.receive(worker, message)
 
     def _in_main_loop(self, call: Callable[[], None]) -> None:
-        """Call it from xdist's queue, after all earlier events in it: one may end the session, or replace a worker that crashed."""
+        """Put the call into xdist's queue, after all earlier events: one may end the session, or replace a worker that crashed.
+
+        xdist calls the method ``worker_NAME`` of its session for each event; there is no public way to add one.
+        """
         session: Any = self._config.pluginmanager.getplugin("dsession")
         session.worker_loadtest_call = lambda call: call()
         session.queue.put(("loadtest_call", {"call": call}))
@@ -73,7 +78,7 @@ class GangController:
     def _send(self, worker: str, message: Message) -> None:
         channel = self._channels.get(worker)
         if channel is not None and not channel.isclosed():
-            with contextlib.suppress(OSError):  # it dies just now; pytest_testnodedown follows
+            with contextlib.suppress(OSError):  # the worker is dying; pytest_testnodedown follows
                 channel.send(pickle.dumps(message))
 
     def _stopping(self) -> str | None:
@@ -82,17 +87,19 @@ class GangController:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self) -> None:
-        """A usage error that a worker found: raised here, because xdist would say of it no more than that the worker is gone."""
+        """Raise a usage error that a worker found: from the worker, xdist would only report that the worker is gone."""
         if self._usage is not None:
             raise pytest.UsageError(self._usage)
         if self._load_items and self._config.getvalue("dist") == "each":
-            raise pytest.UsageError("--dist each runs every test once per worker; a load test is one run of all: choose another --dist")
+            raise pytest.UsageError(
+                "--dist each runs every test once per worker; a load test is one run on all workers: choose another --dist"
+            )
         if self._load_items:
-            heed_sigterm()
+            interrupt_on_sigterm()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config) -> Generator[None, Any, Any]:
-        """Whatever scheduler the user chose keeps the ordinary tests."""
+        """Wrap the user's scheduler, which keeps the ordinary tests."""
         inner = yield
         if inner is None or config.getvalue("dist") == "each":
             return inner
@@ -105,7 +112,7 @@ class GangController:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        """A worker is gone, by itself or for good."""
+        """Remove a worker that ended or crashed."""
         output = getattr(node, "workeroutput", {})
         self._stop = self._stop or output.get("shouldfail") or output.get("shouldstop")
         self._channels.pop(node.gateway.id, None)
@@ -113,7 +120,7 @@ class GangController:
         self._in_main_loop(self.rendezvous.gather)
 
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport, sched: Any) -> None:
-        """A load test whose lead died is broken, not failed: an error, as pytest tells them apart by the phase."""
+        """Report a load test whose lead died as an error, not as failed: pytest distinguishes them by the phase of the report."""
         if crashitem in self._load_nodeids(sched):
             report.when = "setup"
             report.longrepr = f"no data: {report.longrepr}; it led the load run of {crashitem}"
@@ -123,7 +130,7 @@ class GangController:
         return {collection[i] for collection in collections.values() for i in self._load_items if i < len(collection)}
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Release the workers at once: execnet would let one that waits, for a message or for its next test, wait five more seconds."""
+        """Release the workers at once: execnet would wait five seconds for one that waits for a message or for its next test."""
         self.rendezvous.abort_all(NoData("interrupted"))
         for worker in list(self._channels):
             self._send(worker, ("closed", None, None))
@@ -135,39 +142,39 @@ class GangController:
 
 
 class GangWorker:
-    """xdist's worker side."""
+    """The plugin on an xdist worker."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._channel = config.workerinput[CHANNEL]  # type: ignore[attr-defined]
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._channel.setcallback(self._take, endmarker=("closed", None, None))
+        self._channel.setcallback(self._receive, endmarker=("closed", None, None))
         self._index: dict[str, int] = {}
         self._key: Key = (-1, 0)
         self._role: Role | None = None
-        self._taken = False
+        self._took_part = False
         self._attempt = 0
 
-    def _take(self, data: Any) -> None:
-        self._inbox.put(pickle.loads(data) if isinstance(data, bytes) else data)  # the end marker comes as it is
+    def _receive(self, data: Any) -> None:
+        self._inbox.put(pickle.loads(data) if isinstance(data, bytes) else data)  # the end marker is not pickled
 
     def _send(self, message: Message) -> None:
-        with contextlib.suppress(OSError):  # the controller is gone: the inbox says so
+        with contextlib.suppress(OSError):  # the controller is gone: the end marker follows
             self._channel.send(pickle.dumps(message))
 
-    def refuse(self, text: str) -> None:
-        """What the tests ask for cannot be; the controller says so."""
+    def report_usage_error(self, text: str) -> None:
+        """Let the controller raise a usage error found while tests were collected."""
         self._send(("usage", None, text))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Before xdist's own report of the collection, on the same gateway, so that it arrives first."""
+        """Send the indexes of the load tests: before xdist's report of the collection, on the same gateway, so that they arrive first."""
         self._index = {item.nodeid: i for i, item in enumerate(session.items) if item.get_closest_marker("load")}
         self._send(("items", None, sorted(self._index.values())))
         if self._index:
-            heed_sigterm()
+            interrupt_on_sigterm()
 
     def gather(self, item: pytest.Item) -> None:
-        """Wait for the gang: until this worker has its role in the item, or is released from it."""
+        """Wait until this worker has a role in the item, or is released from it."""
         if item.nodeid in self._index:
             self._key, self._attempt = (self._index[item.nodeid], 0), 0
             self._send(("arrive", self._key, None))
@@ -175,87 +182,85 @@ class GangWorker:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        """Lead the test by pytest's own protocol, or play a part in it and report nothing."""
+        """Leave the test to pytest's own protocol on the lead; take part as a member and report nothing on the others."""
         if item.nodeid not in self._index or self.leads:
             return None
         while self._role is not None:
-            self._play(item, nextitem)
+            self._run_as_member(item, nextitem)
             self._await_role()
         return True
 
     def _await_role(self) -> None:
-        what, self._key, role = self._hear("role", "release")
-        self._role, self._taken = (role if what == "role" else None), False
+        name, self._key, role = self._wait_for("role", "release")
+        self._role, self._took_part = (role if name == "role" else None), False
 
-    def _hear(self, *names: str) -> tuple[str, Key, Any]:
+    def _wait_for(self, *names: str) -> tuple[str, Key, Any]:
         while True:
             name, key, arg = self._inbox.get()
             if name == "closed":
-                self._inbox.put((name, key, arg))  # for the items that follow
+                self._inbox.put((name, key, arg))  # for the next items too
                 return "release", self._key, None
             if name in names and key is not None and key[0] == self._key[0]:
                 return name, key, arg
 
-    def _play(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
-        from _pytest.runner import runtestprotocol  # private, and what pytest-rerunfailures calls too
+    def _run_as_member(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+        from _pytest.runner import runtestprotocol  # private, but pytest-rerunfailures calls it too
 
         try:
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
-        except pytest.fail.Exception:  # pytest-timeout's timer, which goes off here when the lead's does, between two phases
+        except pytest.fail.Exception:  # from pytest-timeout's timer, which expires here between two phases when the lead's does
             reports = []
-            with contextlib.suppress(Exception):  # whatever a fixture's end says here, the lead reports
+            with contextlib.suppress(Exception):  # an error in a fixture's teardown is reported by the lead
                 item.session._setupstate.teardown_exact(nextitem)
         _cancel_timer(item)
-        if not self._taken:
-            said = [report.longreprtext for report in reports if not report.passed] or ["its fixture `load` was not set up"]
-            self._send(("failed", self._key, NoData("it took no part: " + "\n".join(said)[-4000:])))
+        if not self._took_part:
+            reasons = [report.longreprtext for report in reports if not report.passed] or ["its fixture `load` was not set up"]
+            self._send(("failed", self._key, NoData("it took no part: " + "\n".join(reasons)[-4000:])))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> bool | None:
-        """The body of a load test runs on the lead alone."""
+        """Skip the body of a load test on members."""
         member = pyfuncitem.nodeid in self._index and self._role is not None and not self._role.lead
         return True if member else None
 
     @property
     def leads(self) -> bool:
-        """Whether this worker leads the item that runs."""
+        """True if this worker leads the current item."""
         return self._role is not None and self._role.lead
 
-    def run(self, request: Request, taking: Callable[[Link], None] | None = None) -> RunResult | None:
-        """This worker's part; the outcome on the lead, None on the others.
+    def run(self, request: Request, on_link: Callable[[Link], None] | None = None) -> RunResult | None:
+        """Take part in the run of the current item; return its result on the lead, None on the others.
 
-        :param taking: gets this worker's line once there is one.
-
-        :raises BrokenRun, UsageError: see :func:`take_part`.
+        :param on_link: called with this worker's connection before the run begins. :raises BrokenRun, UsageError: see :func:`take_part`.
         """
         assert self._role is not None
         if self._role.lead and self._attempt:  # a rerun: call the others back
             self._key = (self._key[0], self._attempt)
             self._send(("again", self._key, None))
-            _, self._key, self._role = self._hear("role")
+            _, self._key, self._role = self._wait_for("role")
         from pytest_loadtest.fleet.member import take_part
 
         self._attempt += 1
-        self._taken = True
+        self._took_part = True
         link = Link(self._send, self._inbox, self._key)
-        if taking is not None:
-            taking(link)
+        if on_link is not None:
+            on_link(link)
         try:
             return take_part(link, request, lead=self._role.lead)
         except Released:
-            self._inbox.put(("release", self._key, None))  # the protocol waits for it too
+            self._inbox.put(("release", self._key, None))  # pytest_runtest_protocol waits for it too
             return None
 
     def finished(self, item: pytest.Item) -> None:
-        """The lead is through with the item, reruns included: the others may go on."""
+        """Release the members when the lead has finished the item, including its reruns."""
         if item.nodeid in self._index and self.leads:
             self._send(("finished", self._key, None))
 
 
 class GangRelease:
-    """Runs around the whole protocol of an item: gathers the workers before it, releases them after it.
+    """Wraps the whole protocol of an item: gathers the workers before it, releases them after it.
 
-    A plugin of its own, because pytest allows one hook of a name in a class, and :class:`GangWorker` has this one already.
+    A plugin of its own, because a class can implement each hook only once, and :class:`GangWorker` implements this one already.
     """
 
     def __init__(self, worker: GangWorker) -> None:
@@ -271,7 +276,7 @@ class GangRelease:
 
 
 def _cancel_timer(item: pytest.Item) -> None:
-    """This worker has played its part; the lead has a timer of its own. The hook is pytest-timeout's, for plugins like this one."""
+    """Cancel the timer of pytest-timeout on a member that has finished; the lead has its own. The hook is meant for other plugins."""
     cancel = getattr(item.config.hook, "pytest_timeout_cancel_timer", None)
     if cancel is not None:
         cancel(item=item)

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited, UsageError
 from pytest_loadtest.plugin import reporting
-from pytest_loadtest.plugin.aggregating import AggregateHook
+from pytest_loadtest.plugin.aggregate_hook import AggregateHook
 from pytest_loadtest.plugin.reporting import CiReports
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class LoadSession:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._conductor: RunController | None = None
+        self._run_controller: RunController | None = None
         self._local: LocalFleet | None = None
         self._controller: GangController | None = None
         self._worker: GangWorker | None = None
@@ -63,20 +63,20 @@ class LoadSession:
     def _lead_gang(self) -> None:
         from pytest_loadtest.fleet.xdist import GangController
 
-        self._controller = GangController(self._config, self._make_conductor())
+        self._controller = GangController(self._config, self._make_run_controller())
         self._config.pluginmanager.register(self._controller, "loadtest-controller")
 
-    def _make_conductor(self) -> RunController:
+    def _make_run_controller(self) -> RunController:
         from pytest_loadtest.fleet.options import Options
         from pytest_loadtest.fleet.run_controller import RunController
         from pytest_loadtest.report.live import LiveLine
 
         options = Options.of(self._config)
         try:
-            self._conductor = RunController(options, LiveLine(self._config), self._hook, self._serve(options))
+            self._run_controller = RunController(options, LiveLine(self._config), self._hook, self._serve(options))
         except UsageError as error:  # the baseline is not there
             raise pytest.UsageError(str(error)) from None
-        return self._conductor
+        return self._run_controller
 
     def _serve(self, options: Options) -> LiveMetrics | None:
         """Begin to serve what ``--load-metrics`` asks for.
@@ -106,35 +106,35 @@ class LoadSession:
             return
         try:
             if self._worker is None:
-                self._make_conductor()  # reads the options, so that a wrong one is an error now
+                self._make_run_controller()  # reads the options, so that a wrong one is an error now
             check(self._config, asking)
             self._hook.check()
         except (pytest.UsageError, UsageError) as error:
             if self._worker is None:
                 raise pytest.UsageError(str(error)) from None
-            self._worker.refuse(str(error))
+            self._worker.report_usage_error(str(error))
             items.clear()
 
     def collected(self, items: list[pytest.Item]) -> None:
         """Start Spark as soon as it is known that a load test will run. Under xdist the controller hears of it from its workers."""
-        if self._conductor is None or self._config.option.collectonly or not any(item.get_closest_marker("load") for item in items):
+        if self._run_controller is None or self._config.option.collectonly or not any(item.get_closest_marker("load") for item in items):
             return
-        from pytest_loadtest.fleet.interrupts import heed_sigterm
+        from pytest_loadtest.fleet.interrupts import interrupt_on_sigterm
 
-        heed_sigterm()
-        self._conductor.aggregation.start()
+        interrupt_on_sigterm()
+        self._run_controller.spark.start()
 
     def pytest_keyboard_interrupt(self) -> None:
         """Ctrl-C, or SIGTERM: nothing that Spark does is waited for any more."""
-        if self._conductor is not None:
-            self._conductor.aggregation.interrupt()
+        if self._run_controller is not None:
+            self._run_controller.spark.interrupt()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """Before xdist waits for its workers, and before JUnit's file is written."""
-        if self._conductor is not None:
-            self._conductor.aggregation.finish()
-            self._told = reporting.write(self._config, self._conductor)
+        if self._run_controller is not None:
+            self._run_controller.spark.begin_stop()
+            self._told = reporting.write(self._config, self._run_controller)
 
     def drive(self, item: pytest.Item) -> Any:
         """What the fixture ``load`` is worth: the finished run, or with ``live=True`` the handle that starts it."""
@@ -173,8 +173,8 @@ class LoadSession:
         if self._local is None:
             from pytest_loadtest.fleet.local import LocalFleet
 
-            assert self._conductor is not None
-            self._local = LocalFleet(self._conductor)
+            assert self._run_controller is not None
+            self._local = LocalFleet(self._run_controller)
         return self._local.run(request, taking)
 
     def _finished(self, outcome: RunResult | None, item: pytest.Item) -> Load | None:
@@ -196,7 +196,7 @@ class LoadSession:
 
     def documents(self) -> list[dict[str, Any]]:
         """The results of every run of the session so far."""
-        return [] if self._conductor is None else self._conductor.documents
+        return [] if self._run_controller is None else self._run_controller.documents
 
     def summarise(self, terminalreporter: Any) -> None:
         """The summary of every run of the session."""
@@ -208,20 +208,20 @@ class LoadSession:
         for document in self.documents():
             for line in summary_lines(document):
                 terminalreporter.write_line(line)
-        for line in (*self._conductor.outputs.unwritten, self._told) if self._conductor is not None else ():
+        for line in (*self._run_controller.outputs.unwritten, self._told) if self._run_controller is not None else ():
             if line:
                 terminalreporter.write_line(line)
 
     def close(self) -> None:
         """Stop whatever this session started."""
         self._unserve()
-        for part in (self._local, self._controller, self._conductor):
+        for part in (self._local, self._controller, self._run_controller):
             if part is not None:
                 part.close()
-        if self._conductor is not None:
-            from pytest_loadtest.fleet.interrupts import unheed_sigterm
+        if self._run_controller is not None:
+            from pytest_loadtest.fleet.interrupts import restore_sigterm
 
-            unheed_sigterm()
+            restore_sigterm()
 
 
 def request_of(config: pytest.Config, item: pytest.Item, attempt: int, changes: Mapping[str, Any] | None = None) -> Request:

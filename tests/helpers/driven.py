@@ -63,7 +63,7 @@ def drive(
         image=None, spark_master=None, spark_remote=None, spark_conf={},
     )  # fmt: skip
     controller = RunController(options, Watcher(act))  # type: ignore[arg-type]
-    controller.aggregation = NumpyAggregation(options.results, options, lambda _: None)  # type: ignore[assignment]
+    controller.spark = NumpyAggregation(options.results, options, lambda _: None)  # type: ignore[assignment]
     fleet = LocalFleet(controller)
     usual = "".join(f"{key}: {value}\n" for key, value in USUAL.items() if key not in more)
     profile = profiles.loads(PROFILE + usual + more, "bottleneck.yaml")

@@ -15,7 +15,7 @@ from pytest_loadtest.engine.recorder import Recorder
 from pytest_loadtest.engine.run import Engine
 from pytest_loadtest.engine.run import drive as run_engines
 from pytest_loadtest.engine.send import Setup
-from pytest_loadtest.fleet.workload_run import Drain
+from pytest_loadtest.fleet.drain import Drain
 from pytest_loadtest.message.payloads import build_pool
 from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.schedule.pacing import Pacer, StreamCounts

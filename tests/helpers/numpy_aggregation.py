@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pytest
     from numpy.typing import NDArray
 
-    from pytest_loadtest.fleet.aggregated import Aggregated
+    from pytest_loadtest.fleet.measured_run import MeasuredRun
     from pytest_loadtest.metrics.measurements import Measurements
 
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))}
@@ -68,29 +68,29 @@ def measured(folder: Path) -> tuple[Measurements, tuple[tuple[str, Measurements]
 
 
 class NumpyAggregation:
-    """Stands where ``fleet.aggregation.Aggregation`` does."""
+    """Replaces ``fleet.spark_service.SparkService``."""
 
     def __init__(self, _folder: Path, _options: object, _announce: Callable[[str], None], custom: Any = None) -> None:
         self._custom = custom
 
-    def aggregate(self, folder: Path) -> Aggregated:
+    def measure(self, folder: Path) -> MeasuredRun:
         """Measure the samples in ``folder``."""
-        from pytest_loadtest.fleet.aggregated import Aggregated, measure, read_run
+        from pytest_loadtest.fleet.measured_run import MeasuredRun, custom_metrics, read_run
         from pytest_loadtest.pipeline import read
         from pytest_loadtest.pipeline.samples import kinds_of
 
         run = read_run(folder)
         whole, stages = measured(folder) if kinds_of(run) else (read.measure(folder), ())
-        found = Aggregated(folder=folder, run=run, measurements=whole, stages=stages)
+        run_measured = MeasuredRun(folder=folder, run=run, measurements=whole, stages=stages)
         if self._custom is None:
-            return found
-        spark: Any = None  # users' own questions would need it
-        metrics, failure = measure(self._custom, spark, run, found.files)
-        return replace(found, measurements=replace(whole, custom=metrics), failure=failure)
+            return run_measured
+        spark: Any = None  # only hooks that query Spark would need it
+        metrics, failure = custom_metrics(self._custom, spark, run, run_measured.files)
+        return replace(run_measured, measurements=replace(whole, custom=metrics), failure=failure)
 
     def _nothing(self) -> None: ...
 
-    start = ready = interrupt = finish = stop = _nothing
+    start = wait_until_ready = interrupt = begin_stop = stop = _nothing
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -99,4 +99,4 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_loadtest.fleet import run_controller
 
         place: Any = run_controller
-        place.Aggregation = NumpyAggregation
+        place.SparkService = NumpyAggregation

@@ -6,18 +6,16 @@ import json
 import pickle
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import functions as F
 from runs import empty, generate, make_run, make_stages, write_run
 
-from pytest_loadtest.fleet import aggregated
 from pytest_loadtest.message.samples import KINDS
 from pytest_loadtest.pipeline.aggregate import aggregate
 from pytest_loadtest.pipeline.samples import SampledRun, SampleFiles, Samples, kinds_of
-from pytest_loadtest.values.units import Rate, ms
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,51 +85,6 @@ def test_the_run_is_told_in_times_of_its_samples(tmp_path: Path) -> None:
     told = SampledRun.of(document, folder)
     assert (told.test, told.profile, told.workload, told.start, told.buckets) == ("t.py::test", "p", "", run.start, run.buckets)
     assert told.stages["down"] == (run.start + run.duration // 4, run.start + run.duration // 2)
-
-
-DOCUMENT: dict[str, Any] = {
-    "test": "t.py::test", "profile": {"name": "p"}, "start": 0, "started": 1.5, "duration": 1, "rate": 1.0, "topics": 1, "subscriptions": 1,
-    "buckets": [], "scale": None, "stages": [],
-}  # fmt: skip
-
-
-def asked(tmp_path: Path, answer: Any) -> tuple[dict[str, Any], str]:
-    """What is made of a hook's answer, or of what it raises."""
-
-    def hook(spark: object, run: object, samples: object) -> Any:
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    return aggregated.measure(hook, None, DOCUMENT, SampleFiles(tmp_path, ()))  # type: ignore[arg-type]
-
-
-def test_durations_rates_numbers_and_nothing_are_values(tmp_path: Path) -> None:
-    """Numbers also as numpy and Spark have them."""
-    from decimal import Decimal
-
-    import numpy as np
-
-    found, failure = asked(tmp_path, {"a": ms(12), "b": Rate(5), "c": np.int64(3), "d": np.float32(0.5), "e": Decimal("1.5"), "f": None})
-    assert (found, failure) == ({"a": ms(12), "b": Rate(5), "c": 3.0, "d": 0.5, "e": 1.5, "f": None}, "")
-    assert type(found["b"]) is Rate and type(found["c"]) is float
-
-
-@pytest.mark.parametrize("value", [True, "12ms", float("nan"), float("inf"), [1], ms(float("nan"))])
-def test_anything_else_is_the_users_error(tmp_path: Path, value: object) -> None:
-    """With the name, and what to return."""
-    found, failure = asked(tmp_path, {"gold.p99": value})
-    assert not found
-    assert failure.startswith(f"pytest_loadtest_aggregate returned {value!r} for 'gold.p99': return a duration, ms(…)")
-
-
-def test_an_exception_is_told_with_the_users_own_lines(tmp_path: Path) -> None:
-    """And none of ours."""
-    found, failure = asked(tmp_path, KeyError("gold"))
-    assert not found
-    first, *rest = failure.splitlines()
-    assert first == "pytest_loadtest_aggregate failed: KeyError: 'gold'"
-    assert "test_samples.py" in rest[0] and "raise answer" in rest[1] and "fleet" not in failure
 
 
 def test_nothing_stays_registered_for_pickling(spark: SparkSession, tmp_path: Path) -> None:

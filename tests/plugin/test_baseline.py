@@ -60,7 +60,7 @@ def test_wrong_uses_are_told_before_any_load(project: Project) -> None:
     for arguments, said in (
         (("--load-baseline", "gone"), "--load-baseline: "),
         (("--load-baseline-force",), "there is nothing to force without --load-baseline"),
-        (("--load-history", "gone/history.jsonl"), "cannot be written; name a file in a folder that is there"),
+        (("--load-history", "gone/history.jsonl"), "cannot be written; name a file in an existing folder"),
     ):
         done = project.run(*arguments)
         assert done.ret == 4

@@ -109,7 +109,7 @@ def test_spark_is_killed_in_mid_run(spark_project: Project) -> None:
     assert f"  note       {note}" in run.out
     assert run.documents["test_never"]["notes"] == []
     (reason, remedy, _) = run.documents["test_twice"]["verdict"]["reasons"]
-    assert "Spark's Java process died, was started anew, and died again" in reason
+    assert "Spark's Java process died, was restarted, and died again" in reason
     (again,) = re.findall(r"python -m pytest_loadtest (aggregate \S+)", remedy)
     assert "Traceback" not in run.out
     assert project.command(*again.split()).returncode == 0

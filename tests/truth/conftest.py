@@ -18,8 +18,8 @@ from numpy_aggregation import NumpyAggregation, measured, samples
 from pytest_loadtest import brokers
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers.mqtt import mosquitto
-from pytest_loadtest.fleet.aggregated import read_run
 from pytest_loadtest.fleet.local import LocalFleet
+from pytest_loadtest.fleet.measured_run import read_run
 from pytest_loadtest.fleet.messages import Part, Request, RunResult
 from pytest_loadtest.fleet.options import Options
 from pytest_loadtest.fleet.run_controller import RunController
@@ -86,15 +86,15 @@ class Watcher:
         pass
 
 
-class NumpyConductor(RunController):
-    """The conductor, with numpy for Spark."""
+class NumpyRunController(RunController):
+    """A run controller with numpy instead of Spark."""
 
     def __init__(self, options: Options, live: Any) -> None:
         super().__init__(options, live)
-        self.aggregation = NumpyAggregation(options.results, options, live.announce)  # type: ignore[assignment]
+        self.spark = NumpyAggregation(options.results, options, live.announce)  # type: ignore[assignment]
 
     def _judge(self, run: Run) -> RunResult:
-        folder = run.facts.workloads[0].folder
+        folder = run.state.workloads[0].folder
         document = read_run(folder)
         profile, measurements = profiles.from_document(document["profile"]), measured(folder)[0]
         verdict = slo.evaluate(profile.objectives, measurements, profile.generator)
@@ -111,8 +111,8 @@ class Bench:
             results=results, scale=None, duration=None, force=force, driver=None, omb_json=None, broker="auto", target=None, admin=None, image=None,
             spark_master=None, spark_remote=None, spark_conf={},
         )  # fmt: skip
-        self._conductor = NumpyConductor(options, self._watcher)  # type: ignore[arg-type]
-        self._fleet = LocalFleet(self._conductor)
+        self._run_controller = NumpyRunController(options, self._watcher)  # type: ignore[arg-type]
+        self._fleet = LocalFleet(self._run_controller)
         self._runs = 0
 
     def run(self, text: str, *, target: str | None = None, act: Act | None = None) -> Judged:
@@ -150,7 +150,7 @@ class Bench:
 
     def close(self) -> None:
         self._fleet.close()
-        self._conductor.close()
+        self._run_controller.close()
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from null_driver import NullDriver
 from pytest_loadtest.drivers.base import DriverContext, Joined, TargetAddress
 from pytest_loadtest.engine.run import Engine, drive
 from pytest_loadtest.engine.send import Setup
-from pytest_loadtest.fleet.workload_run import Drain
+from pytest_loadtest.fleet.drain import Drain
 from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
 from pytest_loadtest.schedule.topology import Topology

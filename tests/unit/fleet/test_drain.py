@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from builders.progress import made_progress
 
-from pytest_loadtest.fleet.workload_run import GRACE, QUIET, Drain
+from pytest_loadtest.fleet.drain import GRACE, QUIET, Drain
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from builders.measurements import made, spread
 from builders.plans import loopback
 from builders.plans import made as planned
 
-from pytest_loadtest.fleet.aggregated import Aggregated
 from pytest_loadtest.fleet.judge import conclude_run, read_results
+from pytest_loadtest.fleet.measured_run import MeasuredRun
 from pytest_loadtest.fleet.messages import Part
 from pytest_loadtest.fleet.workload_run import WorkloadRun
 from pytest_loadtest.schedule.changes import Change
@@ -35,8 +35,8 @@ def test_a_phase_ended_by_a_broken_objective_is_missed(tmp_path: Path, foregone:
         workers=("main",),
     )
     workload.begin(workload.plan.measure, "measure", 0)
-    workload.change(Change(at=1000, end=True, foregone=foregone))
-    samples = Aggregated(
+    workload.changes.append(Change(at=1000, end=True, foregone=foregone))
+    samples = MeasuredRun(
         folder=tmp_path,
         run=workload.document(),
         measurements=made(end_to_end=spread(1, 20, 900)),

@@ -18,8 +18,8 @@ from builders.runs import run_of, wandering
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet import observing
-from pytest_loadtest.fleet.aggregated import Aggregated
-from pytest_loadtest.fleet.judge import beside, conclude_run, read_results
+from pytest_loadtest.fleet.judge import compare_with_baseline, conclude_run, read_results
+from pytest_loadtest.fleet.measured_run import MeasuredRun
 from pytest_loadtest.fleet.messages import Part
 from pytest_loadtest.fleet.watches import BacklogWatch
 from pytest_loadtest.fleet.workload_run import WorkloadRun
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
 LEAST = "name: p\nmessageSize: 100\nproducerRate: 10000\ntestDuration: 10s\ndriver: {name: loopback}\n"
 
 
-def samples(profile: Profile, folder: Path, *, scale: float | None = None, cap: int | None = None, **changed: Any) -> Aggregated:
+def samples(profile: Profile, folder: Path, *, scale: float | None = None, cap: int | None = None, **changed: Any) -> MeasuredRun:
     """As a run of the profile would leave them."""
     plan = planned(profile, scale=scale, duration_cap=cap)
     run = WorkloadRun(
         name="", part=Part(profile=profile), plan=plan, root=folder, nonce=1, test="t", source="p.yaml", run="r", workers=["main"]
     )
-    return Aggregated(folder=folder, run=run.document() | {"started": 1.7e9}, measurements=measured(**changed), stages=())
+    return MeasuredRun(folder=folder, run=run.document() | {"started": 1.7e9}, measurements=measured(**changed), stages=())
 
 
-def findings(of: Aggregated, **seen: Any) -> dict[str, Finding]:
+def findings(of: MeasuredRun, **seen: Any) -> dict[str, Finding]:
     outcome, _ = conclude_run(of, **seen)
     return {finding.objective.name: finding for finding in outcome.load.verdict.findings}
 
@@ -86,7 +86,7 @@ def counted_by_the_broker(folder: Path, continuous: float, taken: float) -> None
     """What the broker told when the drain was over."""
     rows = [{}, {"sys.totalIn": taken, "sys.continuous": continuous}]
     folder.mkdir(exist_ok=True)
-    observing.write(folder, Telemetry.of_rows([SECOND, 2 * SECOND], rows))
+    observing.write_telemetry(folder, Telemetry.of_rows([SECOND, 2 * SECOND], rows))
 
 
 @pytest.mark.parametrize(("continuous", "outcome"), [(1.0, Outcome.NO_DATA), (0.0, Outcome.MET)])
@@ -107,7 +107,7 @@ def test_a_comparison_with_the_broker_that_was_lost_is_no_data(restarts: list[An
     made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path)
     made.run["facts"]["broker"]["restarts"] = restarts
     said = f"{COUNTERS}: KeyError: 'x', 12 s into the phase"
-    observing.write(tmp_path, Telemetry.of_rows([SECOND], [{"sys.dropped": 0.0}], missing=(said,), lost={COUNTERS: said}))
+    observing.write_telemetry(tmp_path, Telemetry.of_rows([SECOND], [{"sys.dropped": 0.0}], missing=(said,), lost={COUNTERS: said}))
     result, document = conclude_run(made)
     assert result.load.outcome is outcome
     assert document["bottleneck"]["missing"] == [said]
@@ -232,7 +232,7 @@ STAGED = (
 )
 
 
-def ended_after_the_first_stage(folder: Path, aborted: dict[str, Any] | None = None) -> Aggregated:
+def ended_after_the_first_stage(folder: Path, aborted: dict[str, Any] | None = None) -> MeasuredRun:
     """A run whose body ended the load before its second stage."""
     found = samples(profiles.loads(STAGED, "p.yaml"), folder)
     run = found.run | {"duration": 10 * SECOND, "aborted": aborted, "changes": [Change(at=10 * SECOND, end=True).document(in_bytes=False)]}
@@ -292,26 +292,26 @@ SLOWER = run_of(wandering(3, factor=1.3))
 
 def test_without_a_baseline_bounds_do_not_apply() -> None:
     """Which is noted where there are some; the verdict is the run's own."""
-    found, findings = beside(RUN, GATES, None)
+    found, findings = compare_with_baseline(RUN, GATES, None)
     assert (found["verdict"], found["comparison"], findings) == (RUN["verdict"], None, ())
     assert found["notes"] == ["regression of endToEndLatency.p99 is not judged: no baseline was given (--load-baseline)"]
-    assert beside(RUN, (), None) == (RUN, ())
+    assert compare_with_baseline(RUN, (), None) == (RUN, ())
 
 
 def test_a_baseline_that_was_asked_for_and_is_not_there_is_no_data() -> None:
     """Where something was to be judged beside it."""
     nowhere = Baseline(lambda _: "none is there")
-    found, findings = beside(RUN, GATES, nowhere)
+    found, findings = compare_with_baseline(RUN, GATES, nowhere)
     assert found["verdict"]["outcome"] == "no data"
     assert found["verdict"]["reasons"] == ["regression.endToEndLatency.p99: none is there"] == [finding.text for finding in findings]
-    assert beside(RUN, (), nowhere)[0]["verdict"]["outcome"] == "met"
+    assert compare_with_baseline(RUN, (), nowhere)[0]["verdict"]["outcome"] == "met"
 
 
 def test_a_slower_run_is_missed() -> None:
     """By its bound; without one the comparison is shown and judges nothing."""
     baseline = Baseline(lambda _: RUN)
-    assert beside(SLOWER, GATES, baseline)[0]["verdict"]["outcome"] == "missed"
-    shown, findings = beside(SLOWER, (), baseline)
+    assert compare_with_baseline(SLOWER, GATES, baseline)[0]["verdict"]["outcome"] == "missed"
+    shown, findings = compare_with_baseline(SLOWER, (), baseline)
     assert (shown["verdict"]["outcome"], findings) == ("met", ())
     assert shown["comparison"]["comparable"]
 
@@ -320,7 +320,7 @@ def test_a_run_that_says_nothing_by_itself_stays_what_it_is() -> None:
     """A generator-limited run beside a baseline is generator-limited."""
     limited = deepcopy(SLOWER)
     limited["verdict"]["outcome"] = "generator-limited"
-    found, findings = beside(limited, GATES, Baseline(lambda _: RUN))
+    found, findings = compare_with_baseline(limited, GATES, Baseline(lambda _: RUN))
     assert (found["verdict"]["outcome"], findings) == ("generator-limited", ())
 
 
@@ -335,19 +335,19 @@ def test_six_steps_of_nine_percent_do_not_pass_a_bound_of_ten() -> None:
     runs, outcomes = steps_of(9, 7), []
     for number in range(1, 7):
         before = runs[:number][::-1]
-        beside_last, _ = beside(runs[number], MEDIAN, Baseline(lambda _, before=before: before[0]))
-        found, findings = beside(
+        beside_last, _ = compare_with_baseline(runs[number], MEDIAN, Baseline(lambda _, before=before: before[0]))
+        found, findings = compare_with_baseline(
             runs[number], MEDIAN, Baseline(lambda _, before=before: before[0], earlier=lambda _, before=before: before[1:])
         )
         outcomes.append((beside_last["verdict"]["outcome"], found["verdict"]["outcome"]))
     assert [last for last, _ in outcomes] == ["met"] * 6
     assert [best for _, best in outcomes] == ["met"] + ["missed"] * 5
-    assert findings[0].text.endswith("; beside the best of the last 6 runs that were met, 0")
+    assert findings[0].text.endswith("; compared with the best of the last 6 runs that were met, 0")
     assert found["comparison"]["best"] == ["0"]
 
 
 def test_the_best_of_earlier_runs_only_makes_certain_misses() -> None:
     """Beside it, a change that cannot be told from noise leaves the finding beside the newest run."""
     best = run_of(wandering(2, factor=0.93))
-    found, findings = beside(RUN, GATES, Baseline(lambda _: RUN, earlier=lambda _: [best]))
+    found, findings = compare_with_baseline(RUN, GATES, Baseline(lambda _: RUN, earlier=lambda _: [best]))
     assert (found["verdict"]["outcome"], "best of" in findings[0].text) == ("met", False)

@@ -1,4 +1,4 @@
-"""The order of a worker's part in a run."""
+"""The order of the steps in a worker's part in a run."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ if TYPE_CHECKING:
 
 
 class Share:
-    """One of several workloads, which only notes whose turn it was while it opened its connections."""
+    """One of several workloads; notes which drivers are polled while it opens its connections."""
 
     def __init__(self, name: str, turns: list[str]) -> None:
         self.driver, self._turns = SimpleNamespace(poll=lambda _: turns.append(name), close=lambda: None), turns
-        self.meanwhile: list[list[str]] = []
+        self.polled: list[list[str]] = []
 
     def open_consumers(self, _: object, idle: Callable[[], None]) -> None:
         self._turns.clear()
         idle()
-        self.meanwhile.append(self._turns[:])
+        self.polled.append(self._turns[:])
 
     open_producers = open_consumers
 
 
 @pytest.fixture
 def inbox() -> queue.SimpleQueue[Message]:
-    """What the controller says."""
+    """Messages from the controller."""
     return queue.SimpleQueue()
 
 
 @pytest.fixture
 def link(inbox: queue.SimpleQueue[Message]) -> Link:
-    """Everybody is always at every meeting."""
+    """A connection whose meetings pass at once."""
     return Link(lambda message: inbox.put(("pass", message[1], (message[2][0], None))), inbox, (0, 0))
 
 
-def test_the_others_have_their_turn_while_one_connects(link: Link) -> None:
-    """Connecting at a rate takes long; those who were there before are not to be taken for dead by their broker."""
+def test_the_other_drivers_are_polled_while_one_connects(link: Link) -> None:
+    """Connecting at a rate takes long; a broker drops connected clients that send no keep-alive."""
     turns: list[str] = []
     shares: list[Any] = [Share(name, turns) for name in ("a", "b", "c")]
     _drive(link, shares, lead=False)
-    assert [share.meanwhile for share in shares] == [[["b", "c"]] * 2, [["a", "c"]] * 2, [["a", "b"]] * 2]
+    assert [share.polled for share in shares] == [[["b", "c"]] * 2, [["a", "c"]] * 2, [["a", "b"]] * 2]
 
 
-def test_a_run_that_was_given_up_is_connected_no_further(link: Link, inbox: queue.SimpleQueue[Message]) -> None:
-    """Another worker may be gone when a quarter of an hour of connecting has begun."""
+def test_an_aborted_run_opens_no_more_connections(link: Link, inbox: queue.SimpleQueue[Message]) -> None:
+    """Connecting may take a quarter of an hour, and another worker may die in it."""
 
     class Last(Share):
         def open_producers(self, meet: object, idle: Callable[[], None]) -> None:
@@ -64,11 +64,11 @@ def test_a_run_that_was_given_up_is_connected_no_further(link: Link, inbox: queu
     shares: list[Any] = [Last("a", [])]
     with pytest.raises(NoData, match="gw1 went down"):
         _drive(link, shares, lead=False)
-    assert len(shares[0].meanwhile) == 1
+    assert len(shares[0].polled) == 1
 
 
-def test_making_clients_is_no_connecting() -> None:
-    """It comes before the first one is due, so its CPU time is none of the span that is judged."""
+def test_cpu_time_of_connecting_excludes_making_the_clients() -> None:
+    """Clients are made before the first connection is due."""
 
     class Paced:
         def pace(self, _: object, idle: Callable[[], None]) -> None:
@@ -78,8 +78,8 @@ def test_making_clients_is_no_connecting() -> None:
             return {"up": np.zeros(3, np.int64), "connect": np.zeros(3, np.int64)}
 
     driver, connected, made = Paced(), dict[str, Any](), 100_000_000  # ns of CPU
-    order = SimpleNamespace(profile=SimpleNamespace(connect_rate=1000.0), workload="")
-    share: Any = SimpleNamespace(order=order, driver=driver, _connected=connected)
+    assigned = SimpleNamespace(profile=SimpleNamespace(connect_rate=1000.0), workload="")
+    share: Any = SimpleNamespace(assigned=assigned, driver=driver, _connected=connected)
     before = time.process_time_ns()
     with WorkloadShare._connecting(share, "producers", np.arange(3), lambda _: time.monotonic_ns(), lambda: None):
         while time.process_time_ns() < before + made:

@@ -4,55 +4,55 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_loadtest.fleet.options import duration, image, listening, scale, spark_conf
+from pytest_loadtest.fleet.options import check_image, parse_cap, parse_listen_address, parse_scale, parse_spark_conf
 from pytest_loadtest.values.quantities import SECOND
 
 
 @pytest.mark.parametrize(("text", "value"), [(None, None), ("auto", "auto"), ("0.1", 0.1), ("2", 2.0), ("1e-3", 0.001)])
 def test_scale(text: str | None, value: object) -> None:
     """A factor, auto, or nothing."""
-    assert scale(text) == value
+    assert parse_scale(text) == value
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "much", "", "10%", "Auto"])
 def test_wrong_scale(text: str) -> None:
     """Anything else is said with what to write."""
     with pytest.raises(pytest.UsageError, match=r"--load-scale .*: write a factor above 0"):
-        scale(text)
+        parse_scale(text)
 
 
 def test_duration() -> None:
     """With a unit, above 0."""
-    assert duration(None) is None
-    assert duration("10s") == 10 * SECOND
+    assert parse_cap(None) is None
+    assert parse_cap("10s") == 10 * SECOND
     for text in ("10", "0s", "-1s", "soon"):
         with pytest.raises(pytest.UsageError, match="--load-duration"):
-            duration(text)
+            parse_cap(text)
 
 
 def test_image() -> None:
     """For a container that the run starts, and for nothing else."""
-    assert image("registry.example/pulsar:4", "auto", None) == image("registry.example/pulsar:4", "container", None)
-    assert image(None, "process", "mqtt://h:1") is None
+    assert check_image("registry.example/pulsar:4", "auto", None) == check_image("registry.example/pulsar:4", "container", None)
+    assert check_image(None, "process", "mqtt://h:1") is None
     with pytest.raises(pytest.UsageError, match="--load-image x: an image runs as a container; leave --load-broker process out"):
-        image("x", "process", None)
+        check_image("x", "process", None)
     with pytest.raises(pytest.UsageError, match="--load-image x: the broker of --load-target mqtt://h:1 runs already"):
-        image("x", "auto", "mqtt://h:1")
+        check_image("x", "auto", "mqtt://h:1")
 
 
 def test_spark_conf() -> None:
     """The first = divides; a later setting wins."""
-    assert spark_conf(["a=1", "b=x=y", "a=2"]) == {"a": "2", "b": "x=y"}
+    assert parse_spark_conf(["a=1", "b=x=y", "a=2"]) == {"a": "2", "b": "x=y"}
     with pytest.raises(pytest.UsageError, match="--load-spark-conf c: write KEY=VALUE"):
-        spark_conf(["a=1", "c"])
+        parse_spark_conf(["a=1", "c"])
 
 
 def test_listening() -> None:
     """On the loopback unless another host is named."""
-    assert listening(None) is None
-    assert listening("9400") == ("127.0.0.1", 9400)
-    assert listening("0.0.0.0:9400") == ("0.0.0.0", 9400)
-    assert listening("[::1]:9400") == ("::1", 9400)
+    assert parse_listen_address(None) is None
+    assert parse_listen_address("9400") == ("127.0.0.1", 9400)
+    assert parse_listen_address("0.0.0.0:9400") == ("0.0.0.0", 9400)
+    assert parse_listen_address("[::1]:9400") == ("::1", 9400)
     for text in ("", "0", "65536", "localhost", "localhost:", "9400:localhost", "-1"):
         with pytest.raises(pytest.UsageError, match="--load-metrics .*: write a port"):
-            listening(text)
+            parse_listen_address(text)

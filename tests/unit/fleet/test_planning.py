@@ -27,10 +27,10 @@ def test_samples_need_room(tmp_path: Path) -> None:
         target=None, admin=None, image=None, spark_master=None, spark_remote=None, spark_conf={},
     )  # fmt: skip
     request = Request(nodeid="t", attempt=1, profile=profile, source="p.yaml", parts=(Part(profile=profile),))
-    with pytest.raises(GeneratorLimited, match=r"samples and results need 399 TiB below .*yet, \S+ .iB are free there"):
-        planning.check_machine(request, [made(profile)], options)
-    planning.check_machine(request, [made(profile)], replace(options, force=True))
-    planning.check_machine(request, [made(loopback())], options)
+    with pytest.raises(GeneratorLimited, match=r"samples and results need 399 TiB below .*yet, \S+ .iB are free"):
+        planning.check_capacity(request, [made(profile)], options)
+    planning.check_capacity(request, [made(profile)], replace(options, force=True))
+    planning.check_capacity(request, [made(loopback())], options)
 
 
 def test_open_files_are_counted_before_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,5 +47,5 @@ def test_open_files_are_counted_before_load(tmp_path: Path, monkeypatch: pytest.
     )  # fmt: skip
     request = Request(nodeid="t", attempt=1, profile=profile, source="p.yaml", parts=(Part(profile=profile),))
     with pytest.raises(GeneratorLimited, match=r"the broker would have 2,101 files open, a process may have 1,100"):
-        planning.check_machine(request, [made(profile, workers=3, machine=here)], options)
-    planning.check_machine(request, [made(profile, workers=3, machine=here, scale=0.4)], options)
+        planning.check_capacity(request, [made(profile, workers=3, machine=here)], options)
+    planning.check_capacity(request, [made(profile, workers=3, machine=here, scale=0.4)], options)

@@ -11,8 +11,8 @@ import pytest
 from builders.progress import made_progress
 
 from pytest_loadtest.errors import NoData, TargetError, UsageError, WorkerError
+from pytest_loadtest.fleet.drain import Drain
 from pytest_loadtest.fleet.rendezvous import MEETING_TIMEOUT, SILENCE_TIMEOUT, Rendezvous, Run
-from pytest_loadtest.fleet.workload_run import Drain
 from pytest_loadtest.schedule.changes import Change
 from pytest_loadtest.testing import FakeClock
 from pytest_loadtest.values.quantities import SECOND
@@ -253,7 +253,7 @@ def test_waiting_for_the_controller_is_no_silence(fleet: Fleet) -> None:
     fleet.wait("pass", 2)
     fleet.rendezvous._check_silence(run)
     fleet.clock.advance((SILENCE_TIMEOUT + 1) * SECOND)
-    with pytest.raises(WorkerError, match=r"^a, b said nothing for 60 s"):
+    with pytest.raises(WorkerError, match=r"^a, b sent no message for 60 s"):
         fleet.rendezvous._check_silence(run)
 
 
@@ -264,7 +264,7 @@ def test_silence_is_an_error(fleet: Fleet) -> None:
     run.drains[""] = Drain("measure", 2, 1, 30 * SECOND)
     fleet.clock.advance((SILENCE_TIMEOUT + 1) * SECOND)
     fleet.say("a", "progress", made_progress(sending=True))
-    with pytest.raises(WorkerError, match=r"^b said nothing for 60 s"):
+    with pytest.raises(WorkerError, match=r"^b sent no message for 60 s"):
         fleet.rendezvous._check_silence(run)
     run.drains.clear()
     fleet.say("a", "meet", ("order", None))
@@ -283,7 +283,7 @@ def test_who_is_called_back_may_say_nothing_yet(fleet: Fleet) -> None:
     fleet.rendezvous._check_silence(run)
     run.drains[""] = Drain("measure", 2, 1, 30 * SECOND)
     fleet.clock.advance((SILENCE_TIMEOUT + 1) * SECOND)
-    with pytest.raises(WorkerError, match=r"^a, b said nothing for 60 s"):
+    with pytest.raises(WorkerError, match=r"^a, b sent no message for 60 s"):
         fleet.rendezvous._check_silence(run)
 
 
@@ -405,7 +405,7 @@ def test_what_a_run_held_is_let_go_when_it_has_ended(fleet: Fleet) -> None:
     for number in range(3):
         run = fleet.start("a", key=(number, 0))
         parts = [Payload(), Payload()]
-        run.facts = parts[0]
+        run.state = parts[0]
         fleet.say("a", "meet", ("order", parts[1]), key=(number, 0))
         fleet.wait("pass", 1)
         fleet.say("a", "finished", key=(number, 0))

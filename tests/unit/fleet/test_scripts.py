@@ -11,7 +11,7 @@ from builders.measurements import made
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.fleet.aggregated import Aggregated
+from pytest_loadtest.fleet.measured_run import MeasuredRun
 from pytest_loadtest.fleet.messages import Part
 from pytest_loadtest.fleet.scripts import SearchScript
 from pytest_loadtest.fleet.workload_run import WorkloadRun
@@ -50,14 +50,14 @@ class Target:
         self._holds, self._first = holds, first or {}
         self._rate = 0.0
 
-    def _judge(self) -> tuple[Aggregated, Load]:
+    def _judge(self) -> tuple[MeasuredRun, Load]:
         self.said[self._rate] += 1
         outcome = Outcome.MET if self._rate <= self._holds else Outcome.MISSED
         if self.said[self._rate] == 1:
             outcome = self._first.get(self._rate, outcome)
         measurements, verdict = made(), Verdict(outcome=outcome, findings=(), reasons=("why",))
         folder = Path(f"{self._rate:g}-{self.said[self._rate]}-{outcome.value}")
-        samples = Aggregated(folder=folder, run={}, measurements=measurements, stages=())
+        samples = MeasuredRun(folder=folder, run={}, measurements=measurements, stages=())
         return samples, Load(profile_name="p", measurements=measurements, verdict=verdict)
 
     def search(self) -> Peak:
@@ -73,7 +73,7 @@ def test_the_step_that_stands_for_the_peak() -> None:
     peak = lucky.search()
     assert lucky.said[4000.0] > 1
     assert peak.rate is not None and 2800 < peak.rate <= 3000
-    assert lucky.script.shows(peak).folder.name == f"{peak.rate:g}-{lucky.said[peak.rate]}-met"
+    assert lucky.script.best_step(peak).folder.name == f"{peak.rate:g}-{lucky.said[peak.rate]}-met"
 
 
 def test_no_rate_holds() -> None:
@@ -81,7 +81,7 @@ def test_no_rate_holds() -> None:
     target = Target(0)
     peak = target.search()
     assert peak.rate is None
-    assert target.script.shows(peak).folder.name.endswith("missed")
+    assert target.script.best_step(peak).folder.name.endswith("missed")
 
 
 def test_a_step_without_data_is_an_error() -> None:

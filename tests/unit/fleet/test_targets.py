@@ -17,7 +17,7 @@ from pytest_loadtest.drivers.pulsar.settings import Authentication, PulsarSettin
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.fleet.messages import Part, Request
 from pytest_loadtest.fleet.options import Options
-from pytest_loadtest.fleet.targets import Targets, address, check_broker, check_security, here, subscriber_url, with_keys
+from pytest_loadtest.fleet.targets import Targets, check_broker, check_security, choose_address, is_local, subscriber_url, with_keys
 
 PROFILE = "name: p\nmessageSize: 64\nproducerRate: 1\ntestDuration: 1s\ndriver: {{name: {driver}}}\n{target}"
 URL, IMAGE = "target: {url: 'mqtt://profile:1'}\n", "target: {image: profile/mosquitto}\n"
@@ -36,8 +36,8 @@ def given(
 
 def found(asked: dict[str, str], options: dict[str, str], target: str = "", driver: str = "mqtt") -> tuple[str | None, ...]:
     request, profile, made = given(asked, options, target, driver)
-    assert here(request, profile, made) is (address(request, profile, made)[0] is None)
-    return address(request, profile, made)
+    assert is_local(request, profile, made) is (choose_address(request, profile, made)[0] is None)
+    return choose_address(request, profile, made)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,9 @@ ARTEMIS = "mqtt, broker: artemis"
 )
 def test_a_broker_that_another_would_take_the_place_of(options: dict[str, str], named: str) -> None:
     """A profile that wants Artemis is not run against something else, unless it is changed."""
-    wanted = rf"p\.yaml:5: driver\.broker: artemis is a process that the run starts, and it is to use {named}: leave one of the two out"
+    wanted = (
+        rf"p\.yaml:5: driver\.broker: artemis is a process that the run starts, but the run is to use {named}: leave one of the two out"
+    )
     with pytest.raises(UsageError, match=wanted):
         check_broker(*given({"broker_line": 5}, options, driver=ARTEMIS))
 

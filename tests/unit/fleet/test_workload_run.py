@@ -76,11 +76,11 @@ def test_phases_follow_one_another(tmp_path: Path, workers: int) -> None:
     workload = workload_of(loopback(producers=5, rate=13), tmp_path, workers)
     warmup, measure = workload.plan.phases
     workload.begin(warmup, None, 0)
-    workload.done(said(workload, np.array([3, 3, 3, 2, 2])))
+    workload.end_phase(said(workload, np.array([3, 3, 3, 2, 2])))
     workload.begin(measure, "measure", 0)
     assert workload.phase is not None
     assert workload.phase.first.tolist() == [3, 3, 3, 2, 2]
-    workload.done(said(workload, np.array([11, 11, 11, 10, 9])))
+    workload.end_phase(said(workload, np.array([11, 11, 11, 10, 9])))
     run, columns = written(tmp_path / "measure")
     assert (run["version"], run["ended"], run["streams"], run["stages"]) == (3, True, {"count": 5, "file": "streams.npz"}, [])
     assert read(columns) == [[3, 3, 3, 2, 2], [11, 11, 11, 10, 9]]
@@ -92,7 +92,7 @@ def test_columns_are_written_when_the_load_has_come_to_its_end(tmp_path: Path) -
     workload.begin(workload.plan.measure, "measure", 0)
     assert {path.name for path in (tmp_path / "measure").iterdir()} == {"run.json"}
     assert "ended" not in written(tmp_path / "measure")[0]
-    workload.done(said(workload, workload.plan.measure.ends.column() - workload.plan.measure.first))
+    workload.end_phase(said(workload, workload.plan.measure.ends.column() - workload.plan.measure.first))
     assert {path.name for path in (tmp_path / "measure").iterdir()} == {"run.json", "streams.npz"}
 
 
@@ -101,17 +101,17 @@ def test_a_worker_that_sent_something_else(tmp_path: Path) -> None:
     workload = workload_of(loopback(producers=5, rate=10), tmp_path)
     workload.begin(workload.plan.measure, "measure", 0)
     with pytest.raises(NoData, match="stream 2 of loopback ended at sequence 7, the plan says 6"):
-        workload.done(said(workload, np.array([6, 6, 7, 6, 7])))
+        workload.end_phase(said(workload, np.array([6, 6, 7, 6, 7])))
     with pytest.raises(TargetError, match="worker gw1: stream 4"):
-        workload.done(said(workload, np.array([6, 6, 6, 6, 6]), disconnected=(None, "stream 4", None)))
+        workload.end_phase(said(workload, np.array([6, 6, 6, 6, 6]), disconnected=(None, "stream 4", None)))
 
 
 def test_a_rate_that_was_changed_counts(tmp_path: Path) -> None:
     """In what the workers must come to, and in the rate that was offered."""
     workload = workload_of(loopback(producers=5, rate=10), tmp_path)
     workload.begin(workload.plan.measure, "measure", 0)
-    workload.change(Change(at=SECOND, rate=20.0))
-    workload.done(said(workload, np.array([10, 10, 10, 10, 10])))
+    workload.changes.append(Change(at=SECOND, rate=20.0))
+    workload.end_phase(said(workload, np.array([10, 10, 10, 10, 10])))
     assert written(tmp_path / "measure")[0]["rate"] == pytest.approx(50 / 3)
 
 
@@ -120,7 +120,7 @@ def test_stages_have_their_own_columns(tmp_path: Path, workers: int) -> None:
     """Each begins where the one before ended, by the plan's arithmetic."""
     workload = workload_of(staged(), tmp_path, workers)
     workload.begin(workload.plan.measure, "measure", 7)
-    workload.done(said(workload, np.array([20, 20, 20, 20, 20])))
+    workload.end_phase(said(workload, np.array([20, 20, 20, 20, 20])))
     run, columns = written(tmp_path / "measure")
     assert [(s["name"], s["start"], s["duration"], s["rate"]) for s in run["stages"]] == [
         ("up", 7, 2 * SECOND, 10), ("more", 7 + 2 * SECOND, 2 * SECOND, 30), ("down", 7 + 4 * SECOND, 2 * SECOND, 10),
@@ -136,7 +136,7 @@ def test_where_bytes_are_paced_the_workers_say_where_stages_begin(tmp_path: Path
     workload.begin(workload.plan.measure, "measure", 0)
     ends = np.array([41, 40, 39, 44, 38])
     marks = [(0, ends * 0), (2 * SECOND, ends // 9), (5 * SECOND, ends // 2), (2 * SECOND, ends // 4)]
-    workload.done(said(workload, ends, *marks))
+    workload.end_phase(said(workload, ends, *marks))
     run, columns = written(tmp_path / "measure")
     edges = [[0] * 5, (ends // 4).tolist(), (ends // 2).tolist(), ends.tolist()]
     assert read(columns) == [edges[0], edges[-1]]
@@ -160,8 +160,8 @@ def test_a_phase_that_is_ended_early_has_the_stages_that_began(tmp_path: Path, a
     """The last one of them as long as it was; nothing is said of those that never came."""
     workload = workload_of(staged(), tmp_path)
     workload.begin(workload.plan.measure, "measure", 0)
-    workload.change(Change(at=at * SECOND, end=True))
-    workload.done(said(workload, np.array(stages[-1][2])))
+    workload.changes.append(Change(at=at * SECOND, end=True))
+    workload.end_phase(said(workload, np.array(stages[-1][2])))
     run, columns = written(tmp_path / "measure")
     assert [(s["name"], s["duration"] // SECOND, columns.read(f"end_{i}").tolist()) for i, s in enumerate(run["stages"])] == stages
 
@@ -175,7 +175,7 @@ def test_the_document_does_not_grow(tmp_path: Path, workers: int) -> None:
         workload.begin(workload.plan.measure, "measure", 0)
         assert workload.phase is not None
         ends = workload.phase.ends.column()
-        workload.done(said(workload, ends))
+        workload.end_phase(said(workload, ends))
         run, columns = written(workload.root / "measure")
         assert np.array_equal(columns.read("end"), ends)
         sizes.append(len(json.dumps(run)))

@@ -80,7 +80,7 @@ class AggregateHook:
         return file.name != "conftest.py" or file.parent in Path(self._root, test.partition("::")[0]).parents
 
 
-def of_file(file: Path) -> AggregateHook:
+def hook_of_conftest(file: Path) -> AggregateHook:
     """The hook as a conftest outside of any pytest session implements it.
 
     :raises UsageError: there is no such file, it cannot be imported, or has no hook.

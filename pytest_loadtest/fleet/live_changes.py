@@ -1,0 +1,56 @@
+"""The changes that the body of a live test may make while its load runs.
+
+Called by the run controller for a command of the body, under the rendezvous' lock. Each function either returns a change that can still
+take effect on all workers at one instant, or raises a :class:`~pytest_loadtest.errors.UsageError` that says what to do instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pytest_loadtest.errors import RunAborted, UsageError
+from pytest_loadtest.message.payloads import check_weights
+from pytest_loadtest.schedule.changes import CHANGE_IN, Change
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_loadtest.fleet.workload_run import WorkloadRun
+
+
+def measured_workload(workloads: Sequence[WorkloadRun], *, driving: bool) -> WorkloadRun:
+    """Return the workload that is being measured. :param driving: whether a phase is in progress.
+
+    :raises UsageError: there is none, or there are several. :raises RunAborted: the run was aborted.
+    """
+    workload = workloads[0]
+    if len(workloads) > 1:
+        raise UsageError("cannot change a running load with several workloads: ambiguous; give each workload a test of its own")
+    if workload.aborted:
+        raise RunAborted(workload.aborted.reason)
+    if workload.phase is None or workload.folder is None or workload.ends is not None or not driving:
+        raise UsageError("cannot change the load: no phase is being measured; begin the load first, and change it before its end")
+    return workload
+
+
+def requested_change(workload: WorkloadRun, kind: str, argument: Any, now: int) -> Change:
+    """Return the change with the instant at which it takes effect. :param now: ns of the clock.
+
+    :raises UsageError: it is impossible, or too late.
+    """
+    assert workload.phase is not None
+    if workload.plan.profile.connects_only and kind in ("rate", "distribution"):
+        raise UsageError("messages: 0 in the profile: the run sends no messages, so their rate and sizes cannot be changed")
+    if workload.phase.stages and kind in ("rate", "distribution", "consumers"):
+        raise UsageError("the profile's stages say what changes when: leave them out to change things from the test's body")
+    if kind == "distribution":
+        if (skew := workload.plan.profile.skew) is not None and skew.message_sizes is not None:
+            raise UsageError("skew.messageSizes in the profile: each topic has its own size, so there are no weights to change")
+        check_weights(argument, workload.plan.bucket_names)
+    most = workload.plan.topology.consumers
+    if kind == "consumers" and argument not in range(most + 1):
+        raise UsageError(f"load.set_consumers({argument!r}): from 0 to {most}, the profile's consumerPerSubscription; raise it there")
+    at = max(now - workload.start, 0) + CHANGE_IN
+    if kind != "end" and at >= workload.duration:
+        raise UsageError("the measured phase ends before the change could be agreed: make testDuration longer")
+    return Change(at=min(at, workload.duration), **({"end": True} if kind == "end" else {kind: argument}))

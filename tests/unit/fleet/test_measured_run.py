@@ -1,0 +1,70 @@
+"""The metrics of users' hooks: accepted values, and errors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_loadtest.errors import NoData
+from pytest_loadtest.fleet.measured_run import custom_metrics, read_run
+from pytest_loadtest.pipeline.samples import SampleFiles
+from pytest_loadtest.values.units import Rate, ms
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DOCUMENT: dict[str, Any] = {
+    "test": "t.py::test", "profile": {"name": "p"}, "start": 0, "started": 1.5, "duration": 1, "rate": 1.0, "topics": 1, "subscriptions": 1,
+    "buckets": [], "scale": None, "stages": [],
+}  # fmt: skip
+
+
+def measured(tmp_path: Path, answer: Any) -> tuple[dict[str, Any], str]:
+    """Return the metrics and the failure of a hook that returns or raises ``answer``."""
+
+    def hook(spark: object, run: object, samples: object) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return custom_metrics(hook, None, DOCUMENT, SampleFiles(tmp_path, ()))  # type: ignore[arg-type]
+
+
+def test_durations_rates_numbers_and_none_are_accepted(tmp_path: Path) -> None:
+    """Numbers of numpy and Spark too."""
+    from decimal import Decimal
+
+    import numpy as np
+
+    metrics, failure = measured(
+        tmp_path, {"a": ms(12), "b": Rate(5), "c": np.int64(3), "d": np.float32(0.5), "e": Decimal("1.5"), "f": None}
+    )
+    assert (metrics, failure) == ({"a": ms(12), "b": Rate(5), "c": 3.0, "d": 0.5, "e": 1.5, "f": None}, "")
+    assert type(metrics["b"]) is Rate and type(metrics["c"]) is float
+
+
+@pytest.mark.parametrize("value", [True, "12ms", float("nan"), float("inf"), [1], ms(float("nan"))])
+def test_any_other_value_is_the_users_error(tmp_path: Path, value: object) -> None:
+    """The error has the name and says what to return."""
+    metrics, failure = measured(tmp_path, {"gold.p99": value})
+    assert not metrics
+    assert failure.startswith(f"pytest_loadtest_aggregate returned {value!r} for 'gold.p99': return a duration, ms(…)")
+
+
+def test_an_exception_is_reported_with_the_lines_of_the_users_code(tmp_path: Path) -> None:
+    """Without lines of this package."""
+    metrics, failure = measured(tmp_path, KeyError("gold"))
+    assert not metrics
+    first, *rest = failure.splitlines()
+    assert first == "pytest_loadtest_aggregate failed: KeyError: 'gold'"
+    assert "test_measured_run.py" in rest[0] and "raise answer" in rest[1] and "pytest_loadtest/fleet" not in failure
+
+
+def test_a_folder_without_run_json_is_no_data(tmp_path: Path) -> None:
+    """The error names the file, missing or unreadable."""
+    with pytest.raises(NoData, match=rf"{tmp_path}/run.json cannot be read: "):
+        read_run(tmp_path)
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(NoData, match=rf"{tmp_path}/run.json cannot be read: "):
+        read_run(tmp_path)

@@ -1,0 +1,96 @@
+"""The controller's answers at meetings, without workers, targets and Spark."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from builders.plans import made
+
+from pytest_loadtest import profile as profiles
+from pytest_loadtest.errors import NoData
+from pytest_loadtest.fleet.messages import Part, Request
+from pytest_loadtest.fleet.options import Options
+from pytest_loadtest.fleet.rendezvous import Run
+from pytest_loadtest.fleet.run_controller import RunController, RunState
+from pytest_loadtest.fleet.workload_run import WorkloadRun
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXT = """\
+name: a
+messages: 0
+producersPerTopic: {producers}
+testDuration: 1s
+driver: {{name: mqtt, client: {client}, connectRate: 100}}
+slo: {{connectLatency: {{mean: 1s}}}}
+"""
+
+
+class Announcements:
+    """A live line that keeps what it is to show."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def announce(self, text: str, *, quiet: bool = False) -> None:
+        self.lines.append(text)
+
+
+def connecting(folder: Path, producers: int, client: str = "native") -> tuple[RunController, Run, list[str]]:
+    """Return a controller with a run of two workloads, ``""`` and ``two words``, on two workers; and its announcements."""
+    options = Options(
+        results=folder, scale=None, duration=None, force=False, driver=None, omb_json=None, broker="auto", target=None, admin=None,
+        image=None, spark_master=None, spark_remote=None, spark_conf={},
+    )  # fmt: skip
+    profile = profiles.loads(TEXT.format(producers=producers, client=client), "p.yaml")
+    part, live = Part(profile=profile), Announcements()
+    workloads = [
+        WorkloadRun(
+            name=name, part=part, plan=made(profile), root=folder / str(i), nonce=1, test="t", source="p", run="r", workers=("gw0", "gw1")
+        )
+        for i, name in enumerate(("", "two words"))
+    ]
+    request = Request(nodeid="t", attempt=1, profile=profile, parts=(part, part), source="p")
+    run = Run((0, 0), members=["gw0", "gw1"], state=RunState(request=request, workloads=workloads))
+    return RunController(options, live), run, live.lines  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("meeting", "producers", "announced"),
+    [
+        ("connect producers", 600, ["t: connecting 600 producers at 100/s, which takes 6.00 s"]),
+        ("connect producers two words", 600, ["t: connecting 600 producers at 100/s, which takes 6.00 s"]),
+        ("connect producers", 400, []),
+        ("connect consumers", 600, []),
+    ],
+)
+def test_all_workers_connect_from_one_instant_soon_and_long_connecting_is_announced(
+    meeting: str, producers: int, announced: list[str], tmp_path: Path
+) -> None:
+    """Late enough for all workers to have made their clients; the one consumer is not announced."""
+    controller, run, lines = connecting(tmp_path, producers)
+    before = time.monotonic_ns()
+    first, second = controller.meeting(run, meeting, [None, None])
+    assert first == second > before + 200_000_000
+    assert lines == announced
+
+
+def test_workers_get_time_to_make_clients_before_the_first_connection(tmp_path: Path) -> None:
+    """Half a millisecond for each client of the library; otherwise the first connections would be late before they are dialled."""
+    controller, run, _ = connecting(tmp_path, 10_000, "library")
+    before = time.monotonic_ns()
+    assert controller.meeting(run, "connect producers", [None, None])[0] > before + 5_000 * 550_000
+
+
+def test_a_run_that_breaks_has_results_with_the_reason(tmp_path: Path) -> None:
+    """One document for each workload; an error before the run was planned has none."""
+    controller, run, _ = connecting(tmp_path, 1)
+    controller.gave_up(Run((1, 0)), NoData("too early"))
+    assert controller.documents == []
+    controller.gave_up(run, NoData("gw1 went down"))
+    verdicts: list[Any] = [document["verdict"] for document in controller.documents]
+    assert [(verdict["outcome"], verdict["reasons"]) for verdict in verdicts] == [("no data", ["gw1 went down"])] * 2
+    assert all((tmp_path / str(i) / "measure" / "results.json").is_file() for i in range(2))
