@@ -22,7 +22,7 @@ from pytest_loadtest.report.baseline import read_documents
 from pytest_loadtest.report.comparison import TELLING, compare_runs
 from pytest_loadtest.report.find_results import RESULTS
 from pytest_loadtest.values.quantities import SECOND
-from pytest_loadtest.verdict.changes import gates
+from pytest_loadtest.verdict.objectives import Slo
 
 SECTION = {f"endToEndLatency.{percentile}": "10%" for percentile in ("p50", "p90", "p99")} | {"throughput": "5%"}
 SAME, SLOWER = "same build", "20 % slower"
@@ -79,7 +79,7 @@ def held(documents: dict[str, dict[str, Any]]) -> dict[tuple[str, str], list[Hel
         for kind, other in ((SAME, "b"), (SLOWER, "slower")):
             if any(one["verdict"]["outcome"] not in TELLING for one in (baseline, documents[f"{name[:-1]}{other}"])):
                 continue
-            section = compare_runs(baseline, documents[f"{name[:-1]}{other}"], gates({"regression": SECTION}), force=True).section
+            section = compare_runs(baseline, documents[f"{name[:-1]}{other}"], Slo.read({"regression": SECTION}).gates, force=True).section
             for row in section["rows"]:
                 if row["name"] in SECTION and row["low"] is not None:
                     found.setdefault((kind, row["name"]), []).append(Held(row["outcome"], row["change"], (row["high"] - row["low"]) / 2))

@@ -18,13 +18,12 @@ from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, listens, on_free_ports, wait_ready
 from pytest_loadtest.drivers.base import Burst, DriverContext, DriverFacts, Joined
 from pytest_loadtest.drivers.columns import AnswerColumns, ArrivedMessages, positions_without_room
-from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.errors import Problem, TargetError, UsageError
 from pytest_loadtest.kinds import BrokerStart, Client, Cost, CostRow, DriverKind, Scheme
 from pytest_loadtest.message import envelope, payloads
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.profile.client import ClientSettings
 from pytest_loadtest.profile.fields import Count
-from pytest_loadtest.profile.presence import Misfit
 
 READ = 100  # messages of one XREADGROUP at most
 KIND = DriverKind(
@@ -58,9 +57,9 @@ class RedisSettings(ClientSettings):
         return min(producers, workers) + consumers
 
 
-def _partitions(profile: Any) -> Iterator[Misfit]:
+def _partitions(profile: Any) -> Iterator[Problem]:
     if profile.partitions_per_topic > 1:
-        yield Misfit(("partitionsPerTopic",), "partitionsPerTopic: a Redis stream has no partitions", "write 1, and more topics")
+        yield Problem(("partitionsPerTopic",), "partitionsPerTopic: a Redis stream has no partitions", "write 1, and more topics")
 
 
 CHECKS = ((_partitions, ()),)

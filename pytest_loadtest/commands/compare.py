@@ -12,8 +12,7 @@ from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report import baseline, history, sections
 from pytest_loadtest.report.comparison import compare_runs as compare_documents
 from pytest_loadtest.report.sections import mark, titled
-from pytest_loadtest.verdict.changes import gates
-from pytest_loadtest.verdict.objectives import ObjectiveErrors, parse
+from pytest_loadtest.verdict.objectives import Slo
 
 if TYPE_CHECKING:
     import argparse
@@ -56,12 +55,9 @@ def _pair(was: Document | None, now: Document | None, *, force: bool) -> Compare
 
 def _gates(document: Document) -> tuple[Objective, ...]:
     """What the run's profile says of regression; nothing where its grammar is of another version."""
-    slo = document["profile"]["document"].get("slo") or {}
-    try:
-        parse({"regression": slo["regression"]} if "regression" in slo else {})
-    except ObjectiveErrors:
-        return ()
-    return gates(slo)
+    section = document["profile"]["document"].get("slo") or {}
+    slo = Slo.read({"regression": section["regression"]} if "regression" in section else {})
+    return () if slo.problems else slo.gates
 
 
 def _name(document: Document) -> str:

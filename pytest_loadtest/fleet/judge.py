@@ -32,10 +32,9 @@ from pytest_loadtest.schedule.changes import Aborted
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.verdict import slo
 from pytest_loadtest.verdict.abort import evaluate_aborted
-from pytest_loadtest.verdict.changes import judged
+from pytest_loadtest.verdict.changes import with_findings
 from pytest_loadtest.verdict.early import evaluate_ended
 from pytest_loadtest.verdict.grammar import THROUGHPUT
-from pytest_loadtest.verdict.objectives import parse as objectives_of
 from pytest_loadtest.verdict.slo import Outcome
 from pytest_loadtest.verdict.tolerance import tolerances
 
@@ -100,8 +99,8 @@ def conclude_run(
         timeline=timeline_section(run, measurements),
     )
     results = _limited(results | seen, folder)
-    results, findings = compare_with_baseline(results, profile.gates, recorded_baseline(before) or baseline)
-    verdict = judged(verdict, findings)
+    results, findings = compare_with_baseline(results, profile.slo.gates, recorded_baseline(before) or baseline)
+    verdict = with_findings(verdict, findings)
     (folder / "results.json").write_text(dumps(results), encoding="utf-8")
     hdr.write_log(folder / "latency.hlog", measurements, run["started"])
     finished = partial(Load, profile_name=profile.name, scale=run["scale"], tolerances=allowed)
@@ -165,12 +164,10 @@ def _stage_verdict(
 
     :param allowed: the profile's own bounds on messages that never arrive: they apply to a stage's ``max`` too.
     """
-    section = next(stage.get("slo") or {} for stage in run["stages"] if stage["name"] == name)
-    buckets = next(stage.message_size_distribution for stage in profile.stages if stage.name == name) if profile.stages else None
-    objectives = slo.explicit(_scaled(objectives_of(section, buckets or profile.message_size_distribution or ()), run))
+    objectives = next((stage.slo.objectives for stage in profile.stages if stage.name == name), ())
     if not objectives:
         return slo.Verdict(outcome=slo.Outcome.MET, findings=())
-    verdict = slo.evaluate(objectives, replace(measured, checksum=profile.checksum), profile.generator, tolerated=allowed)
+    verdict = slo.evaluate(_scaled(objectives, run), replace(measured, checksum=profile.checksum), profile.generator, tolerated=allowed)
     if run.get("aborted") and verdict.outcome is slo.Outcome.NO_DATA:  # cut short by the abort, which is a miss of the run
         return replace(verdict, outcome=slo.Outcome.MISSED)
     return verdict
@@ -189,9 +186,7 @@ def stages_not_begun(run: Mapping[str, Any], profile: Profile) -> list[tuple[str
     verdicts = []
     for stage in profile.stages:
         if stage.name not in begun:
-            buckets = stage.message_size_distribution or profile.message_size_distribution or ()
-            objectives = slo.explicit(_scaled(objectives_of(stage.slo, buckets), dict(run)))
-            findings = tuple(slo.not_judged(objective, reason) for objective in objectives)
+            findings = tuple(slo.not_judged(objective, reason) for objective in _scaled(stage.slo.objectives, dict(run)))
             # a stage without objectives is listed too: it has nothing that could be missed
             verdict = slo.Verdict(outcome=outcome if findings else slo.Outcome.MET, findings=findings, reasons=(reason,))
             verdicts.append((stage.name, verdict))

@@ -17,7 +17,7 @@ from pytest_loadtest.schedule.changes import CHANGE_IN, Aborted, Change
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.verdict.abort import lost_seconds, too_late, too_many
 from pytest_loadtest.verdict.early import certainly_missed, exceeds
-from pytest_loadtest.verdict.objectives import scale
+from pytest_loadtest.verdict.objectives import Slo, scale
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -138,7 +138,7 @@ class BacklogWatch:
         if self.resumed is None or self.emptied is None or self._end is None:
             return ()
         edges = {"build": (0, self.resumed), "drain": (self.resumed, self.emptied), "after": (self.emptied, self._end)}
-        return tuple(StageSpan(name=name, start=start, duration=end - start, rate=0.0, slo={}) for name, (start, end) in edges.items())
+        return tuple(StageSpan(name=name, start=start, duration=end - start, rate=0.0, slo=Slo()) for name, (start, end) in edges.items())
 
 
 class BrokenWatch:
@@ -192,7 +192,7 @@ class BrokenWatch:
 
 def abort_bounds(plan: Plan) -> Abort | None:
     """Return the bounds of the profile's ``abort`` section (docs/decisions/022), with counts scaled as the run is."""
-    abort, scaled = plan.profile.aborts, plan.scale
+    abort, scaled = plan.profile.abort, plan.scale
     if abort is None or scaled is None:
         return abort
     return replace(abort, counts=scale(abort.counts, scaled.rate, scaled.messages))

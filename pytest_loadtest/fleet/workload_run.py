@@ -28,7 +28,6 @@ from pytest_loadtest.report.build import broker_document, driver_document
 from pytest_loadtest.schedule.pacing import StreamCounts
 from pytest_loadtest.values.quantities import SECOND, format_count, format_duration
 from pytest_loadtest.verdict.early import exceeds
-from pytest_loadtest.verdict.windowed import apart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -268,7 +267,8 @@ class WorkloadRun:
             "connections": connections(plan), "connects_only": profile.connects_only, "connect_rate": profile.connect_rate,
             "delays": self.clock.delays(profile), "publish_acks": profile.publish_acks, "buckets": list(plan.bucket_names),
             "streams": {"count": topology.streams, "file": STREAMS_FILE}, "stages": [] if self.ends is None else self._stages(),
-            "changes": [change.document(in_bytes=profile.in_bytes) for change in self.changes], **apart(plan.profile.slo),
+            "changes": [change.document(in_bytes=profile.in_bytes) for change in self.changes],
+            "window": plan.profile.slo.window, "drift": "drift" in plan.profile.slo,
             "foregone": next((change.foregone for change in self.changes if change.foregone), None),
             "aborted": self.aborted and asdict(self.aborted),
             "started": self.started, "seed": profile.seed, "scale": None if plan.scale is None else plan.scale.factor,
@@ -289,7 +289,7 @@ class WorkloadRun:
         return [
             {
                 "name": span.name, "start": self.start + span.start, "duration": span.duration, "slo": dict(span.slo) or None,
-                "rate": (after.total - before.total) / (span.duration / 1e9), **apart(span.slo),
+                "rate": (after.total - before.total) / (span.duration / 1e9), "window": span.slo.window, "drift": "drift" in span.slo,
             }
             for span, (before, after) in zip(self.spans, self._stage_bounds(), strict=True)
         ]  # fmt: skip

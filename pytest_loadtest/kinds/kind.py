@@ -113,7 +113,7 @@ class DriverKind:
     :param clients: ``library`` (the broker's own Python client) and ``native`` (one of yours for its wire protocol). A profile without
         ``driver.client`` gets the native one where there is one.
     :param misspellings: keys that people write under ``driver`` → the key that is meant; only for hints in error messages.
-    :param checks: a tuple of pairs: a function that yields a :class:`~pytest_loadtest.profile.presence.Misfit` for each contradiction
+    :param checks: a tuple of pairs: a function that yields a :class:`~pytest_loadtest.errors.Problem` for each contradiction
         between keys of a profile, and the keys that must be valid for it to run (``driver.name`` goes without saying).
     :param costs: row of the cost table (:func:`~pytest_loadtest.kinds.costs.cost_key`) → the cost of a message. There is one for each
         client and each ``cost_variant`` of the settings.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.profile.stages import Steps
     from pytest_loadtest.schedule.stream_order import Turns
+    from pytest_loadtest.verdict.objectives import Slo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class StageSpan:
     start: int
     duration: int
     rate: float
-    slo: Mapping[str, Any]
+    slo: Slo
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,6 @@ from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.schedule.pacing import Pacer
 from pytest_loadtest.values.quantities import SECOND, ByteRate, format_duration, format_rate
-from pytest_loadtest.verdict.windowed import read_held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -179,7 +178,7 @@ def check_windows(profile: Profile, made: PacedTraffic, cap: int | None) -> None
     judged = [("slo", profile.slo, min(hold, cap)), *((f"the slo of stage {span.name}", span.slo, span.duration) for span in made.stages)]
     for name, section, length in judged:
         least = 10 * SECOND if "drift" in section else 0
-        wanted = max(read_held(section, []).window or 0, least)
+        wanted = max(section.window or 0, least)
         if wanted > length:
             drift = wanted == least
             what = "drift, for which ten seconds are needed" if drift else f"a window of {format_duration(wanted)}"

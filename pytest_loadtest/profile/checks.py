@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from pytest_loadtest.errors import Problem
 from pytest_loadtest.kinds.registry import able, labels, load
 from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.message.payloads import CHECKSUM, parse_range
@@ -15,7 +16,6 @@ from pytest_loadtest.profile import delay, judging, skew, traffic
 from pytest_loadtest.profile.fields import MOST_DURATION, spelling
 from pytest_loadtest.profile.judging import CONNECTING, sections
 from pytest_loadtest.profile.model import LARGEST, Profile
-from pytest_loadtest.profile.presence import Misfit
 from pytest_loadtest.schedule.topology import MOST
 from pytest_loadtest.values.quantities import format_rate
 from pytest_loadtest.verdict.grammar import CONNECT_RATE, LATENCIES
@@ -23,9 +23,9 @@ from pytest_loadtest.verdict.grammar import CONNECT_RATE, LATENCIES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Set
 
+    from pytest_loadtest.errors import Path
     from pytest_loadtest.profile.client import ClientSettings
     from pytest_loadtest.profile.model import Profile
-    from pytest_loadtest.profile.text import Path
 
 
 _ADDRESSES: Final = ("url", "subscriber_url", "admin_url", "image")
@@ -36,40 +36,40 @@ def _path(dotted: str) -> Path:
     return tuple(dotted.split("."))
 
 
-def _duration(profile: Profile) -> Iterator[Misfit]:
+def _duration(profile: Profile) -> Iterator[Problem]:
     if profile.messages and profile.test_duration > MOST_DURATION:
         message = f"messages: {profile.messages} at {format_rate(profile.producer_rate)} take longer than ten years"
-        yield Misfit(("messages",), message, "write fewer, or a higher producerRate")
+        yield Problem(("messages",), message, "write fewer, or a higher producerRate")
     if profile.test_duration == 0:
         for name, key in (("test_duration", "testDuration"), ("test_duration_minutes", "testDurationMinutes")):
             if name in profile.model_fields_set:
-                yield Misfit((key,), f"{key}: less than a nanosecond", "write testDuration: 30s")
+                yield Problem((key,), f"{key}: less than a nanosecond", "write testDuration: 30s")
 
 
-def _overlaps(profile: Profile) -> Iterator[Misfit]:
+def _overlaps(profile: Profile) -> Iterator[Problem]:
     for path, distribution, _ in traffic.distributions(profile):
         reach, widest = 0, ""
         for low, high, text in sorted((*parse_range(text), text) for text in distribution):
             if low < reach:
                 message = f"size range {text!r} overlaps {widest!r}"
-                yield Misfit((*path, text), message, "ranges may meet, not overlap: the high end is outside", at_key=True)
+                yield Problem((*path, text), message, "ranges may meet, not overlap: the high end is outside", at_key=True)
             reach, widest = max((reach, widest), (high, text))
 
 
-def _smallest(profile: Profile) -> Iterator[Misfit]:
+def _smallest(profile: Profile) -> Iterator[Problem]:
     size = profile.message_size
     if size is None:
         return
     head = COMPACT_HEAD if size < HEAD else HEAD
     if size < COMPACT_HEAD:
         message = f"messageSize: {size} B is below the {COMPACT_HEAD} B that number and check a message"
-        yield Misfit(("messageSize",), message, f"write {COMPACT_HEAD} or more")
+        yield Problem(("messageSize",), message, f"write {COMPACT_HEAD} or more")
     elif profile.checksum and size < head + CHECKSUM:
         message = f"messageSize: {size} B leaves no room for the checksum behind an envelope of {head} B"
-        yield Misfit(("messageSize",), message, f"write {head + CHECKSUM} or more, or checksum: false")
+        yield Problem(("messageSize",), message, f"write {head + CHECKSUM} or more, or checksum: false")
 
 
-def _sendable(profile: Profile) -> Iterator[Misfit]:
+def _sendable(profile: Profile) -> Iterator[Problem]:
     """Draws are moved to the nearest size that can be sent, but not out of their range."""
     tail = CHECKSUM if profile.checksum else 0
     limit = _limit(profile)
@@ -78,28 +78,28 @@ def _sendable(profile: Profile) -> Iterator[Misfit]:
     if len(names) > BUCKETS:
         where = found[-1][0] if len(found[0][1]) <= BUCKETS else found[0][0]
         remedy = "merge some" if len(found) == 1 else "merge some, or use the same in all stages"
-        yield Misfit(where, f"messageSizeDistribution: more than {BUCKETS} ranges", remedy, at_key=True)
+        yield Problem(where, f"messageSizeDistribution: more than {BUCKETS} ranges", remedy, at_key=True)
     for path, _, buckets in found:
         for bucket in buckets:
             where = (*path, bucket.name)
             if bucket.high <= COMPACT_HEAD + tail:
                 message = f"size range {bucket.name!r} holds no size of {COMPACT_HEAD + tail} B or more, which the envelope takes"
-                yield Misfit(where, message, f"end it above {COMPACT_HEAD + tail}", at_key=True)
+                yield Problem(where, message, f"end it above {COMPACT_HEAD + tail}", at_key=True)
             elif limit is not None and bucket.low > limit:
                 message = f"size range {bucket.name!r} starts above what the {profile.driver.kind.target} takes, {limit} B"
-                yield Misfit(where, message, "remove it", at_key=True)
+                yield Problem(where, message, "remove it", at_key=True)
 
 
-def _largest(profile: Profile) -> Iterator[Misfit]:
+def _largest(profile: Profile) -> Iterator[Problem]:
     size, limit, whose = profile.message_size, _limit(profile), profile.driver.kind.message_limit
     key = "" if whose is None else whose.key or ""
     if limit is None and whose is not None:
         path = ("broker", "settings", key)
-        yield Misfit(path, f"{'.'.join(path)}: {profile.broker.settings[key]!r} is not a number of bytes", f"write {whose.default}")
+        yield Problem(path, f"{'.'.join(path)}: {profile.broker.settings[key]!r} is not a number of bytes", f"write {whose.default}")
     elif limit is not None and size is not None and size > limit:
         raised = f", or raise broker.settings.{key}" if key and limit < LARGEST // 2 else ""
         message = f"messageSize: {size} B is above what the {profile.driver.kind.target} takes, {limit} B"
-        yield Misfit(("messageSize",), message, f"write {limit} or less{raised}")
+        yield Problem(("messageSize",), message, f"write {limit} or less{raised}")
 
 
 def _limit(profile: Profile) -> int | None:
@@ -109,46 +109,46 @@ def _limit(profile: Profile) -> int | None:
         return None
 
 
-def _target(profile: Profile) -> Iterator[Misfit]:
+def _target(profile: Profile) -> Iterator[Problem]:
     if profile.target is None:
         return
     kind, url = profile.driver.kind, profile.target.url
     schemes = kind.target_schemes
     if url is None and profile.target.image is None and profile.target.security is None:
-        yield Misfit(("target",), "target.url is missing", f"write url: {schemes[0]}://host:port, or image: IMAGE")
+        yield Problem(("target",), "target.url is missing", f"write url: {schemes[0]}://host:port, or image: IMAGE")
     if profile.target.image is not None and (url or profile.target.subscriber_url or profile.target.admin_url):
-        yield Misfit(("target", "image"), "target.image: an image has no address before it runs", "leave out image, or url and adminUrl")
+        yield Problem(("target", "image"), "target.image: an image has no address before it runs", "leave out image, or url and adminUrl")
     if profile.target.subscriber_url is not None and not kind.subscriber_url:
         message = f"target.subscriberUrl: only {labels('subscriber_url')} has a second address for consumers, not the driver {kind.name}"
-        yield Misfit(("target", "subscriberUrl"), message, "leave it out", at_key=True)
+        yield Problem(("target", "subscriberUrl"), message, "leave it out", at_key=True)
     if url is not None and url.partition("://")[0] not in schemes:
         message = f"target.url: {url!r} is not for the driver {profile.driver.name}"
-        yield Misfit(("target", "url"), message, f"write {schemes[0]}://host:port, or another driver.name")
+        yield Problem(("target", "url"), message, f"write {schemes[0]}://host:port, or another driver.name")
 
 
-def _security(profile: Profile) -> Iterator[Misfit]:
+def _security(profile: Profile) -> Iterator[Problem]:
     target = profile.target
     if target is None or (security := target.security) is None:
         return
     path, kind = ("target", "security"), profile.driver.kind
     if not kind.security:
         message = f"target.security: only {labels('security')} brokers are started so, not the {kind.name} {kind.target}"
-        yield Misfit(path, message, f"remove it, or write driver: {{name: {able('security')[0].name}}}", at_key=True)
+        yield Problem(path, message, f"remove it, or write driver: {{name: {able('security')[0].name}}}", at_key=True)
     elif security.tls == "subscribers" and not kind.subscriber_url:
         message = f"target.security.tls: subscribers have a port of their own with {labels('subscriber_url')} alone"
-        yield Misfit((*path, "tls"), message, "write tls: true")
+        yield Problem((*path, "tls"), message, "write tls: true")
     if kind.security and security.auth is not None and security.auth not in kind.security:
         whose = " and ".join(one.label for one in able("security") if security.auth in one.security)
         message = f"target.security.auth: {security.auth} is for {whose}"
         shown = f", by which clients of {kind.label} show certificates" if kind.security[0] == "tls" else ""
-        yield Misfit((*path, "auth"), message, f"write auth: {kind.security[0]}{shown}")
+        yield Problem((*path, "auth"), message, f"write auth: {kind.security[0]}{shown}")
     if others := [spelling(name) for name in _ADDRESSES if getattr(target, name) is not None]:
         message = f"target.security: only a broker that the run starts as a process gets keys, and {others[0]} names another"
-        yield Misfit(path, message, f"leave out security, or {', '.join(others)}", at_key=True)
+        yield Problem(path, message, f"leave out security, or {', '.join(others)}", at_key=True)
     if not security.tls and security.auth is None:
-        yield Misfit(path, "target.security: asks for nothing", "write tls: true, or auth: token", at_key=True)
+        yield Problem(path, "target.security: asks for nothing", "write tls: true, or auth: token", at_key=True)
     if security.auth == "tls" and not security.tls:
-        yield Misfit((*path, "auth"), "target.security.auth: tls needs a TLS port", "write tls: true beside it")
+        yield Problem((*path, "auth"), "target.security.auth: tls needs a TLS port", "write tls: true beside it")
 
 
 _COUNTED: Final = {
@@ -159,7 +159,7 @@ _COUNTED: Final = {
 }
 
 
-def _most(profile: Profile) -> Iterator[Misfit]:
+def _most(profile: Profile) -> Iterator[Problem]:
     counts = {
         "topics": profile.topics, "partitionsPerTopic": profile.partitions_per_topic,
         "producersPerTopic": profile.producers_per_topic,
@@ -171,13 +171,13 @@ def _most(profile: Profile) -> Iterator[Misfit]:
             largest = max(keys, key=counts.__getitem__)
             others = total // counts[largest]
             message = f"{largest}: {counts[largest]} makes {total:,} {what} ({' × '.join(keys)}), at most {MOST:,} are possible"
-            yield Misfit((largest,), message, f"write {max(MOST // others, 1)} or less")
+            yield Problem((largest,), message, f"write {max(MOST // others, 1)} or less")
 
 
-def _native(profile: Profile) -> Iterator[Misfit]:
+def _native(profile: Profile) -> Iterator[Problem]:
     client, known = profile.driver.client, profile.driver.kind.clients
     if client is not None and client not in known:
-        yield Misfit(("driver", "client"), f"driver.client: {client} is not available yet", f"write {' or '.join(known)}")
+        yield Problem(("driver", "client"), f"driver.client: {client} is not available yet", f"write {' or '.join(known)}")
 
 
 _LIMIT = ("driver.name", "broker.settings.*")
@@ -192,49 +192,49 @@ _OPENED: Final = tuple(name for name in CONNECTING if name in LATENCIES)
 """Objectives on how long single connections take."""
 
 
-def _sent(profile: Profile) -> Iterator[Misfit]:
+def _sent(profile: Profile) -> Iterator[Problem]:
     """What says how much is sent."""
     if not profile.connects_only:
         return
     if profile.producer_rate:
         message = f"producerRate: {format_rate(profile.producer_rate)}, and messages: 0 sends none"
-        yield Misfit(("producerRate",), message, "remove producerRate, or messages; driver.connectRate paces connections")
+        yield Problem(("producerRate",), message, "remove producerRate, or messages; driver.connectRate paces connections")
     if "search" in profile.model_fields_set and profile.search is not None:
         message = "search: looks for the highest rate of messages, and messages: 0 sends none"
-        yield Misfit(("search",), message, "remove search, and make a matrix of driver.connectRate", at_key=True)
+        yield Problem(("search",), message, "remove search, and make a matrix of driver.connectRate", at_key=True)
     if profile.consumer_backlog_size_gb:
-        yield Misfit(("consumerBacklogSizeGB",), "consumerBacklogSizeGB: messages: 0 builds no backlog", "write 0")
+        yield Problem(("consumerBacklogSizeGB",), "consumerBacklogSizeGB: messages: 0 builds no backlog", "write 0")
 
 
-def _connected(profile: Profile) -> Iterator[Misfit]:
+def _connected(profile: Profile) -> Iterator[Problem]:
     """Who connects."""
     if not profile.connects_only:
         return
     if not profile.driver.kind.opening_times:
         message = f"messages: 0 only connects, and clients of {profile.driver.name} do not tell how that went"
-        yield Misfit(("messages",), message, f"write driver: {{name: {able('opening_times')[0].name}}}, or 1 or more messages")
+        yield Problem(("messages",), message, f"write driver: {{name: {able('opening_times')[0].name}}}, or 1 or more messages")
     if profile.consumer_only and profile.producer_only:
-        yield Misfit(("messages",), "messages: 0 only connects, and there is no producer and no consumer", "write producersPerTopic: 1")
+        yield Problem(("messages",), "messages: 0 only connects, and there is no producer and no consumer", "write producersPerTopic: 1")
 
 
-def _judged(profile: Profile) -> Iterator[Misfit]:
+def _judged(profile: Profile) -> Iterator[Problem]:
     """A run that nothing can be said about is none, and nothing can be said about messages that are not there."""
     if not profile.connects_only or not profile.driver.kind.opening_times:
         return
-    for path, slo, _ in sections(profile):
+    for path, slo in sections(profile):
         for metric in slo:
             at, name = (*path, metric), ".".join(map(str, (*path, metric)))
             if metric not in CONNECTING:
-                yield Misfit(
+                yield Problem(
                     at,
                     f"{name}: there are no messages (messages: 0)",
                     f"bound {' or '.join(_OPENED)}",
                     at_key=True,
                 )
             elif metric == "subscribeLatency" and profile.producer_only:
-                yield Misfit(at, f"{name}: nothing subscribes without consumers", "bound connectLatency", at_key=True)
+                yield Problem(at, f"{name}: nothing subscribes without consumers", "bound connectLatency", at_key=True)
     if profile.slo.keys() <= {CONNECT_RATE}:
-        yield Misfit(("messages",), "messages: 0 only connects, and nothing is asked of how long that takes", _EXAMPLE)
+        yield Problem(("messages",), "messages: 0 only connects, and nothing is asked of how long that takes", _EXAMPLE)
 
 
 CONNECT_CHECKS = (
@@ -246,7 +246,7 @@ CONNECT_CHECKS = (
 
 
 # Each check with the keys whose default would mislead it: it does not run if one of these keys is invalid.
-CHECKS: tuple[tuple[Callable[[Profile], Iterator[Misfit]], tuple[str, ...]], ...] = (
+CHECKS: tuple[tuple[Callable[[Profile], Iterator[Problem]], tuple[str, ...]], ...] = (
     (_duration, ()),
     (_overlaps, ()),
     (_smallest, ("checksum",)),
@@ -266,7 +266,7 @@ CHECKS: tuple[tuple[Callable[[Profile], Iterator[Misfit]], tuple[str, ...]], ...
 )
 
 
-def check(profile: Profile, broken: Set[Path]) -> Iterator[Misfit]:
+def check(profile: Profile, broken: Set[Path]) -> Iterator[Problem]:
     """What is wrong between the keys.
 
     :param broken: paths whose values were wrong and are left out of ``profile``.

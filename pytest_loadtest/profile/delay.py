@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_loadtest.errors import Problem
 from pytest_loadtest.kinds.registry import able
 from pytest_loadtest.metrics.catalogue import Need, needing
 from pytest_loadtest.profile.judging import bounding
-from pytest_loadtest.profile.presence import Misfit
 from pytest_loadtest.profile.sections import DELAY_EXAMPLE
 
 if TYPE_CHECKING:
@@ -20,21 +20,21 @@ def _key(profile: Profile) -> str:
     return "deliverAt" if profile.deliver_after is None else "deliverAfter"
 
 
-def _heeded(profile: Profile) -> Iterator[Misfit]:
+def _heeded(profile: Profile) -> Iterator[Problem]:
     """Brokers that delay messages."""
     if profile.delays is None:
         return
     key, kind = _key(profile), profile.driver.kind
     if not kind.delays:
         remedy = f"remove it, or write driver: {{name: {able('delays')[0].name}}}"
-        yield Misfit((key,), f"{key}: {kind.label} has no delayed delivery", remedy, at_key=True)
+        yield Problem((key,), f"{key}: {kind.label} has no delayed delivery", remedy, at_key=True)
 
 
-def _apart(profile: Profile) -> Iterator[Misfit]:
+def _apart(profile: Profile) -> Iterator[Problem]:
     """What no delay goes with."""
     if profile.delays is None:
         if profile.allow_undelayed:
-            yield Misfit(("allowUndelayed",), "allowUndelayed: no message is delayed", DELAY_EXAMPLE, at_key=True)
+            yield Problem(("allowUndelayed",), "allowUndelayed: no message is delayed", DELAY_EXAMPLE, at_key=True)
         return
     key = _key(profile)
     others = {
@@ -46,15 +46,15 @@ def _apart(profile: Profile) -> Iterator[Misfit]:
     }
     for other, there in others.items():
         if there:
-            yield Misfit((key,), f"{key}: cannot be combined with {other}", "remove one of them", at_key=True)
+            yield Problem((key,), f"{key}: cannot be combined with {other}", "remove one of them", at_key=True)
 
 
-def _judged(profile: Profile) -> Iterator[Misfit]:
+def _judged(profile: Profile) -> Iterator[Problem]:
     """Objectives on delays want delays."""
     for path, slo in bounding(profile):
         for metric in needing(Need.DELAYS):
             if metric in slo and profile.delays is None:
-                yield Misfit((*path, metric), f"{'.'.join(map(str, (*path, metric)))}: no message is delayed", DELAY_EXAMPLE, at_key=True)
+                yield Problem((*path, metric), f"{'.'.join(map(str, (*path, metric)))}: no message is delayed", DELAY_EXAMPLE, at_key=True)
 
 
 _HEEDED = ("allowUndelayed", "deliverAfter.*", "deliverAt")

@@ -19,8 +19,8 @@ from pytest_loadtest.profile.stages import SHAPES, SHAPES_WRITTEN, shape_of
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-    from pytest_loadtest.errors import Problem
-    from pytest_loadtest.profile.text import Document, Path
+    from pytest_loadtest.errors import Path, Problem
+    from pytest_loadtest.profile.text import Document
 
 _EXAMPLES = {"name": "name: my workload"}
 _IN_STAGES = {
@@ -105,7 +105,7 @@ def _describe(error: ErrorDetails, path: Path, written: str) -> tuple[str, str]:
         bound, words = _BOUNDS[kind]
         hint = "remove the bucket" if "messageSizeDistribution" in path else ""
         return f"{name}: {written or given} {words} {_plain(context[bound])}", hint
-    if kind == "fault":
+    if kind == "invalid_field":
         return f"{name}: {_less_secrets(context['message'], given)}", _less_secrets(context["suggestion"], given)
     if kind == "literal_error":
         return f"{name}: {_quoted(given)} is none of its values", did_you_mean(written, _choices(context))
@@ -126,7 +126,7 @@ def _describe_hidden(error: ErrorDetails, path: Path, written: str) -> tuple[str
             return f"{name}: {given!r} is none of its values", near
         return f"{name}: the value is none of its values", f"known: {', '.join(choices)}"
     wanted = _wanted(kind)
-    if wanted is None or kind == "fault":
+    if wanted is None or kind == "invalid_field":
         return f"{name}: the value is not valid", ""
     quote = kind == "string_type" and not isinstance(given, Mapping | list)
     return f"{name}: {_type(given)} is not {wanted}", "put it in quotes" if quote else ""

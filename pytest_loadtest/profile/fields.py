@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -12,13 +13,14 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     PlainSerializer,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     WithJsonSchema,
     WrapValidator,
 )  # fmt: skip
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, core_schema
 
 from pytest_loadtest.message import payloads
 from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
@@ -35,6 +37,7 @@ from pytest_loadtest.values.quantities import (
     parse_rate,
     parse_size,
 )  # fmt: skip
+from pytest_loadtest.verdict.objectives import Slo
 
 _CAPITALS = {"gb": "GB", "mb": "MB"}
 _UNITS = (("d", DAY), ("h", HOUR), ("min", MINUTE), ("s", SECOND), ("ms", MILLISECOND), ("us", MICROSECOND), ("ns", 1))
@@ -82,9 +85,24 @@ class Section(BaseModel):
     )
 
 
-def fault(message: str, suggestion: str = "") -> PydanticCustomError:
-    """An error of a field that carries what to write instead."""
-    return PydanticCustomError("fault", "{message}", {"message": message, "suggestion": suggestion})
+def invalid_field(message: str, suggestion: str = "") -> PydanticCustomError:
+    """Make the error of a pydantic field; :func:`~pytest_loadtest.profile.explain.explain` makes a problem of it."""
+    return PydanticCustomError("invalid_field", "{message}", {"message": message, "suggestion": suggestion})
+
+
+class ParsedSection:
+    """Annotation of a field whose mapping is parsed once, when the profile is read. The result keeps it as ``written``.
+
+    :param read: mapping → what the profile holds. It never raises: the problems of a section are reported together with those of the
+        profile's other checks.
+    """
+
+    def __init__(self, read: Callable[[Mapping[str, object]], object]) -> None:
+        self._read = read
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        written = core_schema.plain_serializer_function_ser_schema(lambda section: dict(section.written))
+        return core_schema.no_info_after_validator_function(self._read, handler.generate_schema(dict[str, Any]), serialization=written)
 
 
 def exact_duration(ns: int) -> str:
@@ -99,10 +117,10 @@ def _duration(value: object, info: ValidationInfo) -> object:
             found = parse_duration(value)
         except ValueError as error:
             if "too large" not in str(error):
-                raise fault(f"{value!r} is not a duration", _duration_hint(value)) from None
+                raise invalid_field(f"{value!r} is not a duration", _duration_hint(value)) from None
             found = MOST_DURATION + 1
         if found > MOST_DURATION:
-            raise fault(f"{value!r} is longer than ten years", f"write {exact_duration(MOST_DURATION)} or less")
+            raise invalid_field(f"{value!r} is longer than ten years", f"write {exact_duration(MOST_DURATION)} or less")
         return found
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
@@ -110,7 +128,7 @@ def _duration(value: object, info: ValidationInfo) -> object:
         return 0
     if info.context is None:  # Python code speaks ns; only YAML has to name the unit
         return value
-    raise fault(f"{value} has no unit", f"write {value}s, or another of ns, us, ms, s, min, h, d")
+    raise invalid_field(f"{value} has no unit", f"write {value}s, or another of ns, us, ms, s, min, h, d")
 
 
 def _duration_hint(text: str) -> str:
@@ -128,12 +146,12 @@ def _size(value: object) -> object:
     try:
         return parse_size(value)
     except ValueError:
-        raise fault(f"{value!r} is not a size", "write bytes, or a number and B, KB, MB or GB (1KB is 1024 bytes)") from None
+        raise invalid_field(f"{value!r} is not a size", "write bytes, or a number and B, KB, MB or GB (1KB is 1024 bytes)") from None
 
 
 def _positive(value: int) -> int:
     if not value:
-        raise fault("must be above 0", "write 30s")
+        raise invalid_field("must be above 0", "write 30s")
     return value
 
 
@@ -148,12 +166,12 @@ def _rate(value: object, number: ValidatorFunctionWrapHandler) -> float:
             found = parse_rate(value)
         except ValueError as error:
             message, _, remedy = str(error).partition(": ")
-            raise fault(message, remedy) from None
+            raise invalid_field(message, remedy) from None
     if 0 < found < LEAST_RATE:
-        raise fault(f"{value!r} is slower than can be paced", f"write {LEAST_RATE} or more")
+        raise invalid_field(f"{value!r} is slower than can be paced", f"write {LEAST_RATE} or more")
     if found >= MOST_RATE:
         most = f"{MOST_RATE >> 20}MB/s" if isinstance(found, ByteRate) else f"{MOST_RATE}/s"
-        raise fault(f"{value!r} is more than can be timed", f"write less than {most}")
+        raise invalid_field(f"{value!r} is more than can be timed", f"write less than {most}")
     return found
 
 
@@ -161,10 +179,10 @@ def _percent(value: object) -> object:
     if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value)):
         return float(Decimal(match[1]) / 100)
     if isinstance(value, str):
-        raise fault(f"{value!r} is not a percentage", "write a number and %, as in 2%")
+        raise invalid_field(f"{value!r} is not a percentage", "write a number and %, as in 2%")
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
-    raise fault(f"{value} has no unit", f"write {value}%")
+    raise invalid_field(f"{value} has no unit", f"write {value}%")
 
 
 def exact_percent(ratio: float) -> str:
@@ -177,7 +195,7 @@ def _range(text: str) -> str:
         payloads.parse_range(text)
     except ValueError as error:
         message, _, remedy = str(error).partition(": ")
-        raise fault(message, remedy) from None
+        raise invalid_field(message, remedy) from None
     return text
 
 
@@ -216,8 +234,6 @@ Percent = Annotated[
 ]
 """A ratio; in YAML ``2%``."""
 
-"""ns, a multiple of a second."""
-
 Size = Annotated[int, BeforeValidator(_size), Field(ge=1), WithJsonSchema(_SIZE_SCHEMA, mode="validation")]
 """Bytes; in YAML ``1024`` or ``1KB``."""
 
@@ -242,4 +258,4 @@ Distribution = Annotated[
 Verbatim = Annotated[str, BeforeValidator(_verbatim), WithJsonSchema({"type": ["string", "integer", "boolean"]}, mode="validation")]
 """A line's value for somebody else's configuration file."""
 
-Raw = dict[str, Any]
+SloSection = Annotated[Slo, ParsedSection(Slo.read)]

@@ -97,7 +97,7 @@ def with_driver(profile: Profile, path: Path) -> Profile:
         changes["target"] = TargetSection.model_validate(found.target)
     workloads = tuple(workload.model_copy(update=changes) for workload in profile.workloads)
     made = profile.model_copy(update=changes | {"workloads": workloads})
-    wrong = {f"{path} with profile {one.name}: {found.told}": None for one in workloads or (made,) for found in check(one, set())}
+    wrong = {f"{path} with profile {one.name}: {found.text}": None for one in workloads or (made,) for found in check(one, set())}
     if wrong:
         raise UsageError("\n".join(wrong))
     return made
@@ -110,8 +110,8 @@ def _text(path: Path, what: str) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = data[: error.start].split(b"\n")
-        problem = Problem(len(before), len(before[-1]) + 1, f"byte 0x{data[error.start]:02x} is not UTF-8", "save the file as UTF-8")
-        raise ProfileError(str(path), (problem,)) from error
+        message, line, column = f"byte 0x{data[error.start]:02x} is not UTF-8", len(before), len(before[-1]) + 1
+        raise ProfileError(str(path), (Problem((), message, "save the file as UTF-8", line=line, column=column),)) from error
 
 
 def _readers(folder: Path) -> Readers:

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_loadtest.errors import UsageError
+from pytest_loadtest.errors import Invalid, Path, Problem, UsageError
 from pytest_loadtest.kinds.registry import DEFAULT
 from pytest_loadtest.profile.secrets import HIDDEN, secret, shown_key, shown_path, shown_text, shown_value
-from pytest_loadtest.profile.text import Document, Path, Place
+from pytest_loadtest.profile.text import Document, Place
 
 if TYPE_CHECKING:
-    from pytest_loadtest.profile.text import Path
+    from pytest_loadtest.errors import Path
 
 
 _INSTEAD = (
@@ -39,17 +39,6 @@ _FLAT = (("abort",), ("slo", "regression"), ("slo", "drift"))
 """Sections whose keys have points themselves: ``endToEndLatency.p99``."""
 OVERRIDE = 0
 """The line of a value that no text has: its column is the number of the override."""
-
-
-class Unreachable(ValueError):
-    """A change cannot be made.
-
-    :param path: of the change. :param message: why not. :param suggestion: what to write instead.
-    """
-
-    def __init__(self, path: Path, message: str, suggestion: str) -> None:
-        super().__init__(path, message, suggestion)
-        self.path, self.message, self.suggestion = path, message, suggestion
 
 
 def copied(document: Document) -> Document:
@@ -89,7 +78,7 @@ def remove(document: Document, path: Path) -> None:
 def put(document: Document, path: Path, other: Document, at: Path) -> None:
     """The value that ``other`` has at ``at`` becomes the value of ``document`` at ``path``; mappings on the way are made where missing.
 
-    :raises Unreachable: something on the way is no mapping.
+    :raises Invalid: something on the way is no mapping.
     """
     key = other.keys.get(at, other.values[at])
     holder: Any = document.value
@@ -99,7 +88,7 @@ def put(document: Document, path: Path, other: Document, at: Path) -> None:
             holder[step] = {}
         holder = holder[step]
         if not isinstance(holder, dict | list):
-            raise Unreachable(path, f"{shown_path(path[:depth])} is no section", "replace it as a whole")
+            raise Invalid(Problem(path, f"{shown_path(path[:depth])} is not a section", "replace it as a whole"))
     remove(document, path)
     holder[path[-1]] = _copy(value_at(other.value, at))
     document.keys[path] = key
@@ -136,7 +125,7 @@ def merged(base: Document, changes: Mapping[Path, tuple[Document, Path]]) -> Doc
     """``base`` with other values for some keys.
 
     :param changes: path of a key → the document that has its value, and where. None leaves the key out.
-    :raises Unreachable: a path leads into something that is no mapping, or past every workload.
+    :raises Invalid: a path leads into something that is no mapping, or past every workload.
     """
     document = copied(base)
     found = {path: _folded(document, _reached(document, path)) for path in changes}
@@ -173,11 +162,11 @@ def _reached(document: Document, path: Path) -> Path:
     if path[0] != "workloads":
         if entries and all(isinstance(entry, dict) and path[0] in entry for entry in entries):
             written = shown_path(path)
-            raise Unreachable(path, f"every workload has its own {path[0]}", f"write workloads.{names[0]}.{written}")
+            raise Invalid(Problem(path, f"every workload has its own {path[0]}", f"write workloads.{names[0]}.{written}"))
         return path
     if len(path) == 2 or path[1] not in names:
         known = ", ".join(str(name) for name in names)
-        raise Unreachable(path, f"there is no workload {path[1]!r}", f"write workloads.NAME.key with one of {known}")
+        raise Invalid(Problem(path, f"there is no workload {path[1]!r}", f"write workloads.NAME.key with one of {known}"))
     return ("workloads", names.index(path[1]), *path[2:])
 
 
@@ -354,8 +343,9 @@ def applied(document: Document, combination: Combination) -> Document:
     remove(base, ("matrix",))
     try:
         return merged(base, {dotted(key): (document, at) for key, at in combination.places.items()})
-    except Unreachable as error:
-        path = next(at for key, at in combination.places.items() if dotted(key) == error.path)
+    except Invalid as error:
+        (problem,) = error.problems
+        path = next(at for key, at in combination.places.items() if dotted(key) == problem.path)
         at = path if isinstance(path[-1], str) else path[:-1]
-        base.problems.append(document.problem(at, f"{shown_path(at)}: {error.message}", error.suggestion, at_key=True))
+        base.problems.append(document.problem(at, f"{shown_path(at)}: {problem.message}", problem.suggestion, at_key=True))
         return base

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from pytest_loadtest.message.payloads import MAX_PAYLOADS
 from pytest_loadtest.message.samples import WIDTH
@@ -14,7 +14,19 @@ from pytest_loadtest.profile.client import (  # pydantic reads it
     ClientSettings,  # pydantic reads it
     default_settings,
 )
-from pytest_loadtest.profile.fields import MOST_DURATION, Count, Distribution, Duration, PositiveDuration, Rate, Raw, Section, Share, Size
+from pytest_loadtest.profile.fields import (
+    MOST_DURATION,
+    Count,
+    Distribution,
+    Duration,
+    ParsedSection,
+    PositiveDuration,
+    Rate,
+    Section,
+    Share,
+    Size,
+    SloSection,
+)
 from pytest_loadtest.profile.sections import (
     BrokerSection,
     Delay,
@@ -27,18 +39,14 @@ from pytest_loadtest.profile.sections import (
 )
 from pytest_loadtest.profile.stages import Stage, buckets
 from pytest_loadtest.values.quantities import MINUTE, SECOND, ByteRate
-from pytest_loadtest.verdict import changes, objectives
-from pytest_loadtest.verdict.abort import read as read_abort
-from pytest_loadtest.verdict.objectives import AT_RATE, EXACTLY_ONCE, IMPLICIT, NO_FOREIGN, drained_within, not_early
+from pytest_loadtest.verdict.abort import Abort
+from pytest_loadtest.verdict.objectives import AT_RATE, EXACTLY_ONCE, IMPLICIT, NO_FOREIGN, Objective, Slo, drained_within, not_early
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_loadtest.message.due import Delays
     from pytest_loadtest.message.payloads import Bucket
-    from pytest_loadtest.profile.stages import Stage
-    from pytest_loadtest.verdict.abort import Abort
-    from pytest_loadtest.verdict.objectives import Objective
 
 
 # Defaults of a profile's keys that follow from other keys. ``data`` is what was read of the keys before.
@@ -183,9 +191,9 @@ class Profile(Section):
     """Wishes for a broker that the run starts itself."""
     scalable: tuple[Scalable, ...] = Field(default=(), strict=False)
     """What --load-scale may shrink besides the rate; of a broadcast it shrinks the subscribers, and nothing else."""
-    slo: Raw = Field(default_factory=dict)
+    slo: SloSection = Field(default_factory=Slo)
     """What must hold, by metric: {throughput: 99%, endToEndLatency: {p99: 100ms}, loss: 0}."""
-    abort: Raw | None = None
+    abort: Annotated[Abort, ParsedSection(Abort.read)] | None = None
     """When the run is lost and ends early: {endToEndLatency.p99: 5s, for: 30s}; also failed and dropped, as numbers or shares."""
     generator: GeneratorLimits = GeneratorLimits()
     """When to blame the generator."""
@@ -201,27 +209,24 @@ class Profile(Section):
     def _named(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
         return tuple(stage if stage.name else stage.model_copy(update={"name": f"stage {i + 1}"}) for i, stage in enumerate(stages))
 
+    @field_validator("scaled")
+    @classmethod
+    def _over_slo(cls, scaled: ScaledSection, info: ValidationInfo) -> ScaledSection:
+        """Read ``scaled.slo`` again with the keys of ``slo`` that it keeps: its bounds hold in the windows of either."""
+        if not scaled.slo or "slo" not in info.data:
+            return scaled
+        return scaled.model_copy(update={"slo": Slo.read(scaled.slo.written, info.data["slo"].written)})
+
     @property
-    def objectives(self) -> tuple[objectives.Objective, ...]:
-        """The ``slo`` section's objectives, then the implicit ones."""
+    def objectives(self) -> tuple[Objective, ...]:
+        """The objectives of the ``slo`` section, then the implicit ones that it does not override."""
         drain = self.backlog_drain_timeout if self.consumer_backlog_size_gb else None
-        implicit = tuple(implied(self.driver, self.topic, drain, self.connect_rate, self.delays))
-        return objectives.parse(self.slo, self.message_size_distribution or (), implicit)
-
-    @property
-    def gates(self) -> tuple[Objective, ...]:
-        """What the ``slo`` section says of a baseline: how much worse the run may be."""
-        return changes.gates(self.slo)
-
-    @property
-    def aborts(self) -> Abort | None:
-        """When the run is lost; None: never before its end."""
-        return None if self.abort is None else read_abort(self.abort)
+        return self.slo.completed(implied(self.driver, self.topic, drain, self.connect_rate, self.delays))
 
     def as_scaled(self) -> Profile:
-        """The profile as it bounds a scaled run."""
+        """Return the profile with the bounds and limits of a scaled run."""
         limits = self.generator.model_copy(update=self.scaled.generator.model_dump(exclude_none=True))
-        return self.model_copy(update={"slo": {**self.slo, **self.scaled.slo}, "generator": limits})
+        return self.model_copy(update={"slo": self.scaled.slo.merged() if self.scaled.slo else self.slo, "generator": limits})
 
     @property
     def buckets(self) -> tuple[Bucket, ...] | None:

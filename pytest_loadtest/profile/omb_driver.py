@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from pytest_loadtest.errors import ProfileError
+from pytest_loadtest.errors import Path, ProfileError
 from pytest_loadtest.kinds.registry import able, kinds, load
 from pytest_loadtest.profile.client import model_of
 from pytest_loadtest.profile.explain import did_you_mean, explain
 from pytest_loadtest.profile.secrets import shown_key
 from pytest_loadtest.profile.sections import TargetSection
-from pytest_loadtest.profile.text import Document, Path, Place, read
+from pytest_loadtest.profile.text import Document, Place, read
 
 if TYPE_CHECKING:
     from pytest_loadtest.kinds import DriverKind

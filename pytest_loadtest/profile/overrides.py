@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.errors import ProfileError, UsageError
-from pytest_loadtest.profile.merge import OVERRIDE, Unreachable, Variant, applied, combinations, copied, dotted, merged, spoken, value_at
+from pytest_loadtest.errors import Invalid, ProfileError, UsageError
+from pytest_loadtest.profile.merge import OVERRIDE, Variant, applied, combinations, copied, dotted, merged, spoken, value_at
 from pytest_loadtest.profile.parse import Readers, in_order, interpret, resolve_driver
 from pytest_loadtest.profile.secrets import HIDDEN, names_secret, secret, shown_path, shown_value
 from pytest_loadtest.profile.text import read
@@ -47,9 +47,10 @@ def _changed(document: Document, changes: Mapping[str, object], written: Sequenc
         return merged(document, {dotted(key): (said, (key,)) for key in changes})
     except TypeError as error:
         raise UsageError(f"{names[str(error)]}: not a value that a profile can have; write it as in YAML") from None
-    except Unreachable as error:
-        key = next(key for key in changes if dotted(key) == error.path)
-        raise UsageError(f"{names[key]}: {error.message} ({error.suggestion})") from None
+    except Invalid as error:
+        (problem,) = error.problems
+        key = next(key for key in changes if dotted(key) == problem.path)
+        raise UsageError(f"{names[key]}: {problem.text}") from None
 
 
 def _said(options: Mapping[str, str]) -> dict[str, object]:
@@ -60,7 +61,7 @@ def _said(options: Mapping[str, str]) -> dict[str, object]:
     values: dict[str, object] = {}
     for key, text in options.items():
         document = read(f"{json.dumps(key)}: {text}", empty=True)
-        problems = [f"{problem.message} ({problem.suggestion})" if problem.suggestion else problem.message for problem in document.problems]
+        problems = [problem.text for problem in document.problems]
         if problems or len(document.value) > 1:
             raise UsageError(f"{_option(key, text)}: {problems[0] if problems else 'more than one value'}")
         values |= document.value
@@ -114,8 +115,7 @@ def _lines(problems: list[Problem], source: str, written: Sequence[str]) -> list
     lines, elsewhere = [], False
     for problem in in_order(problems):
         if problem.line == OVERRIDE:
-            hint = f" ({problem.suggestion})" if problem.suggestion else ""
-            lines.append(f"{written[problem.column]}: {problem.message}{hint}")
+            lines.append(f"{written[problem.column]}: {problem.text}")
         else:
             elsewhere = True
             lines.append(problem.render(source))

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from pytest_loadtest.errors import Problem, ProfileError, UsageError
+from pytest_loadtest.errors import Path, Problem, ProfileError, UsageError
 from pytest_loadtest.profile.checks import check
 from pytest_loadtest.profile.explain import IN_RESULTS_ONLY, explain, locate
 from pytest_loadtest.profile.merge import Combination, applied, combinations, copied, entry, remove
 from pytest_loadtest.profile.model import Profile
 from pytest_loadtest.profile.presence import presence
-from pytest_loadtest.profile.text import Document, Path, read
+from pytest_loadtest.profile.text import Document, read
 
 if TYPE_CHECKING:
     from pytest_loadtest.profile.omb_driver import OmbDriver
@@ -192,7 +192,7 @@ def _validate(document: Document) -> Found:
     whole = profile if profile and not broken else _remains(document, broken)
     if whole is not None:
         findings += check(whole, broken)
-    return profile, problems + [document.problem(f.path, f.message, f.suggestion, at_key=f.at_key) for f in findings]
+    return profile, problems + [document.located(problem) for problem in findings]
 
 
 def _attempt(value: dict[str, Any]) -> tuple[Profile | None, list[Any]]:

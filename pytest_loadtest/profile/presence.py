@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from pytest_loadtest.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from pytest_loadtest.profile.text import Path
-
-
-class Misfit(NamedTuple):
-    """One thing that does not fit, at a path of the document, or at the path's key."""
-
-    path: Path
-    message: str
-    suggestion: str = ""
-    at_key: bool = False
-
-    @property
-    def told(self) -> str:
-        """Message and suggestion."""
-        return f"{self.message} ({self.suggestion})" if self.suggestion else self.message
 
 
 EXCLUSIVE = (
@@ -48,21 +34,21 @@ DURATION = ("testDuration", "testDurationMinutes", "messages", "stages")
 SIZE = ("messageSize", "messageSizeDistribution", "skew.messageSizes")
 
 
-def presence(value: Mapping[str, Any]) -> Iterator[Misfit]:
+def presence(value: Mapping[str, Any]) -> Iterator[Problem]:
     """:param value: one workload, as it is written."""
     silent = value.get("messages") == 0
     for keep, other in EXCLUSIVE:
         if _has(value, keep) and _has(value, other) and not (silent and (keep, other) in UNSENT):
-            yield Misfit(tuple(other.split(".")), f"{keep} and {other} exclude each other", f"keep one, e.g. {keep}", at_key=True)
+            yield Problem(tuple(other.split(".")), f"{keep} and {other} exclude each other", f"keep one, e.g. {keep}", at_key=True)
     sends = value.get("producersPerTopic") != 0 and not silent
     searches = "search" in value or value.get("producerRate") == 0
     if sends and not {"producerRate", "search"} & value.keys():
-        yield Misfit((), "producerRate is missing", "write producerRate: 1000")
+        yield Problem((), "producerRate is missing", "write producerRate: 1000")
     if not (sends and searches) and not any(name in value for name in DURATION if not (silent and name == "messages")):
-        yield Misfit((), "testDuration is missing", "write testDuration: 30s, or OMB's testDurationMinutes: 1")
+        yield Problem((), "testDuration is missing", "write testDuration: 30s, or OMB's testDurationMinutes: 1")
     if sends and not any(_has(value, name) for name in SIZE):
         remedy = 'write messageSize: 1KB, or messageSizeDistribution: {"0-256": 3, "256-1KB": 1}'
-        yield Misfit((), "messageSize is missing", remedy)
+        yield Problem((), "messageSize is missing", remedy)
 
 
 def _has(value: Any, dotted: str) -> bool:

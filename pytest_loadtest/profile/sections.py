@@ -29,22 +29,23 @@ from pytest_loadtest.profile.fields import (
     Percent,
     PositiveDuration,
     Rate,
-    Raw,
     Section,
     Share,
     Size,
+    SloSection,
     Verbatim,
-    fault,
+    invalid_field,
     spelling,
 )
 from pytest_loadtest.profile.secrets import shown_settings
 from pytest_loadtest.values.addresses import INSTEAD, NO_USER, masked
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+from pytest_loadtest.verdict.objectives import Slo
 
 
 def _tls(value: object) -> object:
     if not isinstance(value, bool) and value != "subscribers":
-        raise fault(f"{value!r} is none of its values", "write true, false or subscribers")
+        raise invalid_field(f"{value!r} is none of its values", "write true, false or subscribers")
     return value
 
 
@@ -73,7 +74,7 @@ class TargetUrl:
 
     def _check(self, value: str) -> str:
         if not re.match(pattern := self._pattern(), value):
-            raise fault(f"{value!r} does not fit {pattern}")
+            raise invalid_field(f"{value!r} does not fit {pattern}")
         return value
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
@@ -101,7 +102,7 @@ class TargetSection(Section):
     @classmethod
     def _without_user(cls, value: object) -> object:
         if isinstance(value, str) and "@" in value:
-            raise fault(f"{masked(value)}: {NO_USER}", INSTEAD)
+            raise invalid_field(f"{masked(value)}: {NO_USER}", INSTEAD)
         return value
 
 
@@ -143,7 +144,7 @@ class ScaledLimits(Section):
 class ScaledSection(Section):
     """What bounds a run that is scaled (--load-scale, --load-duration), where less than production carries it."""
 
-    slo: Raw = Field(default_factory=dict)
+    slo: SloSection = Field(default_factory=Slo)
     """Each key takes the place of the same key of slo, as a whole; numbers of messages and rates are taken as they are written."""
     generator: ScaledLimits = ScaledLimits()
     """Each key takes the place of the same key of generator."""
@@ -196,9 +197,9 @@ def _delay_range(value: object) -> object:
 def _whole_milliseconds(value: DelayRange) -> DelayRange:
     """Brokers are told whole milliseconds."""
     if value.min % MILLISECOND or value.max % MILLISECOND:
-        raise fault("delays are whole milliseconds", DELAY_EXAMPLE)
+        raise invalid_field("delays are whole milliseconds", DELAY_EXAMPLE)
     if value.min > value.max:
-        raise fault("min is above max", "swap them")
+        raise invalid_field("min is above max", "swap them")
     return value
 
 

@@ -9,9 +9,9 @@ from typing import Annotated
 from pydantic import Discriminator, Field, Tag
 
 from pytest_loadtest.message.payloads import Bucket, parse_range
-from pytest_loadtest.profile.fields import Count, Distribution, Duration, PositiveDuration, Rate, Raw, Section
+from pytest_loadtest.profile.fields import Count, Distribution, Duration, PositiveDuration, Rate, Section, SloSection
 from pytest_loadtest.values.quantities import MILLISECOND, ByteRate
-from pytest_loadtest.verdict import objectives
+from pytest_loadtest.verdict.objectives import Slo
 
 PIECE = 100 * MILLISECOND
 """A rate that changes all the time is held this long: short beside any window that a rate is judged in."""
@@ -190,7 +190,7 @@ class Stage(Section):
     """Sizes in this stage; default: the profile's."""
     consumer_per_subscription: Count | None = None
     """Consumers of each subscription that are attached in this stage; default, and at most: the profile's."""
-    slo: Raw = Field(default_factory=dict)
+    slo: SloSection = Field(default_factory=Slo)
     """What must hold in this stage alone."""
 
     @property
@@ -204,11 +204,6 @@ class Stage(Section):
         if self.rate is None:
             return {}
         return self.rate.rates() if isinstance(self.rate, Shape) else {"": self.rate}
-
-    @property
-    def objectives(self) -> tuple[objectives.Objective, ...]:
-        """The stage's own, then the implicit ones."""
-        return objectives.parse(self.slo)
 
     @property
     def pieces(self) -> int:

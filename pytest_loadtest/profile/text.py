@@ -6,15 +6,13 @@ PyYAML reads YAML 1.1: a duplicate key wins quietly, ``no`` is false, ``1:30`` i
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
 
-from pytest_loadtest.errors import Problem
+from pytest_loadtest.errors import Path, Problem
 from pytest_loadtest.profile.secrets import names_secret, secret, shown_key, shown_path, shown_scalar, shown_text
-
-Path = tuple[str | int, ...]
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
@@ -53,14 +51,18 @@ class Document:
         return path
 
     def problem(self, path: Path, message: str, suggestion: str = "", *, at_key: bool = False) -> Problem:
-        """A problem with the value (or the key) at ``path``, or at what holds it."""
-        path = self.known(path)
-        place = self.keys.get(path, self.values[path]) if at_key else self.values[path]
-        return Problem(place.line, place.column, message, suggestion)
+        """Make a problem with the value (or the key) at ``path``, or at the longest part of it that the text has."""
+        return self.located(Problem(path, message, suggestion, at_key))
+
+    def located(self, problem: Problem) -> Problem:
+        """Return the problem with its line and column in this text, and without its path, which may have a secret in it."""
+        path = self.known(problem.path)
+        place = self.keys.get(path, self.values[path]) if problem.at_key else self.values[path]
+        return replace(problem, path=(), line=place.line, column=place.column)
 
     def refuse(self, path: Path, message: str, suggestion: str) -> None:
         """Note a problem with the value at ``path``, which is of no more use."""
-        self.problems.append(self.problem(path, f"{shown_path(path)}: {message}", suggestion))
+        self.problems.append(self.problem(path, f"{shown_path(path)}: {message}" if path else message, suggestion))
         self.broken.add(path)
 
 
@@ -76,14 +78,15 @@ def read(text: str, *, empty: bool = False) -> Document:
         document.problems.append(_syntax(error, text))
     except yaml.reader.ReaderError as error:
         lines = text[: error.position].split("\n")
-        document.problems.append(Problem(len(lines), len(lines[-1]) + 1, f"character {_character(error.character)} is not allowed in YAML"))
+        message = f"character {_character(error.character)} is not allowed in YAML"
+        document.problems.append(Problem((), message, line=len(lines), column=len(lines[-1]) + 1))
     except RecursionError:
-        document.problems.append(Problem(1, 1, "nested too deeply"))
+        document.refuse((), "nested too deeply", "")
     else:
         if root is None:
-            document.problems.append(Problem(1, 1, "the profile is empty", "start with name:, producerRate:, messageSize:, testDuration:"))
+            document.refuse((), "the profile is empty", "start with name:, producerRate:, messageSize:, testDuration:")
         elif not isinstance(root, yaml.MappingNode):
-            document.problems.append(Problem(1, 1, f"a profile is a mapping, not {_kind(root)}", "write key: value lines, name: first"))
+            document.refuse((), f"a profile is a mapping, not {_kind(root)}", "write key: value lines, name: first")
         else:
             document.value = _build(root, (), document, set())
     return document
@@ -121,14 +124,13 @@ def _mapping(node: yaml.MappingNode, path: Path, document: Document, seen: set[i
     for key, item in node.value:
         line, column = key.start_mark.line + 1, key.start_mark.column + 1
         if not isinstance(key, yaml.ScalarNode):
-            document.problems.append(Problem(line, column, f"a key must be text, not {_kind(key)}"))
+            document.problems.append(Problem((), f"a key must be text, not {_kind(key)}", "", True, line, column))
         elif key.tag == _TAG + "merge":
-            document.problems.append(Problem(line, column, "merge keys (<<) are not read", "write the keys out"))
+            document.problems.append(Problem((), "merge keys (<<) are not read", "write the keys out", True, line, column))
         elif key.value in value:
             first = document.keys[*path, key.value]
-            document.problems.append(
-                Problem(line, column, f"duplicate key {_key_name(path, key)!r}, first given in line {first.line}", "remove one")
-            )
+            message = f"duplicate key {_key_name(path, key)!r}, first in line {first.line}"
+            document.problems.append(Problem((), message, "remove one", True, line, column))
         else:
             document.keys[*path, key.value] = Place(line, column)
             value[key.value] = _build(item, (*path, key.value), document, seen)
@@ -178,7 +180,7 @@ def _syntax(error: yaml.MarkedYAMLError, text: str) -> Problem:
     hidden = names_secret(_enclosing(lines, row))
     if hidden:
         what = re.sub(r"(alias|anchor|tag handle) (['\"]).*\2", r"\1", what, flags=re.DOTALL)
-    return Problem(row + 1, column + 1, f"not valid YAML: {what}", _syntax_hint(line, hidden=hidden))
+    return Problem((), f"not valid YAML: {what}", _syntax_hint(line, hidden=hidden), line=row + 1, column=column + 1)
 
 
 def _enclosing(lines: list[str], row: int) -> str:

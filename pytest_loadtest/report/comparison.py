@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pytest_loadtest.report.comparable import Difference, differences
 from pytest_loadtest.report.figures import Figure, figures, latency_percentiles, measure_noise, own_delay
 from pytest_loadtest.values.quantities import format_duration
-from pytest_loadtest.verdict.changes import Changed, judge
+from pytest_loadtest.verdict.changes import Changed, judge_change
 from pytest_loadtest.verdict.grammar import LATENCY, REGRESSION, THROUGHPUT
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ def compare_runs(baseline: Document, now: Document, gates: Sequence[Objective] =
     mine = figures(now, wanted)
     changed, blocks = _changed(baseline, now, mine, wanted)
     held = not why or (force and not silent)
-    findings = tuple(judge(gate, _ours(gate, changed.get(gate.statistic), baseline, now) if held else _nothing(why)) for gate in gates)
+    findings = tuple(
+        judge_change(gate, _ours(gate, changed.get(gate.statistic), baseline, now) if held else _nothing(why)) for gate in gates
+    )
     if why and force:
         findings = tuple(replace(finding, text=f"{finding.text}; forced, the runs are not comparable") for finding in findings)
     rows = [_row(name, figure, changed[name], findings) for name, figure in mine.items()]
@@ -60,7 +62,7 @@ def compare_runs(baseline: Document, now: Document, gates: Sequence[Objective] =
 
 def missing_comparison(gates: Sequence[Objective], why: str) -> Comparison:
     """A baseline was asked for, and there is none for this run."""
-    findings = tuple(judge(gate, _nothing(why)) for gate in gates)
+    findings = tuple(judge_change(gate, _nothing(why)) for gate in gates)
     section: dict[str, Any] = {"baseline": None, "comparable": False, "forced": False, "best": [], "differences": [], "blocks": None}
     section |= {"rows": [], "notes": [why]}
     return Comparison(section, findings)

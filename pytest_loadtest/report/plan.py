@@ -90,7 +90,7 @@ def _phases(plan: Plan) -> list[tuple[str, str]]:
 
 def _abort(plan: Plan) -> list[tuple[str, str]]:
     """What ends the run early."""
-    abort = plan.profile.aborts
+    abort = plan.profile.abort
     lines = [] if abort is None else abort.lines()
     return [("" if at else "aborts at", line) for at, line in enumerate(lines)]
 

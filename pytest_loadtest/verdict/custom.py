@@ -1,10 +1,10 @@
-"""The part ``custom`` of an ``slo:`` section: bounds on what users' own ``pytest_loadtest_aggregate`` returns.
+"""The part ``custom`` of an ``slo:`` section: bounds on the values that the user's hook ``pytest_loadtest_aggregate`` returns.
 
 ::
 
     slo:
       custom:
-        gold.p99: 50ms                  # an upper bound, as every bound here that says nothing else
+        gold.p99: 50ms                  # a single bound is an upper bound
         gold.rate: {min: 500/s}
         share: {min: 25%, max: 30%}
         skew: 1.5
@@ -16,20 +16,21 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_loadtest.errors import Problem, invalid
 from pytest_loadtest.values.quantities import ByteRate, parse_duration, parse_rate
 from pytest_loadtest.values.units import Duration
-from pytest_loadtest.verdict.grammar import Problems, WrongBound, read_sides
+from pytest_loadtest.verdict.grammar import read_sides
 
 if TYPE_CHECKING:
     from pytest_loadtest.metrics.measurements import CustomValue
 
 HOOK = "pytest_loadtest_aggregate"
-"""Users' own; declared in :mod:`pytest_loadtest.plugin.hookspecs`."""
+"""The hook, declared in :mod:`pytest_loadtest.plugin.hookspecs`, that users implement."""
 EXAMPLE = "write 50ms, 500/s, 30% or 0.3"
 
 
 class CustomBound(NamedTuple):
-    """A bound on the metric of a name. :param unit: ``ns``, ``msg/s``, ``ratio`` or ``number``."""
+    """A bound on one custom metric. :param unit: ``ns``, ``msg/s``, ``ratio`` or ``number``."""
 
     name: str
     minimum: float | None
@@ -37,30 +38,27 @@ class CustomBound(NamedTuple):
     unit: str
 
 
-def bounds(section: object, problems: Problems) -> Iterator[CustomBound]:
-    """The bounds of the section. :param problems: gets what is wrong with the others: path, message, what to write instead."""
+def read_custom(section: object, problems: list[Problem]) -> Iterator[CustomBound]:
+    """Yield the bounds of the section. :param problems: the problems of the others are added to it."""
     if not isinstance(section, Mapping) or not section:
-        problems.append((("custom",), "names nothing", 'write custom: {"gold.p99": 50ms}'))
+        problems.append(Problem(("custom",), "bounds no metric", 'write custom: {"gold.p99": 50ms}'))
         return
     for name, value in section.items():
         if not isinstance(name, str):
-            problems.append((("custom", name), f"{name!r} is not a name", f"put it in quotes, as {HOOK} returns it"))
-        elif sides := read_sides(value, "max", _read, ("custom", name), problems):
+            problems.append(Problem(("custom", name), f"{name!r} is not a name", f"put it in quotes, as {HOOK} returns it", at_key=True))
+        elif sides := read_sides(value, "max", _read_bound, ("custom", name), problems):
             yield CustomBound(name, *sides)
 
 
-def _read(bound: object, _side: str) -> tuple[float, str]:
+def _read_bound(bound: object, _side: str) -> tuple[float, str]:
     try:
-        return _value(bound)
+        return _number_and_unit(bound)
     except ValueError:
-        raise WrongBound("has no bound" if bound is None else f"{bound!r} is not a bound", EXAMPLE) from None
+        raise invalid("has no bound" if bound is None else f"{bound!r} is not a bound", EXAMPLE) from None
 
 
-def _value(bound: object) -> tuple[float, str]:
-    """A bound and its unit.
-
-    :raises ValueError: it is none.
-    """
+def _number_and_unit(bound: object) -> tuple[float, str]:
+    """:raises ValueError: it is not a bound."""
     if isinstance(bound, int | float) and not isinstance(bound, bool):
         return _finite(float(bound)), "number"
     if not isinstance(bound, str):
@@ -74,7 +72,7 @@ def _value(bound: object) -> tuple[float, str]:
             raise ValueError(text)
         return rate, "msg/s"
     try:
-        return _finite(float(text)), "number"  # YAML reads 1e6 as a text
+        return _finite(float(text)), "number"  # YAML 1.1 reads 1e6 as text
     except ValueError:
         return float(parse_duration(text)), "ns"
 
@@ -85,18 +83,18 @@ def _finite(value: float) -> float:
     return value
 
 
-def observe(name: str, unit: str, found: Mapping[str, CustomValue]) -> tuple[float | None, str]:
-    """The value of a metric in the unit of its bound, or None; and where it comes from, or why there is none."""
-    if name not in found:
-        returned = f"it returned {', '.join(sorted(found))}" if found else "nothing implements the hook, or it returned nothing"
+def observe_custom(name: str, unit: str, values: Mapping[str, CustomValue]) -> tuple[float | None, str]:
+    """Return the value of a metric in the unit of its bound, and its source; or None, and why the value is missing."""
+    if name not in values:
+        returned = f"it returned {', '.join(sorted(values))}" if values else "nothing implements the hook, or it returned nothing"
         return None, f"{HOOK} did not return it; {returned}"
-    value = found[name]
+    value = values[name]
     if value is None:
         return None, f"{HOOK} returned None for it"
     if isinstance(value, Duration):
         if unit != "ns":
-            return None, f"it is a duration, {value!r}, and its bound is none: write a unit, as in 50ms"
+            return None, f"the value is a duration ({value!r}) but the bound has no unit: write e.g. 50ms"
         return value.ns, f"returned by {HOOK}"
     if unit == "ns":
-        return None, f"it is {value!r} without a unit, and its bound is a duration: return ms(…)"
+        return None, f"the value ({value!r}) has no unit but the bound is a duration: return ms(…)"
     return float(value), f"returned by {HOOK}"

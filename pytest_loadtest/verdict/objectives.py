@@ -1,37 +1,39 @@
-"""The grammar of a profile's ``slo:`` section: one bound per metric, each with its own direction.
+"""Objectives, and the ``slo:`` section of a profile that has them: bounds on metrics, each with its own direction.
 
 ::
 
     slo:
-      throughput: 99%                 # of the rate offered; or 5000/s. A lower bound, as is `sent`; all others are upper bounds
+      throughput: 99%                 # of the rate offered; or 5000/s. A lower bound, as for `sent`; all others are upper bounds
       sent: 99%                       # of the messages offered, handed over before the measured phase ended
       endToEndLatency: {p50: 20ms, p99: 100ms, max: 2s}
       publishLatency: {p99: {min: 1ms, max: 50ms}}
-      broadcastCompletion: {p99: 2s}  # of a message to 64 subscriptions or more, until the last one has it
+      broadcastCompletion: {p99: 2s}  # until the last of 64 subscriptions or more has the message
       connectRate: 95%                # of the connections, up in time at driver.connectRate
-      silent: 0                       # topics of which a subscription got nothing, and streams of which nothing arrived
+      silent: 0                       # topics of which a subscription received nothing, and streams that delivered nothing
       loss: 0                         # a number of messages, or a share of the deliveries expected
       duplicates: 0.01%
       buckets: {"1048576-5242880": {endToEndLatency: {p99: 2s}, loss: 0}}     # by their keys in messageSizeDistribution
       lateness: {p99: 1.5s}           # of delayed messages, received − due; earliness: {max: 1s} bounds the other side
-      delayedIndexBytesPerMessage: 2.5    # what the broker says of its index of delayed messages
-      backlogDrain: 2min              # where the profile builds a backlog: how long it may take to drain
-      regression: {endToEndLatency.p99: 10%}    # beside a baseline: how much worse it may be
-      window: 10s                     # the latencies and the throughput hold in each of these; see pytest_loadtest.verdict.windowed
+      delayedIndexBytesPerMessage: 2.5    # as the broker reports its index of delayed messages
+      backlogDrain: 2min              # the longest time to drain the backlog that the profile builds
+      regression: {endToEndLatency.p99: 10%}    # how much worse than the baseline it may be
+      window: 10s                     # the latencies and the throughput hold in each window of 10 s; see pytest_loadtest.verdict.windowed
 
-What is in :data:`IMPLICIT` holds where the section does not bound the same side of the same metric, so that no run passes that did not
-do what it was asked to do. An absolute throughput leaves the implicit share in force.
+The objectives in :data:`IMPLICIT` apply where the section does not bound the same side of the same metric, so that a run which did not
+apply its load never passes. An absolute throughput leaves the implicit share in force.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Self
 
-from pytest_loadtest.verdict import custom, grammar
+from pytest_loadtest.errors import Invalid, Path, Problem, invalid
+from pytest_loadtest.verdict.custom import read_custom
 from pytest_loadtest.verdict.grammar import (
     BUCKET_METRICS,
     CONNECT_RATE,
@@ -39,35 +41,34 @@ from pytest_loadtest.verdict.grammar import (
     LATENCIES,
     METRICS,
     REGRESSION,
-    Path,
-    Problems,
-    WrongBound,
     nearest,
     read_bound,
     read_sides,
     read_statistic,
+    regression_bounds,
 )
-from pytest_loadtest.verdict.windowed import KEYS, WINDOWED, WindowTerms, read_drift, read_held
+from pytest_loadtest.verdict.windowed import KEYS, WINDOWED, WindowTerms, read_drift, read_windows
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """One bound, or two, on one metric.
+    """A bound on one side or both of one metric.
 
     :param metric: one of :data:`METRICS`, ``custom`` or ``regression``.
-    :param statistic: of a latency: ``p99.9``, ``max``, ``mean``, ``min``; of a custom metric its name; of a regression the figure that may
-        be worse by so much; otherwise empty.
+    :param statistic: ``p99.9``, ``max``, ``mean`` or ``min`` of a latency; the name of a custom metric; the figure of a regression;
+        otherwise empty.
     :param minimum: in ``unit``, inclusive. :param maximum: in ``unit``, inclusive.
-    :param unit: ``ns``, ``msg/s``, ``ratio`` (0 to 1), ``messages``, ``B``, or the ``number`` that a custom metric is.
-    :param implicit: holds because the profile says nothing else.
-    :param bucket: the size bucket that it is about, by its key in the profile; empty for all messages.
-    :param section: part of the section that it stands in: ``whole``, ``drift``; otherwise empty.
-    :param window: ns: it holds in each stretch of that length, but in a share ``violations`` of them; None: in the whole run.
-        The bounds of a drift are what the last tenth may be below (at most 0) and above the first, as shares of it.
-    :param tolerances: of a bound on ``max``: the profile's own bounds on what may never come (:mod:`pytest_loadtest.verdict.tolerance`).
+    :param unit: ``ns``, ``msg/s``, ``ratio`` (0 to 1), ``messages``, ``B``, or ``number`` for a custom metric without unit.
+    :param implicit: it applies because the profile does not bound the metric.
+    :param bucket: the size bucket that it applies to, by its key in the profile; empty for all messages.
+    :param section: the part of the section that has it, ``whole`` or ``drift``; otherwise empty. The bounds of a drift are the shares by
+        which the last tenth may be below (0 or less) and above the first.
+    :param window: ns: it must hold in each window of that length, except in a share ``violations`` of them; None: in the whole run.
+    :param tolerances: for a bound on ``max``: the profile's own bounds on messages that never came
+        (:mod:`pytest_loadtest.verdict.tolerance`).
     """
 
     metric: str
@@ -84,40 +85,24 @@ class Objective:
 
     @property
     def name(self) -> str:
-        """Its place in the section: ``endToEndLatency.p99``, ``loss``, ``buckets.0-256.loss``, ``whole.throughput``."""
+        """The path in the section: ``endToEndLatency.p99``, ``loss``, ``buckets.0-256.loss``, ``whole.throughput``."""
         own = f"{self.metric}.{self.statistic}" if self.statistic else self.metric
         own = f"buckets.{self.bucket}.{own}" if self.bucket else own
         return f"{self.section}.{own}" if self.section else own
 
     @property
     def key(self) -> str:
-        """The key of the section that it stands under."""
+        """The top-level key of the section that has it."""
         return self.section or ("buckets" if self.bucket else self.metric)
 
     @property
     def percentile(self) -> float | None:
-        """99.9 for ``p99.9``; None for ``max``, ``mean``, ``min`` and all that is no latency."""
+        """99.9 for ``p99.9``; None for ``max``, ``mean``, ``min`` and metrics other than latencies."""
         return float(self.statistic[1:]) if self.statistic.startswith("p") and self.metric != "custom" else None
 
 
 PARTS = ("buckets", "custom", REGRESSION)
-"""Keys of the section that are no metrics."""
-
-
-class ObjectiveErrors(ValueError):
-    """An ``slo`` section has values that make no sense.
-
-    :param problems: all of them, each with its path inside the section, what is wrong, and what to write instead.
-    """
-
-    def __init__(self, problems: Problems) -> None:
-        super().__init__(problems)
-        self.problems = problems
-
-    def __str__(self) -> str:
-        return "\n".join(
-            f"{'.'.join(map(str, path)) or 'slo'}: {message}" + (f" ({hint})" if hint else "") for path, message, hint in self.problems
-        )
+"""Keys of the section that are not metrics."""
 
 
 IMPLICIT = (
@@ -133,7 +118,7 @@ IMPLICIT = (
 )
 
 NEVER = tuple(objective.metric for objective in IMPLICIT if objective.maximum == 0)
-"""Metrics of what must not be."""
+"""Metrics that must be 0 unless the profile allows more."""
 
 NO_FOREIGN = Objective(metric="foreign", minimum=None, maximum=0, unit="messages", implicit=True)
 """The implicit objective of a workload on topics of its own: only the run itself publishes into them."""
@@ -146,171 +131,210 @@ AT_RATE = Objective(metric=CONNECT_RATE, minimum=0.95, maximum=None, unit="ratio
 
 
 def not_early(allowed: int) -> Objective:
-    """The implicit objective of delayed messages. :param allowed: ns before they are due."""
+    """Return the implicit objective of delayed messages. :param allowed: ns that they may come before they are due."""
     return Objective(metric="earliness", statistic="max", minimum=None, maximum=allowed, unit="ns", implicit=True)
 
 
 def drained_within(timeout: int) -> Objective:
-    """The implicit objective of a workload that builds a backlog. :param timeout: ns."""
+    """Return the implicit objective of a workload that builds a backlog. :param timeout: ns."""
     return Objective(metric="backlogDrain", minimum=None, maximum=timeout, unit="ns", implicit=True)
 
 
-def parse(
-    section: Mapping[str, object], buckets: Collection[str] | None = None, implicit: Sequence[Objective] = IMPLICIT
-) -> tuple[Objective, ...]:
-    """The objectives of a section in its own order, then the implicit ones that it does not override. An empty section is allowed.
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Slo(Mapping[str, object]):
+    """An ``slo`` section: the mapping as it is written, and what it was parsed to, once, when the profile was read.
 
-    :param buckets: keys of the profile's ``messageSizeDistribution``, which the section's ``buckets`` may name; None allows any.
-    :param implicit: each holds unless the section bounds the same side of the same metric.
-    :raises ObjectiveErrors: with everything that is wrong.
+    :param written: the section. :param base: the section whose keys this one replaces, for ``scaled.slo``; otherwise empty.
+    :param objectives: its bounds, with those of ``base`` that it keeps, in the order of the section; none on regression.
+    :param gates: the bounds on regression: ``maximum`` is the share by which a figure may be worse than the baseline.
+    :param window: ns, in which the latencies and the throughput hold; None: in the whole run.
+    :param problems: everything wrong with the section, by paths inside it; empty in a valid profile.
     """
-    problems: Problems = []
-    held = read_held(section, problems)
-    found = [_in_windows(one, held) for one in _part(section, buckets, (*PARTS, *KEYS), problems)]
-    if "whole" in section and "window" in section:
-        wrong: Problems = []
-        found += (replace(one, section="whole") for one in _whole(section["whole"], buckets, wrong))
-        problems += ((("whole", *path), message, hint) for path, message, hint in wrong)
-    for metric, statistic, (low, high, unit) in read_drift(section["drift"], problems) if "drift" in section else ():
-        found.append(Objective(metric=metric, statistic=statistic, minimum=low, maximum=high, unit=unit, section="drift"))
-    for name, low, high, unit in custom.bounds(section["custom"], problems) if "custom" in section else ():
-        found.append(Objective(metric="custom", statistic=name, minimum=low, maximum=high, unit=unit))
-    list(grammar.regression_bounds(section[REGRESSION], problems) if REGRESSION in section else ())  # read by changes.gates()
-    if problems:
-        raise ObjectiveErrors(problems)
-    left = (objective for objective in implicit if not any(_overrides(one, objective) for one in found))
-    return (*found, *(_beside(found, objective) for objective in left))
+
+    written: Mapping[str, object] = field(default_factory=dict)
+    base: Mapping[str, object] = field(default_factory=dict)
+    objectives: tuple[Objective, ...] = ()
+    gates: tuple[Objective, ...] = ()
+    window: int | None = None
+    problems: tuple[Problem, ...] = ()
+
+    @classmethod
+    def read(cls, section: Mapping[str, object], base: Mapping[str, object] = MappingProxyType({})) -> Self:
+        """Parse a section. Never raises. :param base: a section whose keys this one replaces; its own problems are left out."""
+        merged, problems = {**base, **section}, list[Problem]()
+        terms = read_windows(merged, problems)
+        objectives = [_in_windows(objective, terms) for objective in _part(merged, (*PARTS, *KEYS), problems)]
+        if "whole" in merged and "window" in merged:
+            objectives += _whole(merged["whole"], problems)
+        for metric, statistic, (low, high, unit) in read_drift(merged["drift"], problems) if "drift" in merged else ():
+            objectives.append(Objective(metric=metric, statistic=statistic, minimum=low, maximum=high, unit=unit, section="drift"))
+        for name, low, high, unit in read_custom(merged["custom"], problems) if "custom" in merged else ():
+            objectives.append(Objective(metric="custom", statistic=name, minimum=low, maximum=high, unit=unit))
+        figures = regression_bounds(merged[REGRESSION], problems) if REGRESSION in merged else ()
+        gates = [Objective(metric=REGRESSION, statistic=name, minimum=None, maximum=share, unit="ratio") for name, share in figures]
+        own = tuple(problem for problem in problems if not problem.path or problem.path[0] in section)
+        return cls(section, dict(base), tuple(objectives), tuple(gates), terms.window, own)
+
+    def merged(self) -> Self:
+        """Return the section together with the keys of ``base`` that it does not replace."""
+        return replace(self, written={**self.base, **self.written}, base={})
+
+    def completed(self, implicit: Iterable[Objective]) -> tuple[Objective, ...]:
+        """Return the objectives, then the implicit ones that they do not override."""
+        added = (one for one in implicit if not any(_overrides(objective, one) for objective in self.objectives))
+        return (*self.objectives, *(_named_apart(self.objectives, one) for one in added))
+
+    def __getitem__(self, key: str) -> object:
+        return self.written[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.written)
+
+    def __len__(self) -> int:
+        return len(self.written)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({dict(self.written)!r})"
 
 
-def _part(
-    section: Mapping[str, object], buckets: Collection[str] | None, beside: tuple[str, ...], problems: Problems
-) -> list[Objective]:  # fmt: skip
-    """The bounds of a section, or of its part ``whole``. :param beside: what else may stand in it."""
-    found = _metrics({metric: value for metric, value in section.items() if metric not in beside}, (*METRICS, *beside), problems)
-    return found + (_buckets(section["buckets"], buckets, problems) if "buckets" in section else [])
+def parse(section: Mapping[str, object], implicit: Iterable[Objective] = IMPLICIT) -> tuple[Objective, ...]:
+    """Parse a section that belongs to no profile: its objectives, then the implicit ones that it does not override.
+
+    :raises Invalid: with all problems.
+    """
+    slo = Slo.read(section)
+    if slo.problems:
+        raise Invalid(*slo.problems)
+    return slo.completed(implicit)
 
 
-def _whole(section: object, buckets: Collection[str] | None, problems: Problems) -> list[Objective]:
-    """What a section asks of the whole run, beside its windows."""
+def _part(section: Mapping[str, object], others: tuple[str, ...], problems: list[Problem]) -> list[Objective]:
+    """Read the metrics and buckets of a section, or of its part ``whole``. :param others: its other keys."""
+    metrics = _metrics({key: value for key, value in section.items() if key not in others}, (*METRICS, *others), problems)
+    return metrics + (_buckets(section["buckets"], problems) if "buckets" in section else [])
+
+
+def _whole(section: object, problems: list[Problem]) -> list[Objective]:
+    """Read the bounds on the whole run of a section that has windows."""
     if not isinstance(section, Mapping) or not section:
-        problems.append(((), "has no objective", "write, for example, {endToEndLatency: {p99: 80ms}}"))
+        problems.append(Problem(("whole",), "has no objective", "write, for example, {endToEndLatency: {p99: 80ms}}"))
         return []
-    for metric in section:
-        if metric in METRICS and metric not in WINDOWED:
-            problems.append(((metric,), f"{metric!r} is of the whole run anyway", "write it beside window"))
-    return _part({key: value for key, value in section.items() if key in WINDOWED or key not in METRICS}, buckets, ("buckets",), problems)
+    found = [
+        Problem((metric,), f"{metric!r} is judged over the whole run anyway", "write it next to window", at_key=True)
+        for metric in section
+        if metric in METRICS and metric not in WINDOWED
+    ]
+    objectives = _part({key: value for key, value in section.items() if key in WINDOWED or key not in METRICS}, ("buckets",), found)
+    problems += (problem.below("whole") for problem in found)
+    return [replace(objective, section="whole") for objective in objectives]
 
 
-def _in_windows(objective: Objective, held: WindowTerms) -> Objective:
-    if held.window is None or objective.metric not in WINDOWED or objective.bucket:
+def _in_windows(objective: Objective, terms: WindowTerms) -> Objective:
+    if terms.window is None or objective.metric not in WINDOWED or objective.bucket:
         return objective
-    return replace(objective, window=held.window, violations=held.violations)
+    return replace(objective, window=terms.window, violations=terms.violations)
 
 
-def _beside(found: Iterable[Objective], implicit: Objective) -> Objective:
-    """An implicit objective, which is of the whole run, named so where the section bounds the same in windows."""
-    same = (one for one in found if one.window is not None and (one.metric, one.statistic) == (implicit.metric, implicit.statistic))
+def _named_apart(objectives: Iterable[Objective], implicit: Objective) -> Objective:
+    """Name an implicit objective ``whole.…`` where the section bounds the same metric in windows: it applies to the whole run."""
+    same = (one for one in objectives if one.window is not None and (one.metric, one.statistic) == (implicit.metric, implicit.statistic))
     return replace(implicit, section="whole") if any(same) else implicit
 
 
-def _overrides(given: Objective, implicit: Objective) -> bool:
-    """Return whether the section bounds what the implicit objective bounds.
+def _overrides(objective: Objective, implicit: Objective) -> bool:
+    """Return whether an objective of the section bounds what the implicit objective bounds.
 
     An upper bound on throughput leaves the lower one, and an absolute rate leaves the share: ``throughput: 1/s`` must not pass where half
     of the messages are missing. A bound that some windows may miss overrides nothing: those could be much worse.
     """
-    same = given.metric == implicit.metric and given.statistic == implicit.statistic and not given.bucket
-    if given.unit == "msg/s" and implicit.unit == "ratio":
+    same = objective.metric == implicit.metric and objective.statistic == implicit.statistic and not objective.bucket
+    if objective.unit == "msg/s" and implicit.unit == "ratio":
         return False
-    if not same or given.section == "drift" or given.violations:
+    if not same or objective.section == "drift" or objective.violations:
         return False
-    return given.minimum is not None if implicit.minimum is not None else given.maximum is not None
+    return objective.minimum is not None if implicit.minimum is not None else objective.maximum is not None
 
 
 def explicit(objectives: Iterable[Objective]) -> tuple[Objective, ...]:
-    """Those that the profile names: without any, ``assert_slo()`` has nothing to assert."""
+    """Return the objectives that the profile names: without any, ``assert_slo()`` has nothing to assert."""
     return tuple(objective for objective in objectives if not objective.implicit)
 
 
-def _metrics(section: Mapping[str, object], known: tuple[str, ...], problems: Problems) -> list[Objective]:
-    found: list[Objective] = []
+def _metrics(section: Mapping[str, object], keys: tuple[str, ...], problems: list[Problem]) -> list[Objective]:
+    objectives: list[Objective] = []
     for metric, value in section.items():
-        if metric not in known:
+        if metric not in keys:
             whole = f"{metric} is judged for the whole run, not by bucket"
-            problems.append(((metric,), whole if metric in (*METRICS, *KEYS) else f"{metric!r} is not a metric", nearest(metric, known)))
+            message = whole if metric in (*METRICS, *KEYS) else f"{metric!r} is not a metric"
+            problems.append(Problem((metric,), message, nearest(metric, keys), at_key=True))
         elif metric in LATENCIES:
-            found += _latencies(metric, value, problems)
+            objectives += _latencies(metric, value, problems)
         else:
-            found += _bounds(metric, "", value, (metric,), problems)
-    return found
+            objectives += _bounds(metric, "", value, (metric,), problems)
+    return objectives
 
 
-def _buckets(section: object, known: Collection[str] | None, problems: Problems) -> list[Objective]:
+def _buckets(section: object, problems: list[Problem]) -> list[Objective]:
     if not isinstance(section, Mapping) or not section:
-        problems.append((("buckets",), "names no bucket", 'write buckets: {"1048576-5242880": {endToEndLatency: {p99: 2s}}}'))
+        message = "names no size bucket"
+        problems.append(Problem(("buckets",), message, 'write buckets: {"1048576-5242880": {endToEndLatency: {p99: 2s}}}'))
         return []
-    found: list[Objective] = []
+    objectives: list[Objective] = []
     for key, metrics in section.items():
-        wrong: Problems = []
-        if known is not None and key not in known:
-            hint = nearest(key, tuple(known)) if known else "without messageSizeDistribution there are none"
-            wrong.append(((), f"{key!r} is not a size bucket of this profile", hint))
-        elif not isinstance(metrics, Mapping) or not metrics:
-            wrong.append(((), "has no objective", "write, for example, {endToEndLatency: {p99: 2s}, loss: 0}"))
+        if isinstance(metrics, Mapping) and metrics:
+            found: list[Problem] = []
+            objectives += (replace(objective, bucket=str(key)) for objective in _metrics(metrics, BUCKET_METRICS, found))
+            problems += (problem.below("buckets", key) for problem in found)
         else:
-            found += (replace(objective, bucket=str(key)) for objective in _metrics(metrics, BUCKET_METRICS, wrong))
-        problems += ((("buckets", key, *path), message, hint) for path, message, hint in wrong)
-    return found
+            problems.append(Problem(("buckets", key), "has no objective", "write, for example, {endToEndLatency: {p99: 2s}, loss: 0}"))
+    return objectives
 
 
-def _latencies(metric: str, value: object, problems: Problems) -> list[Objective]:
+def _latencies(metric: str, value: object, problems: list[Problem]) -> list[Objective]:
     if not isinstance(value, Mapping) or not value:
         message = "has no statistic" if isinstance(value, Mapping) or value is None else f"{value!r} does not say which statistic it bounds"
-        problems.append(((metric,), message, f"write {metric}: {{p99: {value if isinstance(value, str) else '100ms'}}}"))
+        problems.append(Problem((metric,), message, f"write {metric}: {{p99: {value if isinstance(value, str) else '100ms'}}}"))
         return []
-    found: list[Objective] = []
+    objectives: list[Objective] = []
     for key, bound in value.items():
         try:
             statistic = read_statistic(key)
-            if any(statistic == other.statistic for other in found):
-                raise WrongBound(f"{key!r} is the same percentile as one before it", "remove one")
+            if any(statistic == other.statistic for other in objectives):
+                raise invalid(f"{key!r} is the same percentile as one before it", "remove one", at_key=True)
             if statistic == "min" and not isinstance(bound, Mapping):
-                raise WrongBound(
-                    "a bound on the smallest latency can go either way", f"write min: {{min: {bound}}} or min: {{max: {bound}}}"
-                )
-        except WrongBound as wrong:
-            problems.append(((metric, key), *wrong.args))
+                raise invalid("a bound on the smallest latency can go either way", f"write min: {{min: {bound}}} or min: {{max: {bound}}}")
+        except Invalid as error:
+            problems += (problem.below(metric, key) for problem in error.problems)
         else:
-            found += _bounds(metric, statistic, bound, (metric, key), problems)
-    return found
+            objectives += _bounds(metric, statistic, bound, (metric, key), problems)
+    return objectives
 
 
-def _bounds(metric: str, statistic: str, value: object, path: Path, problems: Problems) -> list[Objective]:
-    """One objective, or a problem noted."""
+def _bounds(metric: str, statistic: str, value: object, path: Path, problems: list[Problem]) -> list[Objective]:
     sides = read_sides(value, "min" if metric in FLOORS else "max", partial(read_bound, metric), path, problems)
     if sides is None:
         return []
-    if metric in NEVER and sides.maximum is None and isinstance(value, Mapping):  # by itself a bound there is a maximum
+    if metric in NEVER and sides.maximum is None and isinstance(value, Mapping):  # a bound alone is a maximum for these metrics
         hint = f"write {{min: {value['min']}, max: …}}"
-        problems.append((path, "min without max: nothing would say how much is too much", hint))
+        problems.append(Problem(path, "min without max: the objective would not say how much is too much", hint))
         return []
     return [Objective(metric=metric, statistic=statistic, minimum=sides.minimum, maximum=sides.maximum, unit=sides.unit)]
 
 
-# The objectives of a profile as they bound a scaled run.
+# The objectives of a scaled run.
 
 
 def scale(objectives: Iterable[Objective], rate: float, messages: float, written: Collection[str] = ()) -> tuple[Objective, ...]:
-    """The objectives of a scaled run: absolute throughput and counts shrink with the load, shares and durations stay.
+    """Return the objectives of a scaled run: absolute throughput and counts shrink with the load, shares and durations stay.
 
-    :param rate: of the run, by the profile's. :param messages: that the run plans, by those that the profile does.
-    :param written: keys of the section (``loss``, ``buckets``) that were written for a scaled run: those stay too.
+    :param rate: the run's rate / the profile's rate. :param messages: messages that the run plans / those that the profile plans.
+    :param written: keys of ``scaled.slo`` (``loss``, ``buckets``): their objectives are for scaled runs, and stay as they are.
     """
     return tuple(objective if objective.key in written else _scaled(objective, rate, messages) for objective in objectives)
 
 
 def _scaled(objective: Objective, rate: float, messages: float) -> Objective:
-    """Counts are rounded down: a tolerance never grows by it."""
+    """Scale one objective. Counts are rounded down, so that a tolerance never grows."""
     if objective.unit == "msg/s":
         low, high = (bound and bound * rate for bound in (objective.minimum, objective.maximum))
     elif objective.unit == "messages":

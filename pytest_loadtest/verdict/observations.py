@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pytest_loadtest.metrics.catalogue import LATENCIES, NOT_RECEIVED, OBJECTIVES, Need, needing
 from pytest_loadtest.values.quantities import format_duration, format_rate
 from pytest_loadtest.values.wording import exact
-from pytest_loadtest.verdict import custom
+from pytest_loadtest.verdict.custom import observe_custom
 from pytest_loadtest.verdict.grammar import CONNECT_RATE, INDEX, SILENT
 from pytest_loadtest.verdict.tolerance import tolerated
 
@@ -50,7 +50,7 @@ class Observation(NamedTuple):
 def observe(objective: Objective, measurements: Measurements) -> Observation:
     """What the objective's metric came to, in the objective's unit. Never a number for what was not measured."""
     if objective.metric == "custom":
-        value, basis = custom.observe(objective.statistic, objective.unit, measurements.custom)
+        value, basis = observe_custom(objective.statistic, objective.unit, measurements.custom)
         return Observation(value, 0, basis)
     if objective.metric in DELIVERIES and not measurements.subscriptions:
         return Observation(None, 0, NO_CONSUMERS)

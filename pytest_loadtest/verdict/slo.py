@@ -12,7 +12,7 @@ from pytest_loadtest.values.wording import exact, format_value, pair
 from pytest_loadtest.verdict import windows
 from pytest_loadtest.verdict.finding import Finding, Outcome, Verdict, show
 from pytest_loadtest.verdict.grammar import CONNECT_RATE, SILENT
-from pytest_loadtest.verdict.objectives import Objective, ObjectiveErrors, explicit, parse, scale
+from pytest_loadtest.verdict.objectives import Objective, explicit, parse, scale
 from pytest_loadtest.verdict.observations import (
     DELIVERIES,
     KINDS,
@@ -37,7 +37,6 @@ __all__ = [
     "EvidenceLimits",
     "Finding",
     "Objective",
-    "ObjectiveErrors",
     "Observation",
     "Outcome",
     "Verdict",

@@ -122,7 +122,7 @@ def test_the_plan_says_when_it_would_be(project: Project) -> None:
     project.write("test_it.py", TEST)
     out = project.run("--load-plan").out
     assert "aborts at    endToEndLatency.p50 > 1.00 s in every second of 2 s" in out
-    assert "what is under way may still come until the drain ends, so loss is not known while load runs" in out
+    assert "loss cannot end a run: messages under way may arrive until the drain ends" in out
 
 
 def test_what_was_dropped_ends_a_run(project: Project) -> None:

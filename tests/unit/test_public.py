@@ -81,7 +81,11 @@ def test_other_names_are_not_there() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [TargetError("the target went away"), GeneratorLimited("late"), ProfileError("p.yaml", (Problem(1, 2, "wrong", "write right"),))],
+    [
+        TargetError("the target went away"),
+        GeneratorLimited("late"),
+        ProfileError("p.yaml", (Problem((), "wrong", "write right", line=1, column=2),)),
+    ],
 )
 def test_errors_survive_pickling(error: LoadtestError) -> None:
     """They cross from workers to the controller."""

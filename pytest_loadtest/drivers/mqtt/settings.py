@@ -7,25 +7,25 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from pytest_loadtest.errors import Problem
 from pytest_loadtest.profile.client import ANY_NAME, ClientSettings
 from pytest_loadtest.profile.explain import shown
-from pytest_loadtest.profile.fields import Duration, Section, fault, spelling
+from pytest_loadtest.profile.fields import Duration, Section, invalid_field, spelling
 from pytest_loadtest.profile.omb_driver import OmbKeys
-from pytest_loadtest.profile.presence import Misfit
 from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
 from pytest_loadtest.values.quantities import SECOND, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from pytest_loadtest.errors import Path
     from pytest_loadtest.profile.model import Profile
     from pytest_loadtest.profile.omb_driver import OmbFile
-    from pytest_loadtest.profile.text import Path
 
 
 def _whole_seconds(value: int) -> int:
     if value % SECOND:
-        raise fault(f"{format_duration(value)} is not a whole number of seconds", "MQTT counts this in whole seconds")
+        raise invalid_field(f"{format_duration(value)} is not a whole number of seconds", "MQTT counts this in whole seconds")
     return value
 
 
@@ -205,30 +205,30 @@ def _settings(profile: Profile) -> MqttSettings:
     return profile.driver
 
 
-def _topic(profile: Profile) -> Iterator[Misfit]:
+def _topic(profile: Profile) -> Iterator[Problem]:
     topic = profile.topic or ""
     if set("+#\0") & set(topic) or topic.startswith("$share/"):
-        yield Misfit(("topic",), f"topic: {topic!r} has a wildcard", "write one topic, such as a/b/c, without + and #")
+        yield Problem(("topic",), f"topic: {topic!r} has a wildcard", "write one topic, such as a/b/c, without + and #")
 
 
-def _broker(profile: Profile) -> Iterator[Misfit]:
+def _broker(profile: Profile) -> Iterator[Problem]:
     named, target = _settings(profile).broker, profile.target
     if named is None or target is None:
         return
     others = [name for name in ("url", "image") if getattr(target, name) is not None]
     if "url" in others or (others and named == "artemis"):
         message = f"driver.broker: {named} is started by the run, and target.{others[0]} names another"
-        yield Misfit(("driver", "broker"), message, f"leave out broker, or target.{others[0]}")
+        yield Problem(("driver", "broker"), message, f"leave out broker, or target.{others[0]}")
 
 
-def _subscription(profile: Profile) -> Iterator[Misfit]:
+def _subscription(profile: Profile) -> Iterator[Problem]:
     consumers = profile.consumer_per_subscription
     if consumers > 1 and _settings(profile).shared_subscription is False:
         message = f"driver.sharedSubscription: without it each of {consumers} consumers gets every message"
-        yield Misfit(("driver", "sharedSubscription"), message, "write true, or subscriptionsPerTopic for more copies")
+        yield Problem(("driver", "sharedSubscription"), message, "write true, or subscriptionsPerTopic for more copies")
 
 
-def _version(profile: Profile) -> Iterator[Misfit]:
+def _version(profile: Profile) -> Iterator[Problem]:
     driver = _settings(profile)
     if driver.protocol_version == "5":
         return
@@ -236,19 +236,19 @@ def _version(profile: Profile) -> Iterator[Misfit]:
         if name in driver.model_fields_set:
             key = spelling(name)
             message = f"driver.{key}: MQTT 3.1.1 has no such thing"
-            yield Misfit(("driver", key), message, 'remove it, or write protocolVersion: "5"', at_key=True)
+            yield Problem(("driver", key), message, 'remove it, or write protocolVersion: "5"', at_key=True)
 
 
-def _tls(profile: Profile) -> Iterator[Misfit]:
+def _tls(profile: Profile) -> Iterator[Problem]:
     if (tls := _settings(profile).tls) is None:
         return
     if tls.key_file is not None and tls.cert_file is None:
-        yield Misfit(("driver", "tls", "keyFile"), "driver.tls.keyFile: a key without its certificate", "write certFile beside it")
+        yield Problem(("driver", "tls", "keyFile"), "driver.tls.keyFile: a key without its certificate", "write certFile beside it")
     strangers = {"TLSv1.2": tls.of_tls13, "TLSv1.3": tls.of_tls12}.get(tls.version or "", ())
     if strangers:
         message = f"driver.tls.ciphers: {strangers[0]} is none of {tls.version}"
         example = {"TLSv1.2": "ECDHE-RSA-AES256-GCM-SHA384", "TLSv1.3": "TLS_AES_256_GCM_SHA384"}[str(tls.version)]
-        yield Misfit(("driver", "tls", "ciphers"), message, f"write such as {example}, or another version")
+        yield Problem(("driver", "tls", "ciphers"), message, f"write such as {example}, or another version")
 
 
 CHECKS: Final = (

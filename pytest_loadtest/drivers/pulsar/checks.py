@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.drivers.pulsar.settings import STRICT, TICK, PulsarSettings, strict
+from pytest_loadtest.errors import Problem
 from pytest_loadtest.profile.fields import exact_duration, spelling
-from pytest_loadtest.profile.judging import bounding
+from pytest_loadtest.profile.judging import sections
 from pytest_loadtest.profile.model import choose_client
-from pytest_loadtest.profile.presence import Misfit
 from pytest_loadtest.values.quantities import SECOND
-from pytest_loadtest.verdict.objectives import ObjectiveErrors, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from pytest_loadtest.profile.model import Profile
 
@@ -32,39 +31,39 @@ def _settings(profile: Profile) -> PulsarSettings:
     return profile.driver
 
 
-def _topic(profile: Profile) -> Iterator[Misfit]:
+def _topic(profile: Profile) -> Iterator[Problem]:
     topic, driver = profile.topic, _settings(profile)
     if topic is None:
         return
     scheme, _, rest = topic.partition("://")
     if scheme not in ("persistent", "non-persistent") or rest.count("/") != 2 or not all(rest.split("/")):
-        yield Misfit(("topic",), f"topic: {topic!r} is no topic of Pulsar's", "write persistent://tenant/namespace/name")
+        yield Problem(("topic",), f"topic: {topic!r} is no topic of Pulsar's", "write persistent://tenant/namespace/name")
     elif scheme != driver.topic_type:
-        yield Misfit(("topic",), f"topic: {topic!r} is {scheme}, driver.topicType says {driver.topic_type}", f"write topicType: {scheme}")
+        yield Problem(("topic",), f"topic: {topic!r} is {scheme}, driver.topicType says {driver.topic_type}", f"write topicType: {scheme}")
 
 
-def _subscription(profile: Profile) -> Iterator[Misfit]:
+def _subscription(profile: Profile) -> Iterator[Problem]:
     consumers = profile.consumer_per_subscription
     if consumers > 1 and _settings(profile).subscription_type == "Exclusive":
         message = f"driver.subscriptionType: Exclusive admits one consumer, consumerPerSubscription says {consumers}"
-        yield Misfit(("driver", "subscriptionType"), message, "write Failover, Shared or Key_Shared")
+        yield Problem(("driver", "subscriptionType"), message, "write Failover, Shared or Key_Shared")
 
 
-def _stored(profile: Profile) -> Iterator[Misfit]:
+def _stored(profile: Profile) -> Iterator[Problem]:
     if (stored := _settings(profile).persistence) and not stored.ack_quorum <= stored.write_quorum <= stored.ensemble_size:
-        yield Misfit(("driver", "persistence"), "driver.persistence: wants ackQuorum ≤ writeQuorum ≤ ensembleSize", "", at_key=True)
+        yield Problem(("driver", "persistence"), "driver.persistence: wants ackQuorum ≤ writeQuorum ≤ ensembleSize", "", at_key=True)
 
 
-def _credentials(profile: Profile) -> Iterator[Misfit]:
+def _credentials(profile: Profile) -> Iterator[Problem]:
     if (who := _settings(profile).authentication) is None:
         return
     wanted = _CREDENTIALS[who.plugin]
     if any(sum(getattr(who, name) is not None for name in names) != 1 for names in wanted):
         said = " and ".join(("either " if len(names) > 1 else "") + " or ".join(map(spelling, names)) for names in wanted)
-        yield Misfit(("driver", "authentication"), f"driver.authentication: {who.plugin} wants {said}", "", at_key=True)
+        yield Problem(("driver", "authentication"), f"driver.authentication: {who.plugin} wants {said}", "", at_key=True)
 
 
-def _delayed(profile: Profile) -> Iterator[Misfit]:
+def _delayed(profile: Profile) -> Iterator[Problem]:
     """Topics and subscriptions to which Pulsar delivers at once."""
     if profile.delays is None or profile.allow_undelayed:
         return
@@ -72,37 +71,29 @@ def _delayed(profile: Profile) -> Iterator[Misfit]:
     anyway = "or allowUndelayed: true, to see how early they come"
     if driver.topic_type == "non-persistent":
         message = f"{key}: Pulsar delivers at once on non-persistent topics"
-        yield Misfit((key,), message, f"write topicType: persistent, {anyway}", at_key=True)
+        yield Problem((key,), message, f"write topicType: persistent, {anyway}", at_key=True)
     elif driver.subscription_type in ("Exclusive", "Failover") and not profile.producer_only:
         message = f"{key}: Pulsar delivers at once to {driver.subscription_type} subscriptions"
-        yield Misfit((key,), message, f"write driver: {{subscriptionType: Shared}}, {anyway}", at_key=True)
+        yield Problem((key,), message, f"write driver: {{subscriptionType: Shared}}, {anyway}", at_key=True)
 
 
-def _tick(profile: Profile) -> Iterator[Misfit]:
+def _tick(profile: Profile) -> Iterator[Problem]:
     given = profile.broker.settings
     if TICK in given and not (given[TICK].isdecimal() and int(given[TICK])):
-        yield Misfit(("broker", "settings", TICK), f"{TICK}: {given[TICK]!r} is not a number of milliseconds above 0", "write 1000")
+        yield Problem(("broker", "settings", TICK), f"{TICK}: {given[TICK]!r} is not a number of milliseconds above 0", "write 1000")
 
 
-def _early(profile: Profile) -> Iterator[Misfit]:
+def _early(profile: Profile) -> Iterator[Problem]:
     """Messages may come early unless the broker is in strict mode."""
     started = profile.target is None or profile.target.url is None
     if not started or strict(profile.broker.settings):
         return
-    for path, slo in bounding(profile):
-        if _none_early(slo):
+    for path, slo in sections(profile):
+        # a bound that cannot be read is reported with the objectives
+        if any(one.metric == "earliness" and one.statistic == "max" and one.maximum == 0 for one in slo.objectives) and "earliness" in slo:
             at = (*path, "earliness")
             message = f"{'.'.join(map(str, at))}: 0 can hold in strict mode alone; otherwise Pulsar delivers up to a tick early"
-            yield Misfit(at, message, f'write broker: {{settings: {{{STRICT}: "true"}}}}, or {{max: 1s}}', at_key=True)
-
-
-def _none_early(slo: Mapping[str, object]) -> bool:
-    """The section bounds earliness by 0. A bound that cannot be read is reported with the objectives."""
-    try:
-        found = parse({"earliness": slo["earliness"]}, implicit=()) if "earliness" in slo else ()
-    except ObjectiveErrors:
-        return False
-    return any(objective.statistic == "max" and objective.maximum == 0 for objective in found)
+            yield Problem(at, message, f'write broker: {{settings: {{{STRICT}: "true"}}}}, or {{max: 1s}}', at_key=True)
 
 
 # What must hold of a workload whose messages travel in chunks (``driver.chunkingEnabled``).
@@ -114,32 +105,32 @@ _OF_CHUNKS: Final = (
 )  # fmt: skip
 
 
-def _sent(profile: Profile) -> Iterator[Misfit]:
+def _sent(profile: Profile) -> Iterator[Problem]:
     """Where chunks can be."""
     driver, path = profile.driver, ("driver", "chunkingEnabled")
     assert isinstance(driver, PulsarSettings)
     if not driver.chunking_enabled:
         return
     if driver.batching_enabled:
-        yield Misfit(path, "driver.chunkingEnabled: no batch is cut into chunks", "write batchingEnabled: false")
+        yield Problem(path, "driver.chunkingEnabled: no batch is cut into chunks", "write batchingEnabled: false")
     if driver.topic_type == "non-persistent":
         message = "driver.chunkingEnabled: messages to non-persistent topics are not cut into chunks"
-        yield Misfit(path, message, "write topicType: persistent")
+        yield Problem(path, message, "write topicType: persistent")
     if driver.subscription_type == "Key_Shared":
         message = "driver.chunkingEnabled: Pulsar does not keep chunks together on a Key_Shared subscription"
-        yield Misfit(path, message, "write subscriptionType: Failover, Exclusive or Shared")
+        yield Problem(path, message, "write subscriptionType: Failover, Exclusive or Shared")
 
 
-def _unused(profile: Profile) -> Iterator[Misfit]:
+def _unused(profile: Profile) -> Iterator[Problem]:
     driver = profile.driver
     assert isinstance(driver, PulsarSettings)
     if driver.chunking_enabled:
         return
     for key in [spelling(name) for name in _OF_CHUNKS if name in driver.model_fields_set]:
-        yield Misfit(("driver", key), f"driver.{key}: no message is sent in chunks", "write chunkingEnabled: true beside it", at_key=True)
+        yield Problem(("driver", key), f"driver.{key}: no message is sent in chunks", "write chunkingEnabled: true beside it", at_key=True)
 
 
-def _again(profile: Profile) -> Iterator[Misfit]:
+def _again(profile: Profile) -> Iterator[Problem]:
     """The library's own limit."""
     driver = profile.driver
     assert isinstance(driver, PulsarSettings)
@@ -148,7 +139,7 @@ def _again(profile: Profile) -> Iterator[Misfit]:
     if 0 < driver.unacked_messages_timeout < LIBRARY_LEAST:
         asked, least = exact_duration(driver.unacked_messages_timeout), exact_duration(LIBRARY_LEAST)
         message = f"driver.unackedMessagesTimeout: pulsar-client takes {least} or more, not {asked}"
-        yield Misfit(("driver", "unackedMessagesTimeout"), message, f"write {least}, or client: native")
+        yield Problem(("driver", "unackedMessagesTimeout"), message, f"write {least}, or client: native")
 
 
 CHUNK_CHECKS: Final = (

@@ -13,8 +13,8 @@ from pytest_loadtest.profile.secrets import shown_key
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pytest_loadtest.errors import Path
     from pytest_loadtest.profile.omb_driver import OmbFile
-    from pytest_loadtest.profile.text import Path
 
 _PLUGINS = {"AuthenticationToken": "token", "AuthenticationBasic": "basic", "AuthenticationTls": "tls", "AuthenticationOAuth2": "oauth2"}
 _DATA = {

@@ -17,7 +17,7 @@ from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.schedule.changes import CHANGE_IN, Aborted, Change
 from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
-from pytest_loadtest.verdict.abort import read
+from pytest_loadtest.verdict.abort import Abort
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ def watch_of(section: dict[str, object], rate: float = RATE, seconds: int = LAST
     """The watch of a phase of one stream and one subscription."""
     pacer = Pacer.of(rate, 1)
     phase = Phase(name="measure", duration=seconds * SECOND, pacer=pacer, before=StreamCounts(streams=1), recorded=True)
-    return AbortWatch(read(section), phase, 1, pacer.total)
+    return AbortWatch(Abort.read(section), phase, 1, pacer.total)
 
 
 def ends(came: np.ndarray, due: np.ndarray, watch: AbortWatch, shift: int = 0) -> tuple[int, Change] | None:

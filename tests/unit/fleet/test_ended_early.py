@@ -14,6 +14,7 @@ from pytest_loadtest.fleet.measured_run import MeasuredRun
 from pytest_loadtest.fleet.messages import Part
 from pytest_loadtest.fleet.workload_run import WorkloadRun
 from pytest_loadtest.schedule.changes import Change
+from pytest_loadtest.verdict.objectives import Slo
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(("foregone", "outcome"), [(None, "no data"), ("endToEndLatency.p99", "missed")])
 def test_a_phase_ended_by_a_broken_objective_is_missed(tmp_path: Path, foregone: str | None, outcome: str) -> None:
     """Its samples would be too few for p99; also whoever judges them again later knows why there are no more."""
-    profile = loopback().model_copy(update={"slo": {"endToEndLatency": {"p99": "10ms"}}})
+    profile = loopback().model_copy(update={"slo": Slo.read({"endToEndLatency": {"p99": "10ms"}})})
     workload = WorkloadRun(
         name="",
         part=Part(profile=profile),

@@ -30,7 +30,7 @@ from pytest_loadtest.report.document import results_schema
 from pytest_loadtest.schedule.changes import CHANGE_IN, Change
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.values.units import ms
-from pytest_loadtest.verdict.changes import gates
+from pytest_loadtest.verdict.objectives import Slo
 from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
@@ -284,8 +284,8 @@ def test_duplicates_at_qos_2_are_judged_by_what_the_client_says_of_sessions(
     assert conclude_run(made)[0].load.outcome is outcome
 
 
-GATES = gates({"regression": {"endToEndLatency.p99": "10%"}})
-MEDIAN = gates({"regression": {"endToEndLatency.p50": "10%"}})
+GATES = Slo.read({"regression": {"endToEndLatency.p99": "10%"}}).gates
+MEDIAN = Slo.read({"regression": {"endToEndLatency.p50": "10%"}}).gates
 RUN = run_of(wandering(1))
 SLOWER = run_of(wandering(3, factor=1.3))
 

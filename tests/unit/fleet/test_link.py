@@ -99,7 +99,7 @@ def test_the_body_asks_and_is_answered() -> None:
         NoData("a"),
         GeneratorLimited("b"),
         UsageError("c"),
-        ProfileError("p.yaml", (Problem(1, 2, "m"),)),
+        ProfileError("p.yaml", (Problem((), "m", line=1, column=2),)),
         ValueError("odd"),
         KeyboardInterrupt(),
     ],

@@ -48,7 +48,7 @@ def test_the_rate_is_an_objective() -> None:
         assert [one.minimum for one in found.objectives if one.metric == "connectRate"] == [bound]
     none = LEAST.replace(", connectRate: 100", "")
     assert not [one for one in loads(none).objectives if one.metric == "connectRate"]
-    with pytest.raises(ProfileError, match=r"5:7: slo.connectRate: no rate of connections is asked for \(write driver: {connectRate: 100}"):
+    with pytest.raises(ProfileError, match=r"5:7: slo.connectRate: driver.connectRate is missing \(write driver: {connectRate: 100}"):
         loads(none.replace("slo: {", "slo: {connectRate: 99%, "))
     with pytest.raises(ProfileError, match="'100/s' is not a share of the connections"):
         loads(LEAST.replace("slo: {", "slo: {connectRate: 100/s, "))

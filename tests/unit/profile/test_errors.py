@@ -49,8 +49,8 @@ YAML_TRAPS = [
     ("slo: &x {loss: *x}", "p.yaml:1:10: slo.loss: aliases (*name) are not read (write the value out)"),
     ("broker: {<<: {version: a}}", "p.yaml:1:10: merge keys (<<) are not read (write the keys out)"),
     ("? [a, b]\n: 1", "p.yaml:1:3: a key must be text, not a list"),
-    ("topics: 1\nname: a\ntopics: 2", "p.yaml:3:1: duplicate key 'topics', first given in line 1 (remove one)"),
-    ("slo: {loss: 0, loss: 1}", "p.yaml:1:16: duplicate key 'loss', first given in line 1 (remove one)"),
+    ("topics: 1\nname: a\ntopics: 2", "p.yaml:3:1: duplicate key 'topics', first in line 1 (remove one)"),
+    ("slo: {loss: 0, loss: 1}", "p.yaml:1:16: duplicate key 'loss', first in line 1 (remove one)"),
 ]
 
 
@@ -389,12 +389,12 @@ OBJECTIVES = [
     (
         "driver: {name: mqtt, qos: 0}",
         "publishLatency: {p50: 1s}",
-        "6:7: slo.publishLatency: nothing is acknowledged at QoS 0 (use qos: 1, or bound endToEndLatency)",
+        "6:7: slo.publishLatency: messages are not acknowledged at QoS 0 (use qos: 1, or bound endToEndLatency)",
     ),
     (
         "driver: {name: pulsar}",
         "connectLatency: {p50: 1s}",
-        "6:7: slo.connectLatency: clients of pulsar do not tell (remove it)",
+        "6:7: slo.connectLatency: clients of pulsar do not report how long connecting took (remove it)",
     ),
     (
         "driver: {name: mqtt}",
@@ -404,12 +404,12 @@ OBJECTIVES = [
     (
         "driver: {name: pulsar, topicType: non-persistent}",
         "publishLatency: {p50: 1s}",
-        "6:7: slo.publishLatency: nothing is acknowledged on non-persistent topics (use topicType: persistent, or bound endToEndLatency)",
+        "6:7: slo.publishLatency: messages are not acknowledged on non-persistent topics (use topicType: persistent, or bound endToEndLatency)",
     ),
     (
         "driver: {name: mqtt, qos: 0}\nsubscriptionsPerTopic: 0",
         "silent: 0",
-        "7:7: slo.silent: without consumers and acknowledgements nothing tells what arrived (add consumers, or remove it)",
+        "7:7: slo.silent: without consumers and acknowledgements it is unknown what arrived (add consumers, or remove it)",
     ),
     ("topics: 1", "los: 0", "6:7: slo.los: 'los' is not a metric (did you mean loss?)"),
     ("topics: 1", "throughput: 120%", "6:19: slo.throughput: '120%' is more than all (write 100% or less)"),

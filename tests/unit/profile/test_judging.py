@@ -49,7 +49,7 @@ def test_the_issues_spelling() -> None:
         ),
         (
             "slo: {throughput: 99%}\nscaled: {slo: {violations: 1%}}\n",
-            "p.yaml:7:16: scaled.slo.violations: 'violations' is nothing without",
+            "p.yaml:7:16: scaled.slo.violations: 'violations' has no effect without",
         ),
     ],
 )

@@ -182,7 +182,7 @@ def test_wrong_overrides(tmp_path: Path) -> None:
         "p.yaml:5:42: driver.subscriptionType: Exclusive admits one consumer, consumerPerSubscription says 2 (write Failover, Shared or Key_Shared)",
         "p.yaml is read here with @pytest.mark.load(consumerPerSubscription=2)",
     ]
-    assert wrong(path, **{"name.x": 5}) == ["@pytest.mark.load(**{'name.x': 5}): name is no section (replace it as a whole)"]
+    assert wrong(path, **{"name.x": 5}) == ["@pytest.mark.load(**{'name.x': 5}): name is not a section (replace it as a whole)"]
     assert wrong(path, topics=1j) == ["@pytest.mark.load(topics=1j): not a value that a profile can have; write it as in YAML"]
     assert wrong(path, testDuration=5) == [
         "@pytest.mark.load(testDuration=5): testDuration: 5 has no unit (write 5s, or another of ns, us, ms, s, min, h, d)"
@@ -281,9 +281,9 @@ MATRICES = [
     ("matrix: {size: {small: 5}}", "5:24: matrix.size.small: is no mapping of keys to values (write small: {driver.qos: 0})"),
     ("matrix: {topics: [1], a: {b: {topics: 5}}}", "5:39: matrix.a.b.topics: is varied by matrix.topics too (leave it to one of them)"),
     ("matrix: {a: {b: {workloads: 5}}}", "5:29: matrix.a.b.workloads: cannot be varied (name keys of the profile)"),
-    ("matrix: {a: {b: {name.x: 5}}}", "5:18: matrix.a.b.name.x: name is no section (replace it as a whole)"),
+    ("matrix: {a: {b: {name.x: 5}}}", "5:18: matrix.a.b.name.x: name is not a section (replace it as a whole)"),
     ("matrix: {matrix: [1]}", "5:18: matrix.matrix: cannot be varied (name keys of the profile)"),
-    ("matrix: {name.x: [1]}", "5:10: matrix.name.x: name is no section (replace it as a whole)"),
+    ("matrix: {name.x: [1]}", "5:10: matrix.name.x: name is not a section (replace it as a whole)"),
     ("matrix: {topics: [1, 2, 0]}", "5:25: topics: 0 must be at least 1"),
     ("matrix: {topic: [1], driver.ioThread: [1]}", "5:40: unknown key 'ioThread' (did you mean ioThreads?)"),
 ]
@@ -345,7 +345,7 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
         ({"topics": "010"}, "--load-set topics=010: topics: YAML reads 010 as 8 (write 10, or 8 if that is meant)"),
         ({"slo": "{loss: 0"}, "--load-set slo={loss: 0: not valid YAML: "),
         ({"topics": "1\nname: a"}, "--load-set topics=1\nname: a: more than one value"),
-        ({"name.x": "1"}, "--load-set name.x=1: name is no section (replace it as a whole)"),
+        ({"name.x": "1"}, "--load-set name.x=1: name is not a section (replace it as a whole)"),
         ({"topics": "3", "producerRate": "-1"}, "--load-set producerRate=-1: "),
         ({"driver.name": "mqtt", "driver.password": "[hunter2]"}, "--load-set driver.password=***: "),
     ],
@@ -409,7 +409,7 @@ def test_keys_with_points_of_their_own_are_replaced(tmp_path: Path, nested: bool
         "abort.endToEndLatency.p99": "5s", "slo.regression.endToEndLatency.p99": "5%", "slo.drift.endToEndLatency.p99.9": "40%",
     }  # fmt: skip
     found = profile.override(written(tmp_path, text), changes)
-    assert found.aborts is not None
-    assert [one.maximum for one in found.aborts.latencies] == [5 * SECOND]
+    assert found.abort is not None
+    assert [one.maximum for one in found.abort.latencies] == [5 * SECOND]
     assert found.slo["regression"] == {"endToEndLatency.p99": "5%"}
     assert found.slo["drift"] == {"endToEndLatency.p99": "20%", "endToEndLatency.p99.9": "40%"}

@@ -199,7 +199,7 @@ WRONG = [
     ),
     (
         "driverClass: a.PulsarBenchmarkDriver\ndriverClass: b\n",
-        "d.yaml:2:1: duplicate key 'driverClass', first given in line 1 (remove one)",
+        "d.yaml:2:1: duplicate key 'driverClass', first in line 1 (remove one)",
     ),
 ]
 

@@ -115,10 +115,10 @@ def test_a_stage_changes_sizes_consumers_and_objectives() -> None:
     )
     first, second = found.stages
     assert (first.buckets, first.consumer_per_subscription) == (None, None)
-    assert all(objective.implicit for objective in first.objectives)
+    assert first.slo.objectives == ()
     assert [bucket.name for bucket in second.buckets or ()] == ["64-128"]
     assert second.consumer_per_subscription == 1
-    assert [objective.name for objective in second.objectives if not objective.implicit] == ["buckets.64-128.loss"]
+    assert [objective.name for objective in second.slo.objectives] == ["buckets.64-128.loss"]
 
 
 def test_stages_read_back() -> None:

@@ -149,7 +149,7 @@ CONFLICTS = [
         "consumerBacklogSizeGB: 0.00001\nbacklogDrainRatio: 0.001",
         "6:20: backlogDrainRatio: 0.001 of 107 messages is none: nothing would have to be drained (write 1.0, or a larger share)",
     ),
-    ("slo: {backlogDrain: 1min}", "5:7: slo.backlogDrain: no backlog is built (write consumerBacklogSizeGB: 1, or remove it)"),
+    ("slo: {backlogDrain: 1min}", "5:7: slo.backlogDrain: the profile builds no backlog (write consumerBacklogSizeGB: 1, or remove it)"),
     (
         "consumerBacklogSizeGB: 1\nslo: {backlogDrain: 11min}",
         "6:21: slo.backlogDrain: 11.0 min is more than backlogDrainTimeout, 10.0 min (raise backlogDrainTimeout)",

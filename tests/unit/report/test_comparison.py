@@ -14,9 +14,9 @@ from pytest_loadtest.report.build import with_comparison
 from pytest_loadtest.report.comparison import compare_runs, missing_comparison
 from pytest_loadtest.report.document import results_schema
 from pytest_loadtest.report.sections import change_word, comparison_lines
-from pytest_loadtest.verdict.changes import gates
+from pytest_loadtest.verdict.objectives import Slo
 
-GATES = gates({"regression": {"endToEndLatency.p99": "10%", "throughput": "5%"}})
+GATES = Slo.read({"regression": {"endToEndLatency.p99": "10%", "throughput": "5%"}}).gates
 BASELINE, SAME, SLOWER = run_of(wandering(1)), run_of(wandering(2)), run_of(wandering(3, factor=1.3))
 
 
@@ -38,7 +38,7 @@ def test_a_slower_run_misses_its_bound() -> None:
 
 def test_a_run_of_the_same_is_within_noise() -> None:
     """Its intervals hold no change, or one that no bound asks about."""
-    section, findings = compare_runs(BASELINE, SAME, gates({"regression": {"endToEndLatency.p50": "25%"}}))
+    section, findings = compare_runs(BASELINE, SAME, Slo.read({"regression": {"endToEndLatency.p50": "25%"}}).gates)
     row = rows(section)["endToEndLatency.p50"]
     assert row["low"] < row["change"] < row["high"]
     assert findings[0].outcome.value == "met"
@@ -120,7 +120,7 @@ def test_a_generator_that_fared_otherwise_is_not_the_targets_regression() -> Non
 
 def test_a_percentile_of_ones_own_is_read_from_the_histogram() -> None:
     """Results list seven; a bound may name any."""
-    section, findings = compare_runs(BASELINE, SLOWER, gates({"regression": {"endToEndLatency.p97": "10%"}}))
+    section, findings = compare_runs(BASELINE, SLOWER, Slo.read({"regression": {"endToEndLatency.p97": "10%"}}).gates)
     assert findings[0].outcome.value == "missed"
     assert rows(section)["endToEndLatency.p97"]["now"] == pytest.approx(1.3 * 50e6 * 1.2, rel=0.2)
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from builders.measurements import Limits, made
 
+from pytest_loadtest.errors import Invalid
 from pytest_loadtest.values.units import Duration, Rate, ms
-from pytest_loadtest.verdict.objectives import ObjectiveErrors, explicit, parse, scale
+from pytest_loadtest.verdict.objectives import explicit, parse, scale
 from pytest_loadtest.verdict.slo import Outcome, evaluate
 
 
@@ -45,8 +46,8 @@ def test_a_bound_is_upper_unless_it_says_otherwise(bound: Any, value: Any, outco
         ("50ms", {}, "pytest_loadtest_aggregate did not return it; nothing implements the hook, or it returned nothing"),
         ("50ms", {"gold.p9": ms(1), "b": 1.0}, "pytest_loadtest_aggregate did not return it; it returned b, gold.p9"),
         ("50ms", {"gold.p99": None}, "pytest_loadtest_aggregate returned None for it"),
-        ("50ms", {"gold.p99": 12.0}, "it is 12.0 without a unit, and its bound is a duration: return ms(…)"),
-        (50, {"gold.p99": ms(12)}, "it is a duration, 12.0 ms, and its bound is none: write a unit, as in 50ms"),
+        ("50ms", {"gold.p99": 12.0}, "the value (12.0) has no unit but the bound is a duration: return ms(…)"),
+        (50, {"gold.p99": ms(12)}, "the value is a duration (12.0 ms) but the bound has no unit: write e.g. 50ms"),
     ],
 )
 def test_what_did_not_come_or_has_another_unit_is_no_data(bound: Any, custom: dict[str, Any], why: str) -> None:
@@ -57,8 +58,8 @@ def test_what_did_not_come_or_has_another_unit_is_no_data(bound: Any, custom: di
 @pytest.mark.parametrize(
     ("section", "path", "message"),
     [
-        (None, (), "names nothing"),
-        ({}, (), "names nothing"),
+        (None, (), "bounds no metric"),
+        ({}, (), "bounds no metric"),
         ({"a": "5 parsecs"}, ("a",), "'5 parsecs' is not a bound"),
         ({"a": True}, ("a",), "True is not a bound"),
         ({"a": None}, ("a",), "has no bound"),
@@ -74,10 +75,11 @@ def test_what_did_not_come_or_has_another_unit_is_no_data(bound: Any, custom: di
 )
 def test_a_wrong_bound_is_named(section: Any, path: tuple[Any, ...], message: str) -> None:
     """With its path, beside all other problems of the section."""
-    with pytest.raises(ObjectiveErrors) as caught:
+    with pytest.raises(Invalid) as caught:
         parse({"custom": section, "loss": -1})
-    assert {found: text for found, text, _ in caught.value.problems}["custom", *path] == message
-    assert ("loss",) in {found for found, _, _ in caught.value.problems}
+    messages = {problem.path: problem.message for problem in caught.value.problems}
+    assert messages["custom", *path] == message
+    assert ("loss",) in messages
 
 
 def test_objectives_of_ones_own_are_objectives() -> None:

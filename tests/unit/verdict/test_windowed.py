@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_loadtest.errors import Invalid
 from pytest_loadtest.values.quantities import SECOND
-from pytest_loadtest.verdict.objectives import Objective, ObjectiveErrors, parse, scale
-from pytest_loadtest.verdict.windowed import apart
+from pytest_loadtest.verdict.objectives import Objective, Slo, parse, scale
 
 LATENCY = {"endToEndLatency": {"p99": "100ms"}}
 
 
 def wrong(section: dict[str, object]) -> list[str]:
-    with pytest.raises(ObjectiveErrors) as caught:
+    with pytest.raises(Invalid) as caught:
         parse(section)
     return str(caught.value).splitlines()
 
@@ -67,20 +67,23 @@ def test_drift_is_a_share_of_the_first_tenth() -> None:
         ({"window": 10, **LATENCY}, "window: 10 is not a duration (write 10s)"),
         ({"window": "500ms", **LATENCY}, "window: 500 ms is not a whole number of seconds (write 1s or more)"),
         ({"window": "1500ms", **LATENCY}, "window: 1.50 s is not a whole number of seconds (write 1s or more)"),
-        ({"window": "10s", "loss": 0}, "window: no bound of this section is held in windows: counts are of the whole run"),
-        ({"violations": "1%", **LATENCY}, "violations: 'violations' is nothing without windows (write window: 10s beside it)"),
-        ({"whole": LATENCY, **LATENCY}, "whole: 'whole' is nothing without windows (write window: 10s beside it)"),
+        ({"window": "10s", "loss": 0}, "window: no bound of this section is judged in windows: counts are judged over the whole run"),
+        ({"violations": "1%", **LATENCY}, "violations: 'violations' has no effect without window (write window: 10s next to it)"),
+        ({"whole": LATENCY, **LATENCY}, "whole: 'whole' has no effect without window (write window: 10s next to it)"),
         ({"window": "1s", "violations": 3, **LATENCY}, "violations: 3 is not a share of the windows (write 1%)"),
         ({"window": "1s", "violations": "100%", **LATENCY}, "violations: '100%' of the windows holds for every run (write less than 100%)"),
         ({"window": "1s", "buckets": {"a": {"loss": 0}}, **LATENCY}, "buckets: size buckets are judged over the whole run, not by window"),
-        ({"window": "1s", "whole": {"loss": 0}, **LATENCY}, "whole.loss: 'loss' is of the whole run anyway (write it beside window)"),
+        (
+            {"window": "1s", "whole": {"loss": 0}, **LATENCY},
+            "whole.loss: 'loss' is judged over the whole run anyway (write it next to window)",
+        ),
         ({"window": "1s", "whole": {}, **LATENCY}, "whole: has no objective (write, for example, {endToEndLatency: {p99: 80ms}})"),
         ({"window": "1s", "whole": {"drift": {}}, **LATENCY}, "whole.drift: drift is judged for the whole run, not by bucket"),
-        ({"drift": "20%"}, "drift: names nothing (write drift: {endToEndLatency.p99: 20%})"),
-        ({"drift": {"loss": "20%"}}, "drift.loss: 'loss' is not a metric that drifts (known: throughput"),
-        ({"drift": {"endToEndLatency": "20%"}}, "drift.endToEndLatency: 'endToEndLatency' does not say which statistic drifts"),
+        ({"drift": "20%"}, "drift: bounds no metric (write drift: {endToEndLatency.p99: 20%})"),
+        ({"drift": {"loss": "20%"}}, "drift.loss: 'loss' is not a metric with drift (known: throughput"),
+        ({"drift": {"endToEndLatency": "20%"}}, "drift.endToEndLatency: 'endToEndLatency' names no statistic"),
         ({"drift": {"endToEndLatency.p101": "20%"}}, "drift.endToEndLatency.p101: percentile 101 is out of range"),
-        ({"drift": {"throughput.p99": "20%"}}, "drift.throughput.p99: 'throughput.p99' is no metric: throughput has no statistics"),
+        ({"drift": {"throughput.p99": "20%"}}, "drift.throughput.p99: 'throughput.p99' is not a metric: throughput has no statistics"),
         ({"drift": {"endToEndLatency.p99": "20ms"}}, "drift.endToEndLatency.p99: '20ms' is not a share of the first tenth (write 20%)"),
         ({"drift": {"throughput": "100%"}}, "drift.throughput: '100%' less holds for every run (write less than 100%)"),
     ],
@@ -90,11 +93,11 @@ def test_what_makes_no_sense_is_said(section: dict[str, object], message: str) -
     assert any(message in line for line in wrong(section)), wrong(section)
 
 
-def test_what_has_to_be_measured_apart_follows_from_the_section() -> None:
-    """For whoever counts."""
-    assert apart({"window": "1min", **LATENCY}) == {"window": 60 * SECOND, "drift": False}
-    assert apart({"drift": {"throughput": "5%"}}) == {"window": None, "drift": True}
-    assert apart({}) == {"window": None, "drift": False}
+def test_a_section_keeps_its_window_as_a_number() -> None:
+    """The workers measure each window by it; a drift needs none."""
+    assert Slo.read({"window": "1min", **LATENCY}).window == 60 * SECOND
+    assert Slo.read({"drift": {"throughput": "5%"}}).window is None
+    assert Slo().window is None
 
 
 def test_scaled_runs_keep_their_windows() -> None:
