@@ -1,1 +1,1 @@
-"""Who sends when: the intended time of every message, phases, changes, topology, the plan."""
+"""The intended time and the stream of every message; topology and its shares for workers; changes while load runs."""

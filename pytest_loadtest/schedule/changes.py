@@ -1,4 +1,4 @@
-"""What may change while a phase runs, at one instant agreed by all workers."""
+"""Changes while a phase runs, each at one instant for all workers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 CHANGE_IN: Final = 2_000_000_000
-"""ns from a decision to its instant: every worker must have heard of it, one that stalls too."""
+"""ns from a decision to its instant, in which every worker must hear of it, even one that stalls."""
 UNDER_WAY: Final = 100_000_000
-"""ns: what was sent in so long is taken to be under way, not left over, when a backlog is drained."""
+"""ns: when a backlog is drained, messages sent in the last 100 ms count as under way, not as left over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aborted:
-    """A run that is ended because it is lost. :param reason: when and why. :param blocked: messages stood before full windows then."""
+    """The end of a run that is lost. :param reason: when and why. :param blocked: messages waited for full windows at that time."""
 
     reason: str
     blocked: bool
@@ -22,14 +22,14 @@ class Aborted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """From ``at`` on (ns after the phase's start) something is different; None leaves a thing as it is.
+    """A change from ``at`` on (ns after the phase's start); None leaves a value as it is.
 
-    :param rate: per second over all streams: messages, or bytes where the profile paces by bytes.
+    :param rate: per second over all streams: messages, or bytes if the profile paces by bytes.
     :param distribution: the number of a distribution of the payload pool, or weights by size bucket.
-    :param paused: consumers stop taking messages, or go on. :param consumers: how many of each subscription take messages.
-    :param end: the phase has no messages that would be due at ``at`` or later.
-    :param foregone: of such an end, the objective that could no longer hold; None where the end has another reason.
-    :param aborted: of such an end, that the run was lost; None where it was not.
+    :param paused: consumers pause, or resume. :param consumers: number of consumers of each subscription that take messages.
+    :param end: the phase ends: it has no messages that would be due at ``at`` or later.
+    :param foregone: for an end, the objective that can no longer hold; None if the end has another reason.
+    :param aborted: for an end, set if the run is lost.
     """
 
     at: int
@@ -42,7 +42,7 @@ class Change:
     aborted: Aborted | None = None
 
     def document(self, *, in_bytes: bool) -> dict[str, Any]:
-        """As ``run.json`` keeps it. :param in_bytes: whether its rate is of bytes."""
+        """Return the change as ``run.json`` has it. :param in_bytes: true if the rate is in bytes."""
         return {
             "at": self.at, "rate": self.rate, "bytes": in_bytes, "distribution": self.distribution is not None,
             "paused": self.paused, "consumers": self.consumers, "end": self.end, "foregone": self.foregone,

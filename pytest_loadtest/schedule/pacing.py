@@ -1,12 +1,12 @@
-"""The intended time of every message: arithmetic on its number, with no clock inside.
+"""The intended time of every message, computed from its number, without a clock.
 
-The run's messages are numbered 0, 1, 2 … in the order they are due. At a constant rate message ``g`` is due ``g / rate`` seconds after the
-phase's start; where the rate changes, it is due when the sum of all rates so far reaches ``g``. With ``P`` streams, stream ``s`` has the
-messages ``s, s + P, s + 2P, …``: message ``k`` of stream ``s`` is number ``s + k·P``. So the offered load is one even train however many
-workers share it, and the shares add up exactly.
+The run's messages are numbered 0, 1, 2 … in the order in which they are due. At a constant rate message ``g`` is due ``g / rate`` seconds
+after the phase's start. If the rate changes, it is due when the integral of the rate reaches ``g``. With ``P`` streams, stream ``s`` has
+the messages ``s, s + P, s + 2P, …``: message ``k`` of stream ``s`` has the number ``s + k·P``. So the offered load is one even train,
+whatever the number of workers, and the shares add up exactly.
 
-All arithmetic is on integers, exact to the nanosecond below. A schedule is made of pieces of constant rate; ramps and sines are many short
-pieces. What is counted may be bytes instead of messages: see :mod:`pytest_loadtest.schedule.schedules`.
+All arithmetic is on integers, rounded down to the nanosecond. A schedule consists of segments of constant rate; a ramp or a sine is many
+short segments (docs/decisions/008). The unit may be bytes instead of messages: see :mod:`pytest_loadtest.schedule.schedules`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 NS = 1_000_000_000
 MOST_RATE: Final = 9 * NS
-"""Per second; rates are below it, so that times are exact in 64 bits: see :func:`_train`."""
+"""Per second; all rates are below it, so that times are exact in 64 bits: see :func:`_train`."""
 LEAST_RATE: Final = 0.001
-"""Per second; rates are kept to a thousandth."""
+"""Per second; rates are rounded to a thousandth."""
 NEVER: Final = 1 << 62
-_FINE: Final = 1000  # rates of schedules with several pieces are kept to 1/1000 per second, so that sums stay exact
+_FINE: Final = 1000  # rates of schedules with several segments are rounded to 1/1000 per second, so that sums stay exact
 
 
-class Piece(NamedTuple):
-    """A stretch of constant rate, ``numerator / denominator`` per second.
+class Segment(NamedTuple):
+    """A segment of constant rate, ``numerator / denominator`` per second.
 
     :param start: ns. :param offset: ns from ``start`` until its first message. :param first: that message's number.
     """
@@ -50,10 +50,10 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Pacer:
-    """When the messages of one phase are due.
+    """The due times of the messages of one phase.
 
-    :param rates: ``(length in ns, msg/s as a ratio)``, one after another; the last one goes on for ever.
-    :param streams: how many streams share the rate.
+    :param rates: ``(length in ns, msg/s as a ratio)``, one after another; the last one never ends.
+    :param streams: number of streams that share the rate.
     """
 
     rates: tuple[tuple[int, Fraction], ...]
@@ -61,7 +61,7 @@ class Pacer:
 
     @classmethod
     def of(cls, rate: float, streams: int) -> Self:
-        """A pacer for ``rate`` msg/s, shared by ``streams``; fractions of a message are kept to 1/1000 at least.
+        """Make a pacer for ``rate`` msg/s, shared by ``streams``; the rate is exact to 1/1000 at least.
 
         :raises ValueError: the rate is not above 0, or above 9e9 msg/s.
         """
@@ -72,7 +72,7 @@ class Pacer:
 
     @classmethod
     def through(cls, steps: Sequence[tuple[int, float]], streams: int) -> Self:
-        """A pacer for one rate after another: ``(length in ns, msg/s)``; rates may be 0.
+        """Make a pacer for one rate after another: ``(length in ns, msg/s)``; rates may be 0.
 
         :raises ValueError: a rate below 0, or above 9e9 msg/s.
         """
@@ -81,7 +81,7 @@ class Pacer:
         return cls(tuple((length, _fine(rate)) for length, rate in steps), streams)
 
     def changed(self, at: int, rate: float) -> Pacer:
-        """The same until ``at`` (ns after the start), from then on ``rate``: what is due before ``at`` stays due when it was."""
+        """Return a pacer with ``rate`` from ``at`` (ns after the start) on; messages due before ``at`` keep their times."""
         kept, passed = [], 0
         for length, ratio in (*self.rates[:-1], (NEVER, self.rates[-1][1])):
             if passed >= at:
@@ -91,65 +91,57 @@ class Pacer:
         return Pacer((*kept, (NEVER, _fine(rate))), self.streams)
 
     @cached_property
-    def pieces(self) -> tuple[Piece, ...]:
-        """The schedule with each piece's first message."""
-        pieces, start, reached = [], 0, Fraction(0)
+    def segments(self) -> tuple[Segment, ...]:
+        """The schedule with each segment's first message."""
+        segments, start, reached = [], 0, Fraction(0)
         for length, ratio in self.rates:
             first = -(-reached.numerator // reached.denominator)
             offset = int((first - reached) * NS / ratio) if ratio else 0
-            pieces.append(Piece(start, offset, first, ratio.numerator, ratio.denominator))
+            segments.append(Segment(start, offset, first, ratio.numerator, ratio.denominator))
             start, reached = start + length, reached + ratio * length / NS
-        return tuple(pieces)
+        return tuple(segments)
 
     @cached_property
     def _starts(self) -> list[int]:
-        return [piece.start for piece in self.pieces]
+        return [segment.start for segment in self.segments]
 
     @cached_property
     def _firsts(self) -> list[int]:
-        return [piece.first for piece in self.pieces]
+        return [segment.first for segment in self.segments]
 
     @cached_property
     def _columns(self) -> NDArray[np.int64]:
-        """``(5, pieces)``, as :class:`Piece` has them."""
-        return np.array(self.pieces, np.int64).T
+        """``(5, segments)``, in the order of the fields of :class:`Segment`."""
+        return np.array(self.segments, np.int64).T
 
     @property
     def highest(self) -> float:
-        """The highest rate that there is, per second."""
+        """The highest of all rates, per second."""
         return float(max(ratio for _, ratio in self.rates))
 
     def due(self, elapsed: int) -> int:
-        """How many messages of the whole run are due once ``elapsed`` ns have passed: all ``g`` with offset ≤ elapsed."""
+        """Return how many messages of the run are due ``elapsed`` ns after the start: all whose time is ≤ ``elapsed``."""
         if elapsed < 0:
             return 0
         at = bisect_right(self._starts, elapsed) - 1
-        start, offset, first, numerator, denominator = self.pieces[at]
+        start, offset, first, numerator, denominator = self.segments[at]
         passed = elapsed - start - offset
         if passed < 0 or not numerator:
             return first
         # floor(k·d·NS / n) <= passed  <=>  k·d·NS < (passed + 1)·n  <=>  k < (passed + 1)·n / (d·NS)
         whole, rest = divmod((passed + 1) * numerator, NS * denominator)
         due = first + whole + (1 if rest else 0)
-        return due if at + 1 == len(self.pieces) else min(due, self._firsts[at + 1])
-
-    def due_in_stream(self, elapsed: int, stream: int) -> int:
-        """How many messages of ``stream`` are due once ``elapsed`` ns have passed."""
-        return self.share(self.due(elapsed), stream)
-
-    def share(self, total: int, stream: int) -> int:
-        """How many of the run's first ``total`` messages belong to ``stream``; over all streams they add up to ``total``."""
-        return max(0, -((stream - total) // self.streams))
+        return due if at + 1 == len(self.segments) else min(due, self._firsts[at + 1])
 
     def time(self, number: int) -> int:
-        """ns after the start at which message ``number`` of the run is due; :data:`NEVER` where the rate has ended at 0."""
-        start, offset, first, numerator, denominator = self.pieces[bisect_right(self._firsts, number) - 1]
+        """Return when message ``number`` of the run is due, ns after the start; :data:`NEVER` if the rate has ended at 0."""
+        start, offset, first, numerator, denominator = self.segments[bisect_right(self._firsts, number) - 1]
         return start + offset + (number - first) * denominator * NS // numerator if numerator else NEVER
 
     def times(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """:meth:`time` of each."""
-        if len(self.pieces) == 1:
-            _, _, _, numerator, denominator = self.pieces[0]
+        """Return :meth:`time` of each number."""
+        if len(self.segments) == 1:  # the usual case needs no search for each message
+            _, _, _, numerator, denominator = self.segments[0]
             return _train(numbers, numerator, denominator)
         place = np.searchsorted(self._columns[2], numbers, side="right") - 1
         start, offset, first, numerator, denominator = self._columns[:, place]
@@ -157,21 +149,16 @@ class Pacer:
         result: NDArray[np.int64] = np.where(numerator > 0, times, NEVER)
         return result
 
-    def offsets(self, stream: int, first: int, count: int) -> NDArray[np.int64]:
-        """ns after the start at which messages ``first … first+count-1`` of ``stream`` are due."""
-        return self.times(stream + np.arange(first, first + count, dtype=np.int64) * self.streams)
-
-    def offset(self, stream: int, k: int) -> int:
-        """ns after the start at which message ``k`` of ``stream`` is due."""
-        return self.time(stream + k * self.streams)
-
     def total(self, duration: int) -> int:
-        """Messages due in a phase of ``duration`` ns: offsets in ``[0, duration)``."""
+        """Return the number of messages due in a phase of ``duration`` ns: those with times in ``[0, duration)``."""
         return self.due(duration - 1)
 
 
 def _train(numbers: NDArray[np.int64], numerator: Any, denominator: Any) -> NDArray[np.int64]:
-    """Whole seconds and the rest apart, so that 64 bits hold a day at any rate below 9e9 msg/s. Numbers, or columns of them."""
+    """Return the times of numbers at a constant rate; numerator and denominator are numbers or columns.
+
+    Whole seconds and the rest are computed apart, so that 64 bits suffice for a day at any rate below 9e9 msg/s.
+    """
     scaled: NDArray[np.int64] = numbers * denominator
     seconds = scaled // numerator
     times: NDArray[np.int64] = seconds * NS + (scaled - seconds * numerator) * NS // numerator
@@ -188,18 +175,15 @@ def _fine(rate: float) -> Fraction:
     return _checked(Fraction(round(rate * _FINE), _FINE) if rate < 9e6 else Fraction(round(rate)), rate)
 
 
-# How many messages each stream has: of messages dealt over the streams in turn, a few numbers instead of a column.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamCounts:
-    """How many messages each stream of a run has, which is also the sequence of its next one.
+    """The number of messages of each stream of a run, which is also the sequence of its next message.
 
-    ``n`` messages dealt over ``P`` streams in turn give ``n // P`` to each, and one more to those below ``n % P``: so the counts after any
-    number of such phases are two numbers for each. Only what was counted in another way needs a column.
+    ``n`` messages in round robin over ``P`` streams give ``n // P`` to each, and one more to the streams below ``n % P``. So the counts
+    after any number of such phases are a few numbers. Only counts from another order need a column.
 
-    :param streams: P. :param rounds: messages that every stream has. :param rests: ascending; streams below each have one message more.
-    :param counted: int64 ``(P,)``, on top of that; None: nothing.
+    :param streams: P. :param rounds: messages that every stream has. :param rests: ascending; streams below each one have one message more.
+    :param counted: int64 ``(P,)``, to be added; None: nothing.
     """
 
     streams: int
@@ -208,7 +192,7 @@ class StreamCounts:
     counted: NDArray[np.int64] | None = None
 
     def plus(self, total: int, turns: Turns | None = None) -> StreamCounts:
-        """With ``total`` more messages over all streams, dealt by turns, or, where there are none, in turn from stream 0 on."""
+        """Return the counts after ``total`` more messages, in the order of ``turns``; None: round robin from stream 0 on."""
         if turns is not None:
             more = turns.counts(total)
             return replace(self, counted=more if self.counted is None else self.counted + more)
@@ -216,19 +200,19 @@ class StreamCounts:
         return replace(self, rounds=self.rounds + rounds, rests=tuple(sorted((*self.rests, rest))) if rest else self.rests)
 
     def of(self, streams: range | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        """Of these streams, in their order; costs what they cost, however many others there are."""
+        """Return the counts of some streams, in their order; the cost does not depend on the number of other streams."""
         numbers = np.arange(streams.start, streams.stop, streams.step) if isinstance(streams, range) else streams
-        found = np.searchsorted(np.array(self.rests, np.int64), numbers, side="right")  # of the rests, those not above the stream
-        np.subtract(self.rounds + len(self.rests), found, out=found)
+        counts = np.searchsorted(np.array(self.rests, np.int64), numbers, side="right")  # the rests that are not above the stream
+        np.subtract(self.rounds + len(self.rests), counts, out=counts)
         if self.counted is not None:
-            found += self.counted[numbers]
-        return found
+            counts += self.counted[numbers]
+        return counts
 
     def column(self) -> NDArray[np.int64]:
-        """``(P,)``, of all streams."""
+        """Return the counts of all streams, ``(P,)``."""
         return self.of(range(self.streams))
 
     @property
     def total(self) -> int:
-        """Over all streams."""
+        """The number of messages of all streams."""
         return self.rounds * self.streams + sum(self.rests) + (0 if self.counted is None else int(self.counted.sum()))

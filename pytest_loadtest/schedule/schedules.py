@@ -1,9 +1,9 @@
 """The messages of all streams of one worker, in the order in which they are intended to leave.
 
-A row is one message: row 0 is the worker's first of the phase. Where messages are paced, a row's stream, number and place in the run's
-train follow from the row by arithmetic. Where bytes are paced they follow from the sizes that are drawn: message ``k`` of stream ``s``
-is due when the run's byte train reaches ``P · (bytes of messages 0 … k-1 of the stream) + s · mean``, so that each stream carries its
-share of the byte rate whatever sizes it draws, and the streams do not start together; all streams are then merged by a sort.
+A row is one message: row 0 is the worker's first of the phase. With a rate in messages, a row's stream, number and place in the run's
+train follow from the row by arithmetic. With a rate in bytes they follow from the sizes that are drawn: message ``k`` of stream ``s``
+is due when the run's byte train reaches ``P · (bytes of messages 0 … k-1 of the stream) + s · mean``. So each stream has its share of the
+byte rate whatever sizes it draws, and the streams do not start together. All streams are then merged by a sort.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
     Column = NDArray[np.int64]
 
-_AHEAD = 8192  # messages that are drawn at once where bytes are paced
+_AHEAD = 8192  # messages that are drawn at once with a rate in bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Consecutive rows.
 
-    :param index: int64, of the stream among the worker's. :param number: int64, of the message in its stream, from 0 in the phase.
+    :param index: int64, position of the stream among the worker's. :param number: int64, of the message in its stream, from 0 in the phase.
     :param time: int64 ns after the phase's start. :param payload: uint16, index into the pool.
     """
 
@@ -43,43 +43,43 @@ class Rows:
 
 
 class Schedule(Protocol):
-    """When the rows of one worker are due in one phase; ns after the phase's start."""
+    """The rows of one worker in one phase, with their due times in ns after the phase's start."""
 
     pacer: Pacer
 
     def due(self, elapsed: int) -> int:
-        """How many rows are due once ``elapsed`` ns have passed."""
+        """Return how many rows are due ``elapsed`` ns after the start."""
 
     def time(self, row: int) -> int:
-        """When a row is due; :data:`~pytest_loadtest.schedule.pacing.NEVER` where the rate has ended at 0."""
+        """Return when a row is due; :data:`~pytest_loadtest.schedule.pacing.NEVER` if the rate has ended at 0."""
 
     def rows(self, first: int, count: int) -> Rows:
-        """Rows ``first … first+count-1``; none below a row that was forgotten."""
+        """Return rows ``first … first+count-1``; none may be below a row given to :meth:`forget`."""
 
     def find(self, index: Column, number: Column) -> Column:
-        """The row of each message: number ``number`` of the worker's ``index``-th stream. The schedule must have got that far."""
+        """Return the row of each message, number ``number`` of the worker's ``index``-th stream, which was in a row already."""
 
     def numbers(self, row: int) -> Column:
-        """By stream, how many messages lie before ``row``."""
+        """Return, by stream, the number of messages before ``row``."""
 
     def change(self, at: int, table: WeightedChoice | None) -> int:
-        """Something is different about what is due ``at`` ns after the start or later. :param table: what payloads are drawn by from there.
+        """Prepare a change of the rows that are due ``at`` ns after the start or later. :param table: their payloads' table, if it changes.
 
-        :returns: the first row that it may change, among those that were given out.
+        :returns: the first row that is affected.
         """
 
     def forget(self, row: int) -> None:
-        """Rows before this one are not asked for again, not even by :meth:`find`."""
+        """Discard the rows before this one: no method gets them again, not even :meth:`find`."""
 
     def marks(self) -> list[tuple[int, Column]]:
-        """For every change so far: its instant, and by stream how many messages are due before it."""
+        """Return the instant of each change so far, with the number of messages of each stream due before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """By whose draws payloads are chosen.
+    """The choice of payloads for messages.
 
-    :param streams: the worker's. :param first: int64, by stream, the sequence of the phase's first message.
+    :param streams: the worker's streams. :param first: int64, by stream, the sequence of the phase's first message.
     """
 
     chooser: Chooser
@@ -88,21 +88,21 @@ class Drawing:
     sizes: NDArray[np.int32]
 
     def draw(self, index: Column, number: Column, table: WeightedChoice) -> NDArray[np.uint16]:
-        """The payload of each message. :param index, number: as in :class:`Rows`."""
+        """Return the payload of each message. :param index, number: as in :class:`Rows`."""
         return self.chooser.draw(index, self.first[index] + number, table)
 
 
 class EvenSchedule:
-    """So many messages a second: all is arithmetic on the row.
+    """A schedule for a rate in messages: everything is computed from the row.
 
-    :param turns: whose turn each message of the run is; None: they are dealt over all streams in turn.
+    :param turns: the order of streams of a skewed workload; None: round robin.
     """
 
     def __init__(self, pacer: Pacer, drawing: Drawing, table: WeightedChoice, turns: Turns | None = None) -> None:
         self.pacer, self._drawing = pacer, drawing
-        self._dealt: StreamOrder = RoundRobin(pacer.streams, drawing.streams) if turns is None else turns.of(drawing.streams)
-        self._tables = [(0, table)]  # from which message of the run on payloads are drawn by which table
-        self._changes: list[tuple[int, int]] = []  # instant, the run's first message from it on
+        self._dealt: StreamOrder = RoundRobin(pacer.streams, drawing.streams) if turns is None else turns.order_of(drawing.streams)
+        self._tables = [(0, table)]  # the first message of the run whose payload is drawn by the table
+        self._changes: list[tuple[int, int]] = []  # instant, first message of the run from it on
 
     def due(self, elapsed: int) -> int:
         return self._dealt.before(self.pacer.due(elapsed))
@@ -134,26 +134,26 @@ class EvenSchedule:
         return self._dealt.before(place)
 
     def forget(self, row: int) -> None:
-        """Nothing is kept."""
+        pass  # nothing is stored
 
     def marks(self) -> list[tuple[int, Column]]:
         return [(at, self.numbers(self._dealt.before(place))) for at, place in self._changes]
 
 
 class _Drawn(NamedTuple):
-    """Messages drawn in one go. :param first: by stream, the number of its first. :param row: ``(streams, k)``, -1 where not given out."""
+    """Messages drawn at once. :param first: by stream, the number of its first. :param row: ``(streams, k)``, -1 if it has no row yet."""
 
     first: Column
     row: Column
 
 
 class ByteSchedule:
-    """So many bytes a second: messages are drawn ahead for all streams, and merged by where in the run's byte train they begin.
+    """A schedule for a rate in bytes: messages are drawn ahead for all streams, and merged by their place in the run's byte train.
 
-    All messages that begin before ``_reach`` are drawn; ``_next`` is, by stream, the number of the one after, and ``_begin`` where it
-    begins.
+    All messages that begin before ``_reach`` are drawn. ``_next`` is, by stream, the number of the first message after them, and ``_begin``
+    the place where it begins.
 
-    :param mean: bytes of a message, for the places where the streams begin.
+    :param mean: mean bytes of a message, by which the beginnings of the streams are apart.
     """
 
     def __init__(self, pacer: Pacer, drawing: Drawing, table: WeightedChoice, mean: float) -> None:
@@ -188,7 +188,7 @@ class ByteSchedule:
             self._draw()
 
     def _draw(self) -> None:
-        """Draw the next few messages of every stream; give out those that begin before the first that is not drawn yet."""
+        """Draw the next messages of every stream; those that begin before the first undrawn one get rows, the others are drawn again."""
         streams = len(self._next)
         each = max(_AHEAD // streams, 8)
         index = np.repeat(np.arange(streams), each)
@@ -199,27 +199,27 @@ class ByteSchedule:
         ends = self._begin[:, None] + np.cumsum(lengths, axis=1)
         begins = ends - lengths
         self._reach = min([int(ends[:, -1].min()), *(place for place in self._edges() if place > self._reach)])
-        given = np.flatnonzero(begins.ravel() < self._reach)
-        given = given[np.argsort(begins.ravel()[given], kind="stable")]
-        self._give_out(given, index, number, begins.ravel(), payload)
-        counts = np.bincount(index[given], minlength=streams)
-        some = counts < each
-        self._begin = np.where(some, begins[np.arange(streams), np.minimum(counts, each - 1)], ends[:, -1])
+        chosen = np.flatnonzero(begins.ravel() < self._reach)
+        chosen = chosen[np.argsort(begins.ravel()[chosen], kind="stable")]
+        self._append_rows(chosen, index, number, begins.ravel(), payload)
+        counts = np.bincount(index[chosen], minlength=streams)
+        partly = counts < each
+        self._begin = np.where(partly, begins[np.arange(streams), np.minimum(counts, each - 1)], ends[:, -1])
         self._next = self._next + counts
         if self._reach in self._edges():
             self._marks[self._reach] = self._next
 
-    def _give_out(self, given: Column, index: Column, number: Column, begins: Column, payload: NDArray[np.uint16]) -> None:
+    def _append_rows(self, chosen: Column, index: Column, number: Column, begins: Column, payload: NDArray[np.uint16]) -> None:
         row = np.full(len(index), -1, np.int64)
-        row[given] = np.arange(len(given)) + self._first + len(self._place)
+        row[chosen] = np.arange(len(chosen)) + self._first + len(self._place)
         self._drawn.append(_Drawn(self._next, row.reshape(len(self._next), -1)))
-        self._index = np.concatenate([self._index, index[given]])
-        self._number = np.concatenate([self._number, number[given]])
-        self._place = np.concatenate([self._place, begins[given]])
-        self._payload = np.concatenate([self._payload, payload[given]])
+        self._index = np.concatenate([self._index, index[chosen]])
+        self._number = np.concatenate([self._number, number[chosen]])
+        self._place = np.concatenate([self._place, begins[chosen]])
+        self._payload = np.concatenate([self._payload, payload[chosen]])
 
     def _edges(self) -> set[int]:
-        """Places at which something changes: nothing is drawn across them."""
+        """Return the places of changes: one drawing never goes beyond such a place, because its table would be wrong from there on."""
         return {place for _, place in self._changes}
 
     def find(self, index: Column, number: Column) -> Column:
@@ -235,7 +235,7 @@ class ByteSchedule:
         self._draw_until(row)
         counts = self._next.copy()
         later = slice(row - self._first, None)
-        counts[self._index[later][::-1]] = self._number[later][::-1]  # the first of each stream is written last
+        counts[self._index[later][::-1]] = self._number[later][::-1]  # in reverse, so that the first of each stream is written last
         return counts
 
     def change(self, at: int, table: WeightedChoice | None) -> int:
@@ -251,7 +251,7 @@ class ByteSchedule:
         return first
 
     def _draw_again(self, row: int, place: int) -> None:
-        """Take back the rows from ``row`` on, which are all that begin at ``place`` or later."""
+        """Take back the rows from ``row`` on, which are those that begin at ``place`` or later."""
         later = slice(row - self._first, None)
         self._next = self.numbers(row)
         begin = self._begin.copy()
@@ -264,7 +264,7 @@ class ByteSchedule:
 
     def forget(self, row: int) -> None:
         passed = min(row - self._first, len(self._place))
-        if passed < _AHEAD:  # not every time: what is kept is copied
+        if passed < _AHEAD:  # not at every call, because the remaining rows are copied
             return
         self._first += passed
         self._index, self._number, self._place = self._index[passed:], self._number[passed:], self._place[passed:]

@@ -1,9 +1,9 @@
-"""The order in which messages are dealt over streams: the stream of each message of the run, and the rows of a worker that follow.
+"""The order of streams: the stream of each message of the run, and the resulting rows of a worker.
 
-The run's messages are numbered 0, 1, 2 … in the order in which they are due, and dealt over the streams. Without a skew they are dealt in
-turn (:class:`RoundRobin`), which is arithmetic. With one, a cycle of turns says who is next (:class:`Turns`): a stream of weight ``w`` has
-``w`` turns in it, spread evenly. Message ``g`` has turn ``g mod L`` of round ``g div L``. So the train stays as even as it was, every
-stream has its exact share after each round, and nothing depends on how many workers there are.
+The run's messages are numbered 0, 1, 2 … in the order in which they are due. Without a skew the streams have them in round robin
+(:class:`RoundRobin`), which is arithmetic. With a skew, a cycle of turns has the stream of each message (:class:`Turns`): a stream of
+weight ``w`` has ``w`` turns in it, spread evenly. Message ``g`` has turn ``g mod L`` of round ``g div L``. So the train stays even, every
+stream has its exact share after each round, and nothing depends on the number of workers.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
     Column = NDArray[np.int64]
 
 MOST_TURNS: Final = 1_000_000
-"""Of a cycle."""
+"""The most turns of a cycle, which is kept in memory."""
 
 
 class StreamOrder(Protocol):
     """One worker's rows among the messages of the run; row 0 is the worker's first of the phase."""
 
     def before(self, total: int) -> int:
-        """How many of the run's first ``total`` messages are this worker's."""
+        """Return how many of the run's first ``total`` messages are this worker's."""
 
     def place(self, row: int) -> int:
-        """Which message of the run a row is."""
+        """Return the number in the run of a row's message."""
 
     def rows(self, row: Column) -> tuple[Column, Column, Column]:
-        """Of each row the index of its stream among the worker's, its number in that stream, and its place in the run."""
+        """Return for each row the position of its stream among the worker's, its number in the stream, and its number in the run."""
 
     def find(self, index: Column, number: Column) -> Column:
-        """The row of each message, the other way round."""
+        """Return the row of each message: the inverse of :meth:`rows`."""
 
     def numbers(self, row: int) -> Column:
-        """By stream, how many messages lie before ``row``."""
+        """Return, by stream, the number of messages before ``row``."""
 
 
 @dataclass(frozen=True)
 class RoundRobin:
-    """StreamOrder over ``total`` streams one after another: of every ``total`` messages each of the worker's ``streams`` has one."""
+    """The order of ``total`` streams one after another: of every ``total`` messages each of the worker's ``streams`` has one."""
 
     total: int
     streams: range
@@ -79,47 +79,47 @@ class RoundRobin:
 
 @dataclass(frozen=True, eq=False)
 class Turns:
-    """A cycle. :param cycle: int64 ``(L,)``, the stream of each turn; every stream has one at least. :param streams: how many there are."""
+    """A cycle of turns. :param cycle: int64 ``(L,)``, the stream of each turn; every stream has one. :param streams: their number."""
 
     cycle: Column
     streams: int
 
     @classmethod
     def weighted(cls, weights: Sequence[int], *, swing: int = 0, times: int = 1) -> Turns:
-        """Turns of topics by their weights.
+        """Make the cycle for topics with weights.
 
-        :param weights: of the topics, above 0. :param swing: after so many messages the weights move on by one topic, until all are where
-            they were; 0: never. :param times: streams of each topic, which have its turns one after another; stream ``s`` is of topic
-            ``s mod len(weights)``.
+        :param weights: of the topics, above 0. :param swing: after this many messages each weight moves on to the next topic, until every
+            topic has its first weight again; 0: never. :param times: streams of each topic, which share its turns in round robin; stream
+            ``s`` is of topic ``s mod len(weights)``.
         :raises ValueError: more turns than a cycle may have.
         """
         topics, least = len(weights), gcd(*weights)
         _check((swing * topics or sum(weights) // least) * times)
         cycle = _spread([weight // least for weight in weights])
         if swing:
-            part = np.resize(cycle, swing)  # repeated, or cut off
+            part = np.resize(cycle, swing)  # repeats or truncates
             cycle = np.concatenate([(part + by) % topics for by in range(topics)])
         cycle = np.tile(cycle, times)
         return cls(cycle + topics * (_nth(cycle) % times), topics * times)
 
     def counts(self, total: int) -> Column:
-        """``(P,)``, how many of the run's first ``total`` messages each stream has; they add up to ``total``."""
+        """Return how many of the run's first ``total`` messages each stream has, ``(P,)``; they add up to ``total``."""
         rounds, rest = divmod(total, len(self.cycle))
-        found: Column = rounds * self.weights + np.bincount(self.cycle[:rest], minlength=self.streams)
-        return found
+        counts: Column = rounds * self.weights + np.bincount(self.cycle[:rest], minlength=self.streams)
+        return counts
 
     @cached_property
     def weights(self) -> Column:
-        """``(P,)``, turns of each stream in a cycle."""
+        """The turns of each stream in a cycle, ``(P,)``."""
         return np.bincount(self.cycle, minlength=self.streams)
 
-    def of(self, streams: range) -> WeightedOrder:
-        """One worker's."""
+    def order_of(self, streams: range) -> WeightedOrder:
+        """Return the order of one worker's streams."""
         return WeightedOrder(self, streams)
 
 
 class WeightedOrder:
-    """The turns of a worker's streams: of every round, those that are its own."""
+    """A :class:`StreamOrder` of one worker's turns in every round."""
 
     def __init__(self, turns: Turns, streams: range) -> None:
         cycle = turns.cycle
@@ -129,32 +129,27 @@ class WeightedOrder:
         self._index = (cycle[self._places] - streams.start) // streams.step
         self._number = _nth(self._index)
         self._starts = np.cumsum(self._weights) - self._weights
-        self._turns = np.argsort(self._index, kind="stable")  # of stream i its own, ascending, from _starts[i] on
+        self._turns = np.argsort(self._index, kind="stable")  # the turns of stream i, ascending, begin at _starts[i]
 
     def before(self, total: int) -> int:
-        """See :class:`StreamOrder`."""
         rounds, rest = divmod(total, self._length)
         return rounds * len(self._places) + int(np.searchsorted(self._places, rest))
 
     def place(self, row: int) -> int:
-        """See :class:`StreamOrder`."""
         rounds, turn = divmod(row, len(self._places))
         return rounds * self._length + int(self._places[turn])
 
     def rows(self, row: Column) -> tuple[Column, Column, Column]:
-        """See :class:`StreamOrder`."""
         rounds, turn = np.divmod(row, max(len(self._places), 1))
         index = self._index[turn]
         return index, rounds * self._weights[index] + self._number[turn], rounds * self._length + self._places[turn]
 
     def find(self, index: Column, number: Column) -> Column:
-        """See :class:`StreamOrder`."""
         rounds, nth = np.divmod(number, self._weights[index])
         row: Column = rounds * len(self._places) + self._turns[self._starts[index] + nth]
         return row
 
     def numbers(self, row: int) -> Column:
-        """See :class:`StreamOrder`."""
         rounds, rest = divmod(row, max(len(self._places), 1))
         counts: Column = rounds * self._weights + np.bincount(self._index[:rest], minlength=len(self._weights))
         return counts
@@ -166,7 +161,7 @@ def _check(turns: int) -> None:
 
 
 def _nth(values: Column) -> Column:
-    """Of each value, how many equal ones stand before it."""
+    """Return for each value the number of earlier equal values."""
     order = np.argsort(values, kind="stable")
     counts = np.bincount(values)
     nth = np.empty(len(values), np.int64)
@@ -175,9 +170,9 @@ def _nth(values: Column) -> Column:
 
 
 def _spread(weights: Sequence[int]) -> Column:
-    """A round in which turn ``j`` of weight ``w`` stands at ``(2j + 1) / 2w`` of it; of two at one place the lower topic first.
+    """Return the topics of a round in which turn ``j`` of weight ``w`` is at ``(2j + 1) / 2w``; at one place the lower topic is first.
 
-    Places that are equal are equal as floats too, and others lie further apart than floats are exact, as weights are below a million.
+    Floats are exact enough: equal places are equal as floats, and others differ by more than the rounding, as weights are below a million.
     """
     counts = np.array(weights, np.int64)
     topic = np.repeat(np.arange(len(counts)), counts)

@@ -1,7 +1,7 @@
-"""Who sends and receives what: topics, producers and consumers are numbers, and who belongs to what is arithmetic on them.
+"""Topics, producers and consumers as numbers, with arithmetic for their relations, and the share of each worker.
 
-Nothing here grows with how many there are. Only a driver knows how a topic or a subscription is called at its broker; the one name is that
-of a topic that exists without the run.
+The size of these objects does not depend on the number of clients. Names of topics and subscriptions at the broker are up to the driver;
+the only name here is that of an existing topic.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 
 MOST: Final = 20_000_000
-"""Streams, and consumers, of one workload."""
+"""The most streams, and the most consumers, of one workload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """How many of each a workload has; ``producers`` and ``subscriptions`` per topic, ``consumers`` per subscription.
+    """The numbers of a workload; ``producers`` and ``subscriptions`` per topic, ``consumers`` per subscription.
 
-    Streams are dealt over the topics in turn; the consumers of a subscription are neighbours.
+    Streams are assigned to topics in round robin; the consumers of a subscription have consecutive numbers.
 
-    :param partitions: of each topic as the run makes it; of an existing topic the driver asks the broker.
-    :param name: of the one topic, as its broker spells it, where it exists without the run: used as it is, never made and never deleted.
-    :param hashes: where each topic is to fall among the hashes of its broker; empty: anywhere.
+    :param partitions: of each topic that the run creates; those of an existing topic are known to the broker.
+    :param name: the broker's name of the only topic, if it is an existing one, which the run never creates or deletes.
+    :param hashes: the hash that each topic is to have at its broker; empty: any.
     """
 
     topics: int
@@ -46,53 +46,50 @@ class Topology:
 
     @property
     def streams(self) -> int:
-        """All producers: each has one stream."""
+        """The number of all streams: one for each producer."""
         return self.topics * self.producers
 
     @property
     def all_consumers(self) -> int:
-        """Over all subscriptions of all topics."""
+        """The number of consumers of all subscriptions of all topics."""
         return self.topics * self.subscriptions * self.consumers
 
     @property
     def clients(self) -> int:
-        """Producers and consumers."""
+        """The number of producers and consumers."""
         return self.streams + self.all_consumers
 
     @property
     def broadcasts(self) -> bool:
-        """Whether each message goes to so many subscriptions, of one consumer each, that copies are recorded 64 to a row."""
+        """True if topics have so many subscriptions, of one consumer each, that copies are recorded 64 to a row."""
         return self.subscriptions >= WIDTH and self.consumers == 1
 
     def topic_of_stream(self, stream: Numbers) -> Numbers:
-        """Index of the topic that a stream, or each of a column of them, goes to."""
+        """Return the index of the topic of a stream, or of each stream of a column."""
         return stream % self.topics
 
     def topic_of_consumer(self, consumer: Numbers) -> Numbers:
-        """Index of the topic that a consumer, or each of a column of them, reads."""
+        """Return the index of the topic that a consumer, or each consumer of a column, reads."""
         return consumer // (self.subscriptions * self.consumers)
 
     def subscription_of_consumer(self, consumer: Numbers) -> Numbers:
-        """Index of the subscription, within its topic, that a consumer, or each of a column of them, belongs to."""
+        """Return the index, within the topic, of the subscription of a consumer, or of each consumer of a column."""
         return consumer // self.consumers % self.subscriptions
 
     @property
     def partition_handles(self) -> int:
-        """Partition producers and partition consumers that the clients hold: one per partition each."""
+        """The number of partition producers and partition consumers: each client has one per partition."""
         return self.topics * self.partitions * (self.producers + self.subscriptions * self.consumers)
-
-
-# Which worker has which streams and consumers. A share is a few numbers, however many it is of.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BroadcastShare:
-    """One worker's consumers of a broadcast. A message has hardly more rows than it would have on one worker: at most ``workers - 1``.
+    """One worker's consumers of a broadcast, chosen so that a message has at most ``workers - 1`` more rows than on one worker.
 
-    The subscriptions of a broadcast row stay together: whole rows of all topics are dealt in turn as long as every worker gets one, so that
-    each topic is spread. Of the rows that are left, and of what is no whole row, each worker gets as many neighbours as any other.
+    The subscriptions of a broadcast row stay together. Whole rows of all topics are assigned in round robin as long as every worker gets
+    one, which spreads each topic. Of the remaining subscriptions each worker gets the same number of neighbours.
 
-    :param topics: with ``subscriptions`` of one consumer each. :param place: of ``workers``, from 0.
+    :param topics: number of topics, with ``subscriptions`` of one consumer each. :param place: position among ``workers``, from 0.
     """
 
     topics: int
@@ -104,14 +101,14 @@ class BroadcastShare:
         return self._rounds * WIDTH + len(self._left)
 
     def __iter__(self) -> Iterator[int]:
-        """Indexes in the run, ascending."""
+        """Yield the consumers' indexes in the run, ascending."""
         rows = np.arange(self._rounds) * self.workers + self.place
-        numbers = np.append(rows[:, None] * WIDTH + np.arange(WIDTH), np.array(self._left, np.int64))  # an empty range is of floats
+        numbers = np.append(rows[:, None] * WIDTH + np.arange(WIDTH), np.array(self._left, np.int64))  # an empty range would make floats
         return iter(np.sort(self._consumers(numbers)).tolist())
 
     @property
     def _whole(self) -> int:
-        """Subscriptions of a topic that fill rows."""
+        """The number of subscriptions of a topic that fill whole rows."""
         return self.subscriptions // WIDTH * WIDTH
 
     @property
@@ -120,13 +117,13 @@ class BroadcastShare:
 
     @property
     def _left(self) -> range:
-        """Numbers in the order of dealing."""
+        """The worker's part of the remaining subscriptions, as numbers in the order of assignment."""
         dealt = self._rounds * self.workers * WIDTH
         left = self.topics * self.subscriptions - dealt
         return range(dealt + left * self.place // self.workers, dealt + left * (self.place + 1) // self.workers)
 
     def _consumers(self, number: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Consumers by their number in the order of dealing: the whole rows of every topic come first."""
+        """Return consumers by their number in the order of assignment, where the whole rows of all topics are first."""
         whole, rest = self._whole, self.subscriptions - self._whole
         topic, subscription = np.divmod(number, whole)
         last = topic >= self.topics
@@ -139,16 +136,16 @@ class BroadcastShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """One worker's share: numbers of streams, which are those of their producers, and of consumers."""
+    """One worker's share: the numbers of its streams (each of one producer) and of its consumers."""
 
     streams: range
     consumers: range | BroadcastShare
 
 
 def assign(topology: Topology, workers: int) -> tuple[Assignment, ...]:
-    """Producers dealt from the first worker on, consumers from the last one back, so that few of each land apart.
+    """Return the share of each worker: streams in round robin from the first worker on, consumers from the last one back.
 
-    No worker has two more of either than another.
+    The opposite directions balance workers when there are few of both. No worker has two more of either than another.
     """
     streams, consumers = range(topology.streams), range(topology.all_consumers)
 
@@ -161,5 +158,5 @@ def assign(topology: Topology, workers: int) -> tuple[Assignment, ...]:
 
 
 def rows_of_broadcast(topology: Topology, workers: int) -> float:
-    """Of one message to a topic, on the average of all topics; at most, as a cut between two workers may fall between two rows."""
+    """Return the rows of one message to a topic, on the average of all topics. An upper bound: a cut between workers may split no row."""
     return math.ceil(topology.subscriptions / WIDTH) + (workers - 1) / topology.topics

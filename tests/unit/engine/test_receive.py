@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from builders.pacing import offset
 from engine_rig import drive
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,7 +57,7 @@ def first_of(before: int) -> list[int]:
 
 
 def intended(copy: Copy, before: int) -> int:
-    return START + PACER.offset(copy.stream, copy.seq - first_of(before)[copy.stream]) if copy.stream < STREAMS else START
+    return START + offset(PACER, copy.stream, copy.seq - first_of(before)[copy.stream]) if copy.stream < STREAMS else START
 
 
 def taken(copies: list[Copy], before: int) -> Received:

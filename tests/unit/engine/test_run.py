@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from builders.pacing import offsets
 from engine_rig import drive
 
 from pytest_loadtest.engine.generator import GeneratorWatch
@@ -59,7 +60,7 @@ def test_the_plan_is_sent_to_the_message(tmp_path: Path) -> None:
         mine = run.sent["stream"] == stream
         count = int(mine.sum())
         assert run.sent["seq"][mine].tolist() == list(range(count))
-        assert run.sent["intended"][mine].tolist() == (pacer.offsets(stream, 0, count) + SECOND).tolist()
+        assert run.sent["intended"][mine].tolist() == (offsets(pacer, stream, 0, count) + SECOND).tolist()
     assert (run.sent["sent"] >= run.sent["intended"]).all()
     assert (run.sent["status"] == Status.ACKED).all()
 
@@ -132,7 +133,7 @@ def test_compact_payloads_get_their_intended_time_from_the_plan(tmp_path: Path) 
     for stream in range(2):
         mine = run.received["stream"] == stream
         by_seq = run.received["intended"][mine][np.argsort(run.received["seq"][mine])]
-        assert by_seq.tolist() == (pacer.offsets(stream, 0, 500) + SECOND).tolist()
+        assert by_seq.tolist() == (offsets(pacer, stream, 0, 500) + SECOND).tolist()
 
 
 def test_late_rows_are_marked_at_the_consumer(tmp_path: Path) -> None:

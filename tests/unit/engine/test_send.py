@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from builders.pacing import due_in_stream, offset
 from engine_rig import make_pool
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,7 +77,7 @@ class Expected:
         self.dropped: set[tuple[int, int]] = set()
 
     def intended(self, stream: int, seq: int) -> int:
-        return START + PACER.offset(stream, seq - self.first[stream])
+        return START + offset(PACER, stream, seq - self.first[stream])
 
     def take(self, stream: int, room: dict[int, int], most: int, now: int) -> list[tuple[int, int]]:
         queue = self.queue[stream]
@@ -103,7 +104,7 @@ class Expected:
                     self.freed[stream], self.tried[stream] = 0, now
         waits = [stream for stream in MINE if self.queue[stream]]
         for stream in MINE:
-            due = PACER.due_in_stream(min(now - START, LENGTH - 1), stream)
+            due = due_in_stream(PACER, min(now - START, LENGTH - 1), stream)
             fresh = [self.first[stream] + k for k in range(self.due[stream], due)]
             late = [seq for seq in fresh if now - self.intended(stream, seq) > MAX_DELAY]
             self.dropped |= {(stream, seq) for seq in late}
@@ -204,7 +205,7 @@ def check_rows(retired: list[Block], expected: Expected, sent: list[tuple[int, i
         for name in ("stream", "seq", "intended", "blocked", "status", "key")
     }
     planned = {stream: range(expected.first[stream], int(end)) for stream, end in zip(MINE, made.ends, strict=True)}
-    assert [len(seqs) for seqs in planned.values()] == [PACER.due_in_stream(LENGTH - 1, stream) for stream in MINE]
+    assert [len(seqs) for seqs in planned.values()] == [due_in_stream(PACER, LENGTH - 1, stream) for stream in MINE]
     keys = list(zip(rows["stream"], rows["seq"], strict=True))
     assert sorted(keys) == [(stream, seq) for stream in MINE for seq in planned[stream]]
     assert rows["intended"] == [expected.intended(*key) for key in keys]
@@ -410,7 +411,7 @@ def test_a_change_means_the_same_whenever_it_is_told_of(change: Change, ahead: i
     assert large == [change.distribution == 1 and row[2] >= START + at for row in rows]
     if not in_bytes and change.rate is not None:
         pacer = Pacer.of(PACER.highest, ALL).changed(at, change.rate)
-        assert [row[2] for row in rows] == [START + pacer.offset(row[0], row[1] - phase(5).first[row[0]]) for row in rows]
+        assert [row[2] for row in rows] == [START + offset(pacer, row[0], row[1] - phase(5).first[row[0]]) for row in rows]
 
 
 def test_a_change_that_is_heard_of_too_late() -> None:

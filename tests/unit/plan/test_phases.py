@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders.pacing import share
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,7 +33,7 @@ def test_each_phase_begins_where_the_one_before_ended(streams: int, rates: list[
         phase = made(streams, rate).following(before)
         assert np.array_equal(phase.first, expected)
         assert np.array_equal(phase.first_of(range(streams)[1::3]), expected[1::3])
-        expected = expected + [phase.pacer.share(phase.total, stream) for stream in range(streams)]
+        expected = expected + [share(phase.pacer, phase.total, stream) for stream in range(streams)]
         assert np.array_equal(phase.ends.column(), expected)
         assert phase.ends.total - phase.before.total == phase.total
         before = phase.ends

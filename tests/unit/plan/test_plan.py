@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from builders.pacing import share
 from builders.plans import CLUSTER, HERE, loopback, made
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,7 +56,7 @@ def test_messages_add_up_and_do_not_depend_on_workers(workers: int, rate: float,
     assert (alone.phases, alone.topology, alone.rate) == (shared.phases, shared.topology, shared.rate)
     warmup, measure = shared.phases
     assert (warmup.recorded, measure.recorded) == (False, True)
-    assert measure.first.tolist() == [warmup.pacer.share(warmup.total, stream) for stream in range(producers)]
+    assert measure.first.tolist() == [share(warmup.pacer, warmup.total, stream) for stream in range(producers)]
     assert warmup.first.tolist() == [0] * producers
     for phase in shared.phases:
         assert (phase.ends.column() - phase.first).sum() == phase.ends.total - phase.before.total == phase.total

@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+from builders.pacing import due_in_stream, offset, offsets, share
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -19,7 +20,7 @@ STREAMS = st.integers(1, 500)
 def test_shares_add_up_to_the_whole(rate: float, streams: int, total: int) -> None:
     """No message is lost or doubled by sharing the rate."""
     pacer = Pacer.of(rate, streams)
-    assert sum(pacer.share(total, stream) for stream in range(streams)) == total
+    assert sum(share(pacer, total, stream) for stream in range(streams)) == total
 
 
 @given(rate=RATES, streams=STREAMS, elapsed=st.integers(-5, 10 * NS), stream=st.integers(0, 499))
@@ -27,18 +28,18 @@ def test_due_counts_exactly_the_offsets_that_have_passed(rate: float, streams: i
     """The last due message is not in the future and the next one is."""
     stream %= streams
     pacer = Pacer.of(rate, streams)
-    due = pacer.due_in_stream(elapsed, stream)
-    assert due == 0 or pacer.offset(stream, due - 1) <= elapsed
-    assert pacer.offset(stream, due) > elapsed
+    due = due_in_stream(pacer, elapsed, stream)
+    assert due == 0 or offset(pacer, stream, due - 1) <= elapsed
+    assert offset(pacer, stream, due) > elapsed
 
 
 @given(rate=RATES, streams=STREAMS, stream=st.integers(0, 499), first=st.integers(0, 10**8), count=st.integers(0, 50))
 def test_vector_and_scalar_agree(rate: float, streams: int, stream: int, first: int, count: int) -> None:
     """The columns that the engine uses are the arithmetic that the plan uses."""
     pacer = Pacer.of(rate, streams)
-    assume(pacer.offset(stream % streams, first + count) < 1 << 62)  # 146 years are enough
-    expected = [pacer.offset(stream % streams, k) for k in range(first, first + count)]
-    assert pacer.offsets(stream % streams, first, count).tolist() == expected
+    assume(offset(pacer, stream % streams, first + count) < 1 << 62)  # 146 years are enough
+    expected = [offset(pacer, stream % streams, k) for k in range(first, first + count)]
+    assert offsets(pacer, stream % streams, first, count).tolist() == expected
 
 
 def test_a_day_at_two_and_a_half_million_does_not_overflow() -> None:
@@ -48,14 +49,14 @@ def test_a_day_at_two_and_a_half_million_does_not_overflow() -> None:
     total = pacer.total(day)
     assert total == 2_500_000 * 86_400
     last = total - 1
-    assert pacer.offsets(last % 200, last // 200, 1)[0] == day - 400
+    assert offsets(pacer, last % 200, last // 200, 1)[0] == day - 400
 
 
 def test_all_streams_together_are_one_even_train() -> None:
     """1 000 msg/s over 7 streams is a message each millisecond."""
     pacer = Pacer.of(1000, 7)
-    offsets = np.sort(np.concatenate([pacer.offsets(s, 0, pacer.share(1000, s)) for s in range(7)]))
-    assert np.diff(offsets).tolist() == [1_000_000] * 999
+    times = np.sort(np.concatenate([offsets(pacer, s, 0, share(pacer, 1000, s)) for s in range(7)]))
+    assert np.diff(times).tolist() == [1_000_000] * 999
 
 
 @pytest.mark.parametrize("rate", [0, -1])
@@ -73,12 +74,12 @@ def test_due_and_times_agree_where_the_rate_changes(steps: list[tuple[int, float
     """The last due message is not in the future and the next one is, on every piece and at its edges."""
     stream %= streams
     pacer = Pacer.through([*steps, (NS, 1.0)], streams)
-    for moment in (elapsed, *(piece.start + shift for piece in pacer.pieces for shift in (-1, 0, 1))):
-        due = pacer.due_in_stream(moment, stream)
-        assert due == 0 or pacer.offset(stream, due - 1) <= moment
-        assert pacer.offset(stream, due) > moment
-        assert pacer.offsets(stream, max(due - 1, 0), 3).tolist() == [
-            pacer.offset(stream, k) for k in range(max(due - 1, 0), max(due - 1, 0) + 3)
+    for moment in (elapsed, *(segment.start + shift for segment in pacer.segments for shift in (-1, 0, 1))):
+        due = due_in_stream(pacer, moment, stream)
+        assert due == 0 or offset(pacer, stream, due - 1) <= moment
+        assert offset(pacer, stream, due) > moment
+        assert offsets(pacer, stream, max(due - 1, 0), 3).tolist() == [
+            offset(pacer, stream, k) for k in range(max(due - 1, 0), max(due - 1, 0) + 3)
         ]
 
 
@@ -124,7 +125,7 @@ def test_a_rate_that_has_ended_is_never_due() -> None:
     """The last piece goes on for ever, at 0 too."""
     pacer = Pacer.through([(NS, 10.0), (NS, 0.0)], 1)
     assert (pacer.due(NS - 1), pacer.due(100 * NS), pacer.time(10)) == (10, 10, NEVER)
-    assert pacer.offsets(0, 9, 2).tolist() == [9 * NS // 10, NEVER]
+    assert offsets(pacer, 0, 9, 2).tolist() == [9 * NS // 10, NEVER]
 
 
 TOTALS = st.lists(st.integers(0, 1000), max_size=6)
@@ -138,7 +139,7 @@ def test_counts_are_what_was_dealt(streams: int, totals: list[int], counted: boo
     for total in totals:
         counts = counts.plus(total)
     pacer = Pacer.of(1.0, streams)
-    expected = [sum(pacer.share(total, stream) for total in totals) + counted * int(before[stream]) for stream in range(streams)]
+    expected = [sum(share(pacer, total, stream) for total in totals) + counted * int(before[stream]) for stream in range(streams)]
     assert counts.column().tolist() == expected
     assert counts.column().dtype == np.int64
     assert counts.total == sum(expected)

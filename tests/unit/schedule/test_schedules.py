@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from builders.pacing import due_in_stream, offset
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,7 +53,7 @@ def test_workers_shares_add_up(shares: tuple[int, int], rate: int, elapsed: int)
     assert sum(part.due(elapsed) for part in parts) == pacer.due(elapsed)
     for rank, part in enumerate(parts):
         due = part.due(elapsed)
-        assert part.numbers(due).tolist() == [pacer.due_in_stream(elapsed, stream) for stream in range(rank, total, workers)]
+        assert part.numbers(due).tolist() == [due_in_stream(pacer, elapsed, stream) for stream in range(rank, total, workers)]
         assert due == 0 or part.time(due - 1) <= elapsed
         assert part.time(due) > elapsed
 
@@ -64,7 +65,7 @@ def test_even_rows_are_the_pacers(shares: tuple[int, int], rate: int, first: int
     streams = range(workers - 1 if workers <= total else 0, total, workers)
     made, pacer = even(rate, total, streams), Pacer.of(rate, total)
     rows = made.rows(first, count)
-    assert rows.time.tolist() == [pacer.offset(streams[i], k) for i, k in zip(rows.index.tolist(), rows.number.tolist(), strict=True)]
+    assert rows.time.tolist() == [offset(pacer, streams[i], k) for i, k in zip(rows.index.tolist(), rows.number.tolist(), strict=True)]
     assert made.find(rows.index, rows.number).tolist() == list(range(first, first + count))
     assert [made.time(row) for row in range(first, first + count)] == rows.time.tolist() == sorted(rows.time.tolist())
 

@@ -62,14 +62,14 @@ def test_counts_add_up(turns: Turns, total: int) -> None:
 @given(turns=CYCLES, workers=st.integers(1, 4), first=st.integers(0, 10**5), count=st.integers(1, 60))
 def test_rows_of_all_workers_are_the_run(turns: Turns, workers: int, first: int, count: int) -> None:
     """Each message of the run is the row of one worker, with the stream and number that it has on a single one."""
-    whole = turns.of(range(turns.streams))
+    whole = turns.order_of(range(turns.streams))
     index, number, place = whole.rows(np.arange(first, first + count))
     assert place.tolist() == list(range(first, first + count))
     assert number.tolist() == [turns.counts(at)[stream] for at, stream in zip(place.tolist(), index.tolist(), strict=True)]
     found = {}
     for rank in range(workers):
         streams = range(rank, turns.streams, workers)
-        part = turns.of(streams)
+        part = turns.order_of(streams)
         rows = np.arange(part.before(first), part.before(first + count))
         for at, nth, where in zip(*part.rows(rows), strict=True):
             found[int(where)] = (streams[int(at)], int(nth))
@@ -93,7 +93,7 @@ def _check(dealt: StreamOrder, streams: range, first: int, count: int) -> None:
 def test_a_row_is_found_again(turns: Turns, workers: int, first: int, count: int) -> None:
     """By its stream and number, by its place, and by how many lie before it."""
     streams = range(turns.streams - 1 if workers > turns.streams else 0, turns.streams, workers)
-    _check(turns.of(streams), streams, first, count)
+    _check(turns.order_of(streams), streams, first, count)
 
 
 @given(total=st.integers(1, 20), workers=st.integers(1, 4), first=st.integers(0, 10**5), count=st.integers(0, 60))
@@ -107,14 +107,14 @@ def test_so_is_one_of_streams_in_turn(total: int, workers: int, first: int, coun
 def test_equal_weights_are_turns_one_after_another(total: int, first: int, count: int) -> None:
     """A skew that is none changes nothing."""
     rows = np.arange(first, first + count)
-    assert [column.tolist() for column in Turns.weighted([7] * total).of(range(total)).rows(rows)] == [
+    assert [column.tolist() for column in Turns.weighted([7] * total).order_of(range(total)).rows(rows)] == [
         column.tolist() for column in RoundRobin(total, range(total)).rows(rows)
     ]
 
 
 def test_a_worker_without_streams_has_no_rows() -> None:
     """Nothing is due there at any time."""
-    part = Turns.weighted([1, 2]).of(range(2, 2))
+    part = Turns.weighted([1, 2]).order_of(range(2, 2))
     assert part.before(1000) == 0
     assert part.numbers(0).tolist() == []
 
