@@ -1,1 +1,1 @@
-"""``python -m pytest_loadtest``: aggregate, report, doctor, calibrate, learn."""
+"""``python -m pytest_loadtest``: doctor, calibrate, aggregate, report, compare, trend, learn."""

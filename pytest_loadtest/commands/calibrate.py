@@ -1,14 +1,14 @@
-"""Measures what a message costs on this machine, by driver and client: CPU time of its sender, its receiver, and the broker between them.
+"""Measure the CPU cost of a message on this machine, for each driver and client: in its sender, its receiver and the broker.
 
-Three ordinary load tests on two workers drive short runs against a broker started for them: small messages at the rate that
-``--load-scale auto`` would choose by the shipped costs, and small and large ones at a lower rate. The first gives the cost of a message,
-the other two that of a byte; a loop's cost per tick is the same in both, so it cancels out. With one producer and one consumer, the
-plan gives the first worker nothing but the producer and the second nothing but the consumer, so the results tell them apart.
+Three normal load tests on two workers drive short runs against a broker started for them: small messages at the rate that
+``--load-scale auto`` would choose by the shipped costs, and small and large ones at a lower rate. The first gives the cost per message, the
+other two the cost per byte; a loop's cost per tick is the same in both, so it cancels out. With one producer and one consumer, the plan
+gives the first worker only the producer and the second only the consumer, so their CPU times are separate.
 
-Where messages of a batch share costs (:attr:`~pytest_loadtest.kinds.costs.Cost.shared`), a batch holds one message, and its cost is the
-figure itself: to divide by the size of fuller batches would trust that size, which a late tick changes. The share is the shipped one: at
-these rates it cannot be seen. Batches of one producer follow each other closely: a Pulsar that had just started took 1.7 times as much
-CPU time for as many from sixteen producers, measured on two cores, while client and consumer took the same.
+If the messages of a batch share costs (:attr:`~pytest_loadtest.kinds.costs.Cost.shared`), each batch has one message, and the measured
+cost is the figure itself: dividing by the size of larger batches would rely on that size, which a late tick changes. The share is not
+measured but shipped, as it is too small at these rates. There is only one producer, because a Pulsar that had just started used 1.7 times
+the CPU time for the same number of batches from sixteen producers, measured on two cores; client and consumer used the same.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SMALL, LARGE = 256, 16 * 1024  # bytes
 PHASES = {"warmupDuration": "500ms", "testDuration": "3s", "drainTimeout": "5s"}
 RUNS = ("slow", "large", "fast")
 VERSION = 1
-SETTLED = SECOND  # ns: the first second's sample also covers the moment before the first message
+SETTLED = SECOND  # ns: the first second's sample also covers the time before the first message
 _TEST = """
 @pytest.mark.load("{0}")
 def test_{0}(load):
@@ -51,14 +51,14 @@ _ANNOUNCED = "load: "
 _TAIL = 15  # lines of pytest's output that an error shows
 
 
-def rows() -> dict[str, dict[str, Any]]:
-    """What can be measured: row of the cost table → the ``driver`` section that has it."""
+def measurable_rows() -> dict[str, dict[str, Any]]:
+    """Return the rows of the cost table → the ``driver`` section that has that cost."""
     return {key: {"name": kind.name, **row.settings} for kind in kinds().values() for key, row in kind.costs.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerMessage:
-    """CPU ns of one message: sender, receiver, broker."""
+    """The CPU ns per message of sender, receiver and broker."""
 
     produce: float
     consume: float
@@ -66,10 +66,10 @@ class PerMessage:
 
     @classmethod
     def of(cls, run: Mapping[str, Any]) -> PerMessage:
-        """What each message took in a run of one producer and one consumer, each on a worker of its own.
+        """Compute the cost from a run with one producer and one consumer on separate workers.
 
         :param run: its document, from ``results.json``. :raises NoData: it has no measurements, its CPU time is unknown, or less than half
-            of what was due arrived.
+            of the due messages arrived.
         """
         name, measured = run["profile"]["name"], run["measurements"]
         if measured is None:
@@ -87,19 +87,19 @@ class PerMessage:
 
 
 def _cores(section: Mapping[str, Any], column: str, duration: int) -> float:
-    """Mean over the samples of the settled part of a run. :raises NoData: there are none."""
-    sampled = zip(section.get("time", ()), section.get("columns", {}).get(column, ()), strict=False)
-    known: list[float] = [value for at, value in sampled if value is not None and SETTLED + SECOND // 2 <= at <= duration + SECOND // 10]
-    if not known:
+    """Return the mean over the samples after the first second. :raises NoData: there are none."""
+    samples = zip(section.get("time", ()), section.get("columns", {}).get(column, ()), strict=False)
+    cores: list[float] = [value for at, value in samples if value is not None and SETTLED + SECOND // 2 <= at <= duration + SECOND // 10]
+    if not cores:
         raise NoData(f"the CPU time of {column.removesuffix('.cpu')} is unknown: {'; '.join(section.get('missing', ())) or 'no samples'}")
-    return sum(known) / len(known)
+    return sum(cores) / len(cores)
 
 
 def calibrate(key: str, announce: Callable[[str], None]) -> Cost:
-    """Measure one driver with one client; takes half a minute, and some seconds more where Pulsar is to be started.
+    """Measure one driver with one client; takes half a minute, and some seconds more to start Pulsar.
 
-    :param key: of :func:`rows`.
-    :raises NoData: there is no broker of its kind here, or the load did not go through.
+    :param key: a key of :func:`measurable_rows`.
+    :raises NoData: no broker of its kind is available, or the load did not arrive.
     """
     with tempfile.TemporaryDirectory(prefix="pytest-loadtest-") as scratch:
         folder = Path(scratch)
@@ -109,17 +109,17 @@ def calibrate(key: str, announce: Callable[[str], None]) -> Cost:
             (folder / "profiles" / f"{name}.yaml").write_text(profile, encoding="utf-8")
         (folder / "test_calibrate.py").write_text("import pytest\n" + "".join(map(_TEST.format, RUNS)), encoding="utf-8")
         (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
-        said = _pytest(folder, key, announce)
-        found = [json.loads(path.read_text(encoding="utf-8")) for path in results_below(folder / ".loadtest")]
-    runs = {run["profile"]["name"]: run for run in found}
-    if lacking := [name for name in RUNS if name not in runs]:
-        raise NoData(f"the runs {', '.join(lacking)} left no results; pytest said:\n" + "\n".join(said))
+        output = _pytest(folder, key, announce)
+        documents = [json.loads(path.read_text(encoding="utf-8")) for path in results_below(folder / ".loadtest")]
+    runs = {run["profile"]["name"]: run for run in documents}
+    if missing := [name for name in RUNS if name not in runs]:
+        raise NoData(f"the runs {', '.join(missing)} have no results; output of pytest:\n" + "\n".join(output))
     slow, large, fast = (PerMessage.of(runs[name]) for name in RUNS)
     return cost_of(slow, large, fast, shipped_costs()[key].shared)
 
 
 def _pytest(folder: Path, key: str, announce: Callable[[str], None]) -> Sequence[str]:
-    """Run the tests in a folder on two workers. :returns: the last lines that pytest wrote."""
+    """Run the tests in a folder on two workers. :returns: the last lines of pytest's output."""
     options = ["-n", "2", "--load-broker", "process", "--load-force", "-p", "no:cacheprovider", "-p", "no:randomly"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     last: deque[str] = deque(maxlen=_TAIL)
@@ -128,7 +128,7 @@ def _pytest(folder: Path, key: str, announce: Callable[[str], None]) -> Sequence
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     ) as process:  # fmt: skip
         assert process.stdout is not None
-        starting = True  # the broker: what is said later is of tests that the user did not write
+        starting = True  # only lines about the start of the broker are passed on: the user did not write the tests
         for line in process.stdout:
             last.append(line.rstrip())
             if starting and line.startswith(_ANNOUNCED) and "::" not in line:
@@ -140,22 +140,22 @@ def _pytest(folder: Path, key: str, announce: Callable[[str], None]) -> Sequence
 
 
 def _rates(shipped: Cost) -> tuple[tuple[int, float], ...]:
-    """Size and msg/s of each of :data:`RUNS`. A guess that is wrong by far still gives CPU time per message."""
+    """Return size and msg/s for each of :data:`RUNS`. The CPU time per message is valid also if these rates are far from ideal."""
     busiest = max(shipped.produce, shipped.consume)
-    slow = AUTO_LOAD * 1e9 / (busiest + shipped.per_byte * LARGE / 3)  # a third of a byte's cost each: sender, receiver, broker
+    slow = AUTO_LOAD * 1e9 / (busiest + shipped.per_byte * LARGE / 3)  # sender, receiver and broker have a third of a byte's cost each
     return (SMALL, slow), (LARGE, slow), (SMALL, AUTO_LOAD * 1e9 / busiest)
 
 
 def profile_of(key: str, name: str, size: int, rate: float) -> dict[str, Any]:
     """Return the profile of one run, with one producer and one consumer."""
-    return {"name": name, "messageSize": size, "producerRate": round(rate), "driver": rows()[key], **PHASES}
+    return {"name": name, "messageSize": size, "producerRate": round(rate), "driver": measurable_rows()[key], **PHASES}
 
 
 def cost_of(slow: PerMessage, large: PerMessage, fast: PerMessage, shared: float = 0.0) -> Cost:
-    """Split into a part for each message and a part for each byte.
+    """Split the cost into a part per message and a part per byte.
 
-    :param slow: small messages at the rate of ``large``. :param large: large ones. :param fast: small ones at the higher rate; each message
-        of all of them in a batch of its own. :param shared: as in :class:`Cost`.
+    :param slow: small messages at the rate of ``large``. :param large: large messages. :param fast: small messages at the higher rate. All
+        of them: one message per batch. :param shared: as in :class:`Cost`.
     """
 
     def split(small: float, at_large: float, at_fast: float) -> tuple[float, float]:
@@ -168,15 +168,15 @@ def cost_of(slow: PerMessage, large: PerMessage, fast: PerMessage, shared: float
 
 
 def keep(measured: Mapping[str, Cost]) -> Path:
-    """Write what was measured where plans look for it; what was measured earlier for other drivers stays."""
+    """Write the costs to the file that plans read, with the earlier costs of other drivers."""
     path = costs_file()
-    rows = {**_kept(path), **{key: cost.document() for key, cost in measured.items()}}
+    costs = {**_kept(path), **{key: cost.document() for key, cost in measured.items()}}
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    document = {"version": VERSION, "measured": now, "python": platform.python_version(), "costs": rows}
+    document = {"version": VERSION, "measured": now, "python": platform.python_version(), "costs": costs}
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    aside.replace(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")  # a plan that reads at the same time never sees half a file
+    temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(path)
     return path
 
 
@@ -189,7 +189,7 @@ def _kept(path: Path) -> dict[str, Any]:
 
 
 def table(measured: Mapping[str, Cost]) -> list[str]:
-    """What was measured beside what is shipped, in µs of CPU time of a message that travels alone; a byte's cost per KiB."""
+    """Return a table of the measured costs and the shipped ones: µs of CPU time of a message without a batch, and per KiB."""
     rows = [f"{'µs of CPU time':<14}{'send':>18}{'receive':>18}{'broker':>18}{'each KiB':>18}"]
     for key, cost in measured.items():
         shipped = shipped_costs()[key]

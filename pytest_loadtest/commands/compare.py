@@ -1,4 +1,4 @@
-"""Two results folders, or two results documents, side by side."""
+"""``compare``: two results folders or documents. ``trend``: the runs in a history file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report import baseline, history, sections
-from pytest_loadtest.report.comparison import compare_runs as compare_documents
+from pytest_loadtest.report.comparison import compare_runs
 from pytest_loadtest.report.sections import mark, titled
 from pytest_loadtest.verdict.objectives import Slo
 
@@ -24,19 +24,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One test's two runs. :param section: None where only one side has it, and ``said`` says which.
+    """One test's two runs.
 
-    :param outcomes: of what its profile says of regression. :param said: in words.
+    :param section: None if only one side has the test. :param outcomes: of the regression objectives in its profile.
+    :param lines: the outcomes as text, or which side has the test.
     """
 
     name: str
     section: dict[str, Any] | None
     outcomes: tuple[str, ...]
-    said: tuple[str, ...]
+    lines: tuple[str, ...]
 
 
-def compare(before: Path, after: Path, *, force: bool = False) -> list[Compared]:
-    """What two files or folders have in common, and what only one of them has.
+def compare_results(before: Path, after: Path, *, force: bool = False) -> list[Compared]:
+    """Compare the runs of the same tests in two files or folders; a test that only one has is listed too.
 
     :raises UsageError: there are no results in one of them.
     """
@@ -45,16 +46,16 @@ def compare(before: Path, after: Path, *, force: bool = False) -> list[Compared]
 
 def _pair(was: Document | None, now: Document | None, *, force: bool) -> Compared:
     if was is None or now is None:
-        which, one = ("the baseline", was) if now is None else ("what is held against it", now)
-        assert one is not None
-        return Compared(_name(one), None, (), (f"only in {which}: {one['results']}",))
-    section, findings = compare_documents(was, now, _gates(now), force=force)
-    said = tuple(f"{finding.outcome.value}: {finding.text}" for finding in findings)
-    return Compared(_name(now), section, tuple(finding.outcome.value for finding in findings), said)
+        side, document = ("the baseline", was) if now is None else ("the later results", now)
+        assert document is not None
+        return Compared(_name(document), None, (), (f"only in {side}: {document['results']}",))
+    section, findings = compare_runs(was, now, _gates(now), force=force)
+    lines = tuple(f"{finding.outcome.value}: {finding.text}" for finding in findings)
+    return Compared(_name(now), section, tuple(finding.outcome.value for finding in findings), lines)
 
 
 def _gates(document: Document) -> tuple[Objective, ...]:
-    """What the run's profile says of regression; nothing where its grammar is of another version."""
+    """Return the regression objectives of the run's profile; none if another version wrote them in a different grammar."""
     section = document["profile"]["document"].get("slo") or {}
     slo = Slo.read({"regression": section["regression"]} if "regression" in section else {})
     return () if slo.problems else slo.gates
@@ -64,86 +65,66 @@ def _name(document: Document) -> str:
     return titled(document["test"], document["profile"]["name"], document["workload"])
 
 
-def in_words(found: Sequence[Compared], *, unicode: bool) -> Iterable[str]:
-    """As the summary of a run has it."""
-    for one in found:
-        yield one.name
-        yield from sections.comparison_lines(one.section, unicode=unicode)
-        for outcome, said in zip(one.outcomes, one.said, strict=False):
-            yield f"  {mark(outcome, unicode)} {said}"
-        if one.section is None:
-            yield from (f"  {said}" for said in one.said)
+def comparison_text(compared: Sequence[Compared], *, unicode: bool) -> Iterable[str]:
+    """Yield the comparisons as lines, in the form of a run's summary."""
+    for test in compared:
+        yield test.name
+        yield from sections.comparison_lines(test.section, unicode=unicode)
+        for outcome, line in zip(test.outcomes, test.lines, strict=False):
+            yield f"  {mark(outcome, unicode)} {line}"
+        if test.section is None:
+            yield from (f"  {line}" for line in test.lines)
 
 
-def in_json(found: Sequence[Compared]) -> str:
-    """A list, with the section ``comparison`` of each; null where only one side has the test."""
-    return json.dumps(
-        [{"name": one.name, "comparison": one.section, "regression": list(one.said)} for one in found], indent=1, ensure_ascii=False
-    )
-
-
-# ``compare`` and ``trend`` on the command line: runs beside other runs.
+def comparison_json(compared: Sequence[Compared]) -> str:
+    """Return a JSON list with the section ``comparison`` of each test; null if only one side has the test."""
+    tests = [{"name": test.name, "comparison": test.section, "regression": list(test.lines)} for test in compared]
+    return json.dumps(tests, indent=1, ensure_ascii=False)
 
 
 def add_compare(parser: argparse.ArgumentParser) -> None:
-    """Its arguments."""
     parser.add_argument("baseline", metavar="A", type=Path, help="the baseline: a folder with results below it, or a results.json")
-    parser.add_argument("now", metavar="B", type=Path, help="what is held against it")
-    parser.add_argument("--force", action="store_true", help="judge what the profiles say of regression also where runs are not comparable")
-    parser.add_argument("--json", action="store_true", help="for programs: a list, an entry for each test, profile and workload")
+    parser.add_argument("now", metavar="B", type=Path, help="the later results: a folder or a results.json")
+    parser.add_argument("--force", action="store_true", help="judge regression also if the runs are not comparable")
+    parser.add_argument("--json", action="store_true", help="print a JSON list with an entry for each test, profile and workload")
 
 
 def add_trend(parser: argparse.ArgumentParser) -> None:
-    """Its arguments."""
-    parser.add_argument("history", metavar="FILE", type=Path, help="what --load-history wrote")
+    parser.add_argument("history", metavar="FILE", type=Path, help="the file that --load-history wrote")
     parser.add_argument("--test", metavar="TEXT", default="", help="only tests with this in their node id, or in their profile's name")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_compare(options: argparse.Namespace) -> list[str]:
-    """Print the comparison; the outcomes of what the profiles say of regression, *no data* where nothing is a pair."""
-
-    found = compare(options.baseline, options.now, force=options.force)
-    print(in_json(found) if options.json else "\n".join(in_words(found, unicode=unicode())), flush=True)
-    paired = any(one.section is not None for one in found)
-    return [outcome for one in found for outcome in one.outcomes] if paired else ["no data"]
+    """Print the comparison. :returns: the outcomes of the regression objectives; *no data* if no test is in both results."""
+    compared = compare_results(options.baseline, options.now, force=options.force)
+    print(comparison_json(compared) if options.json else "\n".join(comparison_text(compared, unicode=prints_unicode())), flush=True)
+    paired = any(test.section is not None for test in compared)
+    return [outcome for test in compared for outcome in test.outcomes] if paired else ["no data"]
 
 
 def run_trend(options: argparse.Namespace) -> int:
-    """Print the trend; always 0."""
-
-    found = series(options.history, options.test)
-    print(trend_in_json(found) if options.json else "\n".join(trend_in_words(found, unicode=unicode())), flush=True)
+    """Print the trend. :returns: always 0."""
+    trend = read_trend(options.history, options.test)
+    lines = [json.dumps(trend, indent=1, ensure_ascii=False)] if options.json else history.trend_table(trend, unicode=prints_unicode())
+    print("\n".join(lines), flush=True)
     return 0
 
 
-def unicode() -> bool:
-    """Whether what reads our output can show more than ASCII."""
+def prints_unicode() -> bool:
+    """Return True if standard output can show more than ASCII."""
     return (sys.stdout.encoding or "").lower().startswith("utf")
 
 
-# A history file as a table.
+def read_trend(path: Path, test: str = "") -> list[dict[str, Any]]:
+    """Return one trend for each test in a history file. :param test: a part of a node id or of a profile's name.
 
-
-def series(path: Path, wanted: str = "") -> list[dict[str, Any]]:
-    """Of each test one. :param wanted: a part of a node id or of a profile's name.
-
-    :raises UsageError: the file cannot be read, or has none of it.
+    :raises UsageError: the file cannot be read, or has no such test.
     """
     lines, wrong = history.read_history(path)
     if wrong:
-        print(f"{path}: {wrong} lines are none of a history, or of a later version; they are left out", file=sys.stderr)
-    found = [line for line in lines if wanted in line["test"] or wanted in line["profile"]]
-    if not found:
-        raise UsageError(f"{path} has no run{f' of {wanted!r}' if wanted else ''}")
-    return history.build_trend(found)
-
-
-def trend_in_words(found: Sequence[dict[str, Any]], *, unicode: bool) -> Iterable[str]:
-    """A table for each test."""
-    return history.trend_table(found, unicode=unicode)
-
-
-def trend_in_json(found: Sequence[dict[str, Any]]) -> str:
-    """For programs, and for whoever draws it."""
-    return json.dumps(found, indent=1, ensure_ascii=False)
+        print(f"{path}: skipped {wrong} lines that are not from a history file, or from a later version", file=sys.stderr)
+    matching = [line for line in lines if test in line["test"] or test in line["profile"]]
+    if not matching:
+        raise UsageError(f"{path} has no run{f' of {test!r}' if test else ''}")
+    return history.build_trend(matching)

@@ -1,7 +1,7 @@
-"""What this machine has for load tests, what each missing thing costs, and how to get it.
+"""``python -m pytest_loadtest doctor``: the things that load tests need on this machine, and how to get the missing ones.
 
-:func:`collect` looks, :func:`rows` judges (pure), :func:`render` writes the table, :func:`fix` installs what it can.
-Nothing here starts a broker.
+:func:`take_inventory` looks at the machine, :func:`inspect` judges (pure), :func:`render` writes the table, :func:`fix` installs what it
+can. Nothing here starts a broker.
 """
 
 from __future__ import annotations
@@ -36,43 +36,43 @@ if TYPE_CHECKING:
 
 
 PACKAGES = {"java": "openjdk-17-jre-headless", "maven": "maven"}
-MEMORY_WANTED = 4 * 1024**3  # Pulsar 2 GiB, Spark 1 GiB, the load workers
-DISK_WANTED = 2 * 1024**3  # jars 240 MB twice (Maven's and ours), samples
-FILES_WANTED = 4096
-PORTS_WANTED = 10_000
-CORES_WANTED = 2
+MEMORY_NEEDED = 4 * 1024**3  # Pulsar 2 GiB, Spark 1 GiB, the load workers
+DISK_NEEDED = 2 * 1024**3  # jars 240 MB twice (Maven's and ours), samples
+FILES_NEEDED = 4096
+PORTS_NEEDED = 10_000
+CORES_NEEDED = 2
 HOSTS, HOSTS_LINE = Path("/etc/hosts"), "127.0.0.1 localhost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """What was found. None: not there, or it could not be found out."""
+    """The relevant facts about this machine. None: missing or unknown."""
 
     java: java.Java | None
     maven: str | None
     docker: str | None  # engine version
-    docker_missing: str  # why there is none
-    images: tuple[str, ...]  # of the brokers' own, those that the engine has
+    docker_missing: str  # the reason why there is none
+    images: tuple[str, ...]  # the brokers' own images that the engine has
     needs: tuple[MachineNeed, ...]  # of all kinds of broker
-    archive: bool | None  # of Spark's classes; None: no Java to make it with
+    archive: bool | None  # the archive of Spark's classes exists; None: no Java to make it with
     files: int  # hard limit of open files
     ports: int
-    localhost: bool  # whether that name has an address, as it has wherever there is an ordinary /etc/hosts
+    localhost: bool  # the name has an address, which a normal /etc/hosts provides
     cores: int
     memory: int | None  # bytes available
-    disk: int  # bytes free where the cache is
+    disk: int  # bytes free on the cache's file system
     root: bool
     debian: bool
 
     @property
     def runs_java(self) -> bool:
-        """Whether the Java here is new enough."""
+        """True if the machine's Java is new enough."""
         return self.java is not None and self.java.major >= java.OLDEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspected:
-    """One thing looked at. ``cost``: what does not work without it; ``remedy``: the line that helps; both empty when all is well."""
+    """One row of the table. ``cost``: what does not work without the thing; ``remedy``: how to get it; both empty if nothing is missing."""
 
     name: str
     found: str
@@ -81,8 +81,8 @@ class Inspected:
     remedy: str = ""
 
 
-def collect() -> Inventory:
-    """Look at this machine; takes a second or two, most of it Java's own start."""
+def take_inventory() -> Inventory:
+    """Look at this machine; takes a second or two, mostly the start of Java."""
     docker, missing, images = _docker()
     return Inventory(
         java=java.find(),
@@ -91,7 +91,7 @@ def collect() -> Inventory:
         docker_missing=missing,
         images=images,
         needs=tuple(need for kind in able("doctor") for need in load(kind, str(kind.doctor))()),
-        archive=there(),
+        archive=has_class_archive(),
         files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         ports=ephemeral_range()[1] - ephemeral_range()[0] + 1,
         localhost=_has_address("localhost"),
@@ -104,7 +104,7 @@ def collect() -> Inventory:
 
 
 def own_images() -> tuple[str, ...]:
-    """The brokers' own images, in the versions that runs start."""
+    """Return the brokers' own images, in the default versions."""
     names = [name for kind in kinds().values() for name, broker in kind.brokers.items() if broker.container]
     return tuple(recipe_of(name).default_image(None) for name in names)
 
@@ -135,8 +135,8 @@ def _existing(path: Path) -> Path:
     return path if path.exists() else _existing(path.parent)
 
 
-def rows(machine: Inventory) -> tuple[Inspected, ...]:
-    """Judge what was found."""
+def inspect(machine: Inventory) -> tuple[Inspected, ...]:
+    """Return the rows of the table."""
     return (*_broker_rows(machine), *_limit_rows(machine))
 
 
@@ -144,16 +144,16 @@ def _broker_rows(machine: Inventory) -> tuple[Inspected, ...]:
     in_java = [need for need in machine.needs if need.jars_of]
     maven_well = machine.maven is not None or all(need.well for need in in_java)
     java_costs = ", ".join(f"no {need.jars_of}" for need in in_java) + " and no Spark"
-    found = f"{machine.java.major} ({machine.java.path})" if machine.java else None
+    version = f"{machine.java.major} ({machine.java.path})" if machine.java else None
     docker = machine.docker or machine.docker_missing
     archive = "made" if machine.archive else None
-    slowly = "Spark starts in some 20 s instead of 10, in every session"
+    slow_start = "Spark starts in some 20 s instead of 10, in every session"
     return (
-        _row("Java", found, machine.runs_java, java_costs, _install("java")),
+        _row("Java", version, machine.runs_java, java_costs, _install("java")),
         _row("Maven", machine.maven, maven_well, "jars of brokers cannot be fetched", _install("maven")),
         *(_row(need.name, need.found, need.well, need.cost, need.remedy) for need in machine.needs),
-        _row("Spark archive", archive, bool(machine.archive), slowly, FIX),
-        _row("Docker", docker, machine.docker is not None, "no brokers in containers; processes do as well", docker_engine.ENGINE_REMEDY),
+        _row("Spark archive", archive, bool(machine.archive), slow_start, FIX),
+        _row("Docker", docker, machine.docker is not None, "no brokers in containers; processes work too", docker_engine.ENGINE_REMEDY),
         *(_image_rows(machine) if machine.docker else ()),
     )
 
@@ -167,32 +167,20 @@ def _image_rows(machine: Inventory) -> Iterator[Inspected]:
 def _limit_rows(machine: Inventory) -> tuple[Inspected, ...]:
     memory, disk, files, ports = machine.memory, machine.disk, machine.files, machine.ports
     cache = java.cache_root()
-    ours = "sysctl -w net.ipv4.ip_local_port_range='10240 65535'"
+    elsewhere = "a broker elsewhere (--load-target URL)"
+    widen = "sysctl -w net.ipv4.ip_local_port_range='10240 65535'"
     share = "broker and load share one core: low rates only"
-    need = f"Pulsar, Spark and the workers want {format_size(MEMORY_WANTED)}"
-    space = f"jars and samples want {format_size(DISK_WANTED)}"
-    known = None if memory is None else f"{format_size(memory)} available"
+    need = f"Pulsar, Spark and the workers need {format_size(MEMORY_NEEDED)}"
+    space = f"jars and samples need {format_size(DISK_NEEDED)}"
+    available = None if memory is None else f"{format_size(memory)} available"
+    other_disk = f"free some, or set XDG_CACHE_HOME to another disk than that of {cache}"
     return (
-        _row(
-            "cores", str(machine.cores), machine.cores >= CORES_WANTED, share, "use more cores, or a broker elsewhere (--load-target URL)"
-        ),
-        _row(
-            "memory",
-            known,
-            memory is None or memory >= MEMORY_WANTED,
-            need,
-            "use a larger machine, or a broker elsewhere (--load-target URL)",
-        ),
-        _row(
-            "disk",
-            f"{format_size(disk)} free",
-            disk >= DISK_WANTED,
-            space,
-            f"free some, or set XDG_CACHE_HOME to another disk than that of {cache}",
-        ),
-        _row("open files", str(files), files >= FILES_WANTED, f"at most some {files} connections a worker", "ulimit -Hn 65536"),
+        _row("cores", str(machine.cores), machine.cores >= CORES_NEEDED, share, f"use more cores, or {elsewhere}"),
+        _row("memory", available, memory is None or memory >= MEMORY_NEEDED, need, f"use a larger machine, or {elsewhere}"),
+        _row("disk", f"{format_size(disk)} free", disk >= DISK_NEEDED, space, other_disk),
+        _row("open files", str(files), files >= FILES_NEEDED, f"at most some {files} connections a worker", "ulimit -Hn 65536"),
         _row("localhost", "has an address" if machine.localhost else None, machine.localhost, "no Spark", _hosts_command()),
-        _row("ephemeral ports", str(ports), ports >= PORTS_WANTED, f"at most {ports} connections to one address", ours),
+        _row("ephemeral ports", str(ports), ports >= PORTS_NEEDED, f"at most {ports} connections to one address", widen),
     )
 
 
@@ -205,11 +193,11 @@ def _row(name: str, found: str | None, well: bool, cost: str, remedy: str) -> In
     return Inspected(name=name, found=shown, well=True) if well else Inspected(name=name, found=shown, well=False, cost=cost, remedy=remedy)
 
 
-def render(found: tuple[Inspected, ...]) -> str:
-    """The table as text: a mark, the thing, what was found; below it what is missing costs and the remedy."""
-    width = max(len(row.name) for row in found)
+def render(rows: tuple[Inspected, ...]) -> str:
+    """Return the table as text: mark, thing, value; for a missing thing also its cost and remedy."""
+    width = max(len(row.name) for row in rows)
     lines = []
-    for row in found:
+    for row in rows:
         lines.append(f"{'ok' if row.well else '--'}  {row.name:<{width}}  {row.found}")
         lines += [f"{'':{width + 6}}costs: {row.cost}"] if row.cost else []
         lines += [f"{'':{width + 6}}remedy: {row.remedy}"] if row.remedy else []
@@ -217,16 +205,16 @@ def render(found: tuple[Inspected, ...]) -> str:
 
 
 def missing_packages(machine: Inventory) -> tuple[str, ...]:
-    """The Debian packages that would help, in the order of the table."""
-    there = {"java": machine.runs_java, "maven": machine.maven is not None}
-    missing = [package for key, package in PACKAGES.items() if not there[key]]
+    """Return the Debian packages that are missing, in the order of the table."""
+    installed = {"java": machine.runs_java, "maven": machine.maven is not None}
+    missing = [package for key, package in PACKAGES.items() if not installed[key]]
     return (*missing, *(need.package for need in machine.needs if need.package and not need.well))
 
 
 def fix(machine: Inventory, tell: Callable[[str], None]) -> bool:
-    """Install what is missing, fetch what the kinds of broker need, make Spark's class archive; True when nothing is left to do by hand.
+    """Install missing packages, fetch the brokers' jars, make Spark's class archive. :returns: True if nothing is left to do by hand.
 
-    Packages are only installed by root on Debian and its children; anybody else is told the exact line.
+    Only root on Debian and its derivatives installs packages; other users get the exact line to run.
     """
     packages = missing_packages(machine)
     if packages and not _install_packages(machine, packages, tell):
@@ -240,8 +228,8 @@ def fix(machine: Inventory, tell: Callable[[str], None]) -> bool:
     except UnavailableError as missing:
         tell(str(missing))
         return False
-    if not there():  # looked up again: Java may be here only now
-        make(tell)
+    if not has_class_archive():  # checked again: the packages may have brought Java
+        make_class_archive(tell)
     return True
 
 
@@ -262,8 +250,8 @@ def _name_localhost(machine: Inventory, tell: Callable[[str], None]) -> bool:
 def _install_packages(machine: Inventory, packages: tuple[str, ...], tell: Callable[[str], None]) -> bool:
     line = f"apt-get update && apt-get install -y --no-install-recommends {' '.join(packages)}"
     if not machine.debian:
-        wanted = ", ".join(("Maven", *(need.name for need in machine.needs if need.package)))
-        tell(f"install by hand: Java {java.OLDEST} or later, {wanted} (on Debian: {line})")
+        others = ", ".join(("Maven", *(need.name for need in machine.needs if need.package)))
+        tell(f"install by hand: Java {java.OLDEST} or later, {others} (on Debian: {line})")
         return False
     if not machine.root:
         tell(f"as root: {line}")
@@ -273,32 +261,33 @@ def _install_packages(machine: Inventory, packages: tuple[str, ...], tell: Calla
         tell(" ".join(command))
         status = subprocess.run(command, env=environment, check=False).returncode
         if status != 0:
-            tell(f"{' '.join(command)} ended with status {status}; run it by hand and read why")
+            tell(f"{' '.join(command)} ended with status {status}; run it by hand to see the reason")
             return False
     return True
 
 
-# Makes the class archive that lets Spark start in a third of the time; see :mod:`pytest_loadtest.pipeline.java_process`.
-
-WRITE_SECONDS = 300  # the archive is written when its JVM ends, which takes 20 s on two slow cores
+WRITE_SECONDS = 300  # the JVM writes the class archive at its end, which takes 20 s on two slow cores
 
 
-def there() -> bool | None:
-    """Whether it is made; None where there is no Java to make it with."""
+def has_class_archive() -> bool | None:
+    """Return True if the archive of Spark's classes exists; None without a Java to make it with."""
     archive = java_process.path()
     return None if archive is None else archive.is_file()
 
 
-def make(tell: Callable[[str], None]) -> None:
-    """Make it; takes half a minute. Without it Spark starts too, so what goes wrong is told and no more."""
+def make_class_archive(tell: Callable[[str], None]) -> None:
+    """Make the archive with which Spark starts in a third of the time; takes half a minute.
+
+    A failure is only reported, as Spark also starts without it. See :mod:`pytest_loadtest.pipeline.java_process`.
+    """
     archive = java_process.path()
     if archive is None:
         return
     tell("making Spark's class archive (160 MB, half a minute, once)")
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".making-", dir=archive.parent) as folder:
-        aside = Path(folder) / archive.name
-        host = SparkHost(Path(folder), {java_process.OPTIONS: f"-XX:ArchiveClassesAtExit={aside}", "spark.master": "local[1]"})
+        new = Path(folder) / archive.name
+        host = SparkHost(Path(folder), {java_process.OPTIONS: f"-XX:ArchiveClassesAtExit={new}", "spark.master": "local[1]"})
         try:
             host.warm()
             _second_scan(host.session())
@@ -306,16 +295,16 @@ def make(tell: Callable[[str], None]) -> None:
             tell(str(error))
         finally:
             host.stop(WRITE_SECONDS)
-        if not aside.is_file():
-            tell("Java wrote no class archive: Spark will start without one, some ten seconds later")
+        if not new.is_file():
+            tell("Java wrote no class archive: Spark will start without one, in some ten seconds more")
             return
-        aside.rename(archive)
+        new.rename(archive)
     for other in java_process.replaced_by(archive):
         other.unlink()
 
 
 def _second_scan(session: SparkSession) -> None:
-    """What an aggregation needs besides: its classes belong into the archive too."""
+    """Run a small aggregation, so that its classes are in the archive too."""
     from pytest_loadtest.pipeline import transforms
 
     with transforms.for_workers():

@@ -1,4 +1,4 @@
-"""``python -m pytest_loadtest learn``: look at real traffic, change nothing, and write a profile that has its shape."""
+"""``python -m pytest_loadtest learn``: sample real traffic, without changing anything, and write a profile with its shape."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ MESSAGES: Final = 1_000_000
 DURATION: Final = 30 * SECOND
 _TICK: Final = 0.1
 _PROGRESS: Final = 5 * SECOND
-_BUSY: Final = 0.9  # of one core: Python can do no more, and what the broker then holds back or drops is not seen
-_BEHIND: Final = 1.0  # seconds that messages came later at the end than at best
+_BUSY: Final = 0.9  # cores: Python cannot use more, so the broker may hold back or drop messages that are not counted
+_BEHIND: Final = 1.0  # s by which the last messages were later than the earliest ones
 
 
 class TopicObserver(Protocol):
-    """Reads topics that belong to somebody else. Open when made."""
+    """Reads topics of another application. Open when made."""
 
     topics: int
-    """Topics that are read; 0: not known, for wildcards match any number."""
+    """Number of topics that are read; 0: unknown, as wildcards match any number."""
     partitions: int
 
     def read(self, timeout: float) -> list[Seen]:
-        """What came since the last call; waits for it up to ``timeout`` seconds."""
+        """Return the messages since the last call; waits for one up to ``timeout`` seconds."""
         ...
 
     def behind(self) -> float:
-        """Seconds by which messages come later than they came at best; 0 where they do not say when they were sent."""
+        """Return the growth of the messages' delay over its minimum in seconds; 0 if they have no send time."""
         ...
 
     def close(self) -> None: ...
@@ -50,10 +50,10 @@ def learn(
 ) -> str:  # fmt: skip
     """Sample the topics and return a profile.
 
-    :param settings: the ``driver`` section to connect with; its defaults when None. :param duration: ns. :param most: messages.
-    :param announce: takes progress and summary.
-    :raises UsageError: not the address of a broker we know, or topics that do not exist. :raises NoData: nothing came, or the target
-        cannot be reached.
+    :param settings: the ``driver`` section to connect with; None: its defaults. :param duration: ns. :param most: limit of messages.
+    :param announce: takes lines of progress and the summary.
+    :raises UsageError: the address is of no known kind of broker, or the topics do not exist.
+    :raises NoData: no message came, or the target cannot be reached.
     """
     observer = open_observer(url, topics, admin_url, settings)
     try:
@@ -63,10 +63,10 @@ def learn(
         observer.close()
     if not traffic.messages:
         raise NoData(
-            f"{url}: nothing came on {', '.join(topics)} in {format_duration(traffic.elapsed)}: is the topic right, and is there traffic?"
+            f"{url}: no message on {', '.join(topics)} in {format_duration(traffic.elapsed)}: is the topic right, and is there traffic?"
         )
     if replay and not any(traffic.series):
-        raise NoData(f"--replay needs whole seconds, {format_duration(traffic.elapsed)} were sampled: give more with --for and --messages")
+        raise NoData(f"--replay needs whole seconds, only {format_duration(traffic.elapsed)} were sampled: raise --for and --messages")
     for line in summary(traffic, at_least):
         announce(line)
     driver = {"name": kind_at(url).name} | _written(settings)
@@ -78,48 +78,51 @@ def learn(
 
 
 def _written(settings: ClientSettings | None) -> dict[str, object]:
-    """What the section says, without secrets."""
+    """Return the fields of the section that were set, without secrets."""
     return {} if settings is None else settings.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
 
 
 def open_observer(url: str, topics: Sequence[str], admin_url: str | None, settings: ClientSettings | None) -> TopicObserver:
-    """Connect, refusing what would change something at the broker, and secrets where they would be shown."""
+    """Connect to the topics.
+
+    :raises UsageError: the address contains a secret, no kind can read its topics, or ``settings`` are of another kind.
+    """
     check_address(url, "URL")
     check_address(admin_url, "--admin-url")
     kind = kind_at(url)
     if settings is not None and settings.name != kind.name:
         scheme = urlsplit(url).scheme
-        raise UsageError(f"{url!r} and a profile whose driver is not for it: give a profile for {scheme}")
+        raise UsageError(f"the profile's driver cannot connect to {url!r}: give a profile for {scheme}")
     observer: TopicObserver = load(kind, kind.observer or "")(url, topics, settings or load(kind, kind.settings)(), admin_url)
     return observer
 
 
 def kind_at(url: str) -> DriverKind:
-    """The kind of broker at an address whose topics can be read.
+    """Return the kind of broker at an address, if its topics can be read.
 
-    :raises UsageError: there is none.
+    :raises UsageError: they cannot.
     """
     scheme, readable = urlsplit(url).scheme, able("observer")
-    found = next((kind for kind in readable if scheme in kind.target_schemes), None)
-    if found is None:
+    match = next((kind for kind in readable if scheme in kind.target_schemes), None)
+    if match is None:
         examples = [f"{name}://host:{kind.schemes[name].port}" for kind in readable for name in kind.target_schemes]
         raise UsageError(f"{url!r}: write {', '.join(examples[:-1])} or {examples[-1]}")
-    return found
+    return match
 
 
 def sample(observer: TopicObserver, duration: int, most: int, announce: Callable[[str], None]) -> tuple[Traffic, float]:
-    """Read for ``duration`` ns or until ``most`` messages came, or until interrupted; also the cores that this process used."""
+    """Read for ``duration`` ns, until ``most`` messages came, or until interrupted. :returns: also the cores that this process used."""
     traffic, cpu = Traffic(time.monotonic_ns()), time.process_time()
-    told = traffic.start
+    announced = traffic.start
     try:
         while (now := time.monotonic_ns()) < traffic.start + duration:
-            if now - told >= _PROGRESS:
-                told = now
+            if now - announced >= _PROGRESS:
+                announced = now
                 announce(f"{format_duration(now - traffic.start)}: {_progress(traffic, now)}")
             if traffic.add(observer.read(min(_TICK, (traffic.start + duration - now) / SECOND)), most):
                 break
     except KeyboardInterrupt:
-        announce("interrupted: what came so far is used")
+        announce("interrupted: the messages so far are used")
     traffic.end = traffic.end or min(time.monotonic_ns(), traffic.start + duration)
     return traffic, (time.process_time() - cpu) * SECOND / traffic.elapsed
 

@@ -1,4 +1,4 @@
-"""Makes ``report.html`` again from the results documents below folders."""
+"""``python -m pytest_loadtest report``: make ``report.html`` again from the results documents below folders."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ FILE = "report.html"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Of the command line."""
     parser.add_argument("folders", metavar="FOLDER", type=Path, nargs="+", help="a session's folder, one above several, or a run's")
-    parser.add_argument("--history", metavar="FILE", type=Path, help="show from it how the tests went from run to run")
-    parser.add_argument("--output", metavar="FILE", type=Path, help="write it there (default: report.html in the one folder)")
+    parser.add_argument("--history", metavar="FILE", type=Path, help="a history file: show each test's trend from it")
+    parser.add_argument("--output", metavar="FILE", type=Path, help="write the report there (default: report.html in the only folder)")
 
 
-def make(folders: Sequence[Path], output: Path | None, past: Path | None = None) -> str:
-    """Write it; what was written, for people.
+def write_report(folders: Sequence[Path], output: Path | None, past: Path | None = None) -> str:
+    """Write the report. :returns: its path and size as text.
 
-    :raises UsageError: a folder has no results, it is not said where the report of several goes, or it cannot be written.
+    :raises UsageError: a folder has no results, there are several folders and no ``output``, or the file cannot be written.
     """
     from pytest_loadtest.report.html import page
 
     if output is None and len(folders) > 1:
-        raise UsageError("the report of several folders goes into none of them: write --output FILE")
+        raise UsageError("several folders given: name the report with --output FILE")
     file = output or folders[0] / FILE
     try:
         page.write_page(folders, file, past)
     except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror}") from error
+        raise UsageError(f"cannot write {file}: {error.strerror}") from error
     return f"{file} written, {format_size(file.stat().st_size)}"

@@ -29,5 +29,5 @@ def test_a_calibration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: 
 
 def test_a_run_without_results_ends_the_calibration_with_what_pytest_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "_TEST", "syntax error {0}\n")
-    with pytest.raises(NoData, match="(?s)the runs slow, large, fast left no results; pytest said:.*syntax error"):
+    with pytest.raises(NoData, match="(?s)the runs slow, large, fast have no results; output of pytest:.*syntax error"):
         calibrate.calibrate("loopback", lambda _: None)

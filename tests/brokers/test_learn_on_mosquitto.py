@@ -73,7 +73,7 @@ def test_a_silent_topic_is_no_data(url: str, tmp_path: Path, capsys: pytest.Capt
     """Nothing is written."""
     output = tmp_path / "learned.yaml"
     assert cli.main(["learn", url, "--topic", "nobody/here", "--for", "300ms", "-o", str(output)]) == cli.NO_DATA
-    assert "nothing came on nobody/here" in capsys.readouterr().err
+    assert "no message on nobody/here" in capsys.readouterr().err
     assert not output.exists()
 
 

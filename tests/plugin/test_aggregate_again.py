@@ -127,5 +127,5 @@ def test_runs_are_judged_again(project: Project, runs: dict[str, Path]) -> None:
     assert done.returncode == cli.NO_DATA
     assert done.stdout.count("NO DATA") == 2
     assert "main.manifest.json" in done.stdout
-    assert "did not come to its end" in done.stdout
+    assert "did not end normally" in done.stdout
     assert {path: path.read_bytes() for path in before} == before

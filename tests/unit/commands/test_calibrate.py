@@ -1,4 +1,4 @@
-"""From CPU times to costs, and to the file that plans read."""
+"""Costs from CPU times, and the file of costs that plans read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def document(**changed: Any) -> dict[str, Any]:
-    """A run of 3 s at 100 msg/s, of which the receiver got 80 a second; what is not settled yet, or is the drain's, used 9 cores."""
+    """Return a run of 3 s at 100 msg/s, 80 of them received. Its samples of the first second and of the drain have 9 cores."""
     sampled = {"worker gw0.cpu": (9.0, 0.02, 0.04, 9.0), "worker gw1.cpu": (9.0, 0.016, None, 9.0), "broker.cpu": (9.0, 0.04, 0.04, 9.0)}
     run = {
         "profile": {"name": "slow"}, "verdict": {"reasons": ["the target went away"]},
@@ -47,8 +47,8 @@ def document(**changed: Any) -> dict[str, Any]:
     return run | changed
 
 
-def test_each_process_pays_for_the_messages_it_had() -> None:
-    """The first worker for what it sent, the second and the broker for what arrived, each by its settled seconds."""
+def test_cpu_time_is_divided_by_the_messages_of_each_process() -> None:
+    """The sender's by the messages sent, the receiver's and the broker's by those received; the first second does not count."""
     found = PerMessage.of(document())
     assert (found.produce, found.consume, found.broker) == pytest.approx((300_000, 200_000, 500_000))
 
@@ -64,15 +64,15 @@ def test_unknown_cpu_time_is_not_zero(bottleneck: dict[str, Any] | None) -> None
         PerMessage.of(document(bottleneck=bottleneck))
 
 
-def test_a_run_of_which_less_than_half_arrived_has_no_cost() -> None:
+def test_a_run_with_less_than_half_of_its_messages_has_no_cost() -> None:
     counts = {"offered": 300, "sentInTime": 300, "receivedInTime": 149}
     with pytest.raises(NoData, match="149 of 300 messages arrived"):
         PerMessage.of(document(measurements={"duration": 3_000_000_000, "counts": counts}))
 
 
 @given(fixed=st.tuples(times, times, times), per_byte=st.tuples(*[st.floats(0, 1000)] * 3), tick=times)
-def test_a_linear_cost_is_found_again(fixed: tuple[float, ...], per_byte: tuple[float, ...], tick: float) -> None:
-    """What a message costs and what a byte costs come apart; what a tick costs at the lower rate goes into neither."""
+def test_a_linear_cost_is_split_exactly(fixed: tuple[float, ...], per_byte: tuple[float, ...], tick: float) -> None:
+    """The cost per tick at the lower rate is in neither part."""
 
     def at(size: int, extra: float) -> PerMessage:
         produce, consume, broker = (message + size * byte + extra for message, byte in zip(fixed, per_byte, strict=True))
@@ -86,20 +86,19 @@ def test_a_linear_cost_is_found_again(fixed: tuple[float, ...], per_byte: tuple[
 
 @given(*[st.builds(PerMessage, produce=times, consume=times, broker=times)] * 3)
 def test_noise_makes_no_cost_negative(slow: PerMessage, large: PerMessage, fast: PerMessage) -> None:
-    """Whatever was measured."""
     assert min(calibrate.cost_of(slow, large, fast).document().values()) >= 0
 
 
-def test_plans_use_what_was_kept() -> None:
-    """The measured row is there in place of the shipped one; the others stay as shipped."""
+def test_plans_use_measured_costs() -> None:
+    """A measured row replaces the shipped one; the other rows stay."""
     path = calibrate.keep({"pulsar": COST})
     assert planning.costs() == {**shipped_costs(), "pulsar": COST}
     document = json.loads(path.read_text())
     assert set(document) == {"version", "measured", "python", "costs"}
 
 
-def test_figures_kept_before_batches_were_shared() -> None:
-    """Are read with the shipped share, also where others are kept beside them; those of a client that is no more are left out."""
+def test_measured_costs_of_older_versions_get_the_shipped_share() -> None:
+    """They keep it when another row is written; rows of removed clients are left out."""
     row = {name: figure for name, figure in COST.document().items() if name != "shared"}
     planning.costs_file().parent.mkdir(parents=True)
     planning.costs_file().write_text(json.dumps({"costs": {"pulsar-native": row, "pulsar": row, "gone": row}}))
@@ -110,7 +109,7 @@ def test_figures_kept_before_batches_were_shared() -> None:
 
 
 def test_an_earlier_calibration_stays() -> None:
-    """One driver after the other; a broken file is nobody's cost and is replaced."""
+    """Each driver can be measured on its own; an unreadable file is replaced."""
     planning.costs_file().parent.mkdir(parents=True)
     planning.costs_file().write_text("{")
     calibrate.keep({"pulsar": COST})
@@ -118,8 +117,8 @@ def test_an_earlier_calibration_stays() -> None:
     assert planning.costs() == {**shipped_costs(), "pulsar": COST, "loopback": COST}
 
 
-def test_the_table_shows_both() -> None:
-    """Measured, and shipped in parentheses, in µs and µs per KiB."""
+def test_the_table_shows_measured_and_shipped_costs() -> None:
+    """They are in µs and µs per KiB, the shipped ones in parentheses."""
     lines = calibrate.table({"loopback": Cost(produce=1234, consume=2000, broker=3000, per_byte=1)})
     shipped = shipped_costs()["loopback"].produce / 1e3
     assert f"1.2 ({shipped:.1f})" in lines[1]
@@ -130,38 +129,37 @@ def test_the_table_shows_both() -> None:
 
 
 def plan(key: str, size: int, rate: float) -> Plan:
-    """What two workers would drive."""
+    """Return the plan for two workers."""
     profile = from_document(calibrate.profile_of(key, "fast", size, rate))
     return make_plan(
         profile, profile_pool(profile), workers=2, cost=shipped_costs()[key], machine=planning.machine(), broker_here=True
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("key", calibrate.rows())
-def test_a_calibrated_cost_is_that_of_one_client(key: str) -> None:
-    """Whichever of them plans would choose: the row measured is the row that such a plan reads."""
+@pytest.mark.parametrize("key", calibrate.measurable_rows())
+def test_a_plan_reads_the_row_that_was_measured_for_its_client(key: str) -> None:
     assert profile_cost_key(plan(key, SMALL, 100).profile) == key
 
 
-@pytest.mark.parametrize("key", calibrate.rows())
-def test_load_is_what_a_machine_carries(key: str) -> None:
-    """Less than a third of a core for each process by the shipped costs, and two phases."""
+@pytest.mark.parametrize("key", calibrate.measurable_rows())
+def test_a_calibration_uses_less_than_a_third_of_a_core(key: str) -> None:
+    """It does so for each process, by the shipped costs, and has two phases."""
     shipped = shipped_costs()[key]
     for size, rate in calibrate._rates(shipped):
         assert rate * max(shipped.produce, shipped.consume) <= 0.3e9 * 1.001
         assert [phase.name for phase in plan(key, size, rate).phases] == ["warm-up", "measure"]
 
 
-@pytest.mark.parametrize("key", calibrate.rows())
+@pytest.mark.parametrize("key", calibrate.measurable_rows())
 def test_the_first_worker_only_sends_and_the_second_only_receives(key: str) -> None:
-    """Or their CPU times could not be told apart."""
+    """Otherwise their CPU times would be mixed."""
     shares = plan(key, SMALL, 100).assignments
     assert [(len(share.streams), len(share.consumers)) for share in shares] == [(1, 0), (0, 1)]
 
 
-@pytest.mark.parametrize("key", calibrate.rows())
+@pytest.mark.parametrize("key", calibrate.measurable_rows())
 def test_each_message_is_a_batch_of_its_own(key: str) -> None:
-    """At every rate that is driven and with ticks that are late: what is measured is the figure itself."""
+    """This holds at every rate, also for late ticks, so the measured cost is that of one message."""
     for size, rate in calibrate._rates(shipped_costs()[key]):
         made = plan(key, size, rate)
         assert expected_batch(made.profile, made.topology, size, 100 * rate) == 1.0 or not shipped_costs()[key].shared

@@ -1,4 +1,4 @@
-"""The command line: what it takes, what it refuses, and with which status it ends."""
+"""The command line: its arguments, its errors and its exit status."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COST = shipped_costs()["loopback"]
 
 
 def refused(*arguments: str) -> int:
-    """The status with which argparse ends a wrong command line."""
+    """Return the status with which argparse ends a wrong command line."""
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)
     assert isinstance(ended.value.code, int)
@@ -30,8 +30,7 @@ def refused(*arguments: str) -> int:
         ("aggregate", "a", "--spark-conf", "novalue"), ("aggregate", "a", "--spark-conf", "=1"), ("doctor", "--mend"),
     ],
 )  # fmt: skip
-def test_a_wrong_command_line_is_refused(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    """With status 2 and the usage."""
+def test_a_wrong_command_line_ends_with_status_2_and_the_usage(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert refused(*arguments) == cli.USAGE
     assert "usage:" in capsys.readouterr().err
 
@@ -39,8 +38,7 @@ def test_a_wrong_command_line_is_refused(arguments: tuple[str, ...], capsys: pyt
 @pytest.mark.parametrize(
     "arguments", [("--help",), ("doctor", "-h"), ("calibrate", "-h"), ("aggregate", "-h"), ("report", "-h"), ("learn", "-h")]
 )
-def test_help_tells_the_statuses(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever calls it from a script finds them where he looks."""
+def test_help_lists_the_exit_statuses(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert refused(*arguments) == cli.OK
     assert cli.STATUSES.strip() in capsys.readouterr().out
 
@@ -63,7 +61,7 @@ def test_spark_settings_are_pairs() -> None:
 
 def test_every_driver_with_a_cost_can_be_calibrated() -> None:
     """The calibration and the shipped table name the same drivers."""
-    assert set(calibrate.rows()) == set(shipped_costs())
+    assert set(calibrate.measurable_rows()) == set(shipped_costs())
 
 
 @pytest.mark.parametrize(
@@ -86,20 +84,18 @@ def test_errors_have_their_status(
 # --- aggregate
 
 
-def test_no_such_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is named."""
+def test_a_missing_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["aggregate", str(tmp_path / "gone")]) == cli.USAGE
     assert f"{tmp_path / 'gone'}: no such folder" in capsys.readouterr().err
 
 
-def test_a_folder_without_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The error says what a run's folder looks like."""
+def test_the_error_for_a_folder_without_runs_describes_one_with_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["aggregate", str(tmp_path)]) == cli.USAGE
     assert "a run's folder holds run.json" in capsys.readouterr().err
 
 
 def test_runs_are_found_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of them, in order of name and absolute; a run's own folder stands for that run alone."""
+    """They are absolute and in order of name; a run's own folder is that run only."""
     for name in ("b/1", "a/2", "a/10"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "run.json").touch()
@@ -111,7 +107,7 @@ def test_runs_are_found_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_steps_of_a_search_are_one_run(tmp_path: Path) -> None:
-    """Those of one workload; other runs stand for themselves."""
+    """Steps of different workloads are separate, and so are other runs."""
     names = ("a/measure", "b/step-01", "b/step-02", "c/step-01", "d/measure")
     found = cli.searches([tmp_path / name for name in names])
     assert [[str(path.relative_to(tmp_path)) for path in one] for one in found] == [
@@ -123,10 +119,10 @@ def test_steps_of_a_search_are_one_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "done", "status"), [((), None, cli.OK), (("--fix",), True, cli.OK), (("--fix",), False, cli.MISSED)])
-def test_the_doctor_ends_well_when_nothing_is_left_to_do(
+def test_doctor_fix_ends_with_1_if_something_is_left_to_do(
     arguments: tuple[str, ...], done: bool | None, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Looking is always well; fixing is when everything could be done. This machine stays as it is."""
+    """Without --fix the status is always 0. This machine is not changed."""
     monkeypatch.setattr(doctor, "fix", lambda *_: done)
     assert cli.main(["doctor", *arguments]) == status
     out = capsys.readouterr().out
@@ -140,7 +136,7 @@ def test_the_doctor_ends_well_when_nothing_is_left_to_do(
 @pytest.mark.parametrize(
     ("arguments", "working", "status"),
     [
-        ((), set(calibrate.rows()), cli.OK),
+        ((), set(calibrate.measurable_rows()), cli.OK),
         ((), {"loopback"}, cli.OK),
         ((), set(), cli.NO_DATA),
         (("--driver", "loopback"), {"loopback"}, cli.OK),
@@ -148,10 +144,10 @@ def test_the_doctor_ends_well_when_nothing_is_left_to_do(
         (("--driver", "pulsar-native"), {"pulsar-native"}, cli.OK),
     ],
 )
-def test_calibrate_does_what_can_be_done(
+def test_calibrate_measures_the_drivers_that_have_a_broker(
     arguments: tuple[str, ...], working: set[str], status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A driver without a broker here is passed by, unless it was asked for by name; what was measured is kept in any case."""
+    """A driver without a broker is skipped, unless it was given by name; measured costs are written in any case."""
 
     def measure(key: str, _: object) -> object:
         if key not in working:

@@ -1,4 +1,4 @@
-"""What the doctor says of a machine."""
+"""The doctor's table, and its repairs."""
 
 from __future__ import annotations
 
@@ -54,61 +54,57 @@ BARE = replace(
 )
 
 
-def test_a_well_machine_costs_nothing() -> None:
-    """No cost and no remedy where nothing is missing."""
-    assert all(row.well and not row.cost and not row.remedy for row in doctor.rows(WELL))
-    assert "costs" not in doctor.render(doctor.rows(WELL))
+def test_a_complete_machine_has_no_costs_and_no_remedies() -> None:
+    assert all(row.well and not row.cost and not row.remedy for row in doctor.inspect(WELL))
+    assert "costs" not in doctor.render(doctor.inspect(WELL))
 
 
 def test_each_missing_thing_has_its_cost_and_its_remedy() -> None:
-    """A bare machine is told, line by line, what it loses and what to do."""
-    rows = doctor.rows(BARE)
+    """The table of a bare machine has both for every row."""
+    rows = doctor.inspect(BARE)
     assert all(not row.well and row.cost and row.remedy for row in rows)
     text = doctor.render(rows)
     assert "apt-get install openjdk-17-jre-headless" in text
     assert text.count("costs:") == text.count("remedy:") == len(rows)
 
 
-def test_old_java_is_not_well_and_unknown_memory_is_not_ill() -> None:
-    """Found is not enough; unknown is not a fault."""
-    rows = {row.name: row for row in doctor.rows(replace(WELL, java=Java("/usr/bin/java", 11), memory=None))}
+def test_old_java_is_insufficient_and_unknown_memory_is_not() -> None:
+    rows = {row.name: row for row in doctor.inspect(replace(WELL, java=Java("/usr/bin/java", 11), memory=None))}
     assert not rows["Java"].well
     assert rows["memory"].well
 
 
-def test_maven_is_not_missed_once_the_jars_are_cached() -> None:
-    """Maven is needed once, for each broker."""
-    rows = {row.name: row for row in doctor.rows(replace(WELL, maven=None))}
+def test_maven_is_not_missing_once_all_jars_are_cached() -> None:
+    """Each broker needs it once."""
+    rows = {row.name: row for row in doctor.inspect(replace(WELL, maven=None))}
     assert rows["Maven"].well
-    rows = {row.name: row for row in doctor.rows(replace(WELL, maven=None, needs=(*HERE[:2], *mqtt_needs.broker_needs("2.0.11", ()))))}
+    rows = {row.name: row for row in doctor.inspect(replace(WELL, maven=None, needs=(*HERE[:2], *mqtt_needs.broker_needs("2.0.11", ()))))}
     assert not rows["Maven"].well and not rows["Artemis jars"].well
 
 
-def test_images_matter_where_an_engine_could_run_them() -> None:
-    """What is not here is pulled, or comes from a registry of one's own; without an engine there is nothing to say of images."""
-    rows = {row.name: row for row in doctor.rows(replace(WELL, images=doctor.own_images()[:1]))}
+def test_images_are_listed_only_with_an_engine() -> None:
+    """The remedy for a missing one is a pull, or an image from another registry."""
+    rows = {row.name: row for row in doctor.inspect(replace(WELL, images=doctor.own_images()[:1]))}
     assert (rows["images"].found, rows["images"].cost) == ("apachepulsar/pulsar:4.2.4", "the first run pulls eclipse-mosquitto:2")
     assert "docker pull eclipse-mosquitto:2, or an image of your own registry: --load-image, target.image" in rows["images"].remedy
-    assert "images" not in {row.name for row in doctor.rows(BARE)}
+    assert "images" not in {row.name for row in doctor.inspect(BARE)}
 
 
-def test_missing_packages() -> None:
-    """The Debian packages, in one order."""
+def test_missing_packages_are_in_the_order_of_the_table() -> None:
     assert doctor.missing_packages(WELL) == ()
     assert doctor.missing_packages(BARE) == ("openjdk-17-jre-headless", "maven", "mosquitto")
 
 
 @pytest.mark.parametrize(("debian", "words"), [(True, "as root: apt-get update && apt-get install"), (False, "install by hand: Java 17")])
-def test_fix_without_the_right_prints_the_exact_line(debian: bool, words: str) -> None:
-    """Nothing is tried that cannot work."""
+def test_fix_without_root_or_debian_only_prints_the_exact_line(debian: bool, words: str) -> None:
     said: list[str] = []
     assert doctor.fix(replace(BARE, debian=debian), said.append) is False
     assert said[0].startswith(words)
     assert len(said) == 1
 
 
-def test_fix_of_a_well_machine_does_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Cached jars and all packages: nothing to say."""
+def test_fix_of_a_complete_machine_does_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """All packages are installed and the jars are cached."""
     for jars in ("pulsar-4.2.4", "artemis-2.42.0"):
         (tmp_path / "pytest-loadtest" / jars).mkdir(parents=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -120,21 +116,21 @@ def test_fix_of_a_well_machine_does_nothing(monkeypatch: pytest.MonkeyPatch, tmp
     assert said == []
 
 
-def test_collect_looks_at_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It looks without starting anything, also where the cache does not exist yet."""
+def test_the_inventory_of_this_machine_starts_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It works also if the cache does not exist yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "not" / "there"))
-    machine = doctor.collect()
+    machine = doctor.take_inventory()
     assert machine.cores >= 1
     assert machine.disk > 0
     assert [need.found for need in machine.needs if need.jars_of] == [None, None]
-    assert doctor.render(doctor.rows(machine))
+    assert doctor.render(doctor.inspect(machine))
 
 
 def test_localhost_gets_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A root file system without /etc/hosts gets the one line that Spark needs; anybody but root is told it."""
+    """Root adds the line that Spark needs to /etc/hosts; other users get it printed."""
     monkeypatch.setattr(doctor, "HOSTS", tmp_path / "hosts")
     monkeypatch.setattr(doctor.java.Jars, "resolve", lambda jars, version, tell: None)
-    monkeypatch.setattr(doctor, "there", lambda: True)
+    monkeypatch.setattr(doctor, "has_class_archive", lambda: True)
     said: list[str] = []
     assert not doctor.fix(replace(WELL, localhost=False), said.append)
     assert said == [f"as root: echo '127.0.0.1 localhost' >> {tmp_path / 'hosts'}"]
@@ -143,10 +139,10 @@ def test_localhost_gets_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_fix_makes_the_archive_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where there is Java and no archive; that none could be made leaves nothing to do by hand."""
+    """It needs Java and no archive; a failure leaves nothing to do by hand."""
     made: list[object] = []
     monkeypatch.setattr(doctor.java.Jars, "resolve", lambda jars, version, tell: None)
-    monkeypatch.setattr(doctor, "make", made.append)
+    monkeypatch.setattr(doctor, "make_class_archive", made.append)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert doctor.fix(WELL, print)
     assert made == [print]

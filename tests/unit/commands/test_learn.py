@@ -1,4 +1,4 @@
-"""What is learned of traffic, and the profile that comes of it."""
+"""Learning from traffic: the sampler, the profile and the command."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ SEEN = st.builds(
 
 @settings(max_examples=40)
 @given(seen=st.lists(SEEN, min_size=1, max_size=200), replay=st.booleans(), source=st.sampled_from([MQTT, PULSAR]))
-def test_whatever_is_seen_becomes_a_profile(seen: list[Seen], replay: bool, source: Source) -> None:
-    """Any sizes, names and keys: the text is a valid profile of as many messages, with every size in a range."""
+def test_any_traffic_becomes_a_valid_profile(seen: list[Seen], replay: bool, source: Source) -> None:
+    """It has as many messages, and a range for every size, whatever the topics and keys are."""
     found = learned(made_traffic(seen), source, replay)
     buckets = found.buckets or ()
     assert len(buckets) <= MOST_RANGES
@@ -66,14 +66,13 @@ def test_whatever_is_seen_becomes_a_profile(seen: list[Seen], replay: bool, sour
     assert found.test_duration == 10 * SECOND
 
 
-def test_few_sizes_stay_as_they_are() -> None:
-    """To the byte."""
+def test_few_sizes_stay_exact() -> None:
     traffic = made_traffic([message(size=size) for size in (100, 100, 333, 5000)])
     assert traffic.distribution() == {"100-101": 2, "333-334": 1, "5000-5001": 1}
 
 
 def test_many_sizes_become_ranges_near_powers_of_two() -> None:
-    """Eight ranges between one power of two and the next, fewer where little is sent; the mean stays within two per cent."""
+    """There are at most eight ranges between two powers of two; the mean size stays within two per cent."""
     sizes = [64 + i * i // 50 for i in range(1, 2000)]
     traffic = made_traffic([message(size=size) for size in sizes])
     found = traffic.distribution()
@@ -83,20 +82,20 @@ def test_many_sizes_become_ranges_near_powers_of_two() -> None:
     assert all(end % 8 == 0 for key in found for end in parse_range(key))
 
 
-def test_what_came_before_the_start_is_left_out() -> None:
-    """Readers open one after the other: until the last one is open, the first ones see more than their share."""
+def test_messages_before_the_start_are_left_out() -> None:
+    """Readers open one after the other: before the last one is open, the first ones get more than their share."""
     assert made_traffic([message(-0.5), message(0.5)]).messages == 1
 
 
-def test_the_number_of_messages_is_a_bound() -> None:
-    """And the rate is that of the time until the last of them."""
+def test_sampling_ends_after_the_number_of_messages() -> None:
+    """The rate is computed over the time until the last of them."""
     traffic = Traffic(START)
     assert traffic.add([message(1), message(2), message(3)], 2)
     assert (traffic.messages, traffic.elapsed, traffic.rate) == (2, 2 * SECOND, 1.0)
 
 
 def test_a_replay_has_the_rate_of_every_second() -> None:
-    """A begun second at the end would have too low a rate, and is left out."""
+    """An incomplete second at the end is left out, as its rate would be too low."""
     traffic = made_traffic([message(at) for at in (0.1, 0.2, 0.3, 2.0, 3.2)], seconds=3.5)
     assert traffic.series == (3, 0, 1)
     (stage,) = learned(traffic, replay=True).stages
@@ -105,14 +104,13 @@ def test_a_replay_has_the_rate_of_every_second() -> None:
 
 
 @pytest.mark.parametrize(("keyed", "distributor"), [(0, "NO_KEY"), (3, "NO_KEY"), (5, "RANDOM_NANO"), (10, "RANDOM_NANO")])
-def test_keys(keyed: int, distributor: str) -> None:
-    """Messages get keys where most had some."""
+def test_messages_get_keys_if_most_had_one(keyed: int, distributor: str) -> None:
     traffic = made_traffic([message(key="k" if i < keyed else None) for i in range(10)])
     assert learned(traffic).key_distributor == distributor
 
 
-def test_what_a_profile_cannot_say_is_in_its_comments() -> None:
-    """Skew of keys and spread over topics, and whether the sampler kept up."""
+def test_facts_that_a_profile_cannot_express_are_in_its_comments() -> None:
+    """They are the skew of keys, the shares of topics, and a sampler that was too slow."""
     seen = [message(key="hot", topic="a")] * 8 + [message(key=str(i), topic="b") for i in range(12)]
     lines = summary(made_traffic(seen), at_least=False)
     assert lines[0] == "20 messages in 10.0 s: 2 msg/s"
@@ -124,8 +122,8 @@ def test_what_a_profile_cannot_say_is_in_its_comments() -> None:
     assert all(f"# {line}" in text for line in lines)
 
 
-def test_target_and_topics_of_a_learned_profile() -> None:
-    """The broker sampled; as many topics as were asked for, or seen."""
+def test_a_learned_profile_has_the_target_and_the_number_of_topics() -> None:
+    """That is the number of topics given, or seen if wildcards were given."""
     seen = [message(topic=topic) for topic in "abc"]
     pulsar, mqtt = learned(made_traffic(seen), PULSAR), learned(made_traffic(seen), MQTT)
     assert pulsar.target
@@ -136,7 +134,7 @@ def test_target_and_topics_of_a_learned_profile() -> None:
 
 @pytest.mark.parametrize(("messages", "seconds"), [(1, 30_000), (1, 7), (3, 0.003), (5_000_000, 2), (123_456, 7)])
 def test_rates_have_no_exponent(messages: int, seconds: float) -> None:
-    """YAML reads 1e6 as text; what is rarer than a message in a thousand seconds cannot be paced."""
+    """YAML reads 1e6 as text. The lowest rate is one message in a thousand seconds."""
     traffic = made_traffic([message()], seconds)
     traffic.messages = messages
     assert learned(traffic).producer_rate == pytest.approx(max(messages / seconds, 0.001), rel=2e-2)
@@ -146,7 +144,7 @@ def test_rates_have_no_exponent(messages: int, seconds: float) -> None:
 
 
 class ScriptedObserver:
-    """Gives a message at each reading, stamped by the clock given."""
+    """Returns a message at each call of read(), with the current time."""
 
     topics, partitions = 0, 1
 
@@ -175,8 +173,8 @@ def run(observer: ScriptedObserver, monkeypatch: pytest.MonkeyPatch, **options: 
         assert observer.closed
 
 
-def test_sampling_ends_at_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A number of messages, or a time; the summary is said, and what came too fast is called at least."""
+def test_sampling_ends_after_a_number_of_messages_or_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The summary is announced; if the sampler was too slow, the rate is "at least"."""
     text, said = run(ScriptedObserver(), monkeypatch)
     assert profile.loads(text, "x").buckets
     assert said[0].startswith("100 messages in ")
@@ -184,17 +182,17 @@ def test_sampling_ends_at_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the rate is at least" in said[-1]
 
 
-def test_nothing_seen_is_no_profile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is half a second a replay."""
-    with pytest.raises(NoData, match="nothing came on a in .*: is the topic right"):
+def test_traffic_without_messages_is_no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay of less than a second is no data either."""
+    with pytest.raises(NoData, match="no message on a in .*: is the topic right"):
         run(ScriptedObserver(each=0), monkeypatch, duration=SECOND // 100)
-    with pytest.raises(NoData, match="nothing came"):
+    with pytest.raises(NoData, match="no message on a"):
         run(ScriptedObserver(ends=True), monkeypatch)
     with pytest.raises(NoData, match="--replay needs whole seconds"):
         run(ScriptedObserver(), monkeypatch, replay=True)
 
 
-# --- what is refused
+# --- errors
 
 
 @pytest.mark.parametrize(
@@ -207,8 +205,7 @@ def test_nothing_seen_is_no_profile(monkeypatch: pytest.MonkeyPatch) -> None:
         ("mqtt://host:1883", PulsarSettings(), "give a profile for mqtt"),
     ],
 )
-def test_what_cannot_be_sampled(url: str, settings: Any, message: str) -> None:
-    """The error says what to write."""
+def test_the_error_for_a_wrong_address_names_a_right_one(url: str, settings: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         learn.open_observer(url, ["a"], None, settings)
 
@@ -218,7 +215,7 @@ def test_what_cannot_be_sampled(url: str, settings: Any, message: str) -> None:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
-    """What the command asks for; the answer is a line of text."""
+    """The arguments with which the command calls learn(), which returns a line of text."""
     asked: list[dict[str, Any]] = []
 
     def answer(url: str, topics: list[str], **options: Any) -> str:
@@ -229,8 +226,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     yield asked
 
 
-def test_the_command(seen: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its options reach the sampler; the profile goes to the file, or to standard output."""
+def test_the_options_reach_the_sampler(seen: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The profile goes to the file, or to standard output."""
     (tmp_path / "like.yaml").write_text(
         "name: x\nmessageSize: 100\nproducerRate: 1\ntestDuration: 1s\ndriver: {name: mqtt, username: me}\n"
     )
@@ -246,26 +243,25 @@ def test_the_command(seen: list[dict[str, Any]], tmp_path: Path, capsys: pytest.
     assert (seen[1]["duration"], seen[1]["most"], seen[1]["settings"]) == (learn.DURATION, learn.MESSAGES, None)
 
 
-def test_nothing_is_overwritten(seen: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file that is there stays, and nothing is sampled; a folder that is not there is named."""
+def test_an_existing_file_is_not_overwritten(seen: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is sampled; the error for a missing folder names it."""
     output = tmp_path / "out.yaml"
     output.write_text("mine")
     assert cli.main(["learn", "mqtt://h", "--topic", "a", "-o", str(output)]) == cli.USAGE
-    assert "is there already: name another file" in capsys.readouterr().err
+    assert "exists already: name another file" in capsys.readouterr().err
     assert cli.main(["learn", "mqtt://h", "--topic", "a", "-o", str(tmp_path / "no" / "out.yaml")]) == cli.USAGE
-    assert "cannot be written: no folder" in capsys.readouterr().err
+    assert ": no folder " in capsys.readouterr().err
     assert (output.read_text(), seen) == ("mine", [])
 
 
 @pytest.mark.parametrize("wrong", [("--for", "30"), ("--for", "0s"), ("--messages", "0"), ("--messages", "many")])
-def test_wrong_bounds(wrong: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    """A usage error that quotes the value."""
+def test_the_error_for_a_wrong_limit_quotes_it(wrong: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["learn", "mqtt://h", "--topic", "a", *wrong])
     assert repr(wrong[1]) in capsys.readouterr().err
 
 
-def test_secrets_are_not_written() -> None:
-    """What the profile of --like says, without the password."""
+def test_a_learned_profile_has_no_password() -> None:
+    """It has the other settings of --like."""
     chosen = MqttSettings.model_validate({"username": "me", "password": "secret", "keepAlive": "30s"})
     assert learn._written(chosen) == {"username": "me", "keepAlive": "30s"}

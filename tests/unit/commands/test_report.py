@@ -12,7 +12,7 @@ from pytest_loadtest.commands import cli
 
 
 def test_a_sessions_report_goes_into_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And is named with its size."""
+    """The command prints its path and size."""
     put(tmp_path, document())
     assert cli.main(["report", str(tmp_path / "monday")]) == cli.OK
     file = tmp_path / "monday" / "report.html"
@@ -20,8 +20,7 @@ def test_a_sessions_report_goes_into_its_folder(tmp_path: Path, capsys: pytest.C
     assert "Load tests · monday" in Page(file.read_text(encoding="utf-8")).words
 
 
-def test_several_sessions_in_one_report(tmp_path: Path) -> None:
-    """Each run says of which it is."""
+def test_a_report_of_several_sessions_names_the_session_of_each_run(tmp_path: Path) -> None:
     for session in ("monday", "tuesday"):
         put(tmp_path, document(), session=session)
     both = [str(tmp_path / session) for session in ("monday", "tuesday")]
@@ -32,21 +31,21 @@ def test_several_sessions_in_one_report(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "text"),
     [
         (["nowhere"], "nowhere: no results.json here or below"),
-        (["results", "results"], "goes into none of them: write --output FILE"),
-        (["results", "--output", "results/monday/test_smoke"], "results/monday/test_smoke cannot be written"),
-        (["results", "--output", "file/report.html"], "file/report.html cannot be written"),
+        (["results", "results"], "several folders given: name the report with --output FILE"),
+        (["results", "--output", "results/monday/test_smoke"], "cannot write results/monday/test_smoke"),
+        (["results", "--output", "file/report.html"], "cannot write file/report.html"),
     ],
 )
-def test_what_cannot_be_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+def test_an_impossible_report_is_a_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
 ) -> None:
-    """With what is wrong, and nothing written."""
+    """The error names the problem, and no file is written."""
     monkeypatch.chdir(tmp_path)
     put(tmp_path / "results", document())
     (tmp_path / "file").touch()
     assert cli.main(["report", *arguments]) == cli.USAGE
-    assert said in capsys.readouterr().err
+    assert text in capsys.readouterr().err
     assert list(tmp_path.rglob("*.html")) == []
