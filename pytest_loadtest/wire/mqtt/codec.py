@@ -1,6 +1,6 @@
-"""One packet ⇄ its bytes, as a client needs it: packets of clients are written, packets of brokers are read.
+"""The codec of a client, one packet at a time: packets of clients are encoded, packets of brokers are decoded.
 
-PUBLISH and the answers to it come in great number and are read by :mod:`~pytest_loadtest.wire.mqtt.reading`.
+PUBLISH and its acknowledgements are frequent, and are read by :mod:`~pytest_loadtest.wire.mqtt.reading`.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ if TYPE_CHECKING:
     Properties = Mapping[str, Any]
 
 _CLIENT_PACKETS: Final = {CONNECT: "CONNECT", SUBSCRIBE: "SUBSCRIBE", UNSUBSCRIBE: "UNSUBSCRIBE"}
-_RESERVED: Final = 2  # the flags of SUBSCRIBE, UNSUBSCRIBE and PUBREL (2.1.3)
+# The fixed flags of SUBSCRIBE, UNSUBSCRIBE and PUBREL (2.1.3); other values are malformed.
+_RESERVED: Final = 2
 
 
 def encode_packet(packet: Packet, version: int = V5) -> bytes:
-    """Return the bytes of a packet that a client sends.
+    """Encode a packet of a client.
 
-    :raises ValueError: a field that no packet can hold. :raises KeyError: an unknown property, or a packet of the broker.
+    :raises ValueError: a field does not fit into its packet. :raises KeyError: an unknown property, or a packet that only brokers send.
     """
     return frame(*_bodies[type(packet)](packet, version))
 
@@ -56,19 +57,20 @@ def frame(kind: int, flags: int, body: bytes) -> bytes:
 
 
 def decode_packet(first: int, body: bytes, version: int = V5) -> Packet:
-    """Return the packet of a broker from its first byte and what follows its length; PUBLISH and the answers to it are not read here.
+    """Decode a packet of a broker, except PUBLISH and its acknowledgements.
 
-    A packet that only clients send is a :class:`ClientPacket`, its body unread.
-
-    :raises MalformedPacket: it is not a packet.
+    :param first: first byte. :param body: bytes after the packet's length.
+    :returns: a packet that only clients send is a :class:`ClientPacket`; its body is not decoded.
+    :raises MalformedPacket: the bytes are not a packet.
     """
     kind, flags = first >> 4, first & 15
     if kind in _CLIENT_PACKETS:
         return ClientPacket(_CLIENT_PACKETS[kind])
     if kind not in _readers or (kind == AUTH and version < V5):
-        raise MalformedPacket(f"no packet begins with 0x{first:02x}")
+        raise MalformedPacket(f"0x{first:02x} is not the first byte of a packet")
+    # All packets read here have the reserved flags 0 (2.1.3).
     if flags:
-        raise MalformedPacket(f"packet {kind} has flags {flags}")
+        raise MalformedPacket(f"packet {kind} has flags {flags}, must be 0")
     reader = FieldReader(body)
     packet = _readers[kind](kind, reader, version)
     reader.end()
@@ -76,16 +78,18 @@ def decode_packet(first: int, body: bytes, version: int = V5) -> Packet:
 
 
 def versioned(properties: Properties, version: int) -> bytes:
-    """Return the bytes of properties, which MQTT 3.1.1 does not have."""
+    """Encode properties; b"" for MQTT 3.1.1, which has none."""
     return encode_properties(properties) if version >= V5 else b""
 
 
 def read_versioned(reader: FieldReader, version: int) -> Properties:
-    """Read properties, which MQTT 3.1.1 does not have."""
+    """Read properties; empty for MQTT 3.1.1, which has none."""
     return decode_properties(reader) if version >= V5 else {}
 
 
 def _connect(packet: Connect, _version: int) -> tuple[int, int, bytes]:
+    # Bits of the connect flags are in 3.1.2.3. The order of the payload's fields is fixed: client id, user name, password (3.1.3).
+    # A will is never sent.
     flags, fields = packet.clean_start << 1, text(packet.client_id)
     if packet.username is not None:
         flags |= 0x80
@@ -100,7 +104,7 @@ def _connect(packet: Connect, _version: int) -> tuple[int, int, bytes]:
 def _read_connack(_kind: int, reader: FieldReader, version: int) -> Connack:
     flags, reason = reader.number(1), reader.number(1)
     if flags > 1:
-        raise MalformedPacket(f"a CONNACK with flags 0x{flags:02x}")
+        raise MalformedPacket(f"CONNACK has flags 0x{flags:02x}, must be 0 or 1")
     return Connack(bool(flags), reason, read_versioned(reader, version))
 
 
@@ -111,9 +115,10 @@ def _publish(packet: Publish, version: int) -> tuple[int, int, bytes]:
 
 
 def _subscribe(packet: Subscribe, version: int) -> tuple[int, int, bytes]:
+    # The options of a subscription are one byte after its filter (3.8.3.1).
     filters = b"".join(
-        text(one.topic) + bytes([one.qos | one.no_local << 2 | one.retain_as_published << 3 | one.retain_handling << 4])
-        for one in packet.filters
+        text(wanted.topic) + bytes([wanted.qos | wanted.no_local << 2 | wanted.retain_as_published << 3 | wanted.retain_handling << 4])
+        for wanted in packet.filters
     )
     return SUBSCRIBE, _RESERVED, packet.packet_id.to_bytes(2, "big") + versioned(packet.properties, version) + filters
 
@@ -126,8 +131,9 @@ def _unsubscribe(packet: Unsubscribe, version: int) -> tuple[int, int, bytes]:
 def read_packet_id(reader: FieldReader) -> int:
     """Read a packet identifier. :raises MalformedPacket: it is 0."""
     packet_id = reader.number(2)
+    # Packet identifiers start at 1 (2.2.1).
     if not packet_id:
-        raise MalformedPacket("packet identifier 0")  # 2.2.1
+        raise MalformedPacket("packet identifier 0")
     return packet_id
 
 
@@ -138,12 +144,14 @@ def _read_subscription_answer(kind: int, reader: FieldReader, version: int) -> S
 
 
 def _ending(packet: Ending, version: int) -> tuple[int, int, bytes]:
+    # The reason code can be left out if it is 0 and there are no properties (3.14.2.1).
     if version < V5 or not (packet.reason or packet.properties):
         return packet.kind, 0, b""
     return packet.kind, 0, bytes([packet.reason]) + (encode_properties(packet.properties) if packet.properties else b"")
 
 
 def _read_ending(kind: int, reader: FieldReader, version: int) -> Ending:
+    # An empty body means reason 0, and so does every DISCONNECT of MQTT 3.1.1.
     reason = reader.number(1) if version >= V5 and reader.left else 0
     return Ending(kind, reason, read_versioned(reader, version) if reader.left else {})
 

@@ -1,4 +1,4 @@
-"""The fields that MQTT packets are made of (1.5): integers, texts, binary data, variable byte integers."""
+"""The field types of MQTT packets (1.5): integers, strings, binary data, variable byte integers; and properties (2.2.2)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ LONGEST_TEXT: Final = 65_535
 
 
 class MalformedPacket(ValueError):
-    """Bytes that are no MQTT packet (1.2): the connection is of no use after them."""
+    """Bytes that are not an MQTT packet (1.2). The connection cannot be used after them: the next packet's start is unknown."""
 
 
 def variable(number: int) -> bytes:
-    """A variable byte integer. :raises ValueError: it is none."""
+    """Encode a variable byte integer. :raises ValueError: the number is out of range."""
     if not 0 <= number <= LONGEST:
-        raise ValueError(f"{number} is no variable byte integer: 0 to {LONGEST}")
+        raise ValueError(f"{number} is not a variable byte integer: 0 to {LONGEST}")
+    # Seven bits in each byte, the lowest first; the highest bit says that another byte follows (1.5.5).
     out = bytearray()
     while number > 127:
         out.append(number & 127 | 128)
@@ -30,21 +31,21 @@ def variable(number: int) -> bytes:
 
 
 def binary(value: bytes) -> bytes:
-    """Binary data behind its length (1.5.6). :raises ValueError: it is too long."""
+    """Encode binary data with its length in front (1.5.6). :raises ValueError: the data is too long."""
     if len(value) > LONGEST_TEXT:
         raise ValueError(f"{len(value)} bytes are too long for a field: {LONGEST_TEXT} at most")
     return len(value).to_bytes(2, "big") + value
 
 
 def text(value: str) -> bytes:
-    """A text (1.5.4). :raises ValueError: it is too long, or holds what UTF-8 cannot."""
+    """Encode a string (1.5.4). :raises ValueError: it is too long, or not valid in UTF-8."""
     return binary(value.encode())
 
 
 class FieldReader:
-    """Reads one field after another.
+    """Reads one field after another. Every method raises :class:`MalformedPacket` if the packet ends too early or a value is invalid.
 
-    :ivar position: of the next byte. :raises MalformedPacket: from every method, where the packet ends too early or says nonsense.
+    :ivar position: index of the next byte.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -52,22 +53,22 @@ class FieldReader:
 
     @property
     def left(self) -> int:
-        """Bytes not yet read."""
+        """Number of bytes not yet read."""
         return len(self._data) - self.position
 
     def take(self, count: int) -> bytes:
-        """The next ``count`` bytes."""
+        """Read the next ``count`` bytes."""
         if count > self.left:
             raise MalformedPacket(f"the packet ends {count - self.left} bytes too early")
         self.position += count
         return self._data[self.position - count : self.position]
 
     def number(self, size: int) -> int:
-        """An integer of ``size`` bytes."""
+        """Read an integer of ``size`` bytes."""
         return int.from_bytes(self.take(size), "big")
 
     def variable(self) -> int:
-        """A variable byte integer."""
+        """Read a variable byte integer."""
         value = 0
         for shift in (0, 7, 14, 21):
             byte = self.take(1)[0]
@@ -77,33 +78,34 @@ class FieldReader:
         raise MalformedPacket("a variable byte integer of more than four bytes")
 
     def binary(self) -> bytes:
-        """Binary data."""
+        """Read binary data."""
         return self.take(self.number(2))
 
     def text(self) -> str:
-        """A text."""
+        """Read a string."""
         try:
-            found = self.binary().decode()
+            value = self.binary().decode()
         except UnicodeDecodeError as error:
-            raise MalformedPacket(f"a text that is not UTF-8: {error}") from None
-        if "\0" in found:
-            raise MalformedPacket("a text with a null character")  # 1.5.4
-        return found
+            raise MalformedPacket(f"a string that is not UTF-8: {error}") from None
+        # The specification forbids null characters in strings (1.5.4).
+        if "\0" in value:
+            raise MalformedPacket("a string with a null character")
+        return value
 
     def rest(self) -> bytes:
-        """All that is left."""
+        """Read all bytes that are left."""
         return self.take(self.left)
 
     def end(self) -> None:
-        """Nothing may be left."""
+        """Check that no byte is left."""
         if self.left:
             raise MalformedPacket(f"{self.left} bytes too many in a packet")
 
 
-# Properties of MQTT 5 packets (2.2.2): by their names here, by their numbers on the wire.
+# Properties of MQTT 5 packets have names here and numbers on the wire (2.2.2.2).
 
 Properties = dict[str, Any]
-"""By name: int, str or bytes; ``user_property`` is a list of pairs, ``subscription_identifier`` a list, as both may come many times."""
+"""Name → int, str or bytes. Both properties that can be repeated are lists: ``user_property`` of pairs, ``subscription_identifier`` of ints."""
 
 
 def _pair(value: tuple[str, str]) -> bytes:
@@ -121,7 +123,7 @@ def _integer(size: int) -> tuple[Callable[[Any], bytes], Callable[[FieldReader],
 _BYTE, _TWO, _FOUR = _integer(1), _integer(2), _integer(4)
 _VARIABLE, _TEXT = (variable, FieldReader.variable), (text, FieldReader.text)
 _BINARY, _PAIR = (binary, FieldReader.binary), (_pair, _read_pair)
-_KINDS: Final[Mapping[int, tuple[str, tuple[Callable[[Any], bytes], Callable[[FieldReader], Any]]]]] = {  # 2.2.2.2
+_KINDS: Final[Mapping[int, tuple[str, tuple[Callable[[Any], bytes], Callable[[FieldReader], Any]]]]] = {
     0x01: ("payload_format_indicator", _BYTE),
     0x02: ("message_expiry_interval", _FOUR),
     0x03: ("content_type", _TEXT),
@@ -155,26 +157,26 @@ MANY: Final = frozenset({"user_property", "subscription_identifier"})
 
 
 def encode_properties(properties: Mapping[str, Any]) -> bytes:
-    """With their length before them.
+    """Encode properties with their length in front.
 
-    :raises KeyError: no such property. :raises ValueError: a value that does not fit.
+    :raises KeyError: an unknown property. :raises ValueError: a value does not fit.
     """
     out = bytearray()
     for name, value in properties.items():
         number = _NUMBERS[name]
         write, _ = _KINDS[number][1]
-        for one in value if name in MANY else [value]:
-            out += variable(number) + write(one)
+        for single in value if name in MANY else [value]:
+            out += variable(number) + write(single)
     return variable(len(out)) + bytes(out)
 
 
 def decode_properties(reader: FieldReader) -> Properties:
-    """Properties with their length before them.
+    """Read properties with their length in front.
 
-    :raises MalformedPacket: an unknown one, or one twice that may come once.
+    :raises MalformedPacket: an unknown property, or a repeated one that may occur once.
     """
     inner = FieldReader(reader.take(reader.variable()))
-    found: Properties = {}
+    properties: Properties = {}
     while inner.left:
         number = inner.variable()
         if number not in _KINDS:
@@ -182,9 +184,9 @@ def decode_properties(reader: FieldReader) -> Properties:
         name, (_, read) = _KINDS[number]
         value = read(inner)
         if name in MANY:
-            found.setdefault(name, []).append(value)
-        elif name in found:
+            properties.setdefault(name, []).append(value)
+        elif name in properties:
             raise MalformedPacket(f"property {name} twice")
         else:
-            found[name] = value
-    return found
+            properties[name] = value
+    return properties

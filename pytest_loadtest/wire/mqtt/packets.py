@@ -10,17 +10,18 @@ if TYPE_CHECKING:
     Properties = Mapping[str, Any]
 
 
+# Protocol versions as CONNECT carries them (3.1.2.2).
 V311: Final = 4
 V5: Final = 5
 CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBSCRIBE = range(1, 9)
 SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, PINGRESP, DISCONNECT, AUTH = range(9, 16)
 FAILURE: Final = 0x80
-"""Reason codes from here on are failures (2.4)."""
+"""Reason codes from 0x80 on are failures (2.4)."""
 _NONE: Final[Properties] = {}
 
 
 class Connect(NamedTuple):
-    """3.1. :param version: V311 or V5. :param keep_alive: s."""
+    """CONNECT (3.1). :param version: V311 or V5. :param keep_alive: s."""
 
     client_id: str
     version: int = V5
@@ -32,7 +33,7 @@ class Connect(NamedTuple):
 
 
 class Connack(NamedTuple):
-    """3.2."""
+    """CONNACK (3.2)."""
 
     session_present: bool
     reason: int
@@ -40,7 +41,7 @@ class Connack(NamedTuple):
 
 
 class Publish(NamedTuple):
-    """3.3. :param packet_id: 0 at QoS 0."""
+    """PUBLISH (3.3). :param packet_id: 0 at QoS 0."""
 
     topic: str
     payload: bytes
@@ -52,7 +53,7 @@ class Publish(NamedTuple):
 
 
 class TopicFilter(NamedTuple):
-    """What a subscription asks for, with its options (3.8.3.1). :param retain_handling: 0 to 2."""
+    """A topic filter with the options of its subscription (3.8.3.1). :param retain_handling: 0 to 2."""
 
     topic: str
     qos: int = 0
@@ -62,7 +63,7 @@ class TopicFilter(NamedTuple):
 
 
 class Subscribe(NamedTuple):
-    """3.8."""
+    """SUBSCRIBE (3.8)."""
 
     packet_id: int
     filters: tuple[TopicFilter, ...]
@@ -70,7 +71,7 @@ class Subscribe(NamedTuple):
 
 
 class Unsubscribe(NamedTuple):
-    """3.10."""
+    """UNSUBSCRIBE (3.10)."""
 
     packet_id: int
     topics: tuple[str, ...]
@@ -78,7 +79,7 @@ class Unsubscribe(NamedTuple):
 
 
 class SubscriptionAnswer(NamedTuple):
-    """3.9 and 3.11. :param kind: SUBACK or UNSUBACK. :param reasons: one for each topic; none in an UNSUBACK of 3.1.1."""
+    """SUBACK (3.9) or UNSUBACK (3.11). :param reasons: one for each topic; empty in an UNSUBACK of 3.1.1, which has none."""
 
     kind: int
     packet_id: int
@@ -87,13 +88,13 @@ class SubscriptionAnswer(NamedTuple):
 
 
 class Ping(NamedTuple):
-    """3.12 and 3.13. :param kind: PINGREQ or PINGRESP."""
+    """PINGREQ (3.12) or PINGRESP (3.13)."""
 
     kind: int
 
 
 class Ending(NamedTuple):
-    """3.14 and 3.15. :param kind: DISCONNECT or AUTH."""
+    """DISCONNECT (3.14) or AUTH (3.15)."""
 
     kind: int
     reason: int = 0
@@ -101,7 +102,7 @@ class Ending(NamedTuple):
 
 
 class ClientPacket(NamedTuple):
-    """A packet that only clients send, where a broker sent it. :param name: CONNECT, SUBSCRIBE or UNSUBSCRIBE."""
+    """A packet that only clients may send, received from a broker. :param name: CONNECT, SUBSCRIBE or UNSUBSCRIBE."""
 
     name: str
 
@@ -109,7 +110,7 @@ class ClientPacket(NamedTuple):
 Packet = Connect | Connack | Publish | Subscribe | Unsubscribe | SubscriptionAnswer | Ping | Ending | ClientPacket
 
 
-# Reason codes in words (MQTT 5, 2.4; return codes of 3.1.1, 3.2.2.3 and 3.9.3).
+# Texts of reason codes (MQTT 5, 2.4) and of the return codes of MQTT 3.1.1 (3.2.2.3, 3.9.3).
 
 _V311_CONNACK: Final = {
     1: "Unacceptable protocol version", 2: "Identifier rejected", 3: "Server unavailable", 4: "Bad user name or password",
@@ -131,9 +132,10 @@ _REASONS: Final = {
 
 
 def reason_text(kind: int, code: int, version: int) -> str:
-    """What a code says in a packet of that kind."""
+    """Return the text of a reason code in a packet of this kind."""
     if kind == CONNACK and version < V5:
         return _V311_CONNACK.get(code, f"return code {code}")
+    # Code 0 means something else in SUBACK (3.9.3) than in every other packet.
     if kind == SUBACK and not code:
         return "Granted QoS 0"
     return _REASONS.get(code, f"reason code 0x{code:02x}")

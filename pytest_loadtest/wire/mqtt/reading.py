@@ -1,8 +1,4 @@
-"""What comes in great number, PUBLISH and the answers to it: found in what was read, and left where it is.
-
-In plain lists, one packet after the other: of the handful that a socket has at a time numpy's calls would cost several times what they
-save, and of a thousand they save nothing that would be seen beside what the sockets cost.
-"""
+"""The frequent packets, PUBLISH and its acknowledgements: located in received bytes, without copying payloads."""
 
 from __future__ import annotations
 
@@ -12,6 +8,8 @@ from pytest_loadtest.wire.mqtt.codec import decode_packet
 from pytest_loadtest.wire.mqtt.fields import FieldReader, MalformedPacket
 from pytest_loadtest.wire.mqtt.packets import PUBACK, PUBCOMP, PUBLISH, PUBREL, V5, Packet
 
+# Results are plain lists and tuples. A socket has only a few packets at a time, and for those the fixed cost of numpy's calls is several
+# times what they save; for a thousand packets the difference is small compared with the cost of the sockets (docs/decisions/015).
 Message = tuple[int, int, int, int, int]
 """A PUBLISH packet: QoS, DUP (0 or 8), packet id (0 at QoS 0), start and end of the payload in the data."""
 Answer = tuple[int, int, int]
@@ -22,18 +20,20 @@ _SHORT: Final = "a packet that is shorter than its fields"
 
 
 def read_packets(data: bytes, version: int) -> tuple[int, list[Message], list[Answer], list[Packet]]:
-    """The whole packets at the beginning of ``data``: how many bytes they take, and each in the order in which it came.
+    """Locate the complete packets at the start of ``data``.
 
-    :raises MalformedPacket: one is none.
+    :returns: number of bytes that they take, messages, answers, and other packets; each list in order of arrival.
+    :raises MalformedPacket: the data is not MQTT.
     """
     messages: list[Message] = []
     answers: list[Answer] = []
     others: list[Packet] = []
     at, count, v5 = 0, len(data), version >= V5
+    # Hot path: one turn for each packet of the run. Lengths of one byte, which nearly all packets have, are read without a call.
     while count - at >= 2:
         first, length, body = data[at], data[at + 1], at + 2
         if length > 127:
-            length, body = _long(data, at + 1)
+            length, body = _read_long_length(data, at + 1)
         end = body + length
         if end > count:
             break
@@ -41,6 +41,7 @@ def read_packets(data: bytes, version: int) -> tuple[int, list[Message], list[An
         if kind == PUBLISH:
             messages.append(_message(data, first, body, end, v5))
         elif PUBACK <= kind <= PUBCOMP:
+            # Without a reason code the packet means success (3.4.2.1); properties of answers are not read.
             if length < 2:
                 raise MalformedPacket(_SHORT)
             answers.append((kind, data[body] << 8 | data[body + 1], data[body + 2] if length > 2 else 0))
@@ -50,10 +51,11 @@ def read_packets(data: bytes, version: int) -> tuple[int, list[Message], list[An
     return at, messages, answers, others
 
 
-def _long(data: bytes, at: int) -> tuple[int, int]:
-    """A length of several bytes and where it ends; where it is not whole yet, one beyond all data."""
+def _read_long_length(data: bytes, at: int) -> tuple[int, int]:
+    """Return a length of several bytes, and the position after it."""
     length = 0
     for shift in (0, 7, 14, 21):
+        # The rest of the length has not arrived: a packet that ends beyond the data makes the caller wait for it.
         if at >= len(data):
             return 1, at
         length |= (data[at] & 127) << shift
@@ -67,6 +69,7 @@ def _message(data: bytes, first: int, at: int, end: int, v5: bool) -> Message:
     qos, packet_id = first >> 1 & 3, 0
     if end - at < 2:
         raise MalformedPacket(_SHORT)
+    # The topic is skipped: a consumer has one subscription, and the envelope in the payload identifies the message.
     at += 2 + (data[at] << 8 | data[at + 1])
     if qos:
         if end - at < 2:
@@ -75,22 +78,22 @@ def _message(data: bytes, first: int, at: int, end: int, v5: bool) -> Message:
         at += 2
         if qos == 3 or not packet_id:
             raise MalformedPacket("a PUBLISH at QoS 3, or without packet identifier")
+    # Properties are skipped too; their length is a variable byte integer, nearly always of one byte.
     if v5:
         if at >= end:
             raise MalformedPacket(_SHORT)
-        at = at + 1 + data[at] if data[at] < 128 else _behind_properties(data, at, end)
+        at = at + 1 + data[at] if data[at] < 128 else _skip_long_properties(data, at, end)
     if at > end:
         raise MalformedPacket(_SHORT)
     return qos, first & 8, packet_id, at, end
 
 
-def _behind_properties(data: bytes, at: int, end: int) -> int:
-    """Where more than 127 bytes of them end."""
+def _skip_long_properties(data: bytes, at: int, end: int) -> int:
     reader = FieldReader(data[at:end])
     reader.take(reader.variable())
     return at + reader.position
 
 
 def encode_answer(kind: int, packet_id: int) -> bytes:
-    """PUBACK, PUBREC, PUBREL or PUBCOMP of four bytes, without reason: that it is well."""
+    """Encode a PUBACK, PUBREC, PUBREL or PUBCOMP that reports success: four bytes, without a reason code."""
     return _FRONTS[kind] + packet_id.to_bytes(2, "big")

@@ -1,4 +1,4 @@
-"""Packets one at a time: each comes back as it was, mqtt5's codec reads and writes the same, and garbage is an error and nothing worse."""
+"""The codec of single packets: encoding and decoding return the same packet, also with the codec of mqtt5; garbage is an error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAIRS = st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=3)
 
 
 def some(**possible: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """Some of these properties."""
+    """Choose some of these properties."""
     return st.fixed_dictionaries({}, optional={**possible, "user_property": PAIRS})
 
 
@@ -74,21 +74,21 @@ PACKETS: st.SearchStrategy[Packet] = st.one_of(
 
 
 def read(data: bytes, version: int = p.V5) -> Packet:
-    """The only packet there is."""
+    """Decode data that is exactly one packet."""
     reader = FieldReader(data[1:])
     assert reader.variable() == reader.left
     return decode(data[0], reader.rest(), version)
 
 
 @given(packet=PACKETS)
-def test_a_packet_comes_back(packet: Packet) -> None:
-    """MQTT 5, with its properties."""
+def test_decoding_returns_the_encoded_packet(packet: Packet) -> None:
+    """In MQTT 5, including all properties."""
     assert read(encode(packet)) == packet
 
 
 @given(packet=PACKETS)
-def test_a_packet_comes_back_without_properties(packet: Packet) -> None:
-    """MQTT 3.1.1 has the same packets, without properties, and without reasons but in CONNACK and SUBACK."""
+def test_decoding_returns_the_encoded_packet_of_3_1_1(packet: Packet) -> None:
+    """MQTT 3.1.1 has the same packets without properties, and reason codes only in CONNACK and SUBACK."""
     if isinstance(packet, p.Connect):
         packet = packet._replace(version=p.V311)
     if isinstance(packet, PublishAnswer | p.Ending):
@@ -99,8 +99,8 @@ def test_a_packet_comes_back_without_properties(packet: Packet) -> None:
 
 
 @given(packet=PACKETS)
-def test_another_codec_understands_it_and_is_understood(packet: Packet) -> None:
-    """mqtt5, which is written in Rust by others, reads what we write, and writes it so that we read the same."""
+def test_the_codec_agrees_with_mqtt5(packet: Packet) -> None:
+    """The independent codec mqtt5 (in Rust) decodes our bytes, and we decode what it encodes from them to the same packet."""
     data = encode(packet)
     theirs, size = mqtt5.read(data)
     assert size == len(data)
@@ -109,15 +109,14 @@ def test_another_codec_understands_it_and_is_understood(packet: Packet) -> None:
 
 @given(data=st.binary(max_size=60))
 def test_garbage_is_malformed_or_a_packet(data: bytes) -> None:
-    """Nothing else is raised, and nothing hangs."""
+    """No other exception is raised, and decoding ends."""
     for version in (p.V311, p.V5):
         with contextlib.suppress(MalformedPacket):
             decode(data[0] if data else 0, data[1:], version)
 
 
 @given(packet=PACKETS, cut=st.integers(1, 5))
-def test_a_packet_that_is_cut_is_malformed_or_another_one(packet: Packet, cut: int) -> None:
-    """It never comes back as the same."""
+def test_a_truncated_packet_is_malformed_or_another_packet(packet: Packet, cut: int) -> None:
     body = FieldReader(encode(packet)[1:])
     body.variable()
     rest = body.rest()
@@ -130,7 +129,7 @@ def test_a_packet_that_is_cut_is_malformed_or_another_one(packet: Packet, cut: i
 @pytest.mark.parametrize(
     ("first", "body", "named"),
     [
-        (0x00, b"", "no packet begins with 0x00"),
+        (0x00, b"", "0x00 is not the first byte of a packet"),
         (0x61, b"\0\1", "packet 6 has flags 1"),
         (0x36, b"", "QoS 3"),
         (0x32, b"\0\1a\0\0\0", "packet identifier 0"),
@@ -141,6 +140,6 @@ def test_a_packet_that_is_cut_is_malformed_or_another_one(packet: Packet, cut: i
         (0xD0, b"x", "1 bytes too many"),
     ],
 )
-def test_what_is_wrong_is_named(first: int, body: bytes, named: str) -> None:
+def test_an_error_names_the_invalid_field(first: int, body: bytes, named: str) -> None:
     with pytest.raises(MalformedPacket, match=named):
         decode(first, body)

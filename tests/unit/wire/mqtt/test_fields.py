@@ -1,4 +1,4 @@
-"""The fields that MQTT packets are made of."""
+"""Variable byte integers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pytest_loadtest.wire.mqtt.fields import LONGEST, FieldReader, variable
 
 
 @given(number=st.integers(0, LONGEST))
-def test_variable_byte_integers(number: int) -> None:
-    """They come back, and are as short as can be."""
+def test_a_variable_byte_integer_has_the_shortest_encoding(number: int) -> None:
+    """Decoding returns the number."""
     data = variable(number)
     assert FieldReader(data).variable() == number
     assert len(data) == max((number.bit_length() + 6) // 7, 1)
 
 
 @pytest.mark.parametrize("number", [-1, LONGEST + 1])
-def test_numbers_that_no_packet_holds(number: int) -> None:
-    with pytest.raises(ValueError, match="no variable byte integer"):
+def test_a_number_out_of_range_is_an_error(number: int) -> None:
+    with pytest.raises(ValueError, match="is not a variable byte integer: 0 to 268435455"):
         variable(number)

@@ -1,4 +1,4 @@
-"""Reason codes in words."""
+"""Texts of reason codes."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ from pytest_loadtest.wire.mqtt.packets import reason_text
         (p.DISCONNECT, 0xFE, p.V5, "reason code 0xfe"),
     ],
 )
-def test_reasons_in_words(kind: int, code: int, version: int, text: str) -> None:
+def test_a_reason_code_has_the_text_of_its_packet_and_version(kind: int, code: int, version: int, text: str) -> None:
     assert reason_text(kind, code, version) == text

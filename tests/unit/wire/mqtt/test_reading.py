@@ -1,4 +1,4 @@
-"""Many packets in what was read: what is found of them is what they say one by one, however the bytes were cut."""
+"""Many packets in received bytes: reading them together agrees with decoding them one by one, wherever the reads end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERSIONS = st.sampled_from([p.V311, p.V5])
 
 
 def plain(packet: Packet, version: int) -> Packet:
-    """As a version can say it."""
+    """Remove the fields that a protocol version does not have."""
     if version == p.V5 or isinstance(packet, p.Ping):
         return packet
     if isinstance(packet, p.Connect):
@@ -32,13 +32,13 @@ def plain(packet: Packet, version: int) -> Packet:
 
 
 def as_read(packet: Packet) -> Packet:
-    """As a client reads it: a packet that only clients send is named and no more."""
+    """Return the packet as a client reads it: of packets that only clients send it reads only the name."""
     return p.ClientPacket(type(packet).__name__.upper()) if isinstance(packet, p.Connect | p.Subscribe | p.Unsubscribe) else packet
 
 
 @given(packets=st.lists(PACKETS | PUBLISHES, max_size=12), version=VERSIONS)
-def test_what_is_found_is_what_packets_say(packets: list[Packet], version: int) -> None:
-    """Each packet is in one of the three, in their order."""
+def test_every_packet_is_read_once_and_in_order(packets: list[Packet], version: int) -> None:
+    """It is in one of the three lists, with the values that the codec encoded."""
     packets = [plain(packet, version) for packet in packets]
     data = b"".join(encode(packet, version) for packet in packets)
     used, messages, answers, others = read_packets(data, version)
@@ -50,8 +50,8 @@ def test_what_is_found_is_what_packets_say(packets: list[Packet], version: int) 
 
 
 @given(packets=st.lists(PACKETS | PUBLISHES, max_size=8), cuts=st.lists(st.integers(0, 2000), max_size=12))
-def test_however_the_bytes_are_cut(packets: list[Packet], cuts: list[int]) -> None:
-    """What is not whole is left, and found whole once the rest is there."""
+def test_a_packet_in_several_reads_is_read_once(packets: list[Packet], cuts: list[int]) -> None:
+    """An incomplete packet is left in place until its last byte has arrived."""
     data = b"".join(map(encode, packets))
     edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     rest, found = b"", 0
@@ -65,7 +65,7 @@ def test_however_the_bytes_are_cut(packets: list[Packet], cuts: list[int]) -> No
 
 @given(data=st.binary(max_size=160), version=VERSIONS)
 def test_garbage_is_malformed_or_packets(data: bytes, version: int) -> None:
-    """Nothing else is raised, and nothing is read beyond the end."""
+    """No other exception is raised, and nothing is read beyond the end."""
     try:
         used, messages, *_ = read_packets(data, version)
     except MalformedPacket:
@@ -75,8 +75,8 @@ def test_garbage_is_malformed_or_packets(data: bytes, version: int) -> None:
 
 
 @given(first=st.integers(0, 255), body=st.binary(max_size=40), version=VERSIONS)
-def test_what_the_codec_takes_is_taken(first: int, body: bytes, version: int) -> None:
-    """Topics and properties are not looked into, but where they end is known."""
+def test_a_valid_publish_is_read(first: int, body: bytes, version: int) -> None:
+    """Topic and properties are not decoded, but their ends are located."""
     first = first & 15 | p.PUBLISH << 4
     try:
         packet: Any = decode(first, body, version)
@@ -88,25 +88,24 @@ def test_what_the_codec_takes_is_taken(first: int, body: bytes, version: int) ->
 
 
 @pytest.mark.parametrize("length", [127, 128, 16_383, 16_384, 2_097_152])
-def test_lengths_of_several_bytes(length: int) -> None:
-    """A packet whose length has one byte more is found where it ends."""
+def test_a_length_may_have_several_bytes(length: int) -> None:
     data = encode(p.Publish("t", bytes(length - 4))) + encode(p.Ping(p.PINGRESP))
     used, ((_, _, _, start, end),), _, others = read_packets(data, p.V5)
     assert (used, end - start, others) == (len(data), length - 4, [p.Ping(p.PINGRESP)])
 
 
-def test_a_length_of_five_bytes() -> None:
+def test_a_length_of_five_bytes_is_malformed() -> None:
     with pytest.raises(MalformedPacket, match="more than four"):
         read_packets(b"\x30\xff\xff\xff\xff\x01", p.V5)
 
 
 @pytest.mark.parametrize("data", [b"\x30\xff\xff\xff\x7f" + bytes(1000), b"\x30\xff\xff\xff", b"\x30\x80", b"\x30"])
-def test_a_packet_is_waited_for(data: bytes) -> None:
-    """Nothing is found of it before it is whole, its length included."""
+def test_an_incomplete_packet_is_not_read(data: bytes) -> None:
+    """It may end within its length or within its body."""
     assert read_packets(data, p.V5) == (0, [], [], [])
     assert LONGEST == 0xFFFFFFF
 
 
 @given(packet_id=st.integers(1, 65_535), kind=st.sampled_from([p.PUBACK, p.PUBREC, p.PUBREL, p.PUBCOMP]))
-def test_answers_are_those_of_the_codec(packet_id: int, kind: int) -> None:
+def test_answers_are_encoded_as_by_the_codec(packet_id: int, kind: int) -> None:
     assert encode_answer(kind, packet_id) == encode(PublishAnswer(kind, packet_id))
