@@ -450,7 +450,7 @@ def _on_port(folder: Path, port: int) -> Iterator[None]:
     binary = mosquitto.find_binary()
     assert binary is not None
     conf = folder / "second.conf"
-    conf.write_text(mosquitto.config(port=port, settings={}, user=getpass.getuser(), data=str(folder)))
+    conf.write_text(mosquitto.mosquitto_conf(port=port, settings={}, user=getpass.getuser(), data=str(folder)))
     process = subprocess.Popen([binary, "-c", str(conf)], stderr=subprocess.DEVNULL)
     try:
         yield
@@ -525,7 +525,7 @@ def test_a_refused_publish_has_failed(tmp_path: Path, qos: int) -> None:
         ({"max_qos": "1"}, {"qos": 2}, "QoS 1 at most"),
         ({"max_packet_size": "100"}, {}, "100 bytes at most"),
         ({"retain_available": "false"}, {"retain": True}, "does not retain"),
-        ({"allow_anonymous": "false"}, {}, "refused the connection: Not authorized"),
+        ({"allow_anonymous": "false"}, {}, "rejected the connection: Not authorized"),
     ],
     ids=lambda value: next(iter(value), "nothing") if isinstance(value, dict) else None,
 )
@@ -546,7 +546,7 @@ def test_a_smaller_receive_maximum_of_the_broker_is_the_window(tmp_path: Path) -
         driver = made(ctx)
         driver.open_producers([0])
         assert Sent(driver).send(_burst(20)) == 7
-        assert driver.facts().applied["maxInflightMessages"] == "7 (the broker's Receive Maximum; asked 20)"
+        assert driver.facts().applied["maxInflightMessages"] == "7 (the broker's Receive Maximum; requested 20)"
         driver.close()
 
 
@@ -563,7 +563,7 @@ def test_a_lost_connection_is_told(broker: brokers.Broker) -> None:
         until(driver, lambda: driver.disconnected() is None)
     assert Sent(driver).send(_burst(1)) == 1
     driver.close()
-    assert driver.facts().applied["connectionsLost"] == "1 in mid-run, dialled again"
+    assert driver.facts().applied["connectionsLost"] == "1 during the run, dialled again"
 
 
 @pytest.mark.parametrize("broker", [ARTEMIS], indirect=True)
@@ -598,7 +598,7 @@ def test_user_and_password(tmp_path: Path) -> None:
         assert "right" not in str(driver.facts())
         driver.close()
         wrong = made(context(broker.facts.url, settings(username="anna", password="wrong")))
-        with pytest.raises(TargetError, match="refused the connection"):
+        with pytest.raises(TargetError, match="rejected the connection"):
             wrong.prepare()
         wrong.close()
 

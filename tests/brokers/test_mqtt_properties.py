@@ -112,7 +112,7 @@ def test_the_topic_is_named_once_in_a_connection(
     with rig(subject(qos=qos, topicAliasMaximum=5), streams=2, topics=2, run="once") as r:
         r.send(30)
         r.until(lambda: r.copies >= 60, "received")
-        assert r.driver.facts().applied["topicAliasMaximum"] == "5; a producer's topic has one"
+        assert r.driver.facts().applied["topicAliasMaximum"] == "5; each producer uses one"
     for number, connection in enumerate(dict.fromkeys(where for where, _ in published)):
         mine = [packet for where, packet in published if where is connection]
         assert [packet.topic for packet in mine] == [f"loadtest/once/{number}", *[""] * 29]
@@ -155,7 +155,7 @@ def test_a_broker_that_allows_no_alias_gets_the_topic(subject: Callable[..., Sub
             r.send(5)
             r.until(lambda: r.copies >= 5, "received")
             facts = r.driver.facts()
-        assert facts.not_applied["topicAliasMaximum"] == "the broker allows a producer none"
+        assert facts.not_applied["topicAliasMaximum"] == "the broker allows a producer no alias"
         assert "topicAliasMaximum" not in facts.applied
     finally:
         none.stop()
@@ -168,7 +168,7 @@ def test_properties_count_for_the_largest_packet(subject: Callable[..., Subject]
     try:
         asked = subject(userProperties=10)
         with (
-            pytest.raises(TargetError, match="takes packets of 300 bytes at most"),
+            pytest.raises(TargetError, match="accepts packets of 300 bytes at most"),
             rig(Subject(driver=asked.driver, target=TargetAddress(url=small.facts.url), settings=asked.settings)),
         ):
             pass

@@ -173,7 +173,7 @@ def test_a_certificate_that_expired(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """It is not the authority that is wrong."""
     monkeypatch.setattr(certificates, "LASTS", timedelta(hours=-1))
     with secured(tmp_path, tls=True) as broker:
-        assert "the broker's certificate is of another time (certificate has expired): renew it" in refused(
+        assert "the broker's certificate is not valid now (certificate has expired): renew it" in refused(
             subject(broker, settings_of(broker))
         )
 
@@ -183,14 +183,14 @@ def test_wrong_host_name(for_subscribers: Broker) -> None:
     facts = for_subscribers.facts
     target = TargetAddress(url=facts.url, subscriber_url=str(facts.subscriber_url).replace("127.0.0.1", NEITHER))
     said = refused(subject(for_subscribers, settings_of(for_subscribers), target))
-    assert said.endswith(f"'{NEITHER}': connect by a name that it has, or write driver.tls.insecure: true")
+    assert said.endswith(f"'{NEITHER}': connect by a name in the certificate, or write driver.tls.insecure: true")
     carries(subject(for_subscribers, settings_of(for_subscribers, insecure=True), target))
 
 
 def test_tls_to_the_plain_port(for_subscribers: Broker) -> None:
     target = TargetAddress(url=for_subscribers.facts.url.replace("mqtt:", "mqtts:"))
     said = refused(subject(for_subscribers, settings_of(for_subscribers), target))
-    assert said.endswith("without a word: does its port speak TLS? If not, write mqtt:// in place of mqtts://")
+    assert said.endswith("without an answer: does its port speak TLS? If not, write mqtt:// in place of mqtts://")
 
 
 def test_connections_go_out_from_many_addresses(for_subscribers: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +221,7 @@ def test_missing_certificate(by_certificate: Broker, version: str) -> None:
     """With TLS 1.3 a broker says so only when the client takes itself to be connected."""
     without = MqttSettings(tls=Tls(ca_file=by_certificate.facts.client["tls"].ca_file, version=version))  # type: ignore[arg-type]
     said = refused(subject(by_certificate, without))
-    assert "the broker wants a client's certificate" in said
+    assert "the broker requires a client certificate" in said
     assert said.endswith("write driver.tls: {certFile: …, keyFile: …}")
 
 
@@ -231,7 +231,7 @@ def test_certificate_of_a_stranger(by_certificate: Broker, stranger: Path, versi
     files = KeyPair.below(stranger, "client")
     theirs = settings_of(by_certificate, cert_file=str(files.certificate), key_file=str(files.key), version=version)
     said = refused(subject(by_certificate, theirs))
-    assert f"the broker does not take the client's certificate {files.certificate} (" in said
+    assert f"the broker rejects the client certificate {files.certificate} (" in said
 
 
 def test_plain_client(by_certificate: Broker) -> None:
@@ -257,19 +257,19 @@ def test_tls_1_2(old: Broker) -> None:
 
 def test_a_version_that_the_broker_has_not(for_subscribers: Broker) -> None:
     said = refused(subject(for_subscribers, settings_of(for_subscribers, version="TLSv1.2")))
-    assert "the broker has none of the TLS versions that the client takes" in said
-    assert said.endswith("driver.tls says TLSv1.2")
+    assert "the broker has none of the TLS versions that the client offers" in said
+    assert said.endswith("driver.tls allows TLSv1.2")
 
 
 def test_a_cipher_that_the_broker_has_not(old: Broker, for_subscribers: Broker) -> None:
     """TLS 1.2: nothing comes to be. TLS 1.3: the broker's choice is not the profile's, and both are named."""
     other = "ECDHE-RSA-AES128-GCM-SHA256"
     said = refused(subject(old, settings_of(old, ciphers=other)))
-    assert "the broker has none of the ciphers that the client takes" in said
-    assert said.endswith(f"driver.tls.ciphers says {other}")
+    assert "the broker has none of the ciphers that the client offers" in said
+    assert said.endswith(f"driver.tls.ciphers is {other}")
     other = "TLS_AES_128_GCM_SHA256"
     said = refused(subject(for_subscribers, settings_of(for_subscribers, ciphers=other)))
-    assert f"the broker chose the cipher {CIPHER}, driver.tls.ciphers says {other}" in said
+    assert f"the broker chose the cipher {CIPHER}, driver.tls.ciphers is {other}" in said
     assert said.endswith("set them at the broker")
 
 
@@ -282,12 +282,12 @@ def test_files_that_cannot_be_used(by_certificate: Broker, stranger: Path, tmp_p
     empty.touch()
     for files, wanted in (
         ({"ca_file": "/nowhere/ca.pem"}, "driver.tls.caFile /nowhere/ca.pem: No such file or directory"),
-        ({"ca_file": str(empty)}, f"driver.tls.caFile {empty}: no certificate can be read from it"),
+        ({"ca_file": str(empty)}, f"driver.tls.caFile {empty}: cannot read a certificate from it"),
         ({"ca_file": str(tmp_path)}, f"driver.tls.caFile {tmp_path}: Is a directory"),
         ({"cert_file": client, "key_file": "/nowhere"}, "driver.tls.keyFile /nowhere: No such file or directory"),
-        ({"cert_file": client}, f"driver.tls: certFile {client}, keyFile not given: no certificate and its unencrypted key"),
+        ({"cert_file": client}, f"driver.tls: certFile {client}, keyFile not set: cannot read a certificate and its unencrypted key"),
         ({"cert_file": client, "key_file": by_certificate.facts.client["tls"].key_file}, "(KEY_VALUES_MISMATCH)"),
-        ({"ciphers": "ECDHE-NOTHING"}, "driver.tls.ciphers: OpenSSL knows none of ECDHE-NOTHING"),
+        ({"ciphers": "ECDHE-NOTHING"}, "driver.tls.ciphers: OpenSSL has none of ECDHE-NOTHING"),
     ):
         made = DRIVERS[-1](context_of(subject(by_certificate, settings_of(by_certificate, **files)), plain_pool()))
         with pytest.raises(UsageError) as raised:

@@ -1,10 +1,10 @@
-"""ActiveMQ Artemis as a process, from Maven's jars: an MQTT broker of many threads, where mosquitto has one.
+"""ActiveMQ Artemis as a process, from Maven's jars: a multi-threaded MQTT broker, unlike mosquitto (docs/decisions/017).
 
-It runs by ``embedded.Main`` on one ``broker.xml``; security, web console and management stay off. Artemis
-checks that file against its schema, so an unknown element or a wrong value ends the start with its own words.
+``embedded.Main`` runs it with one ``broker.xml``, without security, web console and management. Artemis checks that file against its
+schema: at an unknown element or a wrong value it does not start, and its error is reported.
 
-With ``persistence-enabled: true`` in the profile's ``broker.settings`` it writes subscriptions and messages of QoS 1 and 2 to its journal,
-and syncs it before it acknowledges: a restart by SIGKILL brings them back too.
+With ``persistence-enabled: true`` in the profile's ``broker.settings``, Artemis writes subscriptions and messages of QoS 1 and 2 to its
+journal, and syncs the journal before it acknowledges. So a restart after SIGKILL restores them too.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ MANAGED = frozenset(
     }
 )
 ADDRESS, ACCEPTOR = "address-setting.", "acceptor."
-# Parameters of an acceptor: outside the schema, and what Artemis does not know or understand there it passes over in silence.
-# So it does with receiveMaximum, which its manual has: no client is told.
+# Parameters of an acceptor. The schema does not cover them, and Artemis ignores unknown names and invalid values without an error, so they
+# are checked here. It also ignores receiveMaximum, which its manual documents, so that is rejected.
 NUMBERS = frozenset(
     {
         "maximumPacketSize",
@@ -62,11 +62,14 @@ NUMBERS = frozenset(
 SWITCHES = frozenset({"tcpNoDelay", "allowLinkStealing", "closeMqttConnectionOnPublishAuthorizationFailure"})
 OURS: Final = {
     "persistence-enabled": "false",
-    "journal-type": "NIO",  # the default is used only where libaio is installed
+    # The default, ASYNCIO, is used only if libaio is installed.
+    "journal-type": "NIO",
     "jmx-management-enabled": "false",
-    "max-disk-usage": "-1",  # by default publishers are blocked on a disk that is 90 % full
+    # By default Artemis blocks publishers when the disk is 90 % full.
+    "max-disk-usage": "-1",
 }
-DECISIVE: Final = {  # what decides results, with Artemis's own defaults
+# Settings that affect results, with Artemis's defaults.
+DECISIVE: Final = {
     "persistence-enabled": "true",
     "journal-type": "ASYNCIO",
     "journal-datasync": "true",
@@ -102,11 +105,11 @@ _BROKER: Final = """\
 
 
 def start_artemis(request: BrokerRequest, progress: Progress) -> StartedBroker:
-    """Start Artemis; ready in some five seconds on an idle machine.
+    """Start Artemis, which is ready after some five seconds on an idle machine.
 
-    :raises UnavailableError: no Java 17, or the jars are neither cached nor to be had.
-    :raises UsageError: a setting that is chosen per run, or that is none of Artemis's.
-    :raises TargetError: it did not start; with the last lines of its log.
+    :raises UnavailableError: no Java 17, or the jars are neither cached nor available.
+    :raises UsageError: a setting that is chosen per run, or is not a setting of Artemis.
+    :raises TargetError: it did not start; the error contains the last lines of its log.
     """
     if request.security is not None:
         raise UsageError("target.security: Artemis is started without TLS and authentication: leave it out, or driver.broker: artemis")
@@ -117,11 +120,11 @@ def start_artemis(request: BrokerRequest, progress: Progress) -> StartedBroker:
 
 
 def broker_xml(*, port: int, settings: Mapping[str, str]) -> str:
-    """The text of ``broker.xml``: ours, then the profile's settings, which win over ours of the same key.
+    """Return the text of ``broker.xml``: our settings and the profile's, which replace ours with the same key.
 
-    :param settings: elements of ``core`` by their names; behind ``address-setting.`` those of the setting of all addresses, behind
-        ``acceptor.`` parameters of the MQTT acceptor.
-    :raises UsageError: the profile sets what is chosen per run, or what cannot be an element or parameter.
+    :param settings: elements of ``core`` by their names; elements of the address setting, which applies to all addresses, by
+        ``address-setting.NAME``; parameters of the MQTT acceptor by ``acceptor.NAME``.
+    :raises UsageError: a setting that is chosen per run, or is not an element or parameter.
     """
     refuse_managed("Artemis", settings, MANAGED)
     core, address, parameters = dict(OURS), dict[str, str](), dict[str, str]()
@@ -129,8 +132,8 @@ def broker_xml(*, port: int, settings: Mapping[str, str]) -> str:
         if key.startswith(ACCEPTOR):
             parameters[key.removeprefix(ACCEPTOR)] = _parameter(key, value)
         elif not re.fullmatch(rf"({ADDRESS})?[a-z][a-z0-9-]*", key):
-            known = f"an element of core (journal-datasync), {ADDRESS}ELEMENT or {ACCEPTOR}PARAMETER"
-            raise UsageError(f"broker.settings: {key!r} is not a setting of Artemis: write {known}")
+            remedy = f"write an element of core (journal-datasync), {ADDRESS}ELEMENT or {ACCEPTOR}PARAMETER"
+            raise UsageError(f"broker.settings: {key!r} is not a setting of Artemis: {remedy}")
         elif key.startswith(ADDRESS):
             address[key.removeprefix(ADDRESS)] = value
         else:
@@ -141,10 +144,10 @@ def broker_xml(*, port: int, settings: Mapping[str, str]) -> str:
 def _parameter(key: str, value: str) -> str:
     name = key.removeprefix(ACCEPTOR)
     if name not in NUMBERS | SWITCHES:
-        raise UsageError(f"broker.settings: {key} is unknown: behind {ACCEPTOR} write one of {', '.join(sorted(NUMBERS | SWITCHES))}")
+        raise UsageError(f"broker.settings: {key} is unknown: after {ACCEPTOR} write one of {', '.join(sorted(NUMBERS | SWITCHES))}")
     if not re.fullmatch("true|false" if name in SWITCHES else r"-?\d+", value):
-        wanted = "true or false" if name in SWITCHES else "a whole number"
-        raise UsageError(f"broker.settings: {key}: {value!r} is not {wanted}, as Artemis wants it")
+        expected = "true or false" if name in SWITCHES else "a whole number"
+        raise UsageError(f"broker.settings: {key}: {value!r} is not {expected}: Artemis needs {expected}")
     return value
 
 
@@ -158,18 +161,19 @@ def _elements(values: Mapping[str, str], indent: int) -> str:
 
 
 def decisive_artemis_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings that decide results, for the report: defaults, ours, the memory, the profile's."""
+    """Return the settings that affect results, for the report: defaults, ours, the memory, the profile's."""
     ours = {key: value for key, value in OURS.items() if key in DECISIVE}
     return DECISIVE | ours | {"memory": " ".join(MEMORY)} | dict(settings)
 
 
 def artemis_command(runtime: Java, jars: Path, data: Path) -> list[str]:
-    """The java line of a broker that reads ``data/etc/broker.xml`` and keeps its data below ``data``, as it finds it there."""
+    """Return the command of a broker that reads ``data/etc/broker.xml`` and keeps its data below ``data``."""
     properties = {
         "java.io.tmpdir": str(data / "tmp"),
         "java.net.preferIPv4Stack": "true",
         "org.slf4j.simpleLogger.defaultLogLevel": "warn",
-        "broker.properties": f"{data}/tmp/",  # nothing of the machine's own /config
+        # Prevents that Artemis reads the machine's /config folder.
+        "broker.properties": f"{data}/tmp/",
     }
     jvm = [*MEMORY, "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", *(f"-D{key}={value}" for key, value in properties.items())]
     return [runtime.path, "-cp", f"{jars}/*", *jvm, "org.apache.activemq.artemis.core.server.embedded.Main", str(data)]
@@ -179,9 +183,11 @@ def _launch(runtime: Java, jars: Path, port: int, version: str, request: BrokerR
     folder, name = request.folder.resolve(), f"Artemis {version}"
     text = broker_xml(port=port, settings=request.settings)
     data = folder / "data"
-    remove_folder(str(data))  # left by a broker that was killed together with its watchdog
+    # The data of a broker that was killed together with its watchdog would still be there.
+    remove_folder(str(data))
     (data / "tmp").mkdir(parents=True)
-    (data / "etc").symlink_to(folder, target_is_directory=True)  # the configuration is kept where the data is not
+    # The folder with configuration and log is kept after the run; the data folder is deleted.
+    (data / "etc").symlink_to(folder, target_is_directory=True)
     (folder / "broker.xml").write_text(text, encoding="utf-8")
     progress(f"starting {name}")
     child = Child(artemis_command(runtime, jars, data), folder=folder, ports=(port,))
@@ -191,7 +197,5 @@ def _launch(runtime: Java, jars: Path, port: int, version: str, request: BrokerR
     facts = BrokerFacts(name="Artemis", version=version, mode="process", url=f"mqtt://127.0.0.1:{port}", settings=settings)
     return StartedBroker(facts, child, wait)
 
-
-# The jars of ActiveMQ Artemis.
 
 JARS: Final = Jars("Artemis", "2.42.0", "44 jars, 16 MB", Path(__file__).with_name("artemis-pom.xml"))

@@ -1,82 +1,157 @@
-"""MQTT 3.1.1 and 5 in one epoll loop for all clients, run from the engine's thread in ``poll``: what both clients have in common.
+"""The common part of both MQTT drivers: one epoll loop for all clients, run from the engine's thread in ``poll``.
 
-Topic ``t`` of a run is ``<topicPrefix>/<run>/<t>``; each producer and each consumer is a client of its own. Subscription ``s`` is the
-shared subscription ``$share/sub-<s>/<topic>`` when consumers share it; otherwise it is its one consumer. An existing topic is used as it
-is; nothing that it retains is touched, for ``retain`` is refused there.
+Topics: topic ``t`` of a run is ``<topicPrefix>/<run>/<t>``. Each producer and each consumer is a client of its own. Subscription ``s`` is
+the shared subscription ``$share/sub-<s>/<topic>`` if consumers share it, otherwise the subscription of its only consumer. An existing topic
+is used as it is; ``retain`` is rejected there, so that retained messages of other clients survive.
 
-What the instants mean. *sent*: the message is handed over, right before the system call that writes it. *acked*: PUBACK or PUBCOMP was
-read; at QoS 0 the last byte was taken by the kernel.
+Timestamps: *sent* is taken when the message is handed over, right before the system call that writes it. *acked* is taken when PUBACK or
+PUBCOMP was read; at QoS 0, when the kernel took the last byte.
 
-A lost connection is dialled again with growing delays; what was not acknowledged is then sent again, which ``resends`` tells. At QoS 0
-what was not yet written when the connection went is FAILED.
+A lost connection is dialled again with growing delays. Messages without acknowledgement are then sent again, and counted in ``resends``.
+At QoS 0 messages that were not written when the connection was lost are FAILED.
 """
 
 from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from pytest_loadtest.drivers.base import Joined
+from pytest_loadtest.drivers.base import DriverFacts, Joined
 from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
 from pytest_loadtest.drivers.mqtt.clients import MakeConnection, MqttClients, Pace
-from pytest_loadtest.drivers.mqtt.options import client_facts, client_options, is_shared, topic_filter
+from pytest_loadtest.drivers.mqtt.options import client_options, is_shared, topic_filter
 from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.values.quantities import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, DriverFacts, Received
+    from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, Received
 
 
 C = TypeVar("C", bound=MqttConnectionBase[Any])
 
 
-class MqttDriverBase(ABC, Generic[C]):
-    """What adapters to an MQTT broker have in common.
+class MqttProducers(Protocol):
+    """All producers of a driver."""
 
-    :param client: name and version of what speaks to the broker. :param connect: makes a connection.
-    :raises UsageError: settings that contradict each other, or under ``strictTuning`` one that cannot be applied.
+    def add(self, stream: int, connection: Any) -> None:
+        """Send this stream over this connection."""
+
+    def send(self, burst: Burst) -> NDArray[np.int64] | None:
+        """See :meth:`MqttDriverBase.send`."""
+
+    def acks(self) -> Acks | None:
+        """See :meth:`MqttDriverBase.acks`."""
+
+
+class MqttArrivals(Protocol):
+    """The received messages of all consumers of a driver."""
+
+    def take(self) -> Received | None:
+        """See :meth:`MqttDriverBase.take`."""
+
+
+class MqttDriverBase(ABC, Generic[C]):
+    """An adapter to an MQTT broker; subclasses supply ``_producers``, ``_arrivals`` and their kind of connection.
+
+    :param client: name and version of the client. :param connect: makes a connection.
+    :raises UsageError: settings contradict each other, or ``strictTuning`` is on and a setting cannot be applied.
     """
+
+    _producers: MqttProducers
+    _arrivals: MqttArrivals
 
     def __init__(self, context: DriverContext, client: tuple[str, str], connect: MakeConnection[C]) -> None:
         self._context, self._client = context, client
         self._options = client_options(context)
         self._clients = MqttClients(context, self._options, connect)
-        self._consumers: dict[int, tuple[int, C]] = {}  # by place, those that are here: index, connection
+        self._consumers: dict[int, tuple[int, C]] = {}  # place of a present consumer → index, connection
         self._joining: list[tuple[int, C]] = []
-        self._places = 0  # given so far
-        self._pace: Pace | None = None  # of the connections that are opened next
-        self._times: dict[int, int] = {}  # how often a consumer came, by index
+        self._places = 0  # number of places assigned so far
+        self._pace: Pace | None = None  # applies to the next connections opened
+        self._times: dict[int, int] = {}  # index → how often this consumer was opened
         facts = self.facts()
         if context.settings.strict_tuning and facts.not_applied:
             listed = "; ".join(f"{key}: {reason}" for key, reason in facts.not_applied.items())
             raise UsageError(f"strictTuning: not applied by this client: {listed}")
 
+    # --- facts
+
     def facts(self) -> DriverFacts:
-        """Settings applied and not applied; connections lost in mid-run are told here, as ``connectionsLost``."""
-        clients = self._clients
-        found = client_facts(
-            self._context,
-            self._options,
-            self._client,
-            allowed=clients.allowed,
-            aliases=clients.topic_aliases,
-            losses=clients.losses,
-            repeated=clients.repeated,
-            agreed=clients.agreed,
-        )
-        return replace(found, forgotten=clients.forgotten)
+        """Return the settings applied and not applied, with the connections lost during the run as ``connectionsLost``."""
+        settings, options, clients, topology = self._context.settings, self._options, self._clients, self._context.topology
+        applied = {
+            "protocolVersion": settings.protocol_version,
+            "qos": str(settings.qos),
+            "sharedSubscription": _yaml_bool(options.shared),
+            "cleanStart": _yaml_bool(settings.clean_start),
+            **({"connectRate": f"{settings.connect_rate:g}/s"} if settings.connect_rate else {}),
+            "keepAlive": format_duration(settings.keep_alive),
+            "retain": _yaml_bool(settings.retain),
+            "tcpNoDelay": "true",
+            "ioThreads": "none: one epoll loop in the worker",
+            **({"topicPrefix": settings.topic_prefix} if topology.name is None else {"topic": topology.name}),
+        }
+        not_applied = {}
+        if settings.topic_alias_maximum and clients.topic_aliases == 0:
+            not_applied["topicAliasMaximum"] = "the broker allows a producer no alias"
+        if topology.name is not None and "topic_prefix" in settings.model_fields_set:
+            not_applied["topicPrefix"] = "the topic exists already"
+        if clients.counts.losses:
+            applied["connectionsLost"] = f"{clients.counts.losses} during the run, dialled again"
+        if clients.counts.repeated:
+            applied["subscriptionsRepeated"] = f"{clients.counts.repeated}: the broker had closed the connection instead of answering"
+        if settings.qos:
+            window = str(settings.max_inflight_messages)
+            limited = clients.allowed < settings.max_inflight_messages
+            applied["maxInflightMessages"] = f"{clients.allowed} (the broker's Receive Maximum; requested {window})" if limited else window
+        elif "max_inflight_messages" in settings.model_fields_set:
+            not_applied["maxInflightMessages"] = "QoS 0 has no acknowledgements; the window is what the system takes"
+        if settings.username is not None:
+            applied["username"] = settings.username
+        if settings.tls is not None:
+            applied["tls"] = "certificate's host name not checked" if settings.tls.insecure else "certificate and host name checked"
+        if clients.agreed:
+            applied["tlsNegotiated"] = clients.agreed
+        if options.v5:
+            applied |= self._mqtt5_facts()
+        else:
+            not_applied |= dict.fromkeys(self._mqtt5_facts(), "MQTT 3.1.1 does not have it")
+        if topology.partitions > 1:
+            not_applied["partitionsPerTopic"] = "MQTT topics have no partitions; each counts as one topic"
+        name, version = self._client
+        return DriverFacts(
+            client=name, version=version, applied=applied, not_applied=not_applied, losses=clients.counts.losses,
+            forgotten=clients.counts.forgotten,
+        )  # fmt: skip
+
+    def _mqtt5_facts(self) -> dict[str, str]:
+        """Return the requested settings that only MQTT 5 has, except aliases that the broker does not allow."""
+        settings = self._context.settings
+        facts = {}
+        if settings.session_expiry:
+            facts["sessionExpiry"] = format_duration(settings.session_expiry)
+        if settings.receive_maximum is not None:
+            facts["receiveMaximum"] = str(settings.receive_maximum)
+        if settings.user_properties:
+            facts["userProperties"] = f"{settings.user_properties}, {self._options.properties} bytes in each message"
+        if settings.topic_alias_maximum and self._clients.topic_aliases != 0:
+            facts["topicAliasMaximum"] = f"{settings.topic_alias_maximum}; each producer uses one"
+        return facts
+
+    # --- connections
 
     def prepare(self) -> None:
-        """Connect once, so that a broker that refuses or lacks something is known before load starts. MQTT topics need no creation.
+        """Connect once, so that a broker that rejects the client or lacks a feature is reported before load starts. MQTT topics need no
+        creation.
 
-        :raises TargetError: it cannot be reached, refuses, or lacks something.
+        :raises TargetError: the broker cannot be reached, rejects the client, or lacks a feature.
         """
         probes = [self._clients.make_passing("probe", "probe")]
         if self._context.target.subscriber_url is not None:
@@ -88,26 +163,27 @@ class MqttDriverBase(ABC, Generic[C]):
                 probe.end()
 
     def poll(self, timeout_ns: int) -> None:
-        """Read and write for at most ``timeout_ns``; return early when a stream that was refused may find room.
+        """Read and write for at most ``timeout_ns``; return early when a stream with rejected messages may have room.
 
-        :raises TargetError: another client uses the id of one of ours.
+        :raises TargetError: another client uses the client id of one of the run's clients.
         """
         self._clients.poll(timeout_ns)
 
     def opening_times(self) -> Mapping[str, NDArray[np.int64]]:
-        """Of every time that a connection of the run came up or a subscription was confirmed, TCP and TLS included; reconnects too, but for
-        connections that were paced.
+        """Return the times of each connect and each subscribe of the run's clients, including TCP and TLS. A reconnect counts too, unless
+        the connection was paced.
         """
         return {name: np.array(times, np.int64) for name, times in self._clients.opening_times.items()}
 
     def disconnected(self) -> str | None:
-        """Names the first client that should be connected and is not, with the reason, and how many others there are; None when all are."""
+        """Return the first client that should be connected and is not, with the reason, and the number of others; None if all are."""
         return self._clients.disconnected([connection for _, connection in self._joining])
 
     def close(self) -> None:
-        """Disconnect, and end the sessions of this driver's clients: no other worker knows which they are."""
+        """Disconnect, and end the sessions of this driver's clients, whose ids no other worker knows."""
         self._clients.end()
-        with contextlib.suppress(TargetError):  # cleanup tries again, and says so
+        # An error is left to cleanup(), which tries again and raises it.
+        with contextlib.suppress(TargetError):
             self._clients.end_sessions()
         self._clients.stop()
 
@@ -125,7 +201,7 @@ class MqttDriverBase(ABC, Generic[C]):
 
     @abstractmethod
     def _clear_retained(self) -> None:
-        """Replace what topics keep by nothing: an empty retained message takes the place of the one there (MQTT 5, 3.3.1.3)."""
+        """Delete the retained message of each topic by publishing an empty one with ``retain`` (MQTT 5, 3.3.1.3)."""
 
     def pace(self, due: NDArray[np.int64], idle: Callable[[], None]) -> None:
         """See :class:`~pytest_loadtest.drivers.base.PacedConnections`. Latencies count from these instants."""
@@ -138,84 +214,80 @@ class MqttDriverBase(ABC, Generic[C]):
     # --- consumers
 
     def open_consumers(self, consumers: Sequence[int]) -> NDArray[np.int32]:
-        """Connect and subscribe; return the places, in the order asked, when every subscription is established.
+        """Connect and subscribe; return the places in the order of ``consumers`` when every subscription is established.
 
-        :raises UsageError: several consumers of a subscription that does not share: each would get every message.
-        :raises TargetError: one is refused, or nothing is answered any more.
+        :raises UsageError: several consumers of a subscription that is not shared: each would receive every message.
+        :raises TargetError: a client is rejected, or the broker no longer answers.
         """
-        made = self._make_consumers(consumers)
-        self._establish([connection for _, connection in made])
-        return self._settle(made).place
+        opened = self._make_consumers(consumers)
+        self._establish([connection for _, connection in opened])
+        return self._assign_places(opened).place
 
     def attach(self, consumers: Sequence[int]) -> None:
-        """Begin to open more consumers; they connect in :meth:`poll`.
+        """Start to open more consumers; they connect in :meth:`poll`.
 
-        :raises UsageError: several consumers of a subscription that does not share: each would get every message.
+        :raises UsageError: several consumers of a subscription that is not shared: each would receive every message.
         """
-        made = self._make_consumers(consumers)
-        self._joining += made
-        self._clients.start([connection for _, connection in made])
+        opened = self._make_consumers(consumers)
+        self._joining += opened
+        self._clients.start([connection for _, connection in opened])
 
     def attached(self) -> Joined | None:
-        """Consumers of :meth:`attach` that are subscribed since the last call, or None.
+        """Return the consumers of :meth:`attach` that were subscribed since the last call, or None.
 
-        :raises TargetError: one cannot connect or subscribe.
+        :raises TargetError: a consumer cannot connect or subscribe.
         """
-        joined = [one for one in self._joining if one[1].ever_up]
-        self._joining = [one for one in self._joining if not one[1].ever_up]
+        joined = [joining for joining in self._joining if joining[1].ever_up]
+        self._joining = [joining for joining in self._joining if not joining[1].ever_up]
         for _, connection in self._joining:
             if connection.failure is not None:
                 raise self._clients.error(f"{connection.name}: {connection.failure}", connection)
-        return self._settle(joined) if joined else None
+        return self._assign_places(joined) if joined else None
 
     def detach(self, places: Sequence[int]) -> None:
-        """Begin to close these consumers.
-
-        Brokers forget what they hold for a client that ends its session: it takes all of that before it goes, paused or not. At QoS 0
-        too; only what is under way when a connection breaks is lost.
-        """
+        """Start to close these consumers, paused or not. Only messages under way at QoS 0 when a connection breaks can be lost."""
+        # A broker forgets what it holds for a client whose session ends, so each client first takes all of it: see leave().
         for place in places:
             self._consumers.pop(place)[1].leave()
 
     def pause(self, places: Sequence[int]) -> None:
-        """These consumers stop reading and acknowledging, as subscribers that hang would; pings go on, so that connections stay."""
+        """Stop reading and acknowledging, like subscribers that hang; pings go on, so that the connections stay."""
         for place in places:
             self._consumers[place][1].pause()
 
     def resume(self, places: Sequence[int]) -> None:
-        """These consumers read again; what waited in the socket or at the broker is stamped as it is read."""
+        """Read again. Messages that waited in the socket or at the broker get the time of this later read."""
         for place in places:
             self._consumers[place][1].resume()
 
-    @abstractmethod
     def take(self) -> Received | None:
-        """What all consumers got since the last call, or None; never of a consumer whose place was not told yet."""
+        """Return what all consumers received since the last call, or None; messages of a consumer without a place wait until it has one."""
+        return self._arrivals.take()
 
     def _make_consumers(self, consumers: Sequence[int]) -> list[tuple[int, C]]:
-        here = [index for index, _ in (*self._consumers.values(), *self._joining)]
-        subscriptions = [index // self._context.topology.consumers for index in (*here, *consumers)]  # numbered over all topics
+        present = [index for index, _ in (*self._consumers.values(), *self._joining)]
+        subscriptions = [index // self._context.topology.consumers for index in (*present, *consumers)]  # numbered over all topics
         if not is_shared(self._context) and len(set(subscriptions)) < len(subscriptions):
             raise UsageError("consumerPerSubscription above 1 needs sharedSubscription: true, or each consumer gets every message")
         return [(int(index), self._make_consumer(int(index))) for index in consumers]
 
     def _make_consumer(self, index: int) -> C:
-        # One that comes again needs a client id of its own: its earlier client may still be connected, taking the last of its messages,
-        # and a broker disconnects a client when another one connects under the same id.
+        # A consumer that returns needs a new client id: its earlier client may still be connected, taking its last messages, and a
+        # broker disconnects a client when another one connects with the same id (MQTT 5, 3.1.4).
         times = self._times[index] = self._times.get(index, 0) + 1
         role = f"c{index}" if times == 1 else f"c{index}-{times}"
         topic = topic_filter(self._context, index, shared=is_shared(self._context))
         return self._consuming(self._clients.make(f"consumer {index}", role, topic))
 
     def _consuming(self, connection: C) -> C:
-        """A connection that will get messages."""
+        """Prepare a connection that will receive messages."""
         return connection
 
     @abstractmethod
     def _take_place(self, connection: C, place: int) -> None:
-        """A consumer's connection has its place now: what it got and gets is the place's."""
+        """Assign everything that a consumer's connection received and will receive to its place."""
 
-    def _settle(self, consumers: Sequence[tuple[int, C]]) -> Joined:
-        """Give each the next place."""
+    def _assign_places(self, consumers: Sequence[tuple[int, C]]) -> Joined:
         places = range(self._places, self._places + len(consumers))
         for place, (index, connection) in zip(places, consumers, strict=True):
             self._take_place(connection, place)
@@ -228,26 +300,26 @@ class MqttDriverBase(ABC, Generic[C]):
     def open_producers(self, streams: Sequence[int]) -> None:
         """Connect one client for each stream.
 
-        :raises TargetError: one is refused, or nothing is answered any more.
+        :raises TargetError: a client is rejected, or the broker no longer answers.
         """
         connections = [self._clients.make(f"producer of stream {stream}", f"p{stream}") for stream in streams]
         for stream, connection in zip(streams, connections, strict=True):
-            self._producing(stream, connection)
+            self._producers.add(stream, connection)
         self._establish(connections)
 
-    @abstractmethod
-    def _producing(self, stream: int, connection: C) -> None:
-        """This stream is sent over this connection."""
-
-    @abstractmethod
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """Hand over, and write, every message for which its stream's window has room; never block.
+        """Hand over, and write, every message for which its stream's window has room, without blocking.
 
-        Fills ``burst.sent`` and ``burst.idle`` of those. A stream whose connection is lost has no room.
+        Fills in ``burst.sent`` and ``burst.idle`` of these. A stream whose connection is lost has no room.
 
-        :returns: ascending positions of the others, of each stream all from some message on; None when there are none.
+        :returns: ascending positions of the other messages, the last ones of their streams; None if there are none.
         """
+        return self._producers.send(burst)
 
-    @abstractmethod
     def acks(self) -> Acks | None:
-        """What was answered since the last call, or None. ``resends`` counts what was sent again after a reconnect."""
+        """Return the answers since the last call, or None. ``resends`` counts messages sent again after a reconnect."""
+        return self._producers.acks()
+
+
+def _yaml_bool(value: bool) -> str:
+    return str(value).lower()

@@ -1,4 +1,4 @@
-"""One client's connection, from the first dial to the end: what is the same whoever speaks MQTT over it."""
+"""The life cycle of one client's connection, from the first dial to the end, for both MQTT clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.mqtt.loop import Loop
 
 FIRST_DELAY, LONGEST_DELAY = 100 * MILLISECOND, 5 * SECOND
-_QUIET: Final = 2  # UNSUBACKs in a row with nothing new before them
+# Number of consecutive UNSUBACKs without a new message before them after which a consumer has everything: see leave().
+_QUIET: Final = 2
 
 S = TypeVar("S", bound=BrokerSocket)
 
@@ -25,17 +26,19 @@ S = TypeVar("S", bound=BrokerSocket)
 class MqttConnectionBase(ABC, Generic[S]):
     """Keeps one client connected until :meth:`end`.
 
-    :param name: for messages: ``consumer 3``.
-    :param subscription: the topic filter that is subscribed before the connection counts as up.
-    :ivar endpoint: where it connects to.
-    :ivar receive_maximum: the broker's: how many QoS > 0 messages it takes unanswered. :ivar topic_aliases: that it allows.
-    :ivar due: when it is to be dialled the first time, where that is paced; None afterwards.
-    :ivar times: where it is noted how long each step took that the broker confirmed, ns.
-    :ivar arrived: messages so far, counted by who takes them, at least while this connection is leaving.
+    :param name: name in messages, e.g. ``consumer 3``.
+    :param subscription: topic filter to subscribe before the connection counts as up; None for a producer.
+    :ivar receive_maximum: number of messages with QoS > 0 that the broker accepts unacknowledged.
+    :ivar topic_aliases: number of aliases that the broker allows.
+    :ivar due: instant of the first dial of a paced connection; None afterwards.
+    :ivar times: collects the duration of each step that the broker confirmed, ns, by the step's name; None: not collected.
+    :ivar failure: the reason why it is not up.
+    :ivar arrived: number of messages received, counted at least while this connection is leaving.
     """
 
-    __slots__ = (  # there are many thousands
-        "_asked", "_delay", "_dialling", "_fd", "_loop", "_mask", "_options", "_over", "_paced", "_paused", "_quiet", "_said", "_seen",
+    # A worker may have many thousands of connections.
+    __slots__ = (
+        "_delay", "_dialling", "_fd", "_loop", "_mask", "_options", "_over", "_paced", "_paused", "_quiet", "_reason", "_seen", "_started",
         "_subscription", "_unanswered", "arrived", "client_id", "due", "endpoint", "ever_up", "failure", "leaving", "name",
         "receive_maximum", "socket", "times", "topic_aliases", "up",
     )  # fmt: skip
@@ -45,29 +48,29 @@ class MqttConnectionBase(ABC, Generic[S]):
     ) -> None:
         self.name, self.client_id = name, client_id
         self.up = self.ever_up = self.leaving = False
-        self.failure: str | None = None  # why it is not up
+        self.failure: str | None = None
         self.receive_maximum, self.topic_aliases = MOST_INFLIGHT, 0
         self.socket: S | None = None
         self.arrived = 0
         self.times: dict[str, list[int]] | None = None
         self.due: int | None = None
         self._paced = False
-        self._asked = 0  # when the step began that the broker is to confirm
-        self._unanswered = 0  # subscriptions asked for, on which the broker hung up
+        self._started = 0  # instant at which the step began that the broker will confirm
+        self._unanswered = 0  # SUBSCRIBEs to which the broker answered by closing the connection
         self._loop, self.endpoint, self._options, self._subscription = loop, endpoint, options, subscription
         self._fd, self._mask, self._delay = -1, 0, FIRST_DELAY
-        self._said: str | None = None  # why this attempt ended, where somebody told
+        self._reason: str | None = None  # reason of the end of this attempt, if it was stated
         self._dialling = self._paused = self._over = False
-        self._quiet, self._seen = 0, 0  # while leaving: UNSUBACKs in a row with nothing new before them; arrivals at the last one
+        self._quiet, self._seen = 0, 0  # while leaving: consecutive UNSUBACKs without a new message; ``arrived`` at the last one
 
-    # --- its socket
+    # --- socket
 
     def dial(self) -> None:
-        """Begin to connect."""
+        """Start to connect."""
         if self._over:
             self._loop.ended(self, -1)
             return
-        self._said, self._asked = None, self._begin(self._loop.clock())
+        self._reason, self._started = None, self._begin(self._loop.clock())
         try:
             self.socket = self._open()
         except OSError as error:
@@ -77,22 +80,23 @@ class MqttConnectionBase(ABC, Generic[S]):
         self._loop.watch(self, self.socket, self._mask)
 
     def _begin(self, now: int) -> int:
-        """From when on this attempt counts."""
+        """Return the instant from which this attempt counts."""
         due, self.due = self.due, None
         if due is None:
             return now
         self._paced = True
+        # The generator is not late while the target has no room for another handshake: ``freed`` is when there was room again.
         if self.times is not None:
             self.times.setdefault("dial", []).append(max(now - max(due, self._loop.freed), 0))
         return due
 
     @abstractmethod
     def _open(self) -> S:
-        """:raises OSError: the connection is refused at once."""
+        """Make the socket. :raises OSError: the connection is rejected at once."""
 
     @abstractmethod
     def turn(self, sock: S, mask: int) -> None:
-        """There is something to do on ``sock``, says epoll."""
+        """Handle events that epoll reported for ``sock``."""
 
     def _advance(self, sock: S) -> None:
         try:
@@ -109,11 +113,11 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     @abstractmethod
     def _greet(self, sock: S) -> None:
-        """CONNECT."""
+        """Send CONNECT."""
 
     @abstractmethod
     def flush(self) -> None:
-        """Write what the kernel takes of what was gathered; notice when the connection is over."""
+        """Write as much of the gathered bytes as the kernel takes; detect the end of the connection."""
 
     def _watch(self, mask: int) -> None:
         if mask != self._mask:
@@ -126,21 +130,21 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     @property
     def unsent(self) -> int:
-        """Bytes waiting for the kernel."""
+        """Number of bytes that the kernel has not taken."""
         return 0 if self.socket is None else self.socket.unsent
 
     def wake(self) -> None:
-        """Let the driver's wait end: a stream that was refused may find room."""
+        """End the driver's wait: a stream with rejected messages may have room."""
         self._loop.wake()
 
     @abstractmethod
     def keep_alive(self) -> None:
-        """Ping the broker when nothing was sent or received for the keep-alive time; give up when it did not answer the last ping."""
+        """Ping the broker if nothing was sent or received for the keep-alive time; give the connection up if a ping has no answer."""
 
-    # --- its life
+    # --- life cycle
 
     def pause(self) -> None:
-        """Stop reading, as a subscriber that hangs would."""
+        """Stop reading, like a subscriber that hangs."""
         self._paused = True
         self.flush()
 
@@ -154,12 +158,11 @@ class MqttConnectionBase(ABC, Generic[S]):
         """Give this attempt up; another one follows."""
 
     def leave(self) -> None:
-        """Unsubscribe, take what the broker has for this client, and only then disconnect: brokers give it to nobody else.
-
-        A broker answers in order (MQTT 5, 4.6), and what waits behind Receive Maximum goes out as soon as an acknowledgement makes room.
-        So whatever the broker sent before an UNSUBACK has come when that comes. Unsubscribing is repeated until twice in a row nothing
-        new has come: twice because a client that hands a QoS 2 message over at its PUBREL does so one round after its first packet.
-        """
+        """Unsubscribe, receive everything that the broker holds for this client, and then disconnect: no other client would get it."""
+        # A broker answers in order (MQTT 5, 4.6), and messages that wait behind Receive Maximum are sent as soon as an acknowledgement
+        # makes room. So everything sent before an UNSUBACK has arrived when the UNSUBACK arrives. UNSUBSCRIBE is repeated until two
+        # UNSUBACKs in a row bring no new message: two, because a client that hands over a QoS 2 message at its PUBREL does so one round
+        # trip after the first packet of the message.
         if not self.up:
             self.end()
             return
@@ -175,16 +178,17 @@ class MqttConnectionBase(ABC, Generic[S]):
             self.abandon("closed")
 
     def _lost(self, reason: str) -> None:
-        self._loop.losses += self.up and not self._over
+        self._loop.counts.losses += self.up and not self._over
         self.up = self._dialling = False
-        self.socket, self.failure = None, self._said or reason
+        self.socket, self.failure = None, self._reason or reason
         self._loop.ended(self, self._fd)
         self._fd = -1
         if self._over or self.leaving:
             self._over = True
             return
+        # Artemis may answer a SUBSCRIBE by closing the connection (docs/decisions/017): the client asks again before it fails.
         if not self.ever_up and 0 < self._unanswered < SUBSCRIBES:
-            self._loop.repeated += 1
+            self._loop.counts.repeated += 1
             self.failure = None
         elif not self.ever_up:
             self._loop.failed = self
@@ -193,26 +197,28 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     def _confirmed(self, step: str) -> None:
         now = self._loop.clock()
-        if self.times is not None and not (self._paced and self._unanswered):  # its first welcome counted, before the broker hung up
-            self.times[step].append(now - self._asked)
+        # The first welcome of a paced connection counted already if the broker then closed the connection instead of a SUBACK.
+        if self.times is not None and not (self._paced and self._unanswered):
+            self.times[step].append(now - self._started)
             if self._paced and step == "connect":
                 self.times.setdefault("up", []).append(now)
-        self._asked = now
+        self._started = now
 
     def _established(self) -> None:
         self.up = self.ever_up = True
         self.failure, self._delay = None, FIRST_DELAY
+        # A reconnect is not paced. Its short time would hide how late the connection was when it was due.
         if self._paced:
-            self.times = None  # one that comes again counts from its first packet, and quick ones would hide that it was slow when due
+            self.times = None
         self._loop.established(self)
 
-    # --- what the broker says
+    # --- packets of the broker
 
     def _accepted(self, receive_maximum: int, topic_aliases: int, session: bool) -> None:
-        """CONNACK, of a broker that will do. :param session: it still had ours."""
+        """Handle CONNACK of a broker that has the features needed. :param session: the broker still has the client's session."""
         self.receive_maximum, self.topic_aliases = receive_maximum, topic_aliases
         self._confirmed("connect")
-        self._loop.forgotten += self._subscription is None and self.ever_up and not session
+        self._loop.counts.forgotten += self._subscription is None and self.ever_up and not session
         if self._subscription is None or (self.ever_up and session):
             self._established()
         else:
@@ -221,20 +227,22 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     @abstractmethod
     def _send_subscribe(self, topic_filter: str) -> None:
-        """SUBSCRIBE."""
+        """Send SUBSCRIBE."""
 
     def _granted(self, reason: int, text: str) -> None:
-        """SUBACK. :param reason: the QoS, or a failure. :param text: the same in words."""
+        """Handle SUBACK. :param reason: the granted QoS, or a failure. :param text: text of the reason."""
         self._unanswered = 0
         if reason == self._options.qos:
             self._confirmed("subscribe")
             self._established()
             return
-        refused = reason >= FAILURE
-        self._refuse(f"the broker refused {self._subscription!r}: {text}" if refused else f"asked for QoS {self._options.qos}: {text}")
+        rejected = reason >= FAILURE
+        self._disconnect(
+            f"the broker rejected {self._subscription!r}: {text}" if rejected else f"asked for QoS {self._options.qos}: {text}"
+        )
 
-    def _refuse(self, reason: str) -> None:
-        """Disconnect, after what a packet said."""
+    def _disconnect(self, reason: str) -> None:
+        """Disconnect from within the handling of a packet."""
         self.abandon(reason)
 
     def _unsubscribe(self) -> None:
@@ -244,19 +252,20 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     @abstractmethod
     def _send_unsubscribe(self, topic_filter: str) -> None:
-        """UNSUBSCRIBE."""
+        """Send UNSUBSCRIBE."""
 
     def _unsubscribed(self) -> None:
-        """UNSUBACK."""
+        """Handle UNSUBACK."""
         self._quiet = self._quiet + 1 if self.arrived == self._seen else 0
         if self._quiet == _QUIET:
             self._over = True
-            self._refuse("closed")
+            self._disconnect("closed")
         else:
             self._unsubscribe()
 
     def _dismissed(self, reason: int, text: str) -> None:
-        """DISCONNECT. :param text: its reason in words."""
-        self._said = f"the broker closed the connection: {text}"
+        """Handle DISCONNECT. :param text: text of the reason."""
+        self._reason = f"the broker closed the connection: {text}"
+        # Both clients would throw each other out at every reconnect, so the run ends (MQTT 5, 3.1.4).
         if reason == SESSION_TAKEN_OVER and not self._over:
             self._loop.gone = f"{self.name}: its client id {self.client_id!r} is in use by another client (session taken over)"

@@ -1,4 +1,4 @@
-"""A TCP or TLS connection to an MQTT broker that never blocks, from the first SYN on."""
+"""A non-blocking TCP or TLS connection to an MQTT broker, and the endpoints that it can lead to."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.mqtt.settings import Tls
 
 
-_SOURCES: Final = 256  # addresses of each worker
-_BIND_ADDRESS_NO_PORT: Final = 24  # linux/in.h: the port is chosen by connect, which knows the other end
-READ: Final = 65_536  # more than a TLS record (16 KiB), so that no decrypted byte is left where epoll cannot see it
+_SOURCES: Final = 256  # source addresses of each worker
+# IP_BIND_ADDRESS_NO_PORT in linux/in.h: connect() chooses the port, so that a port can serve several destinations.
+_BIND_ADDRESS_NO_PORT: Final = 24
+# More than a TLS record (16 KiB): otherwise decrypted bytes could stay in OpenSSL, where epoll does not see them.
+READ: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerEndpoint:
-    """A broker's address as found to answer, and how to speak to it."""
+    """A broker's address that has answered. :param tls: None: plain MQTT."""
 
     host: str
     port: int
@@ -39,27 +41,27 @@ class BrokerEndpoint:
 
     @property
     def url(self) -> str:
-        """For messages."""
+        """The address, for messages."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'mqtt' if self.tls is None else 'mqtts'}://{host}:{self.port}"
 
     def source(self, number: int, worker: int = 0) -> str | None:
-        """The address from which a worker's connection with that number goes out; None where the system chooses.
-
-        On this machine every 127.x.y.z is its own: ports do not run out.
-        """
+        """Return the source address of a worker's connection with this number; None: the system chooses."""
+        # A source address has some 28 000 ports for one destination. Connections to this machine can use all of 127.x.y.z.
         if self.family is not socket.AF_INET or not str(self.address[0]).startswith("127."):
             return None
         return str(IPv4Address("127.0.0.1") + worker * _SOURCES + number // EACH_SOURCE)
 
 
 class BrokerSocket:
-    """A connection to ``endpoint``, begun but not established: see :meth:`advance`.
+    """A connection to ``endpoint`` that is started but not established: see :meth:`advance`.
 
-    :param source: the address that it goes out from; None: the system chooses. :raises OSError: the connection is refused at once.
+    :param source: source address; None: the system chooses. :raises OSError: the connection is rejected at once.
+    :ivar ending: the reason of the end, as far as it is known. :ivar written: number of bytes that the kernel took so far.
     """
 
-    __slots__ = ("_connected", "_ended", "_endpoint", "_heard", "_out", "_socket", "closed", "ending", "written")  # many thousands
+    # A worker may have many thousands of sockets.
+    __slots__ = ("_connected", "_ended", "_endpoint", "_heard", "_out", "_socket", "closed", "ending", "written")
 
     def __init__(self, endpoint: BrokerEndpoint, source: str | None = None) -> None:
         self._endpoint = endpoint
@@ -67,9 +69,9 @@ class BrokerSocket:
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connected = self._ended = self._heard = self.closed = False
-        self.ending = LOST  # why nothing comes or goes any more, as far as that is known
+        self.ending = LOST
         self._out = bytearray()
-        self.written = 0  # bytes that the kernel took, since the beginning
+        self.written = 0
         if source is not None:
             self._socket.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
             self._socket.bind((source, 0))
@@ -79,9 +81,9 @@ class BrokerSocket:
             raise OSError(error, os.strerror(error))
 
     def advance(self) -> int:
-        """Take connect and handshake one step further after epoll said so; return the events to wait for, 0 when established.
+        """Advance connect and handshake by one step after an epoll event; return the next events to wait for, 0 when established.
 
-        :raises OSError: refused, or the handshake failed (``ssl.SSLError`` is one).
+        :raises OSError: the connection is rejected, or the handshake failed (``ssl.SSLError`` is an OSError).
         """
         if not self._connected:
             error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -101,12 +103,12 @@ class BrokerSocket:
         except ssl.SSLWantWriteError:
             return select.EPOLLOUT
         except OSError as error:
-            raise OSError(tls.why(error, self._socket)) from error
+            raise OSError(tls.explain_failure(error, self._socket)) from error
         tls.check(self._socket)
         return 0
 
     def read(self) -> bytes | None:
-        """What the kernel has, at most ``READ`` bytes; None where it has nothing just now; empty where the connection is over."""
+        """Return at most ``READ`` bytes that have arrived; None if none have; b"" if the connection is over."""
         try:
             data = self._socket.recv(READ)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -114,39 +116,39 @@ class BrokerSocket:
         except OSError as error:
             data = b""
             if self._endpoint.tls is not None and isinstance(self._socket, ssl.SSLSocket) and not self._ended:
-                self.ending = self._endpoint.tls.why(error, self._socket)
+                self.ending = self._endpoint.tls.explain_failure(error, self._socket)
         if not self._heard:
-            data = self._hear(data)
+            data = self._check_first_bytes(data)
         self._ended = self._ended or not data
         return data
 
-    def _hear(self, data: bytes) -> bytes:
-        """The first that the broker says, or that it says nothing."""
+    def _check_first_bytes(self, data: bytes) -> bytes:
+        # The first bytes, or their absence, reveal a client and a port of which only one uses TLS.
         self._heard = True
         if self._endpoint.tls is None and data.startswith(ALERT):
             self.ending = "the port speaks TLS: write mqtts:// in place of mqtt://"
             return b""
         if not data and self.ending == LOST:
-            hint = "speak TLS? Then write mqtts://" if self._endpoint.tls is None else "want another certificate of the client?"
-            self.ending = f"the broker hangs up without a word: does it {hint}"
+            hint = "speak TLS? Then write mqtts://" if self._endpoint.tls is None else "need another client certificate?"
+            self.ending = f"the broker closes the connection without an answer: does it {hint}"
         return data
 
     @property
     def ended(self) -> bool:
-        """Whether nothing comes or goes any more."""
+        """True if the connection is over."""
         return self._ended
 
     @property
     def unsent(self) -> int:
-        """Bytes gathered and not yet taken by the kernel."""
+        """Number of gathered bytes that the kernel has not taken."""
         return len(self._out)
 
     def put(self, data: bytes | bytearray) -> None:
-        """Gather; :meth:`write` writes it."""
+        """Gather bytes for :meth:`write`."""
         self._out += data
 
     def write(self) -> None:
-        """Write what the kernel takes."""
+        """Write as much of the gathered bytes as the kernel takes."""
         try:
             while self._out:
                 n = self._socket.send(self._out)
@@ -155,16 +157,18 @@ class BrokerSocket:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
         except OSError:
-            self.read()  # the broker may have said why
+            # The broker may have stated the reason before it closed the connection.
+            self.read()
             self._ended = True
 
     def write_now(self, data: bytes) -> bool:
-        """Write this behind what was gathered. :returns: whether the kernel took all of it, as it nearly always does; or :meth:`write`."""
+        """Write these bytes after the gathered ones; return False if the kernel did not take all: :meth:`write` continues."""
+        # The kernel nearly always takes everything at once. Then the bytes are not copied into the buffer.
         if not self._out:
             try:
                 n = self._socket.send(data)
             except OSError:
-                n = 0  # full, or over: the next write tells
+                n = 0  # the socket is full or over; the next write() finds out
             self.written += n
             if n == len(data):
                 return True
@@ -180,41 +184,41 @@ class BrokerSocket:
             self._socket.close()
 
     def fileno(self) -> int:
-        """The socket's number; -1 once it is closed."""
+        """Return the socket's descriptor; -1 once it is closed."""
         return self._socket.fileno()
 
 
-# From addresses to where they lead: the producers' endpoint, and the consumers', which may be another one.
+# Endpoints of a target: one for producers, and one for consumers, which may have an address of their own.
 
 PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
 _CONNECT_TIMEOUT: Final = 5.0
 
 
 class Endpoints(NamedTuple):
-    """Of one target; both the same where it has one address. They share what TLS needs."""
+    """The endpoints of a target; equal if it has one address. They share one TLS context."""
 
     producers: BrokerEndpoint
     consumers: BrokerEndpoint
 
 
 def find_endpoints(context: DriverContext) -> Endpoints:
-    """Of the run's target.
+    """Return the endpoints of the run's target.
 
-    :raises UsageError: an address is none, or contradicts ``driver.tls``. :raises TargetError: one does not answer.
+    :raises UsageError: an address is invalid or contradicts ``driver.tls``. :raises TargetError: an address does not answer.
     """
     target, settings = context.target, context.settings.tls
     urls = {"target.url": target.url} | ({"target.subscriberUrl": target.subscriber_url} if target.subscriber_url else {})
-    parsed = {what: _parsed(url) for what, url in urls.items()}
+    parsed = {key: _parsed(url) for key, url in urls.items()}
     tls = _tls(settings, [*parsed.values()])
-    found = [_reached(url, tls, what if len(urls) > 1 else "") for what, url in parsed.items()]
-    return Endpoints(found[0], found[-1])
+    endpoints = [_reached(url, tls, key if len(urls) > 1 else "") for key, url in parsed.items()]
+    return Endpoints(endpoints[0], endpoints[-1])
 
 
 def endpoint_of(url: str, settings: Tls | None) -> BrokerEndpoint:
-    """The first address of the URL's host that answers.
+    """Return the first address of the URL's host that answers.
 
     :param settings: the profile's ``driver.tls``, or None.
-    :raises UsageError: the URL is none, or contradicts ``settings``. :raises TargetError: no address answers.
+    :raises UsageError: the URL is invalid or contradicts ``settings``. :raises TargetError: no address answers.
     """
     parsed = _parsed(url)
     return _reached(parsed, _tls(settings, [parsed]), "")
@@ -232,21 +236,19 @@ def _tls(settings: Tls | None, urls: list[SplitResult]) -> ClientTls | None:
     if any(url.scheme == "mqtts" for url in urls):
         return ClientTls(settings)
     if settings is not None:
-        said = " and ".join(repr(url.geturl()) for url in urls)
+        addresses = " and ".join(repr(url.geturl()) for url in urls)
         remedy = "write mqtts://, or target: {security: {tls: true}} for a broker that the run starts"
-        raise UsageError(f"driver.tls is set and the target is {said}: {remedy}")
+        raise UsageError(f"driver.tls is set and the target is {addresses}: {remedy}")
     return None
 
 
-def _reached(url: SplitResult, tls: ClientTls | None, what: str) -> BrokerEndpoint:
-    """:param what: which of two addresses it is, or empty."""
+def _reached(url: SplitResult, tls: ClientTls | None, key: str) -> BrokerEndpoint:
+    """Connect once, to learn which of the host's addresses answers. :param key: key of the URL, if the target has two."""
     assert url.hostname is not None
     port = url.port or PORTS[url.scheme]
     try:
-        with socket.create_connection((url.hostname, port), _CONNECT_TIMEOUT) as found:
-            family, address = found.family, found.getpeername()
+        with socket.create_connection((url.hostname, port), _CONNECT_TIMEOUT) as connected:
+            family, address = connected.family, connected.getpeername()
     except OSError as error:
-        raise TargetError(f"{what} {url.geturl()}: {error.strerror or error}".lstrip()) from error
-    return BrokerEndpoint(
-        host=url.hostname, port=port, family=family, address=address, tls=tls if url.scheme == "mqtts" else None
-    )  # fmt: skip
+        raise TargetError(f"{key} {url.geturl()}: {error.strerror or error}".lstrip()) from error
+    return BrokerEndpoint(host=url.hostname, port=port, family=family, address=address, tls=tls if url.scheme == "mqtts" else None)

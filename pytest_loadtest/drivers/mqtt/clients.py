@@ -1,4 +1,4 @@
-"""All clients of a driver, over one loop: made, connected many at a time, and at the end their sessions deleted."""
+"""All clients of a driver on one loop: creating them, connecting many at a time, and deleting their sessions at the end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, Endpoints, find_endpoints
-from pytest_loadtest.drivers.mqtt.loop import Loop, LoopConnection
+from pytest_loadtest.drivers.mqtt.loop import ConnectionCounts, Loop, LoopConnection
 from pytest_loadtest.drivers.mqtt.options import MOST_INFLIGHT, ClientOptions
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
@@ -19,62 +19,49 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.drivers.base import DriverContext
 
-PATIENCE: Final = 30 * SECOND  # opening is given up when no further client gets connected for so long
-FAREWELL: Final = 3 * SECOND  # closing is given up when no further client gets disconnected for so long
+PATIENCE: Final = 30 * SECOND  # opening fails when no further client connects for this long
+FAREWELL: Final = 3 * SECOND  # closing fails when no further client disconnects for this long
 
 
 C = TypeVar("C", bound=MqttConnectionBase[Any])
 MakeConnection = Callable[[Loop, BrokerEndpoint, ClientOptions, str, str, str | None], C]
-"""Makes a connection with a name, a client id and perhaps a subscription."""
+"""Makes a connection from a loop, an endpoint, options, a name, a client id and a topic filter (None for a producer)."""
 
 
 class Pace(NamedTuple):
-    """:param due: when each connection is to be dialled, ns, ascending. :param idle: called again and again until all are up."""
+    """Instants of paced connections. :param due: when to dial each, ns, ascending. :param idle: called repeatedly until all are up."""
 
     due: Sequence[int]
     idle: Callable[[], None]
 
 
 class MqttClients(Generic[C]):
-    """The clients of one driver. Nothing is connected before it is told to.
+    """The clients of one driver. Creating this object connects none.
 
-    :param options: what those have in common that stay for the run. :param connect: makes one.
+    :param options: options of the clients that stay for the run. :param connect: makes a connection.
+    :ivar allowed: the lowest Receive Maximum of the broker so far.
+    :ivar topic_aliases: number of aliases that the broker allows; None: not known before the first connection.
+    :ivar opening_times: durations by step, of clients that stay for the run.
     """
 
     def __init__(self, context: DriverContext, options: ClientOptions, connect: MakeConnection[C]) -> None:
         self._make_connection = connect
-        self.allowed = MOST_INFLIGHT  # the least Receive Maximum that the broker gave so far
-        self.topic_aliases: int | None = None  # that the broker allows; None before it said so
+        self.allowed = MOST_INFLIGHT
+        self.topic_aliases: int | None = None
+        self.counts = ConnectionCounts()
         self._context, self._options = context, options
         self._loop: Loop | None = None
         self._endpoints: Endpoints | None = None
         self._kept: list[C] = []
-        self._sessions: dict[str, bool] = {}  # ids of clients whose sessions may outlive their connections: whether each is a consumer's
-        self._losses = self._forgotten = self._repeated = 0
-        self.opening_times: dict[str, list[int]] = {"connect": [], "subscribe": []}  # of clients that stay for the run
-
-    @property
-    def losses(self) -> int:
-        """Connections that were lost in mid-run."""
-        return self._losses + (0 if self._loop is None else self._loop.losses)
-
-    @property
-    def forgotten(self) -> int:
-        """Connections of producers that came up again at a broker which had forgotten their session."""
-        return self._forgotten + (0 if self._loop is None else self._loop.forgotten)
-
-    @property
-    def repeated(self) -> int:
-        """Subscriptions asked for again, because the broker hung up instead of answering."""
-        return self._repeated + (0 if self._loop is None else self._loop.repeated)
+        self._sessions: dict[str, bool] = {}  # client ids whose sessions may outlive their connections → True for a consumer
+        self.opening_times: dict[str, list[int]] = {"connect": [], "subscribe": []}
 
     def make(self, name: str, role: str, subscription: str | None = None) -> C:
-        """A client that stays for the run.
+        """Make a client that stays for the run.
 
-        Its id is the same in every run when its session is to be found again, and holds the run's name otherwise.
-
-        :param name: for messages. :param role: last part of the id. :param subscription: topic filter.
+        :param name: name in messages. :param role: last part of the client id. :param subscription: topic filter; None for a producer.
         """
+        # With cleanStart: false a run continues the session of an earlier one, so its client ids do not contain the run's name.
         client_id = self._client_id(role) if self._options.clean_start else f"{self._context.settings.client_id_prefix}-{role}"
         connection = self._connect(name, client_id, subscription, self._options, consumer=subscription is not None)
         connection.times = self.opening_times
@@ -84,7 +71,7 @@ class MqttClients(Generic[C]):
         return connection
 
     def make_passing(self, name: str, role: str, *, consumer: bool = False) -> C:
-        """A client that leaves nothing behind; whoever asks for it ends it. :param consumer: it connects where consumers do."""
+        """Make a client without a durable session; the caller ends it. :param consumer: connect to the address for consumers."""
         return self._connect(name, self._client_id(role), None, self._passing, consumer=consumer)
 
     def _client_id(self, role: str) -> str:
@@ -102,24 +89,24 @@ class MqttClients(Generic[C]):
 
     @property
     def agreed(self) -> str:
-        """Version and cipher of the TLS connections so far, ``TLSv1.3 TLS_AES_256_GCM_SHA384``; empty where there are none."""
+        """Versions and ciphers of the TLS connections so far, e.g. ``TLSv1.3 TLS_AES_256_GCM_SHA384``; empty if there are none."""
         sides = self._endpoints or ()
         return ", ".join(sorted({f"{version} {cipher}" for side in sides if side.tls for version, cipher in side.tls.agreed}))
 
     def _running(self) -> Loop:
         if self._loop is None:
-            self._loop = Loop(self._context.clock, self._context.settings.keep_alive or 60 * SECOND)
+            self._loop = Loop(self._context.clock, self._context.settings.keep_alive or 60 * SECOND, self.counts)
         return self._loop
 
     def start(self, connections: Sequence[C]) -> None:
-        """Dial these; they come up in :meth:`poll`."""
+        """Dial these connections; they are established in :meth:`poll`."""
         for connection in connections:
             self._running().start(connection)
 
     def establish(self, connections: Sequence[C], patience: int = PATIENCE, pace: Pace | None = None) -> None:
-        """Dial these, at once or at a pace, and wait until all are up.
+        """Dial these connections, at once or paced, and wait until all are up.
 
-        :raises TargetError: one is refused, or for ``patience`` ns beside the longest gap between two of them no other comes up.
+        :raises TargetError: a connection is rejected, or none comes up for ``patience`` ns plus the longest gap between two instants.
         """
         loop = self._running()
         loop.failed = None
@@ -135,32 +122,32 @@ class MqttClients(Generic[C]):
         self.topic_aliases = min((connection.topic_aliases for connection in connections), default=self.topic_aliases)
 
     def until(self, left: Callable[[], int], patience: int, idle: Callable[[], None] | None = None) -> None:
-        """Poll until nothing is left. :param idle: called between two polls.
+        """Poll until ``left()`` is 0. :param idle: called between two polls.
 
-        :raises TargetError: a client is refused, or for ``patience`` ns nothing moves.
+        :raises TargetError: a client is rejected, or ``left()`` does not fall for ``patience`` ns.
         """
         loop, clock = self._running(), self._context.clock
-        before, moved = left(), clock()
+        before, progressed = left(), clock()
         while (now_left := left()) > 0:
             if now_left < before:
-                before, moved = now_left, clock()
+                before, progressed = now_left, clock()
             if loop.failed is not None:
                 raise self.error(f"{loop.failed.name}: {loop.failed.failure}", loop.failed)
-            if clock() - moved > patience:
+            if clock() - progressed > patience:
                 late = next(iter(loop.down), None)
-                raise self.error(f"{_name([*loop.down]) or 'target'}: no answer in {patience // SECOND} s", late)
+                raise self.error(f"{_describe_down([*loop.down]) or 'target'}: no answer in {patience // SECOND} s", late)
             self.poll(20 * MILLISECOND)
             if idle is not None:
                 idle()
 
     def error(self, what: str, connection: LoopConnection | None = None) -> TargetError:
-        """It names the target, by the address that ``connection`` has."""
+        """Return an error that names the target: the address of ``connection``, or the run's target if it is None."""
         return TargetError(f"{self._context.target.url if connection is None else connection.endpoint.url}: {what}")
 
     def poll(self, timeout_ns: int) -> None:
         """Read and write.
 
-        :raises TargetError: it makes no sense to go on.
+        :raises TargetError: the run cannot go on.
         """
         loop = self._running()
         loop.poll(timeout_ns)
@@ -168,26 +155,27 @@ class MqttClients(Generic[C]):
             raise self.error(loop.gone)
 
     def disconnected(self, joining: Sequence[C]) -> str | None:
-        """Names the first client that should be connected and is not, with the reason, and how many others there are; None when all are.
+        """Return the first client that should be connected and is not, with the reason, and the number of others; None if all are.
 
-        :param joining: those that never were.
+        :param joining: clients that were never connected, which do not count.
         """
         never: set[LoopConnection] = {*joining}
-        return None if self._loop is None else _name([one for one in self._loop.down if one not in never])
+        return None if self._loop is None else _describe_down([down for down in self._loop.down if down not in never])
 
     def end(self) -> None:
-        """Disconnect all that stayed for the run."""
+        """Disconnect all clients that stayed for the run."""
         for connection in self._kept:
             connection.end()
         self._kept = []
 
     def end_sessions(self) -> None:
-        """Connect once more with clean start and without expiry: that is what deletes a session (MQTT 5, 3.1.2.4 and 3.1.2.11.2).
+        """Delete the sessions that outlive their connections.
 
-        :raises TargetError: the target does not answer; they can be ended later.
+        :raises TargetError: the target does not answer; the sessions can be ended later.
         """
         if not self._sessions:
             return
+        # Connecting with clean start and without an expiry interval deletes a session (MQTT 5, 3.1.2.4 and 3.1.2.11.2).
         connections = [
             self._connect(f"session {client_id}", client_id, None, self._passing, consumer=consumer)
             for client_id, consumer in sorted(self._sessions.items())
@@ -200,17 +188,13 @@ class MqttClients(Generic[C]):
                 connection.end()
 
     def stop(self) -> None:
-        """Nothing is connected any more."""
+        """Close the loop; no client is connected any more."""
         if self._loop is not None:
-            self._losses += self._loop.losses
-            self._forgotten += self._loop.forgotten
-            self._repeated += self._loop.repeated
             self._loop.close()
             self._loop = None
 
 
-def _name(down: Sequence[LoopConnection]) -> str | None:
-    """What is not connected just now."""
+def _describe_down(down: Sequence[LoopConnection]) -> str | None:
     if not down:
         return None
     first, *others = down

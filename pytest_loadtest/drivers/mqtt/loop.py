@@ -1,6 +1,6 @@
-"""One epoll loop for all of a driver's MQTT connections, run from the engine's thread.
+"""One epoll loop for all MQTT connections of a driver, run from the engine's thread.
 
-paho's own loops use ``select()``, which ends at about 340 clients a process, or a thread for each client.
+paho's own loops use ``select()``, which is limited to about 340 clients in a process, or one thread for each client.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import itertools
 import resource
 import select
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pytest_loadtest.values.quantities import SECOND
@@ -20,80 +21,84 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import Clock
     from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket
 
-MAX_OPENING: Final = 64  # mosquitto listens with a backlog of 100; beyond it a connect measures SYN retransmission
-ANSWER: Final = 10 * SECOND  # for connect, handshake, CONNACK and SUBACK together
-_KEEP_ALIVE_PARTS: Final = 16  # looks at a connection within its keep-alive
+# mosquitto listens with a backlog of 100. More simultaneous connects overflow it, and then a connect measures SYN retransmission (1 s).
+MAX_OPENING: Final = 64
+ANSWER: Final = 10 * SECOND  # limit for connect, handshake, CONNACK and SUBACK together
+# A broker disconnects a client after 1.5 times its keep-alive (MQTT 5, 3.1.2.10), so each connection is checked this often within it.
+_KEEP_ALIVE_PARTS: Final = 16
 _FD_SETSIZE: Final = 1024
-SUBSCRIBES: Final = 3  # of a client whose broker hangs up instead of answering: Artemis may, when a shared subscription is begun by several
+# Number of SUBSCRIBEs of a client whose broker closes the connection instead of answering. Artemis may do that when several clients
+# open a shared subscription at once (docs/decisions/017).
+SUBSCRIBES: Final = 3
 
 
 class LoopConnection(Protocol):
-    """What the loop needs of a connection."""
+    """The attributes and methods of a connection that the loop uses; see :class:`MqttConnectionBase` for their meaning."""
 
     @property
-    def name(self) -> str:
-        """For messages: ``consumer 3``."""
-
+    def name(self) -> str: ...
     @property
-    def endpoint(self) -> BrokerEndpoint:
-        """Where it connects to."""
-
+    def endpoint(self) -> BrokerEndpoint: ...
     @property
-    def failure(self) -> str | None:
-        """Why it is not up."""
-
+    def failure(self) -> str | None: ...
     @property
-    def socket(self) -> BrokerSocket | None:
-        """Of the attempt that is under way or came up; None when there is none."""
+    def socket(self) -> BrokerSocket | None: ...
+    def dial(self) -> None: ...
+    def turn(self, sock: Any, mask: int) -> None: ...
+    def keep_alive(self) -> None: ...
+    def abandon(self, reason: str) -> None: ...
 
-    def dial(self) -> None:
-        """Begin to connect."""
 
-    def turn(self, sock: Any, mask: int) -> None:
-        """epoll says that there is something to do on ``sock``, which was its socket then."""
+@dataclass(slots=True)
+class ConnectionCounts:
+    """Counts of a driver's connections during the run.
 
-    def keep_alive(self) -> None:
-        """Ping the broker when it is time to, and notice that it does not answer."""
+    ``losses``: connections that ended though they were needed. ``forgotten``: reconnects of producers to a broker that had forgotten
+    their session. ``repeated``: SUBSCRIBEs sent again because the broker had closed the connection instead of answering.
+    """
 
-    def abandon(self, reason: str) -> None:
-        """Give the present attempt up."""
+    losses: int = 0
+    forgotten: int = 0
+    repeated: int = 0
 
 
 class Loop:
-    """Dials, waits, and gives each connection its turn.
+    """Dials connections, waits for events, and gives each connection its turn.
 
-    :param keep_alive: ns; each connection is looked at sixteen times within it, for brokers hang up after one and a half of it
-        (MQTT 5, 3.1.2.10).
+    :param keep_alive: ns. :param counts: where losses are counted.
+    :ivar down: connections that should be up and are not, in the order in which they went down.
+    :ivar failed: a connection whose first attempt failed. :ivar gone: the reason why the run cannot go on.
+    :ivar freed: instant at which there was room for another handshake again, after there had been none.
+    :ivar settle: called after the connections with events have had their turns.
     """
 
-    def __init__(self, clock: Clock, keep_alive: int = 60 * SECOND) -> None:
+    def __init__(self, clock: Clock, keep_alive: int = 60 * SECOND, counts: ConnectionCounts | None = None) -> None:
         self.clock = clock
-        self.down: dict[LoopConnection, None] = {}  # to be up and not up, in the order they went down
-        self.failed: LoopConnection | None = None  # could not come up the first time
-        self.gone: str | None = None  # why it makes no sense to go on
-        self.losses = 0  # connections that ended while they were wanted
-        self.forgotten = 0  # of producers, that came up again at a broker which had forgotten their session
-        self.repeated = 0  # subscriptions that were asked for again, for the broker had hung up
+        self.down: dict[LoopConnection, None] = {}
+        self.failed: LoopConnection | None = None
+        self.gone: str | None = None
+        self.counts = counts or ConnectionCounts()
+        # Each connection is an open file, and the soft limit of many systems is 1 024.
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each connection is an open file, and many systems begin with 1 024
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         self._epoll = select.epoll()
         self._connections: dict[int, LoopConnection] = {}
         self._turns: deque[tuple[LoopConnection, BrokerSocket, int]] = deque()
-        self.freed = 0  # when there was room for one more opening again, after there had been none
+        self.freed = 0
         self._due: list[tuple[int, int, LoopConnection]] = []
         self._order = itertools.count()
         self._opening: dict[LoopConnection, int] = {}
         self._check_every = keep_alive // _KEEP_ALIVE_PARTS
-        self._checks: deque[tuple[int, LoopConnection, BrokerSocket]] = deque()  # when to look at each one, the next first
+        self._checks: deque[tuple[int, LoopConnection, BrokerSocket]] = deque()  # instants of the next checks, ascending
         self._woken = False
-        self.settle: Callable[[], None] = lambda: None  # called when those that had something to do have had their turns
+        self.settle: Callable[[], None] = lambda: None
 
     def start(self, connection: LoopConnection, delay: int = 0) -> None:
-        """Dial ``connection`` after ``delay`` ns, as soon as fewer than 64 others are being opened."""
+        """Dial ``connection`` after ``delay`` ns, or as soon after that as fewer than 64 others are being opened."""
         self.start_at(connection, self.clock() + delay)
 
     def start_at(self, connection: LoopConnection, instant: int) -> None:
-        """The same, at an instant or as soon after it as fewer than 64 others are being opened."""
+        """Dial ``connection`` at an instant, or as soon after it as fewer than 64 others are being opened."""
         self.down[connection] = None
         heapq.heappush(self._due, (instant, next(self._order), connection))
 
@@ -105,16 +110,16 @@ class Loop:
         self._checks.append((self.clock() + self._check_every, connection, sock))
 
     def change(self, fd: int, mask: int) -> None:
-        """Wait for other events."""
+        """Wait for other epoll events on a watched socket."""
         self._epoll.modify(fd, mask)
 
     def ended(self, connection: LoopConnection, fd: int) -> None:
-        """The connection is closed, which took it out of epoll."""
+        """Handle the end of a connection. Closing its socket has removed it from epoll."""
         self._connections.pop(fd, None)
         self._opened(connection)
 
     def established(self, connection: LoopConnection) -> None:
-        """The connection is up."""
+        """Handle an established connection."""
         self._opened(connection)
         self.down.pop(connection, None)
         self._woken = True
@@ -124,7 +129,7 @@ class Loop:
             self.freed = self.clock()
 
     def wake(self) -> None:
-        """Let :meth:`poll` return as soon as it can: somebody waits for what just happened."""
+        """Make :meth:`poll` return after the current turns."""
         self._woken = True
 
     def again(self, connection: LoopConnection, sock: BrokerSocket, mask: int) -> None:
@@ -132,7 +137,7 @@ class Loop:
         self._turns.append((connection, sock, mask))
 
     def poll(self, timeout_ns: int) -> None:
-        """Move bytes until ``timeout_ns`` is over, or until :meth:`wake`; overruns by one turn of one connection at most."""
+        """Read and write until ``timeout_ns`` is over or :meth:`wake` is called; overruns by at most one turn of one connection."""
         now = self.clock()
         deadline = now + timeout_ns
         self._woken = False
@@ -151,17 +156,18 @@ class Loop:
                 return
 
     def _next(self, deadline: int) -> int:
-        """Until when there is nothing to do but to wait for events: the next connection may be due before the deadline."""
+        """Return the deadline, or the instant of the next dial if that is earlier."""
         if not self._due or len(self._opening) >= MAX_OPENING:
             return deadline
         return min(deadline, self._due[0][0])
 
     def _wait(self, ns: int) -> None:
         if ns > 0:
+            # select() waits for microseconds, epoll in Python only for whole milliseconds. select() cannot watch high descriptors.
             if self._epoll.fileno() >= _FD_SETSIZE:
                 self._turn_all(self._epoll.poll(ns / SECOND))
                 return
-            if not select.select((self._epoll,), (), (), ns / SECOND)[0]:  # epoll itself only waits for whole milliseconds
+            if not select.select((self._epoll,), (), (), ns / SECOND)[0]:
                 return
         self._turn_all(self._epoll.poll(0))
 
@@ -185,9 +191,9 @@ class Loop:
             connection = heapq.heappop(self._due)[2]
             self._opening[connection] = now
             connection.dial()
-        for connection in [one for one, since in self._opening.items() if now - since > ANSWER]:
+        for connection in [opening for opening, since in self._opening.items() if now - since > ANSWER]:
             connection.abandon(f"no answer in {ANSWER // SECOND} s")
 
     def close(self) -> None:
-        """Forget everything; the connections have ended."""
+        """Release epoll; the connections have ended."""
         self._epoll.close()

@@ -1,10 +1,9 @@
-"""mosquitto as a process: found on this machine, with a configuration of its own on a free port.
+"""mosquitto as a process or container, with its own configuration on a free port.
 
-Facts: `mosquitto.conf(5) <https://mosquitto.org/man/mosquitto-conf-5.html>`_. Started as root it would drop to its own user and lose its
-folder, hence the ``user`` line. Without ``set_tcp_nodelay`` single messages show a tail of 40 ms.
+Source of the settings: `mosquitto.conf(5) <https://mosquitto.org/man/mosquitto-conf-5.html>`_.
 
-With ``persistence: true`` in the profile's ``broker.settings`` it writes sessions, subscriptions and messages to its data folder when it
-ends in order, and every ``autosave_interval`` seconds, by default 1800: what a restart by SIGKILL brings back is as old as that.
+With ``persistence: true`` in the profile's ``broker.settings``, mosquitto saves sessions, subscriptions and messages when it ends normally
+and every ``autosave_interval`` seconds, by default 1800. After a SIGKILL it restores the last of these states.
 """
 
 from __future__ import annotations
@@ -36,7 +35,8 @@ if TYPE_CHECKING:
 START_SECONDS = 20.0
 REMEDY = "apt-get install mosquitto, or python -m pytest_loadtest doctor --fix"
 MANAGED = frozenset({"listener", "port", "bind_address", "user", "pid_file"})
-DECISIVE = {  # what decides results, with mosquitto's own defaults
+# Settings that affect results, with mosquitto's defaults.
+DECISIVE = {
     "max_queued_messages": "1000",
     "max_inflight_messages": "20",
     "queue_qos0_messages": "false",
@@ -46,10 +46,10 @@ DECISIVE = {  # what decides results, with mosquitto's own defaults
 
 
 def start_mosquitto(request: BrokerRequest, progress: Progress) -> StartedBroker:
-    """Start mosquitto; ready in a second.
+    """Start mosquitto, which is ready within a second.
 
-    :raises UnavailableError: no mosquitto here, or not the wanted version.
-    :raises TargetError: it did not start; with its own words.
+    :raises UnavailableError: mosquitto is not installed, or not in the requested version.
+    :raises TargetError: it did not start; the error contains its log.
     """
     binary = find_binary()
     if binary is None:
@@ -61,46 +61,49 @@ def start_mosquitto(request: BrokerRequest, progress: Progress) -> StartedBroker
 
 
 def find_binary() -> str | None:
-    """The mosquitto binary; Debian puts it where only root's PATH looks."""
+    """Return the path of mosquitto, or None. Debian installs it in a folder that is only on root's PATH."""
     return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 
 
 def installed_version(binary: str) -> str:
-    """What ``mosquitto -h`` says of itself; it exits with status 3 or 0 depending on the version, so the status means nothing."""
+    """Return the version that ``mosquitto -h`` prints."""
+    # The exit status depends on the version (0 or 3), so it is not checked.
     answer = subprocess.run([binary, "-h"], capture_output=True, text=True, timeout=10, check=False)
     return parse_version(answer.stdout + answer.stderr)
 
 
 def parse_version(text: str) -> str:
-    """``mosquitto version 2.0.11 …`` → ``2.0.11``; ``unknown`` when it does not say."""
+    """Return ``2.0.11`` from ``mosquitto version 2.0.11 …``; ``unknown`` if there is no version."""
     match = re.search(r"mosquitto version (\S+)", text)
     return match[1] if match else "unknown"
 
 
 def check_version(installed: str, wanted: str | None) -> None:
-    """``2`` and ``2.0`` are satisfied by 2.0.11.
+    """Check a version; ``2`` and ``2.0`` accept 2.0.11.
 
     :raises UnavailableError: another version is installed.
     """
     if wanted is not None and not (installed + ".").startswith(wanted + "."):
-        raise UnavailableError(f"mosquitto {installed} is installed, {wanted} is wanted", "use --load-broker container for another version")
+        raise UnavailableError(f"mosquitto {installed} is installed, not {wanted}", "use --load-broker container for another version")
 
 
-def config(
+def mosquitto_conf(
     *, port: int, settings: Mapping[str, str], user: str | None, data: str, address: str = "127.0.0.1",
     tls: Mapping[str, str] = MappingProxyType({}), tls_port: int | None = None,
 ) -> str:  # fmt: skip
-    """The text of ``conf``: ours, then the profile's lines, which win over ours of the same key.
+    """Return the text of ``mosquitto.conf``: our lines and the profile's, which replace ours with the same key.
 
-    :param user: who mosquitto stays when root starts it; None leaves it its own choice. :param data: folder that this user may write to.
-    :param tls: lines of the listener that speaks TLS. :param tls_port: of that one; None: it is the only one.
-    :raises UsageError: the profile sets a key that the plugin has to set.
+    :param user: user of a mosquitto that root starts; None: its own choice. :param data: folder that this user can write to.
+    :param tls: lines of the TLS listener. :param tls_port: port of the TLS listener if there is also a plain one.
+    :raises UsageError: the profile sets a key that the plugin must set.
     """
     refuse_managed("mosquitto", settings, MANAGED | (TLS_MANAGED if tls else frozenset()))
+    # Started as root, mosquitto would switch to its own user, which cannot write to the run's folder.
     lines = {"user": user} if user else {}
     lines |= {
         "listener": f"{port} {address}",
         "allow_anonymous": "true",
+        # Without it, Nagle's algorithm delays single messages by up to 40 ms.
         "set_tcp_nodelay": "true",
         "sys_interval": "1",
         "persistence": "false",
@@ -111,7 +114,8 @@ def config(
     lines |= settings
     if tls_port is None:
         return _text({**lines, **tls})
-    return _text(lines) + _text({"listener": f"{tls_port} {address}", **tls})  # lines of a listener stand below it
+    # The lines of a listener follow its "listener" line.
+    return _text(lines) + _text({"listener": f"{tls_port} {address}", **tls})
 
 
 def _text(lines: Mapping[str, str]) -> str:
@@ -119,17 +123,17 @@ def _text(lines: Mapping[str, str]) -> str:
 
 
 def decisive_mosquitto_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings that decide results, for the report: defaults, ours, the profile's."""
+    """Return the settings that affect results, for the report: defaults, then ours, then the profile's."""
     return DECISIVE | {"set_tcp_nodelay": "true"} | dict(settings)
 
 
-def scheme(settings: Mapping[str, str]) -> str:
-    """``mqtts`` when the profile gives the listener a certificate."""
+def listener_scheme(settings: Mapping[str, str]) -> str:
+    """Return ``mqtts`` if the profile gives the listener a certificate, else ``mqtt``."""
     return "mqtts" if "certfile" in settings else "mqtt"
 
 
 def _user() -> str | None:
-    """Our own name; None for a user without one, as containers have: then we are not root and mosquitto does not ask."""
+    # In a container the user may have no name. It is not root then, and mosquitto does not switch.
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -141,7 +145,7 @@ def _launch(binary: str, version: str, ports: tuple[int, ...], request: BrokerRe
     data = folder / "data"
     data.mkdir(parents=True, exist_ok=True)
     secured = tls_listener(data / "security", request.security, request.tls) if request.security else None
-    text = config(
+    text = mosquitto_conf(
         port=ports[0], settings=request.settings, user=_user(), data=str(data), tls=secured.lines if secured else {},
         tls_port=ports[1] if len(ports) > 1 else None,
     )  # fmt: skip
@@ -164,49 +168,49 @@ def _facts(version: str, ports: tuple[int, ...], request: BrokerRequest, secured
         name="mosquitto",
         version=version,
         mode="process",
-        url=f"{'mqtts' if only_tls else scheme(request.settings)}://127.0.0.1:{ports[0]}",
+        url=f"{'mqtts' if only_tls else listener_scheme(request.settings)}://127.0.0.1:{ports[0]}",
         settings=decisive_mosquitto_settings(request.settings),
     )
     if secured is None or request.security is None:
         return facts
-    settings = {**facts.settings, "security": described(request.security), **secured.told}
-    beside = None if only_tls else f"mqtts://127.0.0.1:{ports[1]}"
-    return replace(facts, subscriber_url=beside, settings=settings, client={"tls": secured.client})
+    settings = {**facts.settings, "security": described(request.security), **secured.decisive}
+    subscriber_url = None if only_tls else f"mqtts://127.0.0.1:{ports[1]}"
+    return replace(facts, subscriber_url=subscriber_url, settings=settings, client={"tls": secured.client})
 
 
-# mosquitto as a container: Eclipse's own image, or the user's, with the configuration of the process.
+# mosquitto as a container: Eclipse's image or the user's, with the same configuration as the process.
 
 CONTAINER_TAG = "2"
-CONTAINER_DATA = "/mosquitto/data"  # of the image, and writable for its user
+CONTAINER_DATA = "/mosquitto/data"  # a folder of the image that its user can write to
 
 
 def mosquitto_plan(*, image: str, ports: tuple[int, ...], settings: Mapping[str, str], host: str) -> ContainerPlan:
-    """Eclipse mosquitto on one port, with the same configuration as the process."""
+    """Return the plan of a container that runs mosquitto on one port."""
     (port,) = ports
     return ContainerPlan(
         name="mosquitto",
         image=image,
         command=with_conf("/tmp/mosquitto.conf", "mosquitto -c /tmp/mosquitto.conf"),
-        env={CONF: config(port=port, settings=settings, user=None, data=CONTAINER_DATA, address="0.0.0.0")},
+        env={CONF: mosquitto_conf(port=port, settings=settings, user=None, data=CONTAINER_DATA, address="0.0.0.0")},
         ports=ports,
-        url=f"{scheme(settings)}://{host}:{port}",
+        url=f"{listener_scheme(settings)}://{host}:{port}",
         address=publishing_address(host),
     )
 
 
 def mosquitto_image(version: str | None) -> str:
-    """Eclipse's image. :param version: its tag; None is the default one."""
+    """Return the name of Eclipse's image. :param version: its tag; None: the default."""
     return f"eclipse-mosquitto:{version or CONTAINER_TAG}"
 
 
 def container_ready(plan: ContainerPlan) -> bool:
-    """The broker accepts a connection."""
+    """Return True if the broker accepts a connection."""
     host, _, port = plan.url.partition("://")[2].rpartition(":")
     return listens(host, int(port))
 
 
 def describe_container(plan: ContainerPlan, running: RunningContainer, settings: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
-    """Version as the binary in the container prints it, and the decisive settings."""
+    """Return the version that the binary in the container prints, and the settings that affect results."""
     return parse_version(running.run(["mosquitto", "-h"])), decisive_mosquitto_settings(settings)
 
 
@@ -215,47 +219,47 @@ RECIPE: Final = ContainerRecipe(
 )
 
 
-# A mosquitto that speaks TLS, to everybody or to subscribers alone: keys made for one run, and what broker and clients hear of them.
-#
-# Everything lies in one folder that goes with the broker's data, and that a restart keeps. Lines of a listener: `mosquitto.conf(5)
-# <https://mosquitto.org/man/mosquitto-conf-5.html>`_, "Certificate based SSL/TLS Support".
+# TLS for all clients or for subscribers only, with keys made for one run. The keys are in a folder below the broker's data, which a restart
+# keeps and the end of the run deletes. Settings of a listener: mosquitto.conf(5), "Certificate based SSL/TLS Support".
 
 TLS_MANAGED: Final = frozenset(
     {"cafile", "capath", "certfile", "keyfile", "require_certificate", "tls_version", "ciphers", "ciphers_tls1.3"},
 )
-_LEAST: Final = {"TLSv1.2": "tlsv1.2", "TLSv1.3": "tlsv1.3"}  # as mosquitto spells it; newer ones are taken too
+# tls_version is a minimum: mosquitto accepts newer versions too.
+_LEAST: Final = {"TLSv1.2": "tlsv1.2", "TLSv1.3": "tlsv1.3"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsListener:
-    """What a listener and its clients are told.
+    """The settings of a TLS listener and of its clients.
 
-    :param lines: that stand below ``listener``. :param client: for ``driver.tls``. :param told: what of the lines decides results.
+    :param lines: configuration of the listener. :param client: ``driver.tls`` of the clients.
+    :param decisive: those of the lines that affect results.
     """
 
     lines: Mapping[str, str] = field(default_factory=dict)
     client: Tls
-    told: Mapping[str, str] = field(default_factory=dict)
+    decisive: Mapping[str, str] = field(default_factory=dict)
 
 
-def tls_listener(folder: Path, asked: SecuritySection, wanted: Tls | None) -> TlsListener:
-    """Make the keys.
+def tls_listener(folder: Path, security: SecuritySection, limits: Tls | None) -> TlsListener:
+    """Make the keys of a TLS listener and of its clients.
 
-    :param folder: does not exist yet. :param wanted: has version and ciphers; None: what the broker takes by itself.
+    :param folder: a folder that does not exist yet. :param limits: TLS version and ciphers; None: mosquitto's defaults.
     """
     from pytest_loadtest.brokers.certificates import keys_of_run
 
     folder.mkdir(mode=0o700)
-    keys = keys_of_run(folder, client=ROLE if asked.auth else None)
-    told = _limits(wanted or Tls())
-    lines = {"certfile": str(keys.server.certificate), "keyfile": str(keys.server.key), **told}
+    keys = keys_of_run(folder, client=ROLE if security.auth else None)
+    decisive = _limit_lines(limits or Tls())
+    lines = {"certfile": str(keys.server.certificate), "keyfile": str(keys.server.key), **decisive}
     client = Tls(ca_file=str(keys.authority))
     if keys.client is not None:
         lines |= {"cafile": str(keys.authority), "require_certificate": "true"}
         client = Tls(ca_file=client.ca_file, cert_file=str(keys.client.certificate), key_file=str(keys.client.key))
-    return TlsListener(lines=lines, client=client, told=told)
+    return TlsListener(lines=lines, client=client, decisive=decisive)
 
 
-def _limits(wanted: Tls) -> dict[str, str]:
-    ciphers = {"ciphers": ":".join(wanted.of_tls12), "ciphers_tls1.3": ":".join(wanted.of_tls13)}
-    return {"tls_version": _LEAST[wanted.versions[0]]} | {key: names for key, names in ciphers.items() if names}
+def _limit_lines(limits: Tls) -> dict[str, str]:
+    ciphers = {"ciphers": ":".join(limits.of_tls12), "ciphers_tls1.3": ":".join(limits.of_tls13)}
+    return {"tls_version": _LEAST[limits.versions[0]]} | {key: names for key, names in ciphers.items() if names}

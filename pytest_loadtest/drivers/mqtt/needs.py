@@ -1,4 +1,4 @@
-"""What MQTT brokers need of a machine."""
+"""The requirements of MQTT brokers on a machine, for ``doctor``."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def check_machine() -> tuple[MachineNeed, ...]:
-    """Look at this machine."""
+def mqtt_machine_needs() -> tuple[MachineNeed, ...]:
+    """Return the requirements, and which of them this machine meets."""
     binary = mosquitto.find_binary()
     return broker_needs(mosquitto.installed_version(binary) if binary else None, artemis.JARS.cached_versions())
 
 
 def broker_needs(version: str | None, cached: Sequence[str]) -> tuple[MachineNeed, ...]:
-    """:param version: of mosquitto; None: it is not here. :param cached: versions of Artemis whose jars are here."""
+    """Return the requirements.
+
+    :param version: installed version of mosquitto, or None. :param cached: versions of Artemis whose jars are cached.
+    """
     package = "mosquitto"
     return (
         needed_jars(artemis.JARS, cached, "the first run on driver.broker: artemis fetches 16 MB", "Artemis"),

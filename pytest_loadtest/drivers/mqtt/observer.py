@@ -1,4 +1,4 @@
-"""An observer of MQTT topics: a QoS 0 subscription under a client id of its own, whose session ends with the connection."""
+"""Observers of MQTT topics: a QoS 0 subscription with its own client id, whose session ends with the connection."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 
 
-_DEADLINE: Final = 10.0
+_DEADLINE: Final = 10.0  # s
 
 
 class MqttObserver:
-    """:param take: gets every message, retained ones too; without it :meth:`read` has what is sent from now on.
+    """A connection that subscribes to topic filters.
 
-    :raises UsageError: a filter that is none, or would take messages from others. :raises TargetError: not reached, or refused.
+    :param take: called with every message, including retained ones; None: :meth:`read` returns messages sent from now on.
+    :raises UsageError: an invalid filter, or a shared subscription. :raises TargetError: not reached, or rejected.
     """
 
-    topics, partitions = 0, 1  # a filter matches any number of topics
+    topics, partitions = 0, 1  # 0: unknown, because a filter matches any number of topics
 
     def __init__(
         self, url: str, topics: Sequence[str], settings: MqttSettings, take: Callable[[paho.MQTTMessage], None] | None = None
@@ -68,7 +69,8 @@ class MqttObserver:
         self._await(f"a subscription to {', '.join(topics)}", len(topics))
 
     def _keep(self, _client: object, _data: object, message: paho.MQTTMessage) -> None:
-        if not message.retain:  # an old one: no traffic of now
+        # Brokers set RETAIN on messages that were retained before the subscription (MQTT 5, 3.3.1.3); these are not current traffic.
+        if not message.retain:
             self._seen.append(Seen(message.topic, len(message.payload), None, time.monotonic_ns()))
 
     def _await(self, what: str, count: int) -> None:
@@ -76,10 +78,10 @@ class MqttObserver:
         while len(self._answers) < count:
             if time.monotonic() > deadline:
                 raise TargetError(f"{self._url}: no answer to {what} in {_DEADLINE:.0f} s")
-            self._loop(0.1, lambda: f"{self._url}: {what} was refused: ")
-        refusals = [str(reason) for reason in self._answers if reason.value >= FAILURE]
-        if refusals:
-            raise TargetError(f"{self._url}: {what} was refused: {', '.join(refusals)}")
+            self._loop(0.1, lambda: f"{self._url}: {what} was rejected: ")
+        rejections = [str(reason) for reason in self._answers if reason.value >= FAILURE]
+        if rejections:
+            raise TargetError(f"{self._url}: {what} was rejected: {', '.join(rejections)}")
         self._answers.clear()
 
     def _loop(self, timeout: float, what: Callable[[], str]) -> None:
@@ -88,23 +90,23 @@ class MqttObserver:
             raise TargetError(f"{what()}{paho.error_string(code)}")
 
     def read(self, timeout: float) -> list[Seen]:
-        """What came; waits for it up to ``timeout`` seconds."""
+        """Return the messages since the last call; wait up to ``timeout`` seconds for one."""
         self._loop(timeout, lambda: f"{self._url}: connection lost: ")
         seen, self._seen = self._seen, []
         return seen
 
     @property
     def port(self) -> int:
-        """Our own, of the connection."""
+        """The local port of the connection."""
         connected: Any = self._client.socket()
         return int(connected.getsockname()[1])
 
     def behind(self) -> float:
-        """0: MQTT messages do not say when they were sent."""
+        """Return 0: MQTT messages carry no time of sending."""
         return 0.0
 
     def close(self) -> None:
-        """Ends the connection, and the session with it."""
+        """End the connection, and the session with it."""
         self._client.disconnect()
         self._client.loop(0.0)
 
@@ -121,21 +123,21 @@ def _make_client(settings: MqttSettings) -> paho.Client:
 
 
 def check_filter(topic: str) -> None:
-    """:raises UsageError: no topic filter (MQTT 5, 4.7.1), or one of a shared subscription, which takes messages from its other members."""
+    """Check a topic filter (MQTT 5, 4.7.1). :raises UsageError: it is invalid, or a shared subscription."""
     levels = topic.split("/")
     if topic.startswith("$share/"):
-        raise UsageError(f"topic {topic!r} would take messages from the others that share it: write it without $share/group/")
-    wrong = any(("#" in level or "+" in level) and len(level) > 1 for level in levels) or "#" in levels[:-1]
-    if not topic or wrong:
-        raise UsageError(f"topic {topic!r} is no topic filter: + stands for a whole level, # for all that follow, at the end")
+        raise UsageError(f"topic {topic!r} would take messages from the other members of its group: write it without $share/group/")
+    invalid = any(("#" in level or "+" in level) and len(level) > 1 for level in levels) or "#" in levels[:-1]
+    if not topic or invalid:
+        raise UsageError(f"topic {topic!r} is not a topic filter: + stands for a whole level, # for all following levels, at the end")
 
 
 def observe_mqtt(url: str, topics: Sequence[str], settings: MqttSettings, admin_url: str | None) -> MqttObserver:
-    """Read what matches these filters. :param admin_url: not used: the broker has none."""
+    """Return an observer of these filters. :param admin_url: not used, MQTT brokers have no common administration."""
     return MqttObserver(url, topics, settings)
 
 
-# What an MQTT broker counts itself and publishes below ``$SYS/broker``, as mosquitto does and others after it.
+# Counters that a broker publishes below ``$SYS/broker``: topics of mosquitto, which other brokers have taken over.
 
 TOPICS: Final = {
     "$SYS/broker/publish/messages/dropped": "sys.dropped",
@@ -144,30 +146,30 @@ TOPICS: Final = {
     "$SYS/broker/clients/connected": "sys.clients",
     "$SYS/broker/uptime": "sys.uptime",
 }
-_TURN: Final = 0.2  # s that it waits for something to read before it looks whether it shall end
-_PATIENCE: Final = 1.0
+_TURN: Final = 0.2  # s; interval at which the thread checks whether to end
+_PATIENCE: Final = 1.0  # s
 
 
 class SysTopics:
-    """The counters as they were last published, which is as often as the broker's ``sys_interval`` says.
+    """The broker's counters, as last published; the broker publishes them every ``sys_interval``.
 
-    A QoS 0 subscription under a client id of its own, to these topics alone: it takes part in nothing that is counted of the load. A thread
-    of its own reads it, for a broker that is the bottleneck may be slow to answer.
-
+    A QoS 0 subscription with its own client id and to these topics only, so it does not count as load.
     """
 
     over_phases = False
 
-    def __init__(self, watched: TelemetryContext) -> None:
-        url, settings, ports = watched.target.url, watched.settings, watched.ports
-        plain = not url.startswith("mqtts:")  # TLS may be for subscribers alone, who connect elsewhere
+    def __init__(self, context: TelemetryContext) -> None:
+        url, settings, ports = context.target.url, context.settings, context.ports
+        # With TLS for subscribers only, the run's main address is plain, though the profile has TLS settings.
+        plain = not url.startswith("mqtts:")
         self._url, self._settings, self._ports = url, settings.model_copy(update={"tls": None}) if plain else settings, ports
         self._values: dict[str, float] = {}
-        limit = int(watched.broker.get("memory_limit", 0))
+        limit = int(context.broker.get("memory_limit", 0))
         self._limit = {"sys.heapLimit": float(limit)} if limit else {}
         self._failure: Exception | None = None
         self.used = 0.0
         self._ending = threading.Event()
+        # A thread, because an overloaded broker may be slow to answer.
         self._thread = threading.Thread(target=self._listen, name="loadtest-sys", daemon=True)
         self._thread.start()
 
@@ -179,30 +181,31 @@ class SysTopics:
                 observer.read(_TURN)
                 self.used = time.thread_time()
             observer.close()
-        except Exception as error:  # whatever it is: the last numbers must not be taken for news
+        except Exception as error:  # read() raises it, so that old values are not taken for current ones
             self._failure = error
 
     def _take(self, message: paho.MQTTMessage) -> None:
-        column, text = TOPICS.get(message.topic), message.payload.split(b" ")[0]  # "12 seconds"
+        column, text = TOPICS.get(message.topic), message.payload.split(b" ")[0]  # the uptime is "12 seconds"
         if column is not None and text.isdigit():
             self._values[column] = float(text)
 
     @property
     def missing(self) -> list[str]:
-        """Said where nothing came."""
-        return [] if self._values else ["broker's own counters: nothing came from below $SYS/broker"]
+        """A message if the broker publishes no counters."""
+        return [] if self._values else ["broker's own counters: the broker published nothing below $SYS/broker"]
 
     def read(self, now: int) -> dict[str, float]:
-        """What was published last.
+        """Return the last published values.
 
-        :raises LoadtestError: not reached, refused, or the connection is lost. Anything else that ended its thread is raised as well.
+        :raises LoadtestError: the broker was not reached, rejected the client, or the connection was lost. Any other exception that ended
+            the thread is raised as well.
         """
         if self._failure is not None:
             raise self._failure
         return self._values | self._limit if self._values else {}
 
     def close(self) -> dict[str, float]:
-        """Ends the connection, and the session with it."""
+        """End the connection, and the session with it."""
         self._ending.set()
         self._thread.join(_PATIENCE)
         return {}

@@ -1,4 +1,4 @@
-"""The ``driver`` section of MQTT: how the client is set up. Flat, and spelled as OMB spells a key where it has one."""
+"""The ``driver`` section of MQTT: a flat list of client settings, with OMB's spelling of a key where OMB has it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def _whole_seconds(value: int) -> int:
     if value % SECOND:
-        raise invalid_field(f"{format_duration(value)} is not a whole number of seconds", "MQTT counts this in whole seconds")
+        raise invalid_field(f"{format_duration(value)} is not a whole number of seconds", "write whole seconds: MQTT has no smaller unit")
     return value
 
 
@@ -45,59 +45,57 @@ class MqttSettings(ClientSettings):
     acknowledging_keys: ClassVar[tuple[str, ...]] = ("qos",)
 
     broker: Literal["mosquitto", "artemis"] | None = None
-    """What a run without a target starts as a process: mosquitto unless said, or ActiveMQ Artemis, which has many threads."""
+    """Broker that a run without a target starts as a process: mosquitto (default), or ActiveMQ Artemis, which is multi-threaded."""
     protocol_version: Annotated[
         Literal["5", "3.1.1"], BeforeValidator(_protocol_version), WithJsonSchema({"enum": ["5", "3.1.1", 5]}, mode="validation")
     ] = "5"
-    """Of the MQTT protocol."""
+    """Version of the MQTT protocol."""
     qos: Annotated[Literal[0, 1, 2], Field()] = 1
-    """Quality of service, both ways. At 0 nothing is acknowledged and publish latency is not applicable."""
+    """Quality of service for producers and consumers. At 0 nothing is acknowledged, and publish latency is not applicable."""
     shared_subscription: bool | None = None
-    """Consumers of a subscription share its messages ($share); default: when there is more than one."""
+    """Consumers of a subscription share its messages ($share); by default if there is more than one."""
     clean_start: bool = True
-    """Forget an earlier session of the same client."""
+    """Discard an earlier session of the same client."""
     session_expiry: WholeSeconds = 0
-    """How long the broker keeps a session after its connection ended."""
+    """Time for which the broker keeps a session after its connection ended."""
     receive_maximum: int | None = Field(default=None, ge=1, le=65_535)
-    """Unacknowledged messages a consumer allows the broker."""
+    """Number of unacknowledged messages that a consumer allows the broker."""
     max_inflight_messages: int = Field(default=20, ge=1, le=65_535)
-    """Unacknowledged messages a producer allows itself; paho's cost per message grows with it."""
+    """Number of unacknowledged messages of a producer; paho's cost per message grows with it."""
     connect_rate: float | None = Field(default=None, ge=LEAST_RATE, lt=MOST_RATE)
-    """Connections opened per second, over all workers; left out, as many as 64 handshakes at a time in each worker allow."""
+    """Connections opened per second, over all workers; by default limited only by 64 concurrent handshakes in each worker."""
     keep_alive: WholeSeconds = 60 * SECOND
-    """Silence after which a client pings."""
+    """Silence after which a client pings the broker."""
     retain: bool = False
     """The broker keeps the last message of each topic."""
     topic_prefix: str = Field(default="loadtest", pattern=r"^[^+#$][^+#]*$")
     """First level of every topic."""
     username: str | None = None
-    """For a broker that asks."""
+    """User name, for brokers that require one."""
     password: str | None = Field(default=None, exclude=True, repr=False)
-    """Left out of results."""
+    """Password; not written to results."""
     tls: Tls | None = None
-    """For mqtts:// targets."""
+    """TLS settings, for mqtts:// targets."""
     client_id_prefix: str = Field(default="lt", min_length=1)
     """First part of every client id."""
     user_properties: int = Field(default=0, ge=0, le=100)
-    """User properties of each PUBLISH, each with a name of 16 bytes and a value of 17, which is about what mqttbench sends."""
+    """User properties of each PUBLISH, each with a name of 16 bytes and a value of 17, similar to mqttbench's."""
     topic_alias_maximum: int = Field(default=0, ge=0, le=65_535)
-    """Above 0 a producer names its topic once in a connection and then by alias, where the broker allows any; a consumer allows so many."""
+    """Number of topic aliases that a consumer allows. Above 0 a producer uses an alias for its topic if the broker allows one."""
 
     def window(self, partitions: int) -> int:
-        """Messages of one producer in flight at most."""
         return self.max_inflight_messages
 
     def receive_window(self, partitions: int) -> int:
-        """Messages that the broker sends one consumer before it waits; 20 is mosquitto's own limit."""
+        # Without receiveMaximum, mosquitto's own limit applies (max_inflight_messages 20).
         return self.receive_maximum or 20
 
     def connections(self, producers: int, consumers: int, workers: int) -> int:
-        """Connections to the target: one for each client."""
         return producers + consumers
 
     @property
     def broker_name(self) -> str:
-        """mosquitto is the broker of this kind; Artemis is one with a name of its own."""
+        # mosquitto has the name of the kind.
         return "artemis" if self.broker == "artemis" else self.name
 
     @property
@@ -106,15 +104,14 @@ class MqttSettings(ClientSettings):
 
     @property
     def broker_tls(self) -> Tls | None:
-        """Version and ciphers."""
         return self.tls
 
     def with_keys(self, keys: Mapping[str, Any]) -> Self:
-        """As every kind's; of ``tls``, those files that the profile does not name."""
-        given = super().with_keys(keys)
+        """Return these settings with keys of the run; files that the profile names stay."""
+        settings = super().with_keys(keys)
         if self.tls is None or "tls" not in keys:
-            return given
-        return given.model_copy(update={"tls": self.tls.with_files(keys["tls"])})
+            return settings
+        return settings.model_copy(update={"tls": self.tls.with_files(keys["tls"])})
 
     @property
     def cost_variant(self) -> str:
@@ -129,34 +126,30 @@ class MqttSettings(ClientSettings):
         return f"driver.tls.insecure is true: {ANY_NAME}" if insecure else None
 
     def unordered(self, *, consumers: int, keyed: bool) -> tuple[str, str] | None:
-        """Consumers of a shared subscription overtake each other."""
+        """Return a problem for shared subscriptions: their consumers overtake each other."""
         shared = consumers > 1 if self.shared_subscription is None else self.shared_subscription
         return ("on a shared subscription", "use one consumer per subscription") if shared else None
 
     @property
     def fresh_subscriptions(self) -> bool:
-        """Sessions of an earlier run are taken over with ``cleanStart: false``."""
+        # With cleanStart: false a run continues the sessions of an earlier one.
         return self.clean_start
 
     @property
     def exactly_once(self) -> bool:
-        """At QoS 2. With MQTT 3.1.1 a retained message comes again with each subscribe after a lost connection."""
+        # In MQTT 3.1.1 a subscribe after a reconnect delivers the retained message again.
         return self.qos == 2 and not (self.retain and self.protocol_version == "3.1.1")
 
     @property
     def unacknowledged(self) -> tuple[str, str] | None:
-        """Messages at QoS 0 are not acknowledged."""
         return None if self.qos else ("at QoS 0", "use qos: 1")
-
-
-# The ``tls`` section of an MQTT driver: whom to trust, who the client is, which versions and ciphers.
 
 
 class Tls(Section):
     """TLS of an MQTT client, for mqtts:// targets."""
 
     ca_file: str | None = None
-    """Certificates to trust; the system's when absent."""
+    """Certificates to trust; by default the system's."""
     cert_file: str | None = None
     """The client's certificate."""
     key_file: str | None = None
@@ -164,40 +157,40 @@ class Tls(Section):
     insecure: bool = False
     """Do not check that the certificate names the host."""
     version: Literal["TLSv1.2", "TLSv1.3"] | None = None
-    """Exactly this one; left out, the newest that both sides have. A broker that the run starts is told too."""
+    """The only TLS version to use; by default the newest that both sides have. Also applies to a broker that the run starts."""
     ciphers: str | None = Field(default=None, pattern=r"^[A-Z0-9_-]+(:[A-Z0-9_-]+)*$")
-    """Only these, by OpenSSL's names with colons between. A broker that the run starts is told too; what another one chooses is checked."""
+    """The only ciphers to use: OpenSSL's names with colons between. Set at a broker that the run starts; checked with any other broker."""
 
-    def with_files(self, given: Tls) -> Tls:
-        """These settings, with the files of ``given`` where they name none; certificate and key belong together."""
+    def with_files(self, files: Tls) -> Tls:
+        """Return these settings with the paths of ``files`` for those that are not set; certificate and key belong together."""
         pairs = (("ca_file",), ("cert_file", "key_file"))
-        missing = [name for pair in pairs if not any(getattr(self, one) for one in pair) for name in pair]
-        return self.model_copy(update={name: getattr(given, name) for name in missing})
+        missing = [name for pair in pairs if not any(getattr(self, key) for key in pair) for name in pair]
+        return self.model_copy(update={name: getattr(files, name) for name in missing})
 
     @property
     def of_tls13(self) -> tuple[str, ...]:
-        """Those ciphers that TLS 1.3 has; OpenSSL sets them apart from all others."""
-        return tuple(name for name in self._each if name.startswith("TLS_"))
+        """The ciphers of TLS 1.3, which OpenSSL sets separately."""
+        return tuple(name for name in self._names if name.startswith("TLS_"))
 
     @property
     def of_tls12(self) -> tuple[str, ...]:
-        """Those ciphers that TLS 1.2 has."""
-        return tuple(name for name in self._each if not name.startswith("TLS_"))
+        """The ciphers of TLS 1.2."""
+        return tuple(name for name in self._names if not name.startswith("TLS_"))
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """Versions that may be agreed on, the oldest first: ciphers of one version alone leave only that."""
+        """The versions that can be negotiated, oldest first. Ciphers of a single version allow only that version."""
         if self.version is not None:
             return (self.version,)
-        has = {"TLSv1.2": self.of_tls12, "TLSv1.3": self.of_tls13}
-        return tuple(version for version, ciphers in has.items() if ciphers or self.ciphers is None)
+        ciphers_by_version = {"TLSv1.2": self.of_tls12, "TLSv1.3": self.of_tls13}
+        return tuple(version for version, ciphers in ciphers_by_version.items() if ciphers or self.ciphers is None)
 
     @property
-    def _each(self) -> list[str]:
+    def _names(self) -> list[str]:
         return self.ciphers.split(":") if self.ciphers else []
 
 
-# What must hold between the keys of a profile for MQTT.
+# Checks of a profile across several keys.
 
 
 def _settings(profile: Profile) -> MqttSettings:
@@ -217,7 +210,7 @@ def _broker(profile: Profile) -> Iterator[Problem]:
         return
     others = [name for name in ("url", "image") if getattr(target, name) is not None]
     if "url" in others or (others and named == "artemis"):
-        message = f"driver.broker: {named} is started by the run, and target.{others[0]} names another"
+        message = f"driver.broker: the run starts {named}, but target.{others[0]} names another broker"
         yield Problem(("driver", "broker"), message, f"leave out broker, or target.{others[0]}")
 
 
@@ -235,7 +228,7 @@ def _version(profile: Profile) -> Iterator[Problem]:
     for name in ("session_expiry", "receive_maximum", "user_properties", "topic_alias_maximum"):
         if name in driver.model_fields_set:
             key = spelling(name)
-            message = f"driver.{key}: MQTT 3.1.1 has no such thing"
+            message = f"driver.{key}: MQTT 3.1.1 does not have it"
             yield Problem(("driver", key), message, 'remove it, or write protocolVersion: "5"', at_key=True)
 
 
@@ -243,16 +236,16 @@ def _tls(profile: Profile) -> Iterator[Problem]:
     if (tls := _settings(profile).tls) is None:
         return
     if tls.key_file is not None and tls.cert_file is None:
-        yield Problem(("driver", "tls", "keyFile"), "driver.tls.keyFile: a key without its certificate", "write certFile beside it")
+        yield Problem(("driver", "tls", "keyFile"), "driver.tls.keyFile: a key without its certificate", "write certFile too")
     strangers = {"TLSv1.2": tls.of_tls13, "TLSv1.3": tls.of_tls12}.get(tls.version or "", ())
     if strangers:
-        message = f"driver.tls.ciphers: {strangers[0]} is none of {tls.version}"
+        message = f"driver.tls.ciphers: {strangers[0]} is not a cipher of {tls.version}"
         example = {"TLSv1.2": "ECDHE-RSA-AES256-GCM-SHA384", "TLSv1.3": "TLS_AES_256_GCM_SHA384"}[str(tls.version)]
-        yield Problem(("driver", "tls", "ciphers"), message, f"write such as {example}, or another version")
+        yield Problem(("driver", "tls", "ciphers"), message, f"write e.g. {example}, or another version")
 
 
 CHECKS: Final = (
-    # each check with the keys whose default would mislead it
+    # Each check with the keys that must be valid for it to run.
     (_topic, ("topics",)),
     (_broker, ("target.*", "driver.broker")),
     (_subscription, ("driver.sharedSubscription", "consumerPerSubscription")),
@@ -261,16 +254,16 @@ CHECKS: Final = (
 )
 
 
-# Driver files of OMB's for MQTT: the classes ``Mqtt*Config`` of its ``driver-mqtt5``.
+# OMB's driver files for MQTT: the classes ``Mqtt*Config`` of its ``driver-mqtt5``.
 
 
 def _server_uri(out: OmbFile, value: Any, at: Path) -> None:
-    """OMB ignores the scheme, and takes port 80 where none is given."""
+    # OMB ignores the scheme, and uses port 80 if the URI has none.
     url = urlsplit(value if "://" in str(value) else f"tcp://{value}")
     scheme = "mqtts" if url.scheme in ("ssl", "tls", "mqtts") else "mqtt"
     out.set("target", "url", f"{scheme}://{url.netloc}", at)
     if ":" not in url.netloc:
-        out.not_applied["client.serverUri"] = "without a port OMB connects to 80, and this run to MQTT's own"
+        out.not_applied["client.serverUri"] = "without a port OMB connects to 80, this run to MQTT's default port"
 
 
 def _clean_session(out: OmbFile, value: Any, at: Path) -> None:
@@ -278,7 +271,6 @@ def _clean_session(out: OmbFile, value: Any, at: Path) -> None:
 
 
 def _session_expiry(out: OmbFile, value: Any, at: Path) -> None:
-    """Seconds, and only where sessions outlive their connection."""
     clean = (out.document.value.get("consumer") or {}).get("cleanSession", True)
     if clean is not False:
         out.not_applied[".".join(map(str, at))] = f"{shown(value)}: OMB uses it with cleanSession: false only"

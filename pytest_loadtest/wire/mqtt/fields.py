@@ -105,7 +105,7 @@ class FieldReader:
 # Properties of MQTT 5 packets have names here and numbers on the wire (2.2.2.2).
 
 Properties = dict[str, Any]
-"""Name → int, str or bytes. Both properties that can be repeated are lists: ``user_property`` of pairs, ``subscription_identifier`` of ints."""
+"""Name → int, str or bytes. Properties that can be repeated are lists: ``user_property`` of pairs, ``subscription_identifier`` of int."""
 
 
 def _pair(value: tuple[str, str]) -> bytes:

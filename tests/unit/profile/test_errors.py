@@ -141,7 +141,7 @@ WRONG_VALUES = [
     ("driver: {name: mqtt, qos: 3}", "5:27: driver.qos: 3 is none of its values (known: 0, 1, 2)"),
     (
         "driver: {name: mqtt, keepAlive: 500ms}",
-        "5:33: driver.keepAlive: 500 ms is not a whole number of seconds (MQTT counts this in whole seconds)",
+        "5:33: driver.keepAlive: 500 ms is not a whole number of seconds (write whole seconds: MQTT has no smaller unit)",
     ),
     (
         "driver: {name: pulsar, batchingMaxBytes: 1 XB}",
@@ -232,11 +232,11 @@ CONFLICTS = [
     ),
     (
         "driver: {name: mqtt, protocolVersion: 3.1.1, sessionExpiry: 1min}",
-        '5:46: driver.sessionExpiry: MQTT 3.1.1 has no such thing (remove it, or write protocolVersion: "5")',
+        '5:46: driver.sessionExpiry: MQTT 3.1.1 does not have it (remove it, or write protocolVersion: "5")',
     ),
     (
         "driver: {name: mqtt, protocolVersion: 3.1.1, topicAliasMaximum: 1}",
-        '5:46: driver.topicAliasMaximum: MQTT 3.1.1 has no such thing (remove it, or write protocolVersion: "5")',
+        '5:46: driver.topicAliasMaximum: MQTT 3.1.1 does not have it (remove it, or write protocolVersion: "5")',
     ),
     (
         "driver: {name: pulsar, persistence: {ensembleSize: 2, writeQuorum: 3}}",
@@ -282,19 +282,19 @@ CONFLICTS = [
     ),
     (
         "driver: {name: mqtt, tls: {version: TLSv1.3, ciphers: ECDHE-RSA-AES256-GCM-SHA384}}",
-        "5:55: driver.tls.ciphers: ECDHE-RSA-AES256-GCM-SHA384 is none of TLSv1.3 (write such as TLS_AES_256_GCM_SHA384, or another version)",
+        "5:55: driver.tls.ciphers: ECDHE-RSA-AES256-GCM-SHA384 is not a cipher of TLSv1.3 (write e.g. TLS_AES_256_GCM_SHA384, or another version)",
     ),
     (
         "driver: {name: mqtt, tls: {keyFile: key.pem}}",
-        "5:37: driver.tls.keyFile: a key without its certificate (write certFile beside it)",
+        "5:37: driver.tls.keyFile: a key without its certificate (write certFile too)",
     ),
     (
         "target: {url: 'mqtt://h'}\ndriver: {name: mqtt, broker: mosquitto}",
-        "6:30: driver.broker: mosquitto is started by the run, and target.url names another (leave out broker, or target.url)",
+        "6:30: driver.broker: the run starts mosquitto, but target.url names another broker (leave out broker, or target.url)",
     ),
     (
         "target: {image: mosquitto}\ndriver: {name: mqtt, broker: artemis}",
-        "6:30: driver.broker: artemis is started by the run, and target.image names another (leave out broker, or target.image)",
+        "6:30: driver.broker: the run starts artemis, but target.image names another broker (leave out broker, or target.image)",
     ),
 ]
 

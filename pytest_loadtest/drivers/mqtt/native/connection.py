@@ -1,4 +1,4 @@
-"""One MQTT client of our own and its connection."""
+"""One client of the native MQTT driver and its connection."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket
-from pytest_loadtest.drivers.mqtt.options import KEEP_ALIVE_TIMEOUT, MOST_INFLIGHT, NO_RETAINED, ClientOptions, lacking
+from pytest_loadtest.drivers.mqtt.options import KEEP_ALIVE_TIMEOUT, MOST_INFLIGHT, NO_RETAINED, ClientOptions, missing_feature
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.wire.mqtt import packets
 from pytest_loadtest.wire.mqtt.codec import encode_packet
@@ -15,32 +15,29 @@ from pytest_loadtest.wire.mqtt.packets import reason_text
 
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.mqtt.loop import Loop
-    from pytest_loadtest.drivers.mqtt.options import ClientOptions
 
 
-class ReadsTaker(Protocol):
-    """Where what connections read goes."""
+class ReadSink(Protocol):
+    """The methods of ``Inbound`` that a connection uses."""
 
-    def add(self, connection: NativeConnection, data: bytes) -> int:
-        """What one connection has just read. :returns: the instant."""
-
-    def settle(self) -> None:
-        """Look at what was read since the last time."""
+    def add(self, connection: NativeConnection, data: bytes) -> int: ...
+    def settle(self) -> None: ...
 
 
 class NativeConnection(MqttConnectionBase[BrokerSocket]):
-    """Speaks MQTT itself. Further parameters: see :class:`~pytest_loadtest.drivers.mqtt.base_connection.MqttConnectionBase`.
+    """A connection that encodes and decodes MQTT itself. See :class:`MqttConnectionBase` for the other parameters.
 
-    :param inbound: takes what is read. :param number: of this connection among the driver's.
-    :param source: the address that it goes out from; None: the system chooses.
-    :ivar rest: the beginning of a packet of which the end has not come yet. :ivar held: packet ids of QoS 2 messages that were taken
-        and not yet released by the broker.
+    :param inbound: takes the bytes read. :param number: number of this connection in the driver.
+    :param source: source address; None: the system chooses.
+    :ivar user: is notified about the connection and gets its acknowledgements.
+    :ivar rest: start of a packet whose end has not arrived.
+    :ivar held: packet ids of QoS 2 messages that were received and that the broker has not released.
     """
 
     __slots__ = ("_inbound", "_last_in", "_last_out", "_pinged", "_session", "_source", "held", "number", "rest", "user")
 
     def __init__(
-        self, inbound: ReadsTaker, loop: Loop, endpoint: BrokerEndpoint, options: ClientOptions, *, number: int, name: str, client_id: str,
+        self, inbound: ReadSink, loop: Loop, endpoint: BrokerEndpoint, options: ClientOptions, *, number: int, name: str, client_id: str,
         subscription: str | None, source: str | None,
     ) -> None:  # fmt: skip
         super().__init__(loop, endpoint, options, name, client_id, subscription)
@@ -50,17 +47,18 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         self._session = False
         self._last_out = self._last_in = self._pinged = 0  # instants
 
-    # --- its socket
+    # --- socket
 
     def _open(self) -> BrokerSocket:
         self.rest = b""
         return BrokerSocket(self.endpoint, self._source)
 
     def turn(self, sock: BrokerSocket, mask: int) -> None:
-        """There is something to do on ``sock``, says epoll."""
+        # The event may be of a socket that was closed in an earlier turn of this round.
         if sock is not self.socket:
-            return  # closed meanwhile
-        if mask == select.EPOLLIN and not self._paused and not self._dialling:  # nearly always
+            return
+        # Fast path: nearly every event is "readable" on an established connection.
+        if mask == select.EPOLLIN and not self._paused and not self._dialling:
             self._read(sock)
             return
         if self._dialling:
@@ -85,20 +83,21 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
             self.over(sock.ending)
 
     def over(self, reason: str) -> None:
-        """This attempt has come to its end."""
+        """End this attempt."""
+        # Messages and answers that arrived before the end still count. Handling them may close the socket.
         if self.socket is not None:
-            self._inbound.settle()  # what came before
+            self._inbound.settle()
         if self.socket is not None:
             self.socket.close()
             self._lost(reason)
 
     def put(self, data: bytes) -> None:
-        """Gather for :meth:`flush`; what comes for a connection that is lost goes nowhere."""
+        """Gather bytes for :meth:`flush`; without a connection they are dropped."""
         if self.socket is not None and not self._dialling:
             self.socket.put(data)
 
     def write(self, data: bytes, now: int) -> bool:
-        """Write behind what was gathered, at once. :returns: whether the kernel took all of it; where not, :meth:`flush` is next."""
+        """Write bytes at once, after the gathered ones; return False if the kernel did not take all: then :meth:`flush` continues."""
         sock = self.socket
         if sock is None or self._dialling or not sock.write_now(data):
             return False
@@ -106,12 +105,11 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         return True
 
     def answer(self, data: bytes) -> None:
-        """Write what answers to what was just read."""
+        """Write acknowledgements of the last read."""
         if not self.write(data, self._last_in):
             self.flush()
 
     def flush(self) -> None:
-        """Write what the kernel takes of what was gathered; notice when the connection is over."""
         sock = self.socket
         if sock is None or self._dialling:
             return
@@ -127,16 +125,16 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
 
     @property
     def written(self) -> int:
-        """Bytes that the kernel took since this attempt began."""
+        """Number of bytes that the kernel took since this attempt began."""
         return 0 if self.socket is None else self.socket.written
 
     def keep_alive(self) -> None:
-        """Ping the broker when nothing was sent or received for the keep-alive time; give up when it did not answer the last ping."""
         every, now = self._options.keep_alive * SECOND, self._loop.clock()
         if self._dialling or not every:
             return
+        # A paused connection does not read, so it cannot see the answer to a ping.
         if self._hanging:
-            self._pinged, self._last_in = 0, now  # while nothing is read no answer can come, though the broker sends it
+            self._pinged, self._last_in = 0, now
         if now - min(self._last_in, self._last_out) < every:
             return
         if not self._pinged:
@@ -146,11 +144,10 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         elif now - self._pinged >= every:
             self.over("no answer to a ping within keepAlive")
 
-    # --- its life
+    # --- life cycle
 
     def abandon(self, reason: str) -> None:
-        """Give this attempt up; another one follows."""
-        self._said, self._unanswered = self._said or reason, 0
+        self._reason, self._unanswered = self._reason or reason, 0
         if self.socket is None:
             return
         if not self._dialling:
@@ -165,10 +162,10 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         super()._established()
         self.user.came_up(self._session)
 
-    # --- what the broker says
+    # --- packets of the broker
 
-    def packet(self, packet: packets.Packet) -> None:
-        """A packet that is neither a message nor an answer to one."""
+    def handle_packet(self, packet: packets.Packet) -> None:
+        """Handle a packet that is neither a message nor an acknowledgement."""
         if isinstance(packet, packets.Connack):
             self._greeted(packet)
         elif isinstance(packet, packets.SubscriptionAnswer):
@@ -179,18 +176,19 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
             self._dismissed(packet.reason, reason_text(packets.DISCONNECT, packet.reason, self._options.version))
         else:
             name = packet.name if isinstance(packet, packets.ClientPacket) else type(packet).__name__.upper()
-            self.abandon(f"the broker sent what only clients send: {name}")
+            self.abandon(f"the broker sent a packet that only clients may send: {name}")
 
     def _greeted(self, packet: packets.Connack) -> None:
-        why = connack_refusal(self._options, packet)
-        if why is not None:
-            self.abandon(why)
+        rejection = connack_rejection(self._options, packet)
+        if rejection is not None:
+            self.abandon(rejection)
             return
         self._session = packet.session_present
+        # Without the session the broker has forgotten which packet ids are in use.
         if not self._session:
             self.held.clear()
-        said = packet.properties.get
-        self._accepted(said("receive_maximum", MOST_INFLIGHT), said("topic_alias_maximum", 0), packet.session_present)
+        properties = packet.properties
+        self._accepted(properties.get("receive_maximum", MOST_INFLIGHT), properties.get("topic_alias_maximum", 0), packet.session_present)
 
     def _send_subscribe(self, topic_filter: str) -> None:
         self.put(subscribe_packet(self._options, topic_filter))
@@ -211,44 +209,40 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
     def _dismissed(self, reason: int, text: str) -> None:
         super()._dismissed(reason, text)
         if reason == KEEP_ALIVE_TIMEOUT:
-            self._said = "the broker heard nothing of us within keepAlive"
+            self._reason = "the broker received nothing from the client within keepAlive"
         self.over("connection lost")
 
 
-# What a connection knows of who uses it.
-
-
 class ConnectionUser:
-    """Who uses a connection; does nothing here."""
+    """Base class of a connection's user; it ignores everything."""
 
     __slots__ = ()
 
     def came_up(self, session: bool) -> None:
-        """It is established. :param session: the broker still had ours."""
+        """Handle an established connection. :param session: the broker still has the client's session."""
 
     def was_lost(self) -> None:
-        """It is gone; another attempt follows unless it has ended."""
+        """Handle a lost connection; another attempt follows unless it has ended."""
 
     def was_written(self) -> None:
-        """The kernel took more of what waited."""
+        """Handle progress of the kernel with bytes that waited."""
 
     def answered(self, _kind: int, _packet_id: int, _reason: int, _time: int) -> bool:
-        """PUBACK, PUBREC or PUBCOMP came. :returns: whether PUBREL is the next step."""
+        """Handle PUBACK, PUBREC or PUBCOMP; return True if PUBREL must follow."""
         return False
 
 
 NOBODY = ConnectionUser()
-"""Of a connection that only receives."""
+"""The user of a connection that only receives."""
 
 
-# What a client says before it is of use, and what the answers mean: CONNECT, SUBSCRIBE, UNSUBSCRIBE.
-
-_SUBSCRIBE_ID: Final = 1  # of a consumer, which publishes nothing
+# Fixed packet identifiers are enough: a consumer publishes nothing, and has one SUBSCRIBE or UNSUBSCRIBE under way.
+_SUBSCRIBE_ID: Final = 1
 _UNSUBSCRIBE_ID: Final = 2
 
 
 def connect_packet(options: ClientOptions, client_id: str, *, again: bool) -> bytes:
-    """:param again: it was connected before; with an expiry the session carries on then."""
+    """Encode CONNECT. :param again: the client was connected before; a session with an expiry interval is then continued."""
     properties: dict[str, Any] = {}
     if options.v5 and options.session_expiry:
         properties["session_expiry_interval"] = options.session_expiry
@@ -264,19 +258,18 @@ def connect_packet(options: ClientOptions, client_id: str, *, again: bool) -> by
     )
 
 
-def connack_refusal(options: ClientOptions, answer: packets.Connack) -> str | None:
-    """Why this broker will not do; None where it will."""
+def connack_rejection(options: ClientOptions, answer: packets.Connack) -> str | None:
+    """Return why the client cannot use this broker, or None if it can."""
     if answer.reason:
-        return f"the broker refused the connection: {reason_text(packets.CONNACK, answer.reason, options.version)}"
-    return lacking(options, answer.properties.get)
+        return f"the broker rejected the connection: {reason_text(packets.CONNACK, answer.reason, options.version)}"
+    return missing_feature(options, answer.properties.get)
 
 
 def subscribe_packet(options: ClientOptions, topic_filter: str) -> bytes:
-    """Under MQTT 5 without the retained messages, which a second subscribe_packet after a reconnect would bring again."""
+    # In MQTT 5 without retained messages, which a subscribe after a reconnect would deliver again.
     wanted = packets.TopicFilter(topic_filter, options.qos, retain_handling=NO_RETAINED if options.v5 else 0)
     return encode_packet(packets.Subscribe(_SUBSCRIBE_ID, (wanted,)), options.version)
 
 
 def unsubscribe_packet(options: ClientOptions, topic_filter: str) -> bytes:
-    """The end of the subscription."""
     return encode_packet(packets.Unsubscribe(_UNSUBSCRIBE_ID, (topic_filter,)), options.version)

@@ -1,7 +1,7 @@
 """The MQTT driver without a client library.
 
-*received*: the message was read, also at QoS 2, where a second copy is known by its packet identifier until the broker has released it
-(MQTT 5, 4.3.3, method A). For topics, sessions and the other instants see :mod:`~pytest_loadtest.drivers.mqtt.base`.
+*received* is taken when the PUBLISH was read, also at QoS 2: there a second copy is recognized by its packet identifier until the broker
+releases it (MQTT 5, 4.3.3, method A). For topics, sessions and the other timestamps see :mod:`~pytest_loadtest.drivers.mqtt.base`.
 """
 
 from __future__ import annotations
@@ -21,24 +21,21 @@ from pytest_loadtest.wire.mqtt.codec import encode_packet
 from pytest_loadtest.wire.mqtt.packets import Publish
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, Received
+    from pytest_loadtest.drivers.base import DriverContext
     from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint
     from pytest_loadtest.drivers.mqtt.loop import Loop
     from pytest_loadtest.drivers.mqtt.options import ClientOptions
 
 
 class NativeMqttDriver(MqttDriverBase[NativeConnection]):
-    """Adapter to an MQTT broker by its wire protocol.
+    """Adapter to an MQTT broker by its wire protocol; see :class:`MqttDriverBase`."""
 
-    :raises UsageError: settings that contradict each other, or under ``strictTuning`` one that cannot be applied.
-    """
+    _arrivals: ArrivalColumns
 
     def __init__(self, context: DriverContext) -> None:
         self._numbers = count()
-        number = re.search(r"\d{1,4}$", context.worker)  # gw7 is xdist's eighth
+        # Each worker uses source addresses of its own: "gw7" is xdist's worker number 7.
+        number = re.search(r"\d{1,4}$", context.worker)
         self._worker = int(number[0]) if number else 0
         super().__init__(context, ("native", version("pytest-loadtest")), self._connect)
         self._producers = NativeMqttProducers(context, self._options)
@@ -59,38 +56,23 @@ class NativeMqttDriver(MqttDriverBase[NativeConnection]):
         clients, connection = self._clients, self._clients.make_passing("clean-up", "cleanup")
         connection.user = clearing = _Clearing()
         clients.establish([connection], FAREWELL)
-        for topic in range(self._context.topology.topics):  # all of them the run's own: with an existing one there is no retain
+        # All topics are the run's own, because retain is rejected on an existing topic.
+        for topic in range(self._context.topology.topics):
             packet_id = topic % 65_535 + 1
             clearing.unanswered.add(packet_id)
-            connection.put(
-                encode_packet(Publish(topic_name(self._context, topic), b"", 1, retain=True, packet_id=packet_id), self._options.version)
-            )
+            empty = Publish(topic_name(self._context, topic), b"", 1, retain=True, packet_id=packet_id)
+            connection.put(encode_packet(empty, self._options.version))
             connection.flush()
             clients.until(lambda: len(clearing.unanswered) // connection.receive_maximum, FAREWELL)
         clients.until(lambda: len(clearing.unanswered), FAREWELL)
         connection.end()
 
-    def take(self) -> Received | None:
-        """What all consumers got since the last call, or None; never of a consumer whose place was not told yet."""
-        return self._arrivals.take()
-
     def _take_place(self, connection: NativeConnection, place: int) -> None:
-        self._arrivals.settle(connection.number, place)
-
-    def _producing(self, stream: int, connection: NativeConnection) -> None:
-        self._producers.add(stream, connection)
-
-    def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """See :meth:`~pytest_loadtest.drivers.mqtt.base.MqttDriverBase.send`."""
-        return self._producers.send(burst)
-
-    def acks(self) -> Acks | None:
-        """What was answered since the last call, or None. ``resends`` counts what was sent again after a reconnect."""
-        return self._producers.acks()
+        self._arrivals.assign_place(connection.number, place)
 
 
 class _Clearing(ConnectionUser):
-    """Publishes nothing in the place of what topics keep."""
+    """The user of the connection that deletes retained messages; waits for its acknowledgements."""
 
     def __init__(self) -> None:
         self.unanswered: set[int] = set()

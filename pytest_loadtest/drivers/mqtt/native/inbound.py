@@ -1,4 +1,6 @@
-"""What all connections of a driver read: messages to the consumers, answers to the producers, the rest to their connections."""
+"""Decoding of what all connections of a driver have read: messages go to the consumers, acknowledgements to the producers, other packets
+to their connections.
+"""
 
 from __future__ import annotations
 
@@ -23,53 +25,54 @@ if TYPE_CHECKING:
     from pytest_loadtest.wire.mqtt.reading import Answer, Message
 
     Arrival = tuple[int, bytes, int]
-    """A message: bytes of the payload, the first ones of them, flags."""
+    """A message: size of the payload, its first bytes, flags."""
 
-    _Piece = tuple[int, Sequence[Message], Sequence[Arrival], Sequence[int], Sequence[int], bytes, Sequence[Answer], Sequence[Packet]]
-    """The whole packets of a read: how many bytes they take, messages, the same for the consumer, packet ids of those at QoS 2, packet ids
-    that the broker releases, what is answered to all that, answers to the producer, other packets."""
+    _Decoded = tuple[int, Sequence[Message], Sequence[Arrival], Sequence[int], Sequence[int], bytes, Sequence[Answer], Sequence[Packet]]
+    """The complete packets of a read: number of bytes, messages, their arrivals, packet ids of messages at QoS 2, packet ids released by
+    the broker, acknowledgements to write, answers for the producer, other packets."""
 
 
 class Inbound:
-    """Reads, until :meth:`settle` looks at them: what one connection takes to be answered makes no other's instant later.
+    """Collects what connections read, until :meth:`settle` decodes it.
 
-    A broadcast comes to one connection after the other in the same bytes, packet identifiers included where they go in step: what is in
-    the bytes of the read before is not looked for again.
-
-    :param version: of the protocol.
+    :param version: version of the protocol.
     """
+
+    # Decoding is separate from reading, so that answering one connection does not delay the timestamps of the others.
+    # A broadcast reaches one connection after the other with the same bytes, including packet identifiers while these advance together.
+    # So bytes that equal those of the previous read are not decoded again, which halves the cost of reading (docs/decisions/015).
 
     def __init__(self, clock: Callable[[], int], version: int, arrivals: ArrivalColumns) -> None:
         self._clock, self._version, self._arrivals = clock, version, arrivals
         self._reads: list[tuple[NativeConnection, bytes, int]] = []
-        self._last: tuple[bytes, _Piece] = b"", (0, [], [], [], [], b"", [], [])
+        self._last: tuple[bytes, _Decoded] = b"", (0, [], [], [], [], b"", [], [])
 
     def add(self, connection: NativeConnection, data: bytes) -> int:
-        """What one connection has just read. :returns: the instant."""
+        """Add bytes that a connection has just read; return the instant."""
         now = self._clock()
         self._reads.append((connection, data, now))
         return now
 
     def settle(self) -> None:
-        """Look at what was read since the last time."""
+        """Decode the reads since the last call, and write their acknowledgements."""
         reads, self._reads = self._reads, []
-        last, piece = self._last
+        last, decoded = self._last
         for connection, read, time in reads:
             data = connection.rest + read if connection.rest else read
             if data != last:
                 try:
-                    piece = self._taken_apart(data)
+                    decoded = self._decode(data)
                 except MalformedPacket as error:
-                    connection.over(f"the broker sent no MQTT: {error}")
+                    connection.over(f"the broker sent bytes that are not MQTT: {error}")
                     continue
                 last = data
-            used, messages, arrivals, exact, released, owed, answers, others = piece
+            used, messages, arrivals, exact, released, owed, answers, others = decoded
             connection.rest = data[used:] if used < len(data) else b""
             if messages:
                 if connection.leaving:
                     connection.arrived += len(messages)
                 if exact:
-                    arrivals = _unheld(connection.held, exact, messages, arrivals)
+                    arrivals = _without_second_copies(connection.held, exact, messages, arrivals)
                 self._arrivals.add(connection.number, time, arrivals)
             if released:
                 connection.held.difference_update(released)
@@ -77,12 +80,12 @@ class Inbound:
                 owed += _releases(connection, answers, time)
             if owed:
                 connection.answer(owed)
-            for packet in others:  # behind the answers: one may end its connection
-                connection.packet(packet)
-        self._last = last, piece
+            # After the acknowledgements, because one of these packets may end the connection.
+            for packet in others:
+                connection.handle_packet(packet)
+        self._last = last, decoded
 
-    def _taken_apart(self, data: bytes) -> _Piece:
-        """:raises MalformedPacket: it is no MQTT."""
+    def _decode(self, data: bytes) -> _Decoded:
         used, messages, answers, others = read_packets(data, self._version)
         exact, owed = [], []
         for qos, _, packet_id, _, _ in messages:
@@ -96,13 +99,19 @@ class Inbound:
             released = [packet_id for kind, packet_id, _ in answers if kind == PUBREL]
             owed += [encode_answer(PUBCOMP, packet_id) for packet_id in released]
             answers = [answer for answer in answers if answer[0] != PUBREL]
-        arrivals = self._arrivals.of(data, messages) if messages else []
+        arrivals = self._arrivals.make_arrivals(data, messages) if messages else []
         return used, messages, arrivals, exact, released, b"".join(owed) if owed else b"", answers, others
 
 
-def _unheld(held: set[int], exact: Sequence[int], messages: Sequence[Message], arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
-    """Those of the messages that are no second copies at QoS 2, which are held from now on. :param exact: packet ids of those at QoS 2."""
-    if len(exact) == 1 == len(messages) and exact[0] not in held:  # nearly always
+def _without_second_copies(
+    held: set[int], exact: Sequence[int], messages: Sequence[Message], arrivals: Sequence[Arrival]
+) -> Sequence[Arrival]:
+    """Return the arrivals that are not second copies of a held QoS 2 message, and hold the new ones.
+
+    :param exact: packet ids of the messages at QoS 2.
+    """
+    # Fast path: nearly every read has a single message.
+    if len(exact) == 1 == len(messages) and exact[0] not in held:
         held.add(exact[0])
         return arrivals
     new = []
@@ -115,67 +124,65 @@ def _unheld(held: set[int], exact: Sequence[int], messages: Sequence[Message], a
 
 
 def _releases(connection: NativeConnection, answers: Sequence[Answer], time: int) -> bytes:
-    """Tell the producer. :returns: PUBREL where that is the next step."""
+    """Pass answers to the producer; return the PUBRELs that must follow."""
     answered = connection.user.answered
     return b"".join([encode_answer(PUBREL, packet_id) for kind, packet_id, reason in answers if answered(kind, packet_id, reason, time)])
 
 
-# Messages that all consumers of a driver got, until they are taken as columns.
-
-_NOWHERE: Final = -1  # instead of a place, as long as the consumer has none
+_NOWHERE: Final = -1  # place of a consumer that has none yet
 _REDELIVERED, _CORRUPT = int(Flag.REDELIVERED), int(Flag.CORRUPT)
 
 
 class ArrivalColumns:
-    """Messages until they are taken; those of a consumer that has no place yet wait for it.
+    """Received messages of all consumers, collected until they are taken; messages of a consumer without a place wait until it has one.
 
-    :param checksum: bodies are verified.
+    :param checksum: verify the checksum of bodies.
     """
 
     def __init__(self, *, checksum: bool) -> None:
         self._checksum = checksum
-        self._came: list[tuple[int, int, Arrival]] = []  # number of the connection, instant in ns
+        self._waiting: list[tuple[int, int, Arrival]] = []  # number of the connection, instant in ns
         self._places = np.full(0, _NOWHERE, np.int32)  # by number of the connection
 
-    def settle(self, number: int, place: int) -> None:
-        """The consumer with that connection has its place now."""
-        self._know(number)
+    def assign_place(self, number: int, place: int) -> None:
+        """Assign a place to the consumer with this connection."""
+        self._grow(number)
         self._places[number] = place
 
-    def _know(self, number: int) -> None:
+    def _grow(self, number: int) -> None:
         if number >= len(self._places):
             self._places = np.append(self._places, np.full(2 * number + 64 - len(self._places), _NOWHERE, np.int32))
 
-    def of(self, data: bytes, messages: Sequence[Message]) -> list[Arrival]:
-        """These messages in ``data``, for as many consumers as get them."""
-        found = []
+    def make_arrivals(self, data: bytes, messages: Sequence[Message]) -> list[Arrival]:
+        """Return the arrivals of these messages in ``data``; they can be added for several consumers."""
+        arrivals = []
         for _, dup, _, start, end in messages:
             flags = _REDELIVERED if dup else 0
             if self._checksum and not body_ok(data[start:end]):
                 flags |= _CORRUPT
-            found.append((end - start, data[start : min(start + HEAD, end)], flags))
-        return found
+            arrivals.append((end - start, data[start : min(start + HEAD, end)], flags))
+        return arrivals
 
     def add(self, number: int, time: int, arrivals: Sequence[Arrival]) -> None:
-        """The connection with that number read them then."""
+        """Add messages that the connection with this number read at ``time``, ns."""
         for arrival in arrivals:
-            self._came.append((number, time, arrival))
+            self._waiting.append((number, time, arrival))
 
     def take(self) -> Received | None:
-        """All that came to consumers with a place, or None."""
-        if not self._came:
+        """Return the messages of consumers with a place since the last call, or None."""
+        if not self._waiting:
             return None
-        came, self._came = self._came, []
-        number, time, arrivals = zip(*came, strict=True)
-        self._know(max(number))
+        waiting, self._waiting = self._waiting, []
+        number, time, arrivals = zip(*waiting, strict=True)
+        self._grow(max(number))
         place = self._places.take(number)
-        here = place != _NOWHERE
-        if not here.all():
-            self._came = list(compress(came, ~here))
-            if not here.any():
+        placed = place != _NOWHERE
+        if not placed.all():
+            self._waiting = list(compress(waiting, ~placed))
+            if not placed.any():
                 return None
-            place = place[here]
-            _, time, arrivals = zip(*compress(came, here), strict=True)
+            place = place[placed]
+            _, time, arrivals = zip(*compress(waiting, placed), strict=True)
         size, heads, flags = zip(*arrivals, strict=True)
         padded = heads if min(size) >= HEAD else (head.ljust(HEAD, b"\0") for head in heads)
         return Received(

@@ -1,4 +1,4 @@
-"""The producers of a driver: bursts become packets, grouped by connection, and answers find their rows."""
+"""The producers of the native driver: bursts become packets, grouped by connection, and answers are assigned to their rows."""
 
 from __future__ import annotations
 
@@ -21,24 +21,26 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.base import Acks, Burst, DriverContext
+    from pytest_loadtest.drivers.base import Burst, DriverContext
     from pytest_loadtest.drivers.mqtt.native.connection import NativeConnection
     from pytest_loadtest.drivers.mqtt.options import ClientOptions
 
-CHUNK: Final = 64  # messages between two writes, so that the first of a large burst does not wait for the last
-UNSENT: Final = 65_536  # bytes; a QoS 0 producer with more than this before the kernel has a full window
+# Number of messages between two writes: the first message of a large burst does not wait for the last.
+CHUNK: Final = 64
+# Bytes. The window of a QoS 0 producer is full while more than this waits for the kernel.
+UNSENT: Final = 65_536
 _DUP: Final = 8
-_MOST_RESENDS: Final = 255  # as many as the column holds
-_IDS: Final = 65_535  # packet identifiers go from 1 on (MQTT 5, 2.2.1)
+_MOST_RESENDS: Final = 255  # limit of the column
+_IDS: Final = 65_535  # packet identifiers are 1 to this (MQTT 5, 2.2.1)
 _ENDLESS: Final = 1 << 40
-_ALIASED: Final = text("")  # a topic that the alias stands for (MQTT 5, 3.3.2.1)
+_ALIASED: Final = text("")  # the topic in a PUBLISH with an alias (MQTT 5, 3.3.2.1)
 _ACKED, _FAILED = int(Status.ACKED), int(Status.FAILED)
 
 
 class NativeMqttProducers:
-    """All producers of a driver, each with a connection of its own.
+    """All producers of a driver, each with its own connection.
 
-    QoS 1 and 2: the window is ``maxInflightMessages``, or the broker's Receive Maximum where that is less. QoS 0: the window is full
+    QoS 1 and 2: the window is ``maxInflightMessages``, or the broker's Receive Maximum if that is lower. QoS 0: the window is full
     while the kernel takes no more bytes.
     """
 
@@ -53,52 +55,52 @@ class NativeMqttProducers:
         }
         self._producers: dict[int, _Producer] = {}  # by stream
         self.answers = AnswerColumns()
+        self.acks = self.answers.take
 
     def add(self, stream: int, connection: NativeConnection) -> None:
-        """This stream is sent over this connection."""
         topic = self._context.topology.topic_of_stream(stream)
         name = self._topics.setdefault(topic, text(topic_name(self._context, topic)))
         self._producers[stream] = _Producer(self, connection, name, self._qos, self._context.settings.max_inflight_messages)
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """See :meth:`~pytest_loadtest.drivers.mqtt.base.MqttDriverBase.send`."""
         pool, count = self._context.pool, len(burst)
         heads = envelope.encode_heads(
             pool, nonce=self._context.nonce, stream=burst.stream, seq=burst.seq, intended=burst.intended, payload=burst.payload
         )
-        hand = _Hand(burst.row.tolist(), payloads.whole_payloads(pool, heads, burst.payload), [0] * count, [0] * count)
+        # Plain lists from here on: each message becomes a packet of its own, and single elements of lists are cheaper than of columns.
+        outgoing = _Outgoing(burst.row.tolist(), payloads.whole_payloads(pool, heads, burst.payload), [0] * count, [0] * count)
         by_stream: dict[int, list[int]] = {}
         for position, stream in enumerate(burst.stream.tolist()):
             by_stream.setdefault(stream, []).append(position)
-        refused: list[int] = []
-        for stream, at in by_stream.items():
+        rejected: list[int] = []
+        for stream, positions in by_stream.items():
             producer = self._producers[stream]
-            gone = producer.send(at, hand)
-            producer.starved = gone < len(at)
-            refused += at[gone:]
-        burst.sent[:], burst.idle[:] = hand.sent, hand.idle
-        return np.array(sorted(refused), np.int64) if refused else None
-
-    def acks(self) -> Acks | None:
-        """See :meth:`~pytest_loadtest.drivers.mqtt.base.MqttDriverBase.acks`."""
-        return self.answers.take()
+            taken = producer.send(positions, outgoing)
+            producer.starved = taken < len(positions)
+            rejected += positions[taken:]
+        burst.sent[:], burst.idle[:] = outgoing.sent, outgoing.idle
+        return np.array(sorted(rejected), np.int64) if rejected else None
 
     def fronts(self, topic: bytes) -> _Fronts:
-        """Of messages to that topic."""
+        """Return the packet starts for a topic."""
         return self._fronts.setdefault(topic, _Fronts(self._first, topic, 2 if self._qos else 0))
 
     def properties(self, allowed: int) -> tuple[bytes, bool]:
-        """Of each message on a connection, and whether its topic has an alias. :param allowed: aliases that the broker allows."""
+        """Return the encoded properties of each message on a connection, and True if the topic has an alias.
+
+        :param allowed: number of aliases that the broker allows.
+        """
         aliased = self._options.aliased(allowed)
         return self._properties[aliased], aliased
 
     def now(self) -> int:
-        """ns."""
         return self._clock()
 
 
 class _Fronts(dict[int, bytes]):
-    """What a packet begins with, up to the topic, by the bytes of its properties and its message."""
+    """The starts of PUBLISH packets up to the topic, by the size of properties and payload together."""
+
+    # Packets of one size have the same start, so each start is encoded once.
 
     def __init__(self, first: int, topic: bytes, id_size: int) -> None:
         self._first, self._topic, self._more = bytes([first]), topic, len(topic) + id_size
@@ -108,8 +110,8 @@ class _Fronts(dict[int, bytes]):
         return front
 
 
-class _Hand(NamedTuple):
-    """A burst on its way, by position. ``sent`` and ``idle`` are filled in."""
+class _Outgoing(NamedTuple):
+    """A burst as lists, by position; producers fill in ``sent`` and ``idle``."""
 
     rows: list[int]
     messages: list[bytes]
@@ -118,7 +120,7 @@ class _Hand(NamedTuple):
 
 
 class _Producer(ConnectionUser):
-    """Sends one stream. :ivar starved: some of its last messages found no room."""
+    """The producer of one stream. :ivar starved: the last burst had messages that found no room."""
 
     __slots__ = (
         "_all", "_connection", "_fronts", "_idle_since", "_later", "_messages", "_most", "_name", "_next", "_properties", "_qos",
@@ -128,35 +130,36 @@ class _Producer(ConnectionUser):
     def __init__(self, producers: NativeMqttProducers, connection: NativeConnection, topic: bytes, qos: int, most: int) -> None:
         self.starved = False
         self._all, self._connection, self._name, self._qos, self._most = producers, connection, topic, qos, most
-        self._fronts = self._later = producers.fronts(topic)  # of the next message, of those behind it
+        self._fronts = self._later = producers.fronts(topic)  # packet starts of the next message, and of the messages after it
         self._properties = b""
-        self._room = 0  # messages that the window takes
-        self._idle_since = 0  # when it ran empty; 0 while anything is in flight
-        self._rows: dict[int, int] = {}  # of what is not answered to its end, by packet id, in the order in which it was sent first
-        self._messages: dict[int, bytes] = {}  # the same messages
-        self._released: dict[int, None] = {}  # of those, which the broker has and knows that we know (QoS 2)
-        self._resends: dict[int, int] = {}  # how often, where not 0
-        self._unwritten: list[tuple[int, int]] = []  # at QoS 0: where each ends in the stream of bytes, its row
+        self._room = 0  # number of messages that the window takes
+        self._idle_since = 0  # instant at which the window became empty; 0 while anything is in flight
+        # Messages that are not completely acknowledged, by packet id, in the order in which they were first sent.
+        self._rows: dict[int, int] = {}
+        self._messages: dict[int, bytes] = {}
+        self._released: dict[int, None] = {}  # packet ids whose PUBREC was received (QoS 2)
+        self._resends: dict[int, int] = {}  # packet id → number of resends, where not 0
+        self._unwritten: list[tuple[int, int]] = []  # at QoS 0: end of each message in the stream of bytes, its row
         self._next = 1
         connection.user = self
 
-    def send(self, at: list[int], hand: _Hand) -> int:
-        """Hand over messages at these positions, as far as there is room. :returns: how many."""
-        gone = 0
-        while gone < len(at) and self._room > 0:
-            chunk = at[gone : gone + min(CHUNK, self._room)]
-            taken = self._send(chunk, hand)
-            gone += taken
+    def send(self, positions: list[int], outgoing: _Outgoing) -> int:
+        """Send the messages at these positions, as far as there is room; return their number."""
+        sent = 0
+        while sent < len(positions) and self._room > 0:
+            chunk = positions[sent : sent + min(CHUNK, self._room)]
+            taken = self._send(chunk, outgoing)
+            sent += taken
             if taken < len(chunk) or not self._connection.up:
                 break
-        return gone
+        return sent
 
-    def _send(self, at: list[int], hand: _Hand) -> int:
-        ids = self._free_ids(len(at)) if self._qos else at
+    def _send(self, positions: list[int], outgoing: _Outgoing) -> int:
+        ids = self._free_ids(len(positions)) if self._qos else positions
         if not ids:
             return 0
-        at = at[: len(ids)]
-        messages, rows = [hand.messages[position] for position in at], [hand.rows[position] for position in at]
+        positions = positions[: len(ids)]
+        messages, rows = [outgoing.messages[position] for position in positions], [outgoing.rows[position] for position in positions]
         if self._qos:
             self._rows.update(zip(ids, rows, strict=True))
             self._messages.update(zip(ids, messages, strict=True))
@@ -165,19 +168,21 @@ class _Producer(ConnectionUser):
         else:
             packets = list(map(self._bare, messages))
         if self._idle_since:
-            hand.idle[at[0]], self._idle_since = self._idle_since, 0
+            outgoing.idle[positions[0]], self._idle_since = self._idle_since, 0
+        # One timestamp for a chunk, right before the system call that writes it.
         now = self._all.now()
-        for position in at:
-            hand.sent[position] = now
+        for position in positions:
+            outgoing.sent[position] = now
         self._write(packets, rows, now)
-        return len(at)
+        return len(positions)
 
     def _write(self, packets: list[bytes], rows: list[int], now: int) -> None:
         connection, data = self._connection, packets[0] if len(packets) == 1 else b"".join(packets)
         end = connection.written + connection.unsent
+        # At QoS 0 a message counts as acknowledged when the kernel has taken its last byte.
         if connection.write(data, now):
             if not self._qos:
-                self._close(rows, self._all.now(), _ACKED)
+                self._answer(rows, self._all.now(), _ACKED)
             return
         if not self._qos:
             ends = list(accumulate(map(len, packets), initial=end))[1:]
@@ -195,54 +200,54 @@ class _Producer(ConnectionUser):
         return b"".join((fronts[len(properties) + len(message)], properties, message))
 
     def _free_ids(self, count: int) -> list[int]:
-        """Packet ids that no message has; fewer than asked where the next is still in use, 65 535 messages later."""
+        # Fewer than requested if the next id is still in use 65 535 messages later.
         ids: list[int] = []
         while len(ids) < count and self._next not in self._rows:
             ids.append(self._next)
             self._next = self._next % _IDS + 1
         return ids
 
-    # --- what the connection tells
+    # --- notifications of the connection
 
     def answered(self, kind: int, packet_id: int, reason: int, time: int) -> bool:
-        """:returns: whether PUBREL is the next step."""
+        # PUBREC is followed by PUBREL even for an unknown message, so that the broker completes the exchange (MQTT 5, 4.3.3).
         if kind == PUBREC and reason < FAILURE:
             if packet_id in self._rows:
                 self._released[packet_id] = None
-            return True  # also where it is of a message that we do not know: so the broker ends it (MQTT 5, 4.3.3)
+            return True
         row = self._rows.pop(packet_id, None)
         if row is not None:
             del self._messages[packet_id]
             self._released.pop(packet_id, None)
             self._room += 1
             self._all.answers.add_one(row, time, _FAILED if reason >= FAILURE else _ACKED, self._resends.pop(packet_id, 0))
-            self._closed(time)
+            self._note_progress(time)
         return False
 
     def was_written(self) -> None:
-        """At QoS 0 that is all there is to know."""
         if self._qos:
             return
         connection = self._connection
-        rows = [row for _, row in takewhile(lambda one: one[0] <= connection.written, self._unwritten)]
+        rows = [row for _, row in takewhile(lambda unwritten: unwritten[0] <= connection.written, self._unwritten)]
         del self._unwritten[: len(rows)]
         self._room = _ENDLESS if connection.up and connection.unsent < UNSENT else 0
         if rows:
-            self._close(rows, self._all.now(), _ACKED)
+            self._answer(rows, self._all.now(), _ACKED)
 
     def was_lost(self) -> None:
-        """At QoS 0, what was not written has failed; the rest is sent again as soon as there is a connection."""
+        """Fail the messages at QoS 0 that were not written. Others are sent again as soon as the connection is back."""
         self._room = 0
         if self._unwritten:
             rows = [row for _, row in self._unwritten]
             self._unwritten.clear()
-            self._close(rows, self._all.now(), _FAILED)
+            self._answer(rows, self._all.now(), _FAILED)
 
     def came_up(self, session: bool) -> None:
-        """Send again what was not answered, in the order in which it was sent first (MQTT 5, 4.4)."""
+        """Send unacknowledged messages again, in the order in which they were first sent (MQTT 5, 4.4)."""
         connection = self._connection
         self._properties, aliased = self._all.properties(connection.topic_aliases)
-        self._fronts = self._all.fronts(self._name)  # the broker knows no alias yet (MQTT 5, 3.3.2.3.4)
+        # Aliases are valid for one connection (MQTT 5, 3.3.2.3.4), so its first message names the topic.
+        self._fronts = self._all.fronts(self._name)
         self._later = self._all.fronts(_ALIASED) if aliased else self._fronts
         for packet_id, message in self._messages.items():
             if packet_id in self._released and session:
@@ -258,11 +263,11 @@ class _Producer(ConnectionUser):
         if self.starved:
             connection.wake()
 
-    def _close(self, rows: Sequence[int], time: int, status: int) -> None:
+    def _answer(self, rows: Sequence[int], time: int, status: int) -> None:
         self._all.answers.add(rows, time, status)
-        self._closed(time)
+        self._note_progress(time)
 
-    def _closed(self, time: int) -> None:
+    def _note_progress(self, time: int) -> None:
         if not self._rows and not self._unwritten:
             self._idle_since = time
         if self.starved:

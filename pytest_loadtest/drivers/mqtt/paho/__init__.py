@@ -1,1 +1,1 @@
-"""paho."""
+"""MQTT by paho-mqtt, without its threads: ``driver: {name: mqtt, client: library}``."""

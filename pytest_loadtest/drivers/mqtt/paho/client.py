@@ -1,4 +1,4 @@
-"""paho-mqtt as this driver uses it: how a client is made, and which of its inner steps are replaced."""
+"""paho-mqtt as this driver uses it: clients with some internal steps replaced, and their sockets."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket
-from pytest_loadtest.drivers.mqtt.options import NO_RETAINED, lacking
+from pytest_loadtest.drivers.mqtt.options import NO_RETAINED, missing_feature
 from pytest_loadtest.wire.mqtt.packets import FAILURE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint
     from pytest_loadtest.drivers.mqtt.options import ClientOptions
 
 
+# paho's spelling of CONNACK properties.
 _SPELLED: Final = {
     "maximum_qos": "MaximumQoS",
     "maximum_packet_size": "MaximumPacketSize",
@@ -32,20 +32,23 @@ _SPELLED: Final = {
 
 
 class PahoClient(paho.Client):
-    """paho with four of its inner steps changed: where the socket comes from, who hears of resends, what properties a message has, resent
-    or not, and what a refusing PUBREC means."""
+    """paho's client with four internal steps replaced: the socket, the notice of resends, the properties of a message (also when it is
+    sent again), and the meaning of a PUBREC with a failure.
+    """
 
     prepared: PacketSocket
+    """The socket of the next connection."""
     on_resend: Callable[[int], None] | None = None
-    """Called with the packet id of each message that is sent again after a reconnect. (A PUBREL sent again carries no message.)"""
+    """Called with the packet id of each message that is sent again after a reconnect; not for a PUBREL, which carries no message."""
     plain: Properties | None = None
-    """Of a message whose topic has no alias; it is the client's one topic."""
+    """Properties of a message without a topic alias. A client has one topic."""
     with_alias: Properties | None = None
-    """Of a message whose topic has one."""
+    """Properties of a message with a topic alias."""
     _aliased = _named = False
 
     def begin(self, *, aliased: bool) -> None:
-        """The broker has answered CONNECT; it knows no alias yet (MQTT 5, 3.3.2.3.4). :param aliased: the topic gets one."""
+        """Start a connection. :param aliased: the topic gets an alias."""
+        # Aliases are valid for one connection (MQTT 5, 3.3.2.3.4), so its first message names the topic.
         self._aliased, self._named = aliased, False
 
     def _create_socket(self) -> Any:
@@ -62,35 +65,36 @@ class PahoClient(paho.Client):
         return super()._send_publish(mid, topic, payload, qos, retain, dup, info, properties)
 
     def pardon_ping(self) -> None:
-        """Expect no answer to a ping any more: while nothing is read, none can come, though the broker sends it."""
+        """Stop waiting for an answer to a ping: a paused connection does not read it."""
         self._ping_t = 0
 
     def _handle_pubrec(self) -> MQTTErrorCode:
-        """Take the broker's PUBREC. paho answers each with PUBREL, but one with a failure code ends the message (MQTT 5, 4.3.3)."""
+        # paho answers every PUBREC with PUBREL, but one with a failure code ends the message (MQTT 5, 4.3.3).
         packet = self._in_packet["packet"]
         if self._protocol == MQTTProtocolVersion.MQTTv5 and len(packet) > 2 and packet[2] >= FAILURE:
             mid = int.from_bytes(packet[:2], "big")
             if mid in self._out_messages:
-                refused = ReasonCode(
-                    PacketTypes.PUBREC, "Unspecified error"
-                )  # any code from 0x80 on; paho would raise at one it does not know
-                return self._do_on_publish(mid, refused, Properties(PacketTypes.PUBREC))  # type: ignore[no-untyped-call]
+                # The callback needs any failure code; paho raises an exception at a code that it does not know.
+                rejected = ReasonCode(PacketTypes.PUBREC, "Unspecified error")
+                return self._do_on_publish(mid, rejected, Properties(PacketTypes.PUBREC))  # type: ignore[no-untyped-call]
             return MQTTErrorCode.MQTT_ERR_SUCCESS
         return super()._handle_pubrec()
 
 
 def make_paho_client(endpoint: BrokerEndpoint, options: ClientOptions, client_id: str) -> PahoClient:
-    """A client that is ready for ``reconnect`` once it has a prepared socket."""
+    """Make a client that is ready for ``reconnect`` once it has a prepared socket."""
     clean, protocol = None if options.v5 else options.clean_start, MQTTProtocolVersion(options.version)
     client = PahoClient(
         CallbackAPIVersion.VERSION2, client_id, clean_session=clean, protocol=protocol, reconnect_on_failure=False
     )  # fmt: skip
-    client.max_inflight_messages_set(0)  # the producer keeps the window; paho would scan it at every answer
+    # 0 means no limit: the producer keeps the window. With a limit, paho scans all messages in flight at every answer.
+    client.max_inflight_messages_set(0)
     if options.username is not None:
         client.username_pw_set(options.username, options.password)
-    client.on_socket_register_write = lambda _client, _data, _socket: None  # any function here keeps paho from writing by itself
+    # Any callback here stops paho from writing on its own.
+    client.on_socket_register_write = lambda _client, _data, _socket: None
     if options.v5:
-        # With an expiry the session carries on at a reconnect; without one nothing is left of it, and paho has to know.
+        # A session with an expiry interval continues at a reconnect. Without one it is gone, and paho must start a clean one.
         first = paho.MQTT_CLEAN_START_FIRST_ONLY if options.session_expiry else True
         clean_start = first if options.clean_start else False
         properties = _connect_properties(options)
@@ -101,8 +105,9 @@ def make_paho_client(endpoint: BrokerEndpoint, options: ClientOptions, client_id
     return client
 
 
-def subscribe(client: PahoClient, topic_filter: str, options: ClientOptions) -> None:
-    """Subscribe; under MQTT 5 without the retained messages, which a second subscribe after a reconnect would bring again."""
+def send_subscribe(client: PahoClient, topic_filter: str, options: ClientOptions) -> None:
+    """Subscribe to a topic filter."""
+    # In MQTT 5 without retained messages, which a subscribe after a reconnect would deliver again.
     if options.v5:
         client.subscribe(topic_filter, options=SubscribeOptions(qos=options.qos, retainHandling=NO_RETAINED))
     else:
@@ -121,53 +126,48 @@ def _connect_properties(options: ClientOptions) -> Properties:
 
 
 def _publish_properties(options: ClientOptions, *, aliased: bool) -> Properties:
-    properties, found = Properties(PacketTypes.PUBLISH), options.publish_properties(aliased=aliased)  # type: ignore[no-untyped-call]
-    if "topic_alias" in found:
-        properties.TopicAlias = found["topic_alias"]
-    if "user_property" in found:
-        properties.UserProperty = found["user_property"]
+    properties, values = Properties(PacketTypes.PUBLISH), options.publish_properties(aliased=aliased)  # type: ignore[no-untyped-call]
+    if "topic_alias" in values:
+        properties.TopicAlias = values["topic_alias"]
+    if "user_property" in values:
+        properties.UserProperty = values["user_property"]
     return properties
 
 
-def lacking_of(options: ClientOptions, properties: Properties | None) -> str | None:
-    """See :func:`~pytest_loadtest.drivers.mqtt.options.lacking`; paho spells the names of properties in its own way."""
-    return lacking(options, lambda name, default: getattr(properties, _SPELLED[name], default))
+def missing_paho_feature(options: ClientOptions, properties: Properties | None) -> str | None:
+    """Apply :func:`~pytest_loadtest.drivers.mqtt.options.missing_feature` to a CONNACK's properties as paho spells them."""
+    return missing_feature(options, lambda name, default: getattr(properties, _SPELLED[name], default))
 
-
-# What paho takes for its socket: one system call for many packets.
-#
-# paho reads every packet with three or more ``recv`` calls, and writes each with a ``send`` of its own. Behind this class reads come from
-# a buffer that :meth:`PacketSocket.fill` fills, and writes gather until :meth:`PacketSocket.flush`.
 
 _PUBLISH_QOS_0: Final = 0x30
-_TYPE_AND_QOS: Final = 0xF6  # of a packet's first byte: packet type and QoS, without DUP and RETAIN
+_TYPE_AND_QOS: Final = 0xF6  # mask of a packet's first byte: packet type and QoS, without DUP and RETAIN
 
 
 class PacketSocket(BrokerSocket):
-    """A connection as paho uses it.
+    """The socket that paho uses. :raises OSError: the connection is rejected at once."""
 
-    :raises OSError: the connection is refused at once.
-    """
+    # One system call for many packets: paho reads every packet with at least three recv() calls, and writes each with its own send().
+    # Here recv() reads from a buffer that fill() fills, and send() gathers packets until flush().
 
     def __init__(self, endpoint: BrokerEndpoint) -> None:
         super().__init__(endpoint)
         self._in, self._read = b"", 0
         self._accepted = 0
-        self._marks: deque[int] = deque()  # where each QoS 0 PUBLISH ends in the stream of bytes
+        self._marks: deque[int] = deque()  # end of each QoS 0 PUBLISH in the stream of bytes
 
     def fill(self) -> None:
-        """Read once what the kernel has."""
+        """Read once from the kernel into the buffer."""
         data = self.read()
         if data is not None:
             self._in, self._read = self._in[self._read :] + data, 0
 
     @property
     def unread(self) -> bool:
-        """Whether :meth:`recv` has something to say: bytes, or the end of the connection."""
+        """True if :meth:`recv` can return bytes or the end of the connection."""
         return self._read < len(self._in) or (self.ended and not self.closed)
 
     def flush(self) -> int:
-        """Write what the kernel takes; return how many QoS 0 PUBLISH packets are now written to their end."""
+        """Write as much as the kernel takes; return the number of QoS 0 PUBLISH packets of which the last byte is now written."""
         if self._out:
             self.write()
         done, marks = 0, self._marks
@@ -176,7 +176,7 @@ class PacketSocket(BrokerSocket):
             done += 1
         return done
 
-    # What paho calls.
+    # --- methods that paho calls
 
     def recv(self, size: int) -> bytes:
         data = self._in[self._read : self._read + size]
@@ -186,7 +186,7 @@ class PacketSocket(BrokerSocket):
         return data
 
     def send(self, packet: bytes | bytearray) -> int:
-        """Gather one packet; windows above this bound how much comes."""
+        # Always takes the whole packet: the windows of the producers limit how much is gathered.
         self.put(packet)
         self._accepted += len(packet)
         if packet[0] & _TYPE_AND_QOS == _PUBLISH_QOS_0:
@@ -194,12 +194,11 @@ class PacketSocket(BrokerSocket):
         return len(packet)
 
     def close(self) -> None:
-        """Write the last packet (DISCONNECT) if the kernel takes it, and close."""
         super().close()
         self._in, self._read = b"", 0
 
     def setblocking(self, flag: bool) -> None:
-        """Stays as it is: non-blocking."""
+        """Ignore the call: the socket stays non-blocking."""
 
     def pending(self) -> int:
         return 0

@@ -1,6 +1,6 @@
 """The MQTT driver on paho-mqtt, without its threads.
 
-*received*: paho delivers the message, at QoS 2 after PUBREL. For topics, sessions and the other instants see
+*received* is taken when paho delivers the message, at QoS 2 after PUBREL. For topics, sessions and the other timestamps see
 :mod:`~pytest_loadtest.drivers.mqtt.base`.
 """
 
@@ -18,18 +18,15 @@ from pytest_loadtest.drivers.mqtt.paho.producers import PahoProducers
 from pytest_loadtest.message.samples import Flag
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from paho.mqtt.client import Client, MQTTMessage
 
-    from pytest_loadtest.drivers.base import Acks, Burst, Clock, DriverContext, Received
+    from pytest_loadtest.drivers.base import Clock, DriverContext
 
 
 class PahoMqttDriver(MqttDriverBase[PahoConnection]):
-    """Adapter to an MQTT broker by paho-mqtt.
+    """Adapter to an MQTT broker by paho-mqtt; see :class:`MqttDriverBase`."""
 
-    :raises UsageError: settings that contradict each other, or under ``strictTuning`` one that cannot be applied.
-    """
+    _arrivals: ArrivedMessages
 
     def __init__(self, context: DriverContext) -> None:
         super().__init__(context, ("paho-mqtt", version("paho-mqtt")), PahoConnection)
@@ -42,51 +39,30 @@ class PahoMqttDriver(MqttDriverBase[PahoConnection]):
         unanswered: set[int] = set()
         connection.client.on_publish = lambda _client, _data, mid, _reason, _properties: unanswered.discard(mid)
         clients.establish([connection], FAREWELL)
-        for topic in range(self._context.topology.topics):  # all of them the run's own: with an existing one there is no retain
+        # All topics are the run's own, because retain is rejected on an existing topic.
+        for topic in range(self._context.topology.topics):
             unanswered.add(connection.client.publish(topic_name(self._context, topic), b"", qos=1, retain=True).mid)
             connection.flush()
             clients.until(lambda: len(unanswered) // connection.receive_maximum, FAREWELL)
         clients.until(lambda: len(unanswered), FAREWELL)
         connection.end()
 
-    def take(self) -> Received | None:
-        """What all consumers got since the last call, or None; never of a consumer whose place was not told yet."""
-        return self._arrivals.take()
-
     def _consuming(self, connection: PahoConnection) -> PahoConnection:
         self._receivers[connection] = PahoConsumer(connection, self._context.clock)
         return connection
 
     def _take_place(self, connection: PahoConnection, place: int) -> None:
-        self._receivers.pop(connection).settle(place, self._arrivals)
-
-    def _producing(self, stream: int, connection: PahoConnection) -> None:
-        self._producers.add(stream, connection)
-
-    def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """Hand over to paho, and write, every message for which its stream's window has room; never block.
-
-        Fills ``burst.sent`` and ``burst.idle`` of those. A stream whose connection is lost has no room.
-
-        :returns: ascending positions of the others, of each stream all from some message on; None when there are none.
-        """
-        return self._producers.send(burst)
-
-    def acks(self) -> Acks | None:
-        """What was answered since the last call, or None. ``resends`` counts what paho sent again after a reconnect."""
-        return self._producers.acks()
+        self._receivers.pop(connection).assign_place(place, self._arrivals)
 
 
-# The consumers of a worker: what paho delivers one message at a time becomes columns.
-
-_NOWHERE: Final = -1  # instead of a place, as long as the consumer has none
+_NOWHERE: Final = -1  # place of a consumer that has none yet
 _REDELIVERED: Final = int(Flag.REDELIVERED)
 
 
 class PahoConsumer:
-    """Receives over a client of its own. Acknowledgements go out as messages are read.
+    """A consumer with its own client. Messages are acknowledged as they are read.
 
-    A broker may send before the engine knows that this consumer is established: that waits in the consumer until it has its place.
+    A broker may send messages before the engine knows the consumer's place. They wait in the consumer until it has one.
     """
 
     def __init__(self, connection: PahoConnection, clock: Clock) -> None:
@@ -94,8 +70,8 @@ class PahoConsumer:
         self._clock, self._arrivals, self._place = clock, ArrivedMessages(), _NOWHERE
         connection.client.on_message = self._arrived
 
-    def settle(self, place: int, arrivals: ArrivedMessages) -> None:
-        """It has its place now; what came and what comes goes to ``arrivals``."""
+    def assign_place(self, place: int, arrivals: ArrivedMessages) -> None:
+        """Assign the consumer's place; earlier and later messages go to ``arrivals``."""
         early = self._arrivals
         arrivals.place += [place] * len(early.time)
         arrivals.time += early.time

@@ -1,4 +1,4 @@
-"""The producers of a worker: bursts become paho's single messages, and the broker's answers come back as columns."""
+"""The producers of the paho driver: bursts become single messages for paho, and answers become columns."""
 
 from __future__ import annotations
 
@@ -23,60 +23,55 @@ if TYPE_CHECKING:
     from paho.mqtt.properties import Properties
     from paho.mqtt.reasoncodes import ReasonCode
 
-    from pytest_loadtest.drivers.base import Acks, Burst, DriverContext
+    from pytest_loadtest.drivers.base import Burst, DriverContext
     from pytest_loadtest.drivers.mqtt.paho.connection import PahoConnection
 
-CHUNK: Final = 64  # messages between two writes, so that the first of a large burst does not wait for the last
-UNSENT: Final = 65_536  # bytes; a QoS 0 producer with more than this before the kernel has a full window
-MOST_RESENDS: Final = 255  # as many as the column holds
-_ACKED, _FAILED = int(Status.ACKED), int(Status.FAILED)  # comparing and storing an IntEnum costs more than the rest of an answer
+# Number of messages between two writes: the first message of a large burst does not wait for the last.
+CHUNK: Final = 64
+# Bytes. The window of a QoS 0 producer is full while more than this waits for the kernel.
+UNSENT: Final = 65_536
+MOST_RESENDS: Final = 255  # limit of the column
+# Plain ints: comparing and storing an IntEnum costs more than the rest of an answer.
+_ACKED, _FAILED = int(Status.ACKED), int(Status.FAILED)
 
 
 class PahoProducers:
-    """All producers of a worker, each with a client of its own.
-
-    :param context: of the driver.
-    """
+    """All producers of a worker, each with its own client."""
 
     def __init__(self, context: DriverContext) -> None:
         self._context = context
         self._producers: dict[int, PahoProducer] = {}  # by stream
         self._answers = AnswerColumns()
+        self.acks = self._answers.take
 
     def add(self, stream: int, connection: PahoConnection) -> None:
-        """This stream is sent over this connection."""
         self._producers[stream] = PahoProducer(self._context, stream, connection, self._answers)
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """See :meth:`~pytest_loadtest.drivers.mqtt.paho.driver.PahoMqttDriver.send`."""
         streams = burst.stream.tolist()
-        going, refused = self._divide(streams)
-        if going:
-            refused += self._send(burst, going)
-        for position in refused:
+        fitting, rejected = self._divide(streams)
+        if fitting:
+            rejected += self._send(burst, fitting)
+        for position in rejected:
             self._producers[streams[position]].starved = True
-        return np.array(sorted(refused), np.int64) if refused else None
-
-    def acks(self) -> Acks | None:
-        """See :meth:`~pytest_loadtest.drivers.mqtt.paho.driver.PahoMqttDriver.acks`."""
-        return self._answers.take()
+        return np.array(sorted(rejected), np.int64) if rejected else None
 
     def _divide(self, streams: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Positions of the messages that find room in the windows of their streams, and of those that do not."""
+        """Return the positions of messages that fit into the windows of their streams, and of those that do not."""
         room: dict[int, int] = {}
-        going: list[int] = []
-        refused: list[int] = []
+        fitting: list[int] = []
+        rejected: list[int] = []
         for position, stream in enumerate(streams):
             if stream not in room:
                 producer = self._producers[stream]
                 producer.starved, room[stream] = False, producer.room()
-            (going if room[stream] > 0 else refused).append(position)
+            (fitting if room[stream] > 0 else rejected).append(position)
             room[stream] -= 1
-        return going, refused
+        return fitting, rejected
 
-    def _send(self, burst: Burst, going: list[int]) -> list[int]:
-        """Publish the messages at these positions; return those of them that could not go after all."""
-        part = slice(None) if len(going) == len(burst) else np.array(going)
+    def _send(self, burst: Burst, positions: list[int]) -> list[int]:
+        """Publish the messages at these positions; return the positions of those that could not be sent after all."""
+        part = slice(None) if len(positions) == len(burst) else np.array(positions)
         pool, stream, payload = self._context.pool, burst.stream[part], burst.payload[part]
         heads = envelope.encode_heads(
             pool, nonce=self._context.nonce, stream=stream, seq=burst.seq[part], intended=burst.intended[part], payload=payload
@@ -87,13 +82,11 @@ class PahoProducers:
         for start in range(0, len(messages), CHUNK):
             self._publish(messages[start : start + CHUNK], sent, idle)
         burst.sent[part], burst.idle[part] = sent, idle
-        return [position for position, stamp in zip(going, sent, strict=True) if not stamp]
+        return [position for position, stamp in zip(positions, sent, strict=True) if not stamp]
 
     def _publish(self, chunk: Sequence[tuple[int, int, bytes]], sent: list[int], idle: list[int]) -> None:
-        """Publish each message (stream, row, payload) of a chunk, and write those of one stream together, right after its last.
-
-        Appends to ``sent`` and ``idle``, 0 where a message cannot go.
-        """
+        """Publish each message (stream, row, payload) of a chunk, and append its times to ``sent`` and ``idle``: 0 if it cannot be sent."""
+        # All messages of one stream are written together, right after the last one in the chunk.
         last = {stream: position for position, (stream, _, _) in enumerate(chunk)}
         for position, (stream, row, message) in enumerate(chunk):
             producer = self._producers[stream]
@@ -106,23 +99,26 @@ class PahoProducers:
 
 
 class PahoProducer:
-    """Sends one stream.
+    """The producer of one stream.
 
-    QoS 1 and 2: the window is ``maxInflightMessages``, or the broker's Receive Maximum where that is less. QoS 0: the window is full
+    QoS 1 and 2: the window is ``maxInflightMessages``, or the broker's Receive Maximum if that is lower. QoS 0: the window is full
     while the kernel takes no more bytes.
+
+    :ivar starved: a message of the last burst was rejected.
+    :ivar idle_since: instant at which the window became empty; 0 while anything is in flight.
     """
 
     def __init__(self, context: DriverContext, stream: int, connection: PahoConnection, answers: AnswerColumns) -> None:
         settings = context.settings
         self.connection = connection
-        self.starved = False  # a message of the last burst was refused
-        self.idle_since = 0  # when the window ran empty; 0 while anything is in flight
+        self.starved = False
+        self.idle_since = 0
         self._topic = topic_name(context, context.topology.topic_of_stream(stream))
         self._qos, self._retain = settings.qos, settings.retain
         self._most: int = settings.max_inflight_messages
         self._clock, self._answers, self._hand_over = context.clock, answers, connection.client.publish
         self._pending: dict[int, int] = {}  # packet id → row
-        self._resends: dict[int, int] = {}  # packet id → how often, where paho sent it again
+        self._resends: dict[int, int] = {}  # packet id → number of resends, where not 0
         self._unwritten: deque[int] = deque()  # rows at QoS 0
         connection.on_lost = self._lost
         if self._qos:
@@ -132,7 +128,7 @@ class PahoProducer:
             connection.on_written = self._written
 
     def room(self) -> int:
-        """Messages that the window takes now, 0 while the connection is lost. At QoS 0 it cannot be told how many; some, or none."""
+        """Return the number of messages that the window takes now, 0 without a connection. At QoS 0 the number is unknown: any, or 0."""
         if not self.connection.up:
             return 0
         if self._qos:
@@ -140,7 +136,7 @@ class PahoProducer:
         return sys.maxsize if self.connection.unsent < UNSENT else 0
 
     def publish(self, row: int, message: bytes) -> int:
-        """Hand one message to paho; return the instant right before, or 0 when it cannot go. After that none can go in this burst."""
+        """Pass one message to paho; return the instant before, or 0 if it cannot be sent. After that, the rest of the burst is rejected."""
         if self.starved or not self._ready():
             self.starved = True
             return 0
@@ -148,7 +144,8 @@ class PahoProducer:
         info = self._hand_over(self._topic, message, self._qos, self._retain)
         if self._qos == 0:
             self._unwritten.append(row)
-        elif info.rc == MQTTErrorCode.MQTT_ERR_QUEUE_SIZE:  # its packet id is still in use, 65 535 messages later
+        # The next packet id is still in use, 65 535 messages later.
+        elif info.rc == MQTTErrorCode.MQTT_ERR_QUEUE_SIZE:
             self.starved = True
             return 0
         else:
@@ -157,14 +154,14 @@ class PahoProducer:
         return now
 
     def _ready(self) -> bool:
-        """Whether the connection is still there and, at QoS 0, takes more bytes."""
+        """Return True if the connection is up and, at QoS 0, takes more bytes."""
         connection = self.connection
         if self._qos == 0 and connection.unsent >= UNSENT:
             connection.flush()
             return connection.up and connection.unsent < UNSENT
         return connection.up
 
-    # What paho and the connection tell.
+    # --- callbacks of paho and of the connection
 
     def _answered(self, _client: Client, _data: object, mid: int, reason: ReasonCode, _properties: Properties | None) -> None:
         row = self._pending.pop(mid, None)

@@ -54,7 +54,7 @@ def test_settings_go_where_they_belong() -> None:
         ("journal-directory", "/tmp", "journal-directory of Artemis is chosen per run"),
         ("maxSizeMessages", "1", "'maxSizeMessages' is not a setting of Artemis: write an element of core"),
         ("address-setting.a b", "1", "is not a setting of Artemis"),
-        ("acceptor.port", "1883", "acceptor.port is unknown: behind acceptor. write one of allowLinkStealing, "),
+        ("acceptor.port", "1883", "acceptor.port is unknown: after acceptor. write one of allowLinkStealing, "),
         ("acceptor.receiveMaximum", "7", "acceptor.receiveMaximum is unknown"),
         ("acceptor.backlog", "many", "'many' is not a whole number"),
         ("acceptor.tcpNoDelay", "1", "'1' is not true or false"),

@@ -15,7 +15,7 @@ Script = list[bytes | None]
 
 def test_strict_tuning_refuses_what_is_not_applied() -> None:
     """Under strictTuning such a setting is a usage error that names it."""
-    with pytest.raises(UsageError, match=r"receiveMaximum: MQTT 3\.1\.1 has no such thing"):
+    with pytest.raises(UsageError, match=r"receiveMaximum: MQTT 3\.1\.1 does not have it"):
         PahoMqttDriver(context(protocolVersion="3.1.1", receiveMaximum=9, strictTuning=True))
 
 

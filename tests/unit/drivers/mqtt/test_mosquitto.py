@@ -15,7 +15,7 @@ from pytest_loadtest.profile.sections import SecuritySection
 
 
 def lines(**settings: str) -> list[str]:
-    return mosquitto.config(port=1234, settings=settings, user="me", data="/here").splitlines()
+    return mosquitto.mosquitto_conf(port=1234, settings=settings, user="me", data="/here").splitlines()
 
 
 def test_base() -> None:
@@ -46,7 +46,7 @@ def test_what_is_chosen_per_run_is_refused(settings: dict[str, str]) -> None:
 
 def test_without_a_user_name_mosquitto_keeps_its_choice() -> None:
     """A container's own user is left alone."""
-    assert "user" not in mosquitto.config(port=1, settings={}, user=None, data="/here")
+    assert "user" not in mosquitto.mosquitto_conf(port=1, settings={}, user=None, data="/here")
 
 
 def test_decisive_settings_tell_defaults_ours_and_the_profiles() -> None:
@@ -57,8 +57,8 @@ def test_decisive_settings_tell_defaults_ours_and_the_profiles() -> None:
 
 def test_a_certificate_makes_the_address_tls() -> None:
     """The URL says what the listener speaks."""
-    assert mosquitto.scheme({}) == "mqtt"
-    assert mosquitto.scheme({"certfile": "x"}) == "mqtts"
+    assert mosquitto.listener_scheme({}) == "mqtt"
+    assert mosquitto.listener_scheme({"certfile": "x"}) == "mqtts"
 
 
 @pytest.mark.parametrize(("wanted", "fits"), [(None, True), ("2", True), ("2.0", True), ("2.0.11", True), ("2.0.1", False), ("2.1", False)])
@@ -79,7 +79,7 @@ def test_parse_version() -> None:
 
 def test_one_listener_with_tls() -> None:
     """Its lines stand below it, with those of the profile."""
-    text = mosquitto.config(port=1, settings={"x": "y"}, user=None, data="/here", tls={"certfile": "c"})
+    text = mosquitto.mosquitto_conf(port=1, settings={"x": "y"}, user=None, data="/here", tls={"certfile": "c"})
     assert [line for line in text.splitlines() if line.split()[0] in ("listener", "x", "certfile")] == [
         "listener 1 127.0.0.1", "x y", "certfile c",
     ]  # fmt: skip
@@ -87,7 +87,7 @@ def test_one_listener_with_tls() -> None:
 
 def test_subscribers_have_a_listener_of_their_own() -> None:
     """The lines of TLS stand below the second one, and below no other."""
-    text = mosquitto.config(port=1, settings={"x": "y"}, user=None, data="/here", tls={"certfile": "c"}, tls_port=2)
+    text = mosquitto.mosquitto_conf(port=1, settings={"x": "y"}, user=None, data="/here", tls={"certfile": "c"}, tls_port=2)
     assert text.splitlines()[0] == "listener 1 127.0.0.1"
     assert text.splitlines()[-2:] == ["listener 2 127.0.0.1", "certfile c"]
 
@@ -95,7 +95,7 @@ def test_subscribers_have_a_listener_of_their_own() -> None:
 def test_who_asks_for_keys_of_the_run_brings_none() -> None:
     """A certificate of the profile would win over the one that clients are told of."""
     with pytest.raises(UsageError, match="cafile, certfile of mosquitto is chosen per run"):
-        mosquitto.config(port=1, settings={"certfile": "x", "cafile": "y"}, user=None, data="/here", tls={"certfile": "c"})
+        mosquitto.mosquitto_conf(port=1, settings={"certfile": "x", "cafile": "y"}, user=None, data="/here", tls={"certfile": "c"})
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_who_asks_for_keys_of_the_run_brings_none() -> None:
 def test_versions_and_ciphers(wanted: Tls | None, lines: dict[str, str], tmp_path: Path) -> None:
     """OpenSSL sets those of TLS 1.3 apart; the report has all of these lines, and none that names a file."""
     made = tls_listener(tmp_path / "security", SecuritySection(tls=True), wanted)
-    assert made.told == lines
+    assert made.decisive == lines
     assert lines.items() <= made.lines.items()
     assert made.client == Tls(ca_file=str(tmp_path / "security" / "ca.pem"))
     assert "require_certificate" not in made.lines

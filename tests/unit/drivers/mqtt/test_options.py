@@ -56,7 +56,7 @@ def test_an_existing_topic_is_taken_as_it_is() -> None:
 
 def test_retain_is_refused_on_an_existing_topic() -> None:
     """It would replace what the topic keeps, and nothing could bring that back."""
-    with pytest.raises(UsageError, match=r"retain: true would replace .*'plant/1/t' keeps: leave out retain, or topic"):
+    with pytest.raises(UsageError, match=r"retain: true would replace the retained message of .*'plant/1/t': leave out retain, or topic"):
         PahoMqttDriver(context(retain=True, topology=replace(ONE, name="plant/1/t")))
 
 

@@ -36,7 +36,7 @@ def test_an_insecure_client_skips_the_name_only() -> None:
     ("scheme", "said", "named"),
     [
         ("mqtt", b"\x15\x03\x01\x00\x02\x02\x46", "the port speaks TLS: write mqtts:// in place of mqtt://"),
-        ("mqtts", CONNACK, "no TLS is spoken there: write mqtt:// in place of mqtts://"),
+        ("mqtts", CONNACK, "the port does not speak TLS: write mqtt:// in place of mqtts://"),
     ],
     ids=["an alert", "no TLS"],
 )

@@ -40,9 +40,9 @@ def test_what_came_before_the_subscription_was_confirmed_is_known_when_it_comes_
     [
         (b"\x30\x02\xff\xff", "a packet that is shorter than its fields"),
         (b"\x30\xff\xff\xff\xff\x7f", "a length of more than four bytes"),
-        (b"\x10\x02\x00\x00", "the broker sent what only clients send: CONNECT"),
+        (b"\x10\x02\x00\x00", "the broker sent a packet that only clients may send: CONNECT"),
         (b"\xe0\x02\x89\x00", "the broker closed the connection: Server busy"),
-        (b"\x82\x06\x00\x01\x00\x00\x00\x00", "the broker sent what only clients send: SUBSCRIBE"),
+        (b"\x82\x06\x00\x01\x00\x00\x00\x00", "the broker sent a packet that only clients may send: SUBSCRIBE"),
     ],
     ids=["cut", "length", "protocol", "busy", "client"],
 )

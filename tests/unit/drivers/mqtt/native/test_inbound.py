@@ -27,7 +27,7 @@ class FakeConnection:
         self.out += data
         self.flushed += 1
 
-    def packet(self, packet: p.Packet) -> None:
+    def handle_packet(self, packet: p.Packet) -> None:
         self.packets.append(packet)
 
     def over(self, reason: str) -> None:
@@ -42,7 +42,7 @@ class Rig:
         self.inbound = Inbound(self.clock, p.V5, self.arrivals)
         self.connections = [FakeConnection(number) for number in range(connections)]
         for number in range(connections):
-            self.arrivals.settle(number, number + 100)
+            self.arrivals.assign_place(number, number + 100)
 
     def read(self, number: int, data: bytes) -> None:
         connection: Any = self.connections[number]
@@ -127,7 +127,7 @@ def test_one_that_speaks_no_mqtt_takes_nothing_from_the_others() -> None:
     assert got.consumer.tolist() == [100, 102]
     assert [connection.ended for connection in rig.connections] == [
         "",
-        "the broker sent no MQTT: a packet that is shorter than its fields",
+        "the broker sent bytes that are not MQTT: a packet that is shorter than its fields",
         "",
     ]
     assert [connection.out for connection in rig.connections] == [
@@ -141,14 +141,14 @@ def test_what_comes_before_the_place_waits_for_it() -> None:
     """And keeps its instant."""
     rig = Rig(0)
     rig.connections = [FakeConnection(70), FakeConnection(3)]
-    rig.arrivals.settle(3, 0)
+    rig.arrivals.assign_place(3, 0)
     rig.read(0, message(b"early"))
     rig.read(1, message(b"one"))
     rig.inbound.settle()
     got = rig.arrivals.take()
     assert got is not None
     assert got.consumer.tolist() == [0]
-    rig.arrivals.settle(70, 1)
+    rig.arrivals.assign_place(70, 1)
     late = rig.arrivals.take()
     assert late is not None
     assert (late.consumer.tolist(), late.time.tolist(), late.size.tolist()) == ([1], [1000], [5])
@@ -174,7 +174,7 @@ def test_answers_go_out_before_a_packet_that_may_end_the_connection() -> None:
     """A consumer that leaves disconnects at its UNSUBACK: what came before that is acknowledged, or the broker gives it to another."""
     rig = Rig(1)
     said: list[bytes] = []
-    rig.connections[0].packet = lambda _packet: said.append(rig.connections[0].out)  # type: ignore[method-assign]
+    rig.connections[0].handle_packet = lambda _packet: said.append(rig.connections[0].out)  # type: ignore[method-assign]
     rig.read(0, message(b"last", 1, 7) + encode(p.SubscriptionAnswer(p.UNSUBACK, 9, (0,))))
     rig.inbound.settle()
     assert said == [bytes([p.PUBACK << 4, 2, 0, 7])]

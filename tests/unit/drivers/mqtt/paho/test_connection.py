@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     ("connack", "named"),
     [
-        (b"\x20\x03\x00\x87\x00", "the broker refused the connection: Not authorized"),
-        (b"\x20\x05\x00\x00\x02\x24\x00", "the broker allows QoS 0 at most, the profile asks for 1"),
+        (b"\x20\x03\x00\x87\x00", "the broker rejected the connection: Not authorized"),
+        (b"\x20\x05\x00\x00\x02\x24\x00", "the broker allows QoS 0 at most, the profile needs 1"),
     ],
     ids=["rejected", "lower QoS"],
 )

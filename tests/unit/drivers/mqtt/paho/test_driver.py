@@ -17,7 +17,7 @@ Script = list[bytes | None]
 def test_columns() -> None:
     """Payloads become padded heads, sizes, instants and flags."""
     connection, clock, arrivals = FakeConnection(), FakeClock(1000), ArrivedMessages()
-    PahoConsumer(connection, clock).settle(4, arrivals)  # type: ignore[arg-type]
+    PahoConsumer(connection, clock).assign_place(4, arrivals)  # type: ignore[arg-type]
     assert arrivals.take() is None
     for payload, dup in ((b"short", False), (b"x" * 100, True), (b"", False)):
         connection.client.on_message(None, None, SimpleNamespace(payload=payload, dup=dup))
@@ -34,13 +34,13 @@ def test_what_comes_before_the_place_waits_for_it() -> None:
     """Of two consumers, what the second one got before the engine knew its place comes afterwards, whole and with its own instant."""
     connections, clock, arrivals = [FakeConnection(), FakeConnection()], FakeClock(1000), ArrivedMessages()
     first, second = (PahoConsumer(connection, clock) for connection in connections)  # type: ignore[arg-type]
-    first.settle(0, arrivals)
+    first.assign_place(0, arrivals)
     for connection, payload in ((connections[1], b"early"), (connections[0], b"one")):
         connection.client.on_message(None, None, SimpleNamespace(payload=payload, dup=payload == b"early"))
         clock.advance(1)
     got = arrivals.take()
     assert got is not None and (got.consumer.tolist(), got.size.tolist()) == ([0], [3])
-    second.settle(1, arrivals)
+    second.assign_place(1, arrivals)
     connections[1].client.on_message(None, None, SimpleNamespace(payload=b"late", dup=False))
     got = arrivals.take()
     assert got is not None and (got.consumer.tolist(), got.size.tolist(), got.time.tolist()) == ([1, 1], [5, 4], [1000, 1002])
@@ -54,7 +54,7 @@ def test_a_damaged_body_is_flagged() -> None:
     damaged = whole[:40] + bytes([whole[40] ^ 1]) + whole[41:]
     for checksum, expected in ((True, [0, Flag.CORRUPT]), (False, [0, 0])):
         connection, arrivals = FakeConnection(), ArrivedMessages(checksum=checksum)
-        PahoConsumer(connection, FakeClock(1000)).settle(0, arrivals)  # type: ignore[arg-type]
+        PahoConsumer(connection, FakeClock(1000)).assign_place(0, arrivals)  # type: ignore[arg-type]
         for payload in (whole, damaged):
             connection.client.on_message(None, None, SimpleNamespace(payload=payload, dup=False))
         got = arrivals.take()
