@@ -10,7 +10,7 @@ from typing import Final
 
 from pytest_loadtest.brokers.base import MODES, Broker, BrokerFacts, BrokerRequest, UnavailableError
 from pytest_loadtest.errors import TargetError, UsageError
-from pytest_loadtest.kinds.registry import kind_of_broker, load
+from pytest_loadtest.kinds.registry import kind_of_broker, load_reference
 
 __all__ = ["MODES", "Broker", "BrokerFacts", "BrokerRequest", "start"]
 
@@ -71,5 +71,5 @@ def modes(request: BrokerRequest) -> tuple[str, ...]:
 
 def _starter(name: str, mode: str) -> Callable[[BrokerRequest, Progress], Broker]:
     kind = kind_of_broker(name)
-    starter: Callable[[BrokerRequest, Progress], Broker] = load(kind, _REACH if mode == "url" else kind.start_of(name).ways[mode])
+    starter: Callable[[BrokerRequest, Progress], Broker] = load_reference(kind, _REACH if mode == "url" else kind.start_of(name).ways[mode])
     return starter

@@ -18,7 +18,7 @@ from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest
 from pytest_loadtest.brokers.docker_engine import RunningContainer, require_engine
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.kinds.registry import kind_of_broker, load
+from pytest_loadtest.kinds.registry import kind_of_broker, load_reference
 from pytest_loadtest.values.addresses import is_loopback
 
 START_SECONDS = 120.0
@@ -92,7 +92,7 @@ def recipe_of(name: str) -> ContainerRecipe:
     reference = kind.start_of(name).container
     if reference is None:
         raise UsageError(f"there is no container of the {name} broker: its BrokerStart.container must name a ContainerRecipe")
-    recipe: ContainerRecipe = load(kind, reference)
+    recipe: ContainerRecipe = load_reference(kind, reference)
     return recipe
 
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest
 from pytest_loadtest.errors import TargetError, UsageError
-from pytest_loadtest.kinds.registry import kind_of, load
+from pytest_loadtest.kinds.registry import kind_of, load_reference
 from pytest_loadtest.values.addresses import check_address
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def reach_target(request: BrokerRequest, progress: Progress) -> RemoteBroker:
         reach(f"target.subscriberUrl {request.subscriber_url}", for_subscribers)
         endpoints = (*endpoints, *for_subscribers)
     kind, admin = kind_of(request.kind), request.admin_url
-    version, settings = load(kind, kind.describe)(admin) if kind.describe and admin else ("unknown", {})
+    version, settings = load_reference(kind, kind.describe)(admin) if kind.describe and admin else ("unknown", {})
     return RemoteBroker(
         BrokerFacts(
             name=kind.remote or kind.label,

@@ -22,7 +22,7 @@ from pytest_loadtest.brokers.container import recipe_of
 from pytest_loadtest.brokers.java import FIX
 from pytest_loadtest.brokers.starting import ephemeral_range
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.kinds.registry import able, kinds, load
+from pytest_loadtest.kinds.registry import able, kinds, load_reference
 from pytest_loadtest.pipeline import java_process
 from pytest_loadtest.pipeline.session import SparkHost
 from pytest_loadtest.values.quantities import format_size
@@ -90,7 +90,7 @@ def take_inventory() -> Inventory:
         docker=docker,
         docker_missing=missing,
         images=images,
-        needs=tuple(need for kind in able("doctor") for need in load(kind, str(kind.doctor))()),
+        needs=tuple(need for kind in able("doctor") for need in load_reference(kind, str(kind.doctor))()),
         archive=has_class_archive(),
         files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         ports=ephemeral_range()[1] - ephemeral_range()[0] + 1,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urlsplit
 
 from pytest_loadtest.errors import NoData, UsageError
-from pytest_loadtest.kinds.registry import able, load
+from pytest_loadtest.kinds.registry import able, load_reference
 from pytest_loadtest.profile.observed import Seen, Source, Traffic, profile_text, summary
 from pytest_loadtest.values.addresses import check_address
 from pytest_loadtest.values.quantities import SECOND, format_count, format_duration, format_rate
@@ -93,7 +93,9 @@ def open_observer(url: str, topics: Sequence[str], admin_url: str | None, settin
     if settings is not None and settings.name != kind.name:
         scheme = urlsplit(url).scheme
         raise UsageError(f"the profile's driver cannot connect to {url!r}: give a profile for {scheme}")
-    observer: TopicObserver = load(kind, kind.observer or "")(url, topics, settings or load(kind, kind.settings)(), admin_url)
+    observer: TopicObserver = load_reference(kind, kind.observer or "")(
+        url, topics, settings or load_reference(kind, kind.settings)(), admin_url
+    )
     return observer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.kinds.registry import kind_of, load
+from pytest_loadtest.kinds.registry import kind_of, load_reference
 
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import Driver, DriverFacts
@@ -20,14 +20,14 @@ def driver_class(name: str, client: str = "library") -> type[Driver]:
     kind = kind_of(name)
     if client not in kind.clients:
         raise UsageError(f"no driver {name!r} with client {client!r}: choose one of {', '.join(kind.clients)}")
-    driver: type[Driver] = load(kind, kind.clients[client].driver)
+    driver: type[Driver] = load_reference(kind, kind.clients[client].driver)
     return driver
 
 
 def telemetry_class(name: str) -> Any | None:
     """Return the class that reads this kind of broker's own counters, made from a ``TelemetryContext``; None if the kind has none."""
     kind = kind_of(name)
-    return load(kind, kind.telemetry) if kind.telemetry else None
+    return load_reference(kind, kind.telemetry) if kind.telemetry else None
 
 
 def planned_facts(profile: Profile) -> DriverFacts:

@@ -35,6 +35,7 @@ from pytest_loadtest.verdict.abort import evaluate_aborted
 from pytest_loadtest.verdict.changes import with_findings
 from pytest_loadtest.verdict.early import evaluate_ended
 from pytest_loadtest.verdict.grammar import THROUGHPUT
+from pytest_loadtest.verdict.objectives import scale_objectives
 from pytest_loadtest.verdict.slo import Outcome
 from pytest_loadtest.verdict.tolerance import tolerances
 
@@ -136,11 +137,11 @@ def _completed(samples: MeasuredRun, profile: Profile, drained: Backlog | None, 
     return replace(samples.measurements, backlog=drained, checksum=profile.checksum, delayed_index=index, forgotten=forgotten)
 
 
-def _scaled(objectives: Sequence[slo.Objective], run: dict[str, Any], written: Collection[str] = ()) -> tuple[slo.Objective, ...]:
+def _scaled(objectives: Sequence[Objective], run: dict[str, Any], written: Collection[str] = ()) -> tuple[Objective, ...]:
     """Return the objectives scaled as the run is. :param written: keys of the ``slo`` section that were written for scaled runs."""
     if run["scale"] is None:
         return tuple(objectives)
-    return slo.scale(objectives, run["pace"], run["share"], written)
+    return scale_objectives(objectives, run["pace"], run["share"], written)
 
 
 def _disagreement(telemetry: Telemetry, measured: Measurements, broker: dict[str, Any]) -> Disagreement | None:

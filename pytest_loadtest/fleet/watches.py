@@ -15,9 +15,9 @@ from pytest_loadtest.engine.run import COLLECT
 from pytest_loadtest.plan.phases import Phase, StageSpan
 from pytest_loadtest.schedule.changes import CHANGE_IN, Aborted, Change
 from pytest_loadtest.values.quantities import SECOND, format_duration
-from pytest_loadtest.verdict.abort import lost_seconds, too_late, too_many
+from pytest_loadtest.verdict.abort import describe_count, describe_latency, lost_seconds
 from pytest_loadtest.verdict.early import certainly_missed, exceeds
-from pytest_loadtest.verdict.objectives import Slo, scale
+from pytest_loadtest.verdict.objectives import Slo, scale_objectives
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -195,7 +195,7 @@ def abort_bounds(plan: Plan) -> Abort | None:
     abort, scaled = plan.profile.abort, plan.scale
     if abort is None or scaled is None:
         return abort
-    return replace(abort, counts=scale(abort.counts, scaled.rate, scaled.messages))
+    return replace(abort, counts=scale_objectives(abort.counts, scaled.rate, scaled.messages))
 
 
 def abort_reporting(plan: Plan) -> tuple[tuple[int, ...], int]:
@@ -239,7 +239,7 @@ class AbortWatch:
         counts = {"failed": sum(p.failed for p in progress), "dropped": sum(p.dropped for p in progress)}
         name = certainly_missed(self._abort.counts, planned, counts)
         broken = next((objective for objective in self._abort.counts if objective.name == name), None)
-        return None if broken is None else too_many(broken, counts[broken.name], planned)
+        return None if broken is None else describe_count(broken, counts[broken.name], planned)
 
     def _too_late(self, progress: Sequence[Progress]) -> str | None:
         reports = [p.timely for p in progress if p.timely is not None]
@@ -255,5 +255,5 @@ class AbortWatch:
             due = [later - before for before, later in pairwise(edges)]
             timely = [sum(report.count(i, second) for report in reports) for second in range(first, last)]
             if lost_seconds(due, timely, objective.percentile or 0) == hold:
-                return too_late(objective, hold, first, sum(due), sum(timely))
+                return describe_latency(objective, hold, first, sum(due), sum(timely))
         return None

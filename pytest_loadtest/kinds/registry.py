@@ -29,14 +29,14 @@ def kinds() -> Mapping[str, DriverKind]:
 
     :raises UsageError: an entry point is broken, or two of them claim one name; names the packages and the remedy.
     """
-    found = collect(entry_points(group=GROUP))
+    found = load_kinds(entry_points(group=GROUP))
     if DEFAULT not in found:
         remedy = "install it again: pip install --force-reinstall pytest-loadtest (in a checkout: pip install -e .)"
         raise UsageError(f"pytest-loadtest has no entry points {GROUP!r} in its metadata: {remedy}")
     return dict(sorted(found.items(), key=lambda item: (item[0] != DEFAULT, item[1].own_broker, item[0])))
 
 
-def collect(points: Iterable[EntryPoint]) -> dict[str, DriverKind]:
+def load_kinds(points: Iterable[EntryPoint]) -> dict[str, DriverKind]:
     """Load the descriptors.
 
     :raises UsageError: see :func:`kinds`.
@@ -90,7 +90,7 @@ def canonical(name: str) -> str:
     return next((kind.name for kind in kinds().values() if name in kind.aliases), name)
 
 
-def load(kind: DriverKind, reference: Reference) -> Any:
+def load_reference(kind: DriverKind, reference: Reference) -> Any:
     """Import what a descriptor refers to.
 
     :raises UsageError: it is not there; names the package and what is missing.

@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.errors import Problem
-from pytest_loadtest.kinds.registry import able, labels, load
+from pytest_loadtest.kinds.registry import able, labels, load_reference
 from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.message.payloads import CHECKSUM, parse_range
 from pytest_loadtest.profile import delay, judging, skew, traffic
@@ -266,13 +266,13 @@ CHECKS: tuple[tuple[Callable[[Profile], Iterator[Problem]], tuple[str, ...]], ..
 )
 
 
-def check(profile: Profile, broken: Set[Path]) -> Iterator[Problem]:
+def check_profile(profile: Profile, broken: Set[Path]) -> Iterator[Problem]:
     """What is wrong between the keys.
 
     :param broken: paths whose values were wrong and are left out of ``profile``.
     """
     kind = profile.driver.kind
-    own = load(kind, kind.checks) if kind.checks else ()
+    own = load_reference(kind, kind.checks) if kind.checks else ()
     for run, needs in (*CHECKS, *((run, ("driver.name", *needs)) for run, needs in own)):
         if not any(_blocks(path, need) for path in broken for need in _spelled(needs, profile.driver)):
             yield from run(profile)

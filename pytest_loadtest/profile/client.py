@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationInfo
 from pydantic_core import core_schema
 
-from pytest_loadtest.kinds.registry import DEFAULT, canonical, kind_of, kinds, load
+from pytest_loadtest.kinds.registry import DEFAULT, canonical, kind_of, kinds, load_reference
 from pytest_loadtest.profile.fields import Section
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def models() -> Mapping[str, type[ClientSettings]]:
 
     :raises UsageError: a kind cannot be loaded.
     """
-    return {name: load(kind, kind.settings) for name, kind in kinds().items()}
+    return {name: load_reference(kind, kind.settings) for name, kind in kinds().items()}
 
 
 def model_of(name: object) -> type[ClientSettings] | None:

@@ -77,7 +77,7 @@ def locate(error: ErrorDetails, document: Document) -> Path:
     return path
 
 
-def explain(error: ErrorDetails, document: Document) -> Problem:
+def explain_error(error: ErrorDetails, document: Document) -> Problem:
     """One problem for one error."""
     path = locate(error, document)
     kind = error["type"]

@@ -86,7 +86,7 @@ class Section(BaseModel):
 
 
 def invalid_field(message: str, suggestion: str = "") -> PydanticCustomError:
-    """Make the error of a pydantic field; :func:`~pytest_loadtest.profile.explain.explain` makes a problem of it."""
+    """Make the error of a pydantic field; :func:`~pytest_loadtest.profile.explain.explain_error` makes a problem of it."""
     return PydanticCustomError("invalid_field", "{message}", {"message": message, "suggestion": suggestion})
 
 

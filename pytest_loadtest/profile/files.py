@@ -8,15 +8,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import Problem, ProfileError, UsageError
-from pytest_loadtest.profile.checks import check
+from pytest_loadtest.profile.checks import check_profile
 from pytest_loadtest.profile.client import models
 from pytest_loadtest.profile.explain import did_you_mean
 from pytest_loadtest.profile.omb_driver import read_driver
 from pytest_loadtest.profile.overrides import overridden, varied
 from pytest_loadtest.profile.parse import Readers, loads
 from pytest_loadtest.profile.sections import TargetSection
-from pytest_loadtest.profile.sizes import contents, read_sizes
-from pytest_loadtest.profile.text import read
+from pytest_loadtest.profile.sizes import read_limited, read_sizes
+from pytest_loadtest.profile.text import read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +56,7 @@ def load(path: Path) -> Profile:
 
 def line_of(path: Path, keys: tuple[str, ...]) -> int | None:
     """The line, from 1, where a readable profile first has these keys, at whatever depth; None where it has not."""
-    places = read(_text(path, "profile")).keys
+    places = read_yaml(_text(path, "profile")).keys
     return min((place.line for found, place in places.items() if found[-len(keys) :] == keys), default=None)
 
 
@@ -97,7 +97,7 @@ def with_driver(profile: Profile, path: Path) -> Profile:
         changes["target"] = TargetSection.model_validate(found.target)
     workloads = tuple(workload.model_copy(update=changes) for workload in profile.workloads)
     made = profile.model_copy(update=changes | {"workloads": workloads})
-    wrong = {f"{path} with profile {one.name}: {found.text}": None for one in workloads or (made,) for found in check(one, set())}
+    wrong = {f"{path} with profile {one.name}: {found.text}": None for one in workloads or (made,) for found in check_profile(one, set())}
     if wrong:
         raise UsageError("\n".join(wrong))
     return made
@@ -105,7 +105,7 @@ def with_driver(profile: Profile, path: Path) -> Profile:
 
 def _text(path: Path, what: str) -> str:
     """:raises ProfileError: not UTF-8. :raises UsageError: it cannot be read."""
-    data = contents(path, what)
+    data = read_limited(path, what)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -133,7 +133,7 @@ def payload(profile: Profile, path: Path) -> bytes | None:
     if not file.exists() and (above := path.parent.parent / profile.payload_file).exists():
         file = above  # OMB runs workloads/x.yaml from the folder above, where payload/ lies
     what = f"{_place_of(path, 'payloadFile')}: payloadFile"
-    content = contents(file, what, profile.max_message_size)
+    content = read_limited(file, what, profile.max_message_size)
     if profile.message_size is not None and len(content) != profile.message_size:
         raise UsageError(f"{what} {file} has {len(content)} B, messageSize says {profile.message_size} B")
     return content
@@ -141,6 +141,6 @@ def payload(profile: Profile, path: Path) -> bytes | None:
 
 def _place_of(path: Path, key: str) -> str:
     """``FILE:LINE:COLUMN`` of the value of a key, at whatever depth it is first; the file alone where it is not written there."""
-    places = read(_text(path, "profile")).values if path.is_file() else {}
+    places = read_yaml(_text(path, "profile")).values if path.is_file() else {}
     found = min(((place.line, place.column) for at, place in places.items() if at and at[-1] == key), default=None)
     return str(path) if found is None else f"{path}:{found[0]}:{found[1]}"

@@ -64,7 +64,7 @@ def dotted(key: str) -> Path:
     return tuple(re.split(r"\.(?!\d)", key))
 
 
-def remove(document: Document, path: Path) -> None:
+def remove_key(document: Document, path: Path) -> None:
     """Take a key away, with all that is below it."""
     holder = value_at(document.value, path[:-1])
     if isinstance(holder, dict):
@@ -89,7 +89,7 @@ def put(document: Document, path: Path, other: Document, at: Path) -> None:
         holder = holder[step]
         if not isinstance(holder, dict | list):
             raise Invalid(Problem(path, f"{shown_path(path[:depth])} is not a section", "replace it as a whole"))
-    remove(document, path)
+    remove_key(document, path)
     holder[path[-1]] = _copy(value_at(other.value, at))
     document.keys[path] = key
     document.values |= {(*path, *found[len(at) :]): place for found, place in other.values.items() if found[: len(at)] == at}
@@ -118,7 +118,7 @@ def _give_way(document: Document, prefix: Path, new: Mapping[str | int, Any]) ->
     elif new.get("producerRate"):  # 0 asks for a search
         gone.append("search")
     for name in set(gone) - names:
-        remove(document, (*prefix, name))
+        remove_key(document, (*prefix, name))
 
 
 def merged(base: Document, changes: Mapping[Path, tuple[Document, Path]]) -> Document:
@@ -140,7 +140,7 @@ def merged(base: Document, changes: Mapping[Path, tuple[Document, Path]]) -> Doc
             place = other.keys.get(at, other.values[at])
             put(document, ("driver", "name"), Document(value=DEFAULT, values={(): place}), ())
         if value_at(other.value, at) is None:
-            remove(document, found[path])
+            remove_key(document, found[path])
         else:
             put(document, found[path], other, at)
     return document
@@ -150,7 +150,7 @@ def _give_way_when_scaled(document: Document, path: Path) -> None:
     """A bound that is set holds in scaled runs too: what the profile has for those is about the bound that it replaces."""
     prefix, rest = (path[:2], path[2:]) if path[0] == "workloads" else ((), path)
     if rest[:1] in (("slo",), ("generator",)):
-        remove(document, (*prefix, "scaled", *rest[:2]))
+        remove_key(document, (*prefix, "scaled", *rest[:2]))
 
 
 def _reached(document: Document, path: Path) -> Path:
@@ -183,7 +183,7 @@ def entry(document: Document, index: int) -> Document:
     """One entry of ``workloads``, a mapping, as a document of its own: its keys over those beside the list."""
     path: Path = ("workloads", index)
     base = copied(document)
-    remove(base, ("workloads",))
+    remove_key(base, ("workloads",))
     base.values[()] = document.values[path]
     return merged(base, {(key,): (document, (*path, key)) for key in document.value["workloads"][index] if key not in _TOP})
 
@@ -337,10 +337,10 @@ def _narrowed(axes: dict[str, list[Choice]], chosen: Mapping[str, object]) -> di
     return axes
 
 
-def applied(document: Document, combination: Combination) -> Document:
+def with_combination(document: Document, combination: Combination) -> Document:
     """The document without its matrix, its keys as one combination says. What cannot be goes to the problems of the result."""
     base = copied(document)
-    remove(base, ("matrix",))
+    remove_key(base, ("matrix",))
     try:
         return merged(base, {dotted(key): (document, at) for key, at in combination.places.items()})
     except Invalid as error:

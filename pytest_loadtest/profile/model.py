@@ -37,7 +37,7 @@ from pytest_loadtest.profile.sections import (
     TargetSection,
     delays,
 )
-from pytest_loadtest.profile.stages import Stage, buckets
+from pytest_loadtest.profile.stages import Stage, parse_buckets
 from pytest_loadtest.values.quantities import MINUTE, SECOND, ByteRate
 from pytest_loadtest.verdict.abort import Abort
 from pytest_loadtest.verdict.objectives import AT_RATE, EXACTLY_ONCE, IMPLICIT, NO_FOREIGN, Objective, Slo, drained_within, not_early
@@ -233,7 +233,7 @@ class Profile(Section):
         """The size distribution in the file's order, or what ``skew`` makes one of; None where there is none."""
         if self.message_size_distribution is None:
             return self.skew.buckets(self.topics) if self.skew else None
-        return buckets(self.message_size_distribution)
+        return parse_buckets(self.message_size_distribution)
 
     @property
     def peak_search(self) -> bool:

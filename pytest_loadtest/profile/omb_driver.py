@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import ValidationError
 
 from pytest_loadtest.errors import Path, ProfileError
-from pytest_loadtest.kinds.registry import able, kinds, load
+from pytest_loadtest.kinds.registry import able, kinds, load_reference
 from pytest_loadtest.profile.client import model_of
-from pytest_loadtest.profile.explain import did_you_mean, explain
+from pytest_loadtest.profile.explain import did_you_mean, explain_error
 from pytest_loadtest.profile.secrets import shown_key
 from pytest_loadtest.profile.sections import TargetSection
-from pytest_loadtest.profile.text import Document, Place, read
+from pytest_loadtest.profile.text import Document, Place, read_yaml
 
 if TYPE_CHECKING:
     from pytest_loadtest.kinds import DriverKind
@@ -63,7 +63,7 @@ def read_driver(text: str, source: str) -> OmbDriver:
     :param text: YAML. :param source: the file as the user named it.
     :raises ProfileError: with every problem.
     """
-    document = read(text, empty=True)
+    document = read_yaml(text, empty=True)
     out = OmbFile(document)
     if document.value is not None and _own(document):
         out.take_own()
@@ -119,7 +119,7 @@ class OmbFile:
     def take(self, kind: DriverKind) -> None:
         """Everything that the file says, then what OMB adds to it."""
         self.keys["driver"]["name"] = kind.name
-        theirs: OmbKeys = load(kind, kind.omb or "")
+        theirs: OmbKeys = load_reference(kind, kind.omb or "")
         rules = [key.split(".") for key in theirs.rules]
         sections = theirs.same.keys() | {section for section, _ in rules}
         for section, keys in self.document.value.items():
@@ -176,4 +176,4 @@ class OmbFile:
                 for details in error.errors(include_url=False):
                     details["loc"] = (section, *details["loc"])
                     if details["type"] != "default_factory_not_called":
-                        self.document.problems.append(explain(details, self._made))
+                        self.document.problems.append(explain_error(details, self._made))

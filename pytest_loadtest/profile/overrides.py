@@ -6,10 +6,10 @@ import json
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.errors import Invalid, ProfileError, UsageError
-from pytest_loadtest.profile.merge import OVERRIDE, Variant, applied, combinations, copied, dotted, merged, spoken, value_at
-from pytest_loadtest.profile.parse import Readers, in_order, interpret, resolve_driver
+from pytest_loadtest.profile.merge import OVERRIDE, Variant, combinations, copied, dotted, merged, spoken, value_at, with_combination
+from pytest_loadtest.profile.parse import Readers, interpret, resolve_driver, sorted_problems
 from pytest_loadtest.profile.secrets import HIDDEN, names_secret, secret, shown_path, shown_value
-from pytest_loadtest.profile.text import read
+from pytest_loadtest.profile.text import read_yaml
 from pytest_loadtest.values.addresses import masked
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def overridden(text: str, source: str, changes: Mapping[str, object], readers: R
         would have it. :param options: the same of the command line, values as written there; they win.
     :raises UsageError: an override is wrong; names it. :raises ProfileError: the text itself is.
     """
-    document, written = _base(read(text), source, changes, options, readers), list[str]()
+    document, written = _base(read_yaml(text), source, changes, options, readers), list[str]()
     for values, word in ((changes, _mark), (_said(options), lambda key, _: _option(key, options[key]))):
         written += [word(key, value) for key, value in values.items()]
         document = _changed(document, values, written)
@@ -60,7 +60,7 @@ def _said(options: Mapping[str, str]) -> dict[str, object]:
     """
     values: dict[str, object] = {}
     for key, text in options.items():
-        document = read(f"{json.dumps(key)}: {text}", empty=True)
+        document = read_yaml(f"{json.dumps(key)}: {text}", empty=True)
         problems = [problem.text for problem in document.problems]
         if problems or len(document.value) > 1:
             raise UsageError(f"{_option(key, text)}: {problems[0] if problems else 'more than one value'}")
@@ -74,14 +74,14 @@ def varied(text: str, source: str, readers: Readers, chosen: Mapping[str, object
     :param chosen: axis → the only value, or values, wanted of it.
     :raises ProfileError: the matrix is wrong, or the profile with one of its combinations. :raises UsageError: nothing is as chosen.
     """
-    document = read(text)
+    document = read_yaml(text)
     choices = combinations(document, chosen) if document.value is not None else ()
     problems = list(document.problems)
     for choice in choices:
-        one = applied(document, choice)
+        one = with_combination(document, choice)
         problems += one.problems or interpret(one, readers)[1]
     if problems:
-        raise ProfileError(source, in_order(problems))
+        raise ProfileError(source, sorted_problems(problems))
     return tuple(Variant(one.id, {key: value_at(document.value, at) for key, at in one.places.items()}) for one in choices)
 
 
@@ -92,12 +92,12 @@ def _base(
     some are replaced."""
     choices = combinations(document) if document.value is not None else ()
     if document.problems:
-        raise ProfileError(source, in_order(document.problems))
-    document = applied(document, _named(document, choices, changes)) if choices else copied(document)
+        raise ProfileError(source, sorted_problems(document.problems))
+    document = with_combination(document, _named(document, choices, changes)) if choices else copied(document)
     if any(key.startswith("driver.") for key in (*changes, *options)):
         resolve_driver(document, readers)
     if document.problems:
-        raise ProfileError(source, in_order(document.problems))
+        raise ProfileError(source, sorted_problems(document.problems))
     return document
 
 
@@ -113,7 +113,7 @@ def _named(document: Document, choices: Sequence[Combination], changes: Mapping[
 def _lines(problems: list[Problem], source: str, written: Sequence[str]) -> list[str]:
     """A problem of an override names it; one of the file has its place, and then the overrides are named below."""
     lines, elsewhere = [], False
-    for problem in in_order(problems):
+    for problem in sorted_problems(problems):
         if problem.line == OVERRIDE:
             lines.append(f"{written[problem.column]}: {problem.text}")
         else:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from pytest_loadtest.errors import Path, Problem, ProfileError, UsageError
-from pytest_loadtest.profile.checks import check
-from pytest_loadtest.profile.explain import IN_RESULTS_ONLY, explain, locate
-from pytest_loadtest.profile.merge import Combination, applied, combinations, copied, entry, remove
+from pytest_loadtest.profile.checks import check_profile
+from pytest_loadtest.profile.explain import IN_RESULTS_ONLY, explain_error, locate
+from pytest_loadtest.profile.merge import Combination, combinations, copied, entry, remove_key, with_combination
 from pytest_loadtest.profile.model import Profile
 from pytest_loadtest.profile.presence import presence
-from pytest_loadtest.profile.text import Document, read
+from pytest_loadtest.profile.text import Document, read_yaml
 
 if TYPE_CHECKING:
     from pytest_loadtest.profile.omb_driver import OmbDriver
@@ -47,9 +47,9 @@ def loads(
     :param sizes: what reads a ``messageSizeDistribution`` that names a file or an address. :param driver: the same for ``driver``.
     :raises ProfileError: with all problems, in the order of the text.
     """
-    profile, problems = interpret(read(text), Readers(sizes, driver))
+    profile, problems = interpret(read_yaml(text), Readers(sizes, driver))
     if profile is None or problems:
-        raise ProfileError(source, in_order(problems))
+        raise ProfileError(source, sorted_problems(problems))
     return profile
 
 
@@ -62,7 +62,7 @@ def from_document(document: Mapping[str, Any]) -> Profile:
     return profile.model_copy(update={"search": None}) if profile.workloads else profile
 
 
-def in_order(problems: list[Problem]) -> tuple[Problem, ...]:
+def sorted_problems(problems: list[Problem]) -> tuple[Problem, ...]:
     """Each once, as they stand in the text."""
     return tuple(sorted(dict.fromkeys(problems), key=lambda problem: (problem.line, problem.column)))
 
@@ -74,7 +74,7 @@ def interpret(document: Document, readers: Readers) -> Found:
     choices = combinations(document)
     problems = list(document.problems)
     if "matrix" in document.value:
-        document = applied(document, choices[0] if choices else Combination())
+        document = with_combination(document, choices[0] if choices else Combination())
         problems += document.problems
     found, more = _several(document, readers) if "workloads" in document.value else _single(document, readers)
     return found, problems + more
@@ -91,10 +91,10 @@ def _several(document: Document, readers: Readers) -> Found:
     """A profile whose entries of ``workloads`` are profiles."""
     problems = _entries(document)
     top = copied(document)
-    remove(top, ("workloads",))
+    remove_key(top, ("workloads",))
     resolve(top, readers)
     whole, errors = _attempt(top.value)
-    problems += top.problems + [explain(error, top) for error in errors if locate(error, top) not in top.broken]
+    problems += top.problems + [explain_error(error, top) for error in errors if locate(error, top) not in top.broken]
     if problems:
         whole = None
     workloads = []
@@ -142,7 +142,7 @@ def resolve(document: Document, readers: Readers) -> None:
     for key in IN_RESULTS_ONLY:
         if (key,) in document.keys:
             document.problems.append(document.problem((key,), f"{key} is written in results only", "remove it", at_key=True))
-            remove(document, (key,))
+            remove_key(document, (key,))
     resolve_driver(document, readers)
     reference = document.value.get("messageSizeDistribution")
     if isinstance(reference, str) and readers.sizes is not None:
@@ -186,12 +186,12 @@ def _validate(document: Document) -> Found:
         if error["type"] == "missing":
             path = (*path, str(error["loc"][-1]))
         if path not in document.broken:
-            problems.append(explain(error, document))
+            problems.append(explain_error(error, document))
             broken.add(path)
     findings = list(presence(document.value))
     whole = profile if profile and not broken else _remains(document, broken)
     if whole is not None:
-        findings += check(whole, broken)
+        findings += check_profile(whole, broken)
     return profile, problems + [document.located(problem) for problem in findings]
 
 

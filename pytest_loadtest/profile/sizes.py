@@ -58,7 +58,7 @@ def read_sizes(reference: str, folder: Path) -> dict[str, int]:
         kinds = "a .csv, .json or .hlog file, or http://host/metrics#metric_name"
         raise UsageError(f"messageSizeDistribution: {reference!r} is no source of sizes: name {kinds}")
     try:
-        text = contents(path, "sizes, relative to the profile,").decode("utf-8-sig")
+        text = read_limited(path, "sizes, relative to the profile,").decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8: save the file as UTF-8") from error
     return _distribution(readers[path.suffix](text, str(path)), str(path))
@@ -216,7 +216,7 @@ MOST = 16 * 1024**2
 """Bytes of a profile, or of what one names: a day of rates, second by second, has a tenth of it."""
 
 
-def contents(path: Path, what: str, most: int = MOST) -> bytes:
+def read_limited(path: Path, what: str, most: int = MOST) -> bytes:
     """All of a regular file.
 
     :param what: for messages, ``driver file``. :param most: bytes.

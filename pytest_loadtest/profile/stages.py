@@ -196,7 +196,7 @@ class Stage(Section):
     @property
     def buckets(self) -> tuple[Bucket, ...] | None:
         """The stage's own size distribution; None where it has none."""
-        return None if self.message_size_distribution is None else buckets(self.message_size_distribution)
+        return None if self.message_size_distribution is None else parse_buckets(self.message_size_distribution)
 
     @property
     def rates(self) -> dict[str, float]:
@@ -222,7 +222,7 @@ class Stage(Section):
         return tuple((length, kind(rate)) for length, rate in self.rate.steps(self.duration))
 
 
-def buckets(distribution: Mapping[str, int]) -> tuple[Bucket, ...]:
+def parse_buckets(distribution: Mapping[str, int]) -> tuple[Bucket, ...]:
     """The ranges of a size distribution in the file's order."""
     ranges = ((text, *parse_range(text), weight) for text, weight in distribution.items())
     return tuple(Bucket(name=text, low=low, high=high, weight=weight) for text, low, high, weight in ranges)

@@ -66,7 +66,7 @@ class Document:
         self.broken.add(path)
 
 
-def read(text: str, *, empty: bool = False) -> Document:
+def read_yaml(text: str, *, empty: bool = False) -> Document:
     """Read one YAML document; never raises: what is wrong is in :attr:`Document.problems`, and then ``value`` may be None.
 
     :param empty: a key may have no value; it is None then.

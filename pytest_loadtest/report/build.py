@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.report.document import VERSION
 from pytest_loadtest.report.measured import finite, latency_section, measurements_section
-from pytest_loadtest.verdict.finding import bounds, show
+from pytest_loadtest.verdict.finding import show, write_bounds
 from pytest_loadtest.verdict.slo import Finding, Outcome, Verdict, overall, worst
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _finding(finding: Finding) -> Document:
         "text": finding.text,
         "shown": {
             "observed": "" if shown is None else shown.observed,
-            "bound": bounds(objective) if shown is None else shown.bound,
+            "bound": write_bounds(objective) if shown is None else shown.bound,
             "over": "" if shown is None else shown.missed_by,
         },
         "windows": windows_section(finding),

@@ -13,7 +13,7 @@ from pytest_loadtest.report.hdr import encode_coarse_counts, encode_histogram
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND, ByteRate, format_rate
 from pytest_loadtest.values.units import Duration, Rate
 from pytest_loadtest.values.wording import format_value
-from pytest_loadtest.verdict.slo import blocked_share, unfit
+from pytest_loadtest.verdict.observations import blocked_share, unfit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

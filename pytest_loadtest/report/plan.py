@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.kinds.registry import load
+from pytest_loadtest.kinds.registry import load_reference
 from pytest_loadtest.plan.connecting import takes
 from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.values.quantities import MILLISECOND, format_count, format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import scale_word
-from pytest_loadtest.verdict.finding import bounds
+from pytest_loadtest.verdict.finding import write_bounds
 from pytest_loadtest.verdict.grammar import SILENT
 from pytest_loadtest.verdict.objectives import explicit
 from pytest_loadtest.verdict.observations import DELIVERIES
@@ -107,7 +107,7 @@ def _delays(plan: Plan) -> list[tuple[str, str]]:
     kind = profile.driver.kind
     if kind.delayed_index is None:
         return [("delayed", when)]
-    text, warning = load(kind, kind.delayed_index)(profile, plan.topology, plan.rate, plan.measure.total)
+    text, warning = load_reference(kind, kind.delayed_index)(profile, plan.topology, plan.rate, plan.measure.total)
     return [("delayed", f"{when}; {text}"), *([("WARNING", warning)] if warning else [])]
 
 
@@ -125,7 +125,7 @@ def _implicit(plan: Plan) -> list[tuple[str, str]]:
         return []
     deaf = () if not plan.profile.producer_only else DELIVERIES if plan.profile.publish_acks else (*DELIVERIES, SILENT)
     applied = (one for one in objectives if one.metric not in deaf)
-    named = ", ".join(f"{one.name} {bounds(one)}" for one in applied)
+    named = ", ".join(f"{one.name} {write_bounds(one)}" for one in applied)
     return [("", f"no objectives in the profile: the implicit ones must hold, {named}")]
 
 

@@ -20,7 +20,7 @@ from pytest_loadtest.metrics.histogram import rank
 from pytest_loadtest.values.quantities import HOUR, SECOND, format_duration, parse_duration
 from pytest_loadtest.values.wording import exact
 from pytest_loadtest.verdict.early import evaluate_ended
-from pytest_loadtest.verdict.finding import bounds
+from pytest_loadtest.verdict.finding import write_bounds
 from pytest_loadtest.verdict.grammar import nearest
 from pytest_loadtest.verdict.objectives import Slo
 
@@ -88,7 +88,7 @@ class Abort:
 
 
 def _beyond(objective: Objective) -> str:
-    return f"> {bounds(objective).removeprefix('<= ')}"
+    return f"> {write_bounds(objective).removeprefix('<= ')}"
 
 
 def _nested(section: Mapping[str, object], written: dict[Path, Path], problems: list[Problem]) -> dict[str, object]:
@@ -154,13 +154,13 @@ def lost_seconds(due: Sequence[int], prompt: Sequence[int], percentile: float) -
     return len(due)
 
 
-def too_many(objective: Objective, count: int, planned: int) -> str:
+def describe_count(objective: Objective, count: int, planned: int) -> str:
     """Describe a count beyond its bound: ``failed 1 234 > 1 % of the 100 000 messages planned``."""
     of = f" of the {exact(planned)} messages planned" if objective.unit == "ratio" else ""
     return f"{objective.name} {exact(count)} {_beyond(objective)}{of}"
 
 
-def too_late(objective: Objective, hold: int, first: int, due: int, prompt: int) -> str:
+def describe_latency(objective: Objective, hold: int, first: int, due: int, prompt: int) -> str:
     """Describe a latency: ``endToEndLatency.p99 > 5.00 s in each of the 30 s from second 12 on: 3 of 30 000 deliveries took no longer``."""
     held = f"in each of the {hold} s from second {first} on"
     return f"{objective.name} {_beyond(objective)} {held}: {exact(prompt)} of {exact(due)} deliveries took no longer"

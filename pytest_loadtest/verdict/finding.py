@@ -102,10 +102,10 @@ def show(objective: Objective, value: float) -> Shown:
     if high is not None and value > high * (1 + slack):
         observed, bound = pair(value, high, unit)
         return Shown(observed, f"<= {bound}", distance(value, high, unit))
-    return Shown(format_value(value, unit), bounds(objective), "")
+    return Shown(format_value(value, unit), write_bounds(objective), "")
 
 
-def bounds(objective: Objective) -> str:
+def write_bounds(objective: Objective) -> str:
     """``<= 50.0 ms``, ``>= 1.00 ms and <= 50.0 ms``."""
     sides = ((">=", objective.minimum), ("<=", objective.maximum))
     return " and ".join(f"{sign} {format_value(bound, objective.unit)}" for sign, bound in sides if bound is not None)

@@ -197,7 +197,7 @@ class Slo(Mapping[str, object]):
         return f"{type(self).__name__}({dict(self.written)!r})"
 
 
-def parse(section: Mapping[str, object], implicit: Iterable[Objective] = IMPLICIT) -> tuple[Objective, ...]:
+def parse_slo(section: Mapping[str, object], implicit: Iterable[Objective] = IMPLICIT) -> tuple[Objective, ...]:
     """Parse a section that belongs to no profile: its objectives, then the implicit ones that it does not override.
 
     :raises Invalid: with all problems.
@@ -324,7 +324,7 @@ def _bounds(metric: str, statistic: str, value: object, path: Path, problems: li
 # The objectives of a scaled run.
 
 
-def scale(objectives: Iterable[Objective], rate: float, messages: float, written: Collection[str] = ()) -> tuple[Objective, ...]:
+def scale_objectives(objectives: Iterable[Objective], rate: float, messages: float, written: Collection[str] = ()) -> tuple[Objective, ...]:
     """Return the objectives of a scaled run: absolute throughput and counts shrink with the load, shares and durations stay.
 
     :param rate: the run's rate / the profile's rate. :param messages: messages that the run plans / those that the profile plans.

@@ -47,7 +47,7 @@ class Observation(NamedTuple):
     basis: str
 
 
-def observe(objective: Objective, measurements: Measurements) -> Observation:
+def observe_metric(objective: Objective, measurements: Measurements) -> Observation:
     """What the objective's metric came to, in the objective's unit. Never a number for what was not measured."""
     if objective.metric == "custom":
         value, basis = observe_custom(objective.statistic, objective.unit, measurements.custom)

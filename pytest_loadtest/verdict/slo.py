@@ -12,16 +12,13 @@ from pytest_loadtest.values.wording import exact, format_value, pair
 from pytest_loadtest.verdict import windows
 from pytest_loadtest.verdict.finding import Finding, Outcome, Verdict, show
 from pytest_loadtest.verdict.grammar import CONNECT_RATE, SILENT
-from pytest_loadtest.verdict.objectives import Objective, explicit, parse, scale
 from pytest_loadtest.verdict.observations import (
     DELIVERIES,
     KINDS,
     Observation,
     blocked_share,
-    observe,
-    samples_needed,
+    observe_metric,
     sends_nothing,
-    unfit,
 )
 from pytest_loadtest.verdict.tolerance import with_tolerances
 from pytest_loadtest.verdict.windows import generator_caused
@@ -31,26 +28,9 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.metrics.expected import WorkerEvidence
     from pytest_loadtest.metrics.measurements import Measurements
+    from pytest_loadtest.verdict.objectives import Objective
 
-__all__ = [
-    "REMEDY",
-    "EvidenceLimits",
-    "Finding",
-    "Objective",
-    "Observation",
-    "Outcome",
-    "Verdict",
-    "blocked_share",
-    "evaluate",
-    "explicit",
-    "observe",
-    "overall",
-    "parse",
-    "samples_needed",
-    "scale",
-    "unfit",
-    "worst",
-]
+__all__ = ["REMEDY", "EvidenceLimits", "Finding", "Outcome", "Verdict", "evaluate", "not_judged", "overall", "worst"]
 
 REMEDY = "lower the rate, add workers (-n), or use --load-scale auto"
 
@@ -222,7 +202,7 @@ def _judge(objective: Objective, measurements: Measurements, absent: str | None)
         return windows.judge_drift(objective, measurements)
     if absent is None and objective.window is not None:
         return windows.judge_windows(objective, measurements)
-    value, samples, basis = observe(objective, measurements) if absent is None else Observation(None, 0, absent)
+    value, samples, basis = observe_metric(objective, measurements) if absent is None else Observation(None, 0, absent)
     if value is None:
         text = f"{objective.name}: {basis}"
         return Finding(objective=objective, outcome=Outcome.NO_DATA, observed=None, samples=samples, text=text)

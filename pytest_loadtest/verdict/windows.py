@@ -14,7 +14,7 @@ from pytest_loadtest.metrics.catalogue import NOT_RECEIVED, OBJECTIVES, Need
 from pytest_loadtest.metrics.histogram import Histogram
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.values.wording import ROUNDING, exact, format_value, pair
-from pytest_loadtest.verdict.finding import Finding, Outcome, Shown, Window, bounds, show
+from pytest_loadtest.verdict.finding import Finding, Outcome, Shown, Window, show, write_bounds
 from pytest_loadtest.verdict.observations import KINDS, NO_CONSUMERS, Latencies, bucket_of, latencies, unfit
 from pytest_loadtest.verdict.tolerance import tolerated
 
@@ -121,7 +121,7 @@ def _finding(objective: Objective, judged: tuple[Window, ...]) -> Finding:
         parts.insert(0 if outcome is Outcome.MISSED else len(parts), _counted(objective, missed, judged))
     if worst is not None:
         parts.append(f"worst {_value(objective, worst)}")
-    text = f"{objective.name} {bounds(objective)} in each {format_duration(objective.window or 0)}: {'; '.join(parts)}"
+    text = f"{objective.name} {write_bounds(objective)} in each {format_duration(objective.window or 0)}: {'; '.join(parts)}"
     return Finding(
         objective=objective, outcome=outcome, observed=None if worst is None or outcome is Outcome.NO_DATA else worst.observed,
         samples=sum(window.samples for window in judged), text=text, own=own, windows=judged,
@@ -170,7 +170,7 @@ def _named(empty: Sequence[Window]) -> str:
 
 def _shown(objective: Objective, missed: Sequence[Window], judged: Sequence[Window], outcome: Outcome, worst: Window | None) -> Shown:
     but = f", but {format_value(objective.violations, 'ratio')} of them" if objective.violations else ""
-    bound = f"{bounds(objective)} in each {format_duration(objective.window or 0)}{but}"
+    bound = f"{write_bounds(objective)} in each {format_duration(objective.window or 0)}{but}"
     over = f"missed in {_of(missed, judged)}"
     beside = f" ({over})" if missed and outcome is not Outcome.MISSED else ""
     observed = "" if worst is None else _value(objective, worst) + beside

@@ -16,7 +16,7 @@ from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.message.payloads import PayloadPool, build_pool
 from pytest_loadtest.message.samples import Flag
-from pytest_loadtest.profile.stages import buckets
+from pytest_loadtest.profile.stages import parse_buckets
 from pytest_loadtest.testing import Rig, Subject, rig
 from pytest_loadtest.values.quantities import SECOND
 
@@ -28,7 +28,7 @@ MAX = 1024**2  # maxMessageSize of the tests' broker
 
 
 def pool(size: int) -> PayloadPool:
-    sizes = buckets({f"{size}-{size + 1}": 1})
+    sizes = parse_buckets({f"{size}-{size + 1}": 1})
     return build_pool(
         buckets=sizes, message_size=None, randomized=True, random_ratio=1.0, file_content=None, seed=1, checksum=True, max_size=None
     )

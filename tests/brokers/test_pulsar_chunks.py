@@ -20,7 +20,7 @@ from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.message.payloads import PayloadPool, build_pool
 from pytest_loadtest.message.samples import Flag, Status
-from pytest_loadtest.profile.stages import buckets
+from pytest_loadtest.profile.stages import parse_buckets
 from pytest_loadtest.testing import Rig, Subject, rig
 from pytest_loadtest.values.quantities import SECOND
 
@@ -48,7 +48,7 @@ def subject(broker: brokers.Broker, driver: Callable[..., Any], **settings: Any)
 def pool(*sizes: int) -> PayloadPool:
     """One payload of each size, with a checksum."""
     return build_pool(
-        buckets=buckets({f"{size}-{size + 1}": 1 for size in sizes}), message_size=None, randomized=True, random_ratio=1.0, file_content=None, seed=1,
+        buckets=parse_buckets({f"{size}-{size + 1}": 1 for size in sizes}), message_size=None, randomized=True, random_ratio=1.0, file_content=None, seed=1,
         checksum=True, max_size=None,
     )  # fmt: skip
 

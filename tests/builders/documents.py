@@ -11,8 +11,9 @@ from pytest_loadtest.metrics.measurements import Backlog
 from pytest_loadtest.observe.conclusion import Bottleneck, Saturation
 from pytest_loadtest.report.bottleneck import bottleneck_section
 from pytest_loadtest.report.build import RunFacts, build_document
+from pytest_loadtest.verdict.objectives import parse_slo
 from pytest_loadtest.verdict.peak import Ask, Peak, Step
-from pytest_loadtest.verdict.slo import Outcome, evaluate, parse
+from pytest_loadtest.verdict.slo import Outcome, evaluate
 
 if TYPE_CHECKING:
     from pytest_loadtest.report.document import Document
@@ -79,10 +80,10 @@ def document(
 ) -> Document:
     """The document of a made run; ``parts``: what :func:`build` takes beside its measurements."""
     run = made(**changed)
-    return build_document(replace(FACTS, **(facts or {})), evaluate(parse(section), run, Limits()), run, **(parts or {}))
+    return build_document(replace(FACTS, **(facts or {})), evaluate(parse_slo(section), run, Limits()), run, **(parts or {}))
 
 
 def stage(name: str, section: dict[str, Any] = SLO, **changed: Any) -> Any:
     """One stage as :func:`build` takes it."""
     run = made(**changed)
-    return name, evaluate(parse(section), run, Limits()), run
+    return name, evaluate(parse_slo(section), run, Limits()), run

@@ -18,7 +18,7 @@ from pytest_loadtest.schedule.changes import CHANGE_IN
 from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.verdict.early import exceeds
-from pytest_loadtest.verdict.objectives import parse
+from pytest_loadtest.verdict.objectives import parse_slo
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -164,7 +164,7 @@ def watch_of(
         recorded=True,
         mean_size=mean_size,
     )
-    return BrokenWatch(parse({"endToEndLatency": section})[: len(section)], phase, 1, consumers)
+    return BrokenWatch(parse_slo({"endToEndLatency": section})[: len(section)], phase, 1, consumers)
 
 
 def test_a_step_that_cannot_hold_any_more_is_ended() -> None:
@@ -282,7 +282,7 @@ def test_no_step_that_would_hold_is_ended(
     still = 3 * SECOND
     latency = np.where((due >= still) & (due < still + stalled * MILLISECOND), latency + still + stalled * MILLISECOND - due, latency)
     never = random.random(len(due)) < lost
-    (objective,) = parse({"endToEndLatency": {statistic: "100ms"}})[:1]
+    (objective,) = parse_slo({"endToEndLatency": {statistic: "100ms"}})[:1]
     bound = exceeds(objective)
     assert bound is not None
     came = np.where(never, LONG_AGO, due + latency)

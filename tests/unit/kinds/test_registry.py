@@ -14,7 +14,7 @@ import pytest
 from pytest_loadtest import profile
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.kinds import registry
-from pytest_loadtest.kinds.registry import able, collect, kind_of, kind_of_broker, kinds, load
+from pytest_loadtest.kinds.registry import able, kind_of, kind_of_broker, kinds, load_kinds, load_reference
 
 HEAVY = {"numpy", "pydantic", "pyarrow", "yaml", "pulsar", "paho", "pyspark", "httpx", "cryptography", "docker", "testcontainers"}
 LOOK = """
@@ -71,7 +71,7 @@ def test_every_reference_leads_somewhere() -> None:
         plain = (kind.settings, kind.checks, kind.describe, kind.delayed_index, kind.telemetry, kind.observer, kind.doctor, kind.omb)
         of_brokers = (ref for broker in kind.brokers.values() for ref in (*broker.ways.values(), broker.container))
         for reference in (*plain, *kind.fixture.values(), *(client.driver for client in kind.clients.values()), *of_brokers):
-            assert reference is None or load(kind, reference) is not None
+            assert reference is None or load_reference(kind, reference) is not None
 
 
 @pytest.mark.parametrize("kind", kinds().values(), ids=lambda kind: kind.name)
@@ -100,14 +100,14 @@ def test_every_client_and_variant_has_a_cost(kind: Any) -> None:
 def test_a_broken_entry_point_is_a_usage_error(points: list[EntryPoint], said: str) -> None:
     """It names the package and the remedy."""
     with pytest.raises(UsageError, match=said):
-        collect(points)
+        load_kinds(points)
 
 
 def test_a_name_of_ours_is_not_to_be_taken() -> None:
     """Nor by an alias, nor the name of a broker that is started: the profile would be ambiguous."""
     ours = [EntryPoint(name, f"pytest_loadtest.drivers.{name}.kind:KIND", registry.GROUP) for name in ("pulsar", "mqtt", "loopback")]
     with pytest.raises(UsageError, match=r"two drivers claim the name 'mqtt': 'mqtt' of an unknown package and 'taken' of their-package"):
-        collect([*ours, point("taken", "nothing_kind:TAKEN")])
+        load_kinds([*ours, point("taken", "nothing_kind:TAKEN")])
 
 
 def test_an_alias_is_another_spelling_of_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_a_reference_that_leads_nowhere_names_the_package() -> None:
     with pytest.raises(
         UsageError, match=r"driver 'mqtt' of the package their-package: cannot import broken_kind:Driver: No module named 'no_such_client'"
     ):
-        load(kind, "broken_kind:Driver")
+        load_reference(kind, "broken_kind:Driver")
 
 
 def test_capabilities_are_asked_for_by_name() -> None:

@@ -19,7 +19,8 @@ from pytest_loadtest.report.document import Document, dumps, results_schema
 from pytest_loadtest.report.hdr import decode_histogram
 from pytest_loadtest.results.load import Load, SloMissed
 from pytest_loadtest.values.quantities import SECOND
-from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate, parse
+from pytest_loadtest.verdict.objectives import parse_slo
+from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate
 
 NO_DATA = Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",))
 
@@ -130,7 +131,7 @@ def stretches(latencies: list[int | None]) -> SlicedStats:
 
 def verdict(latencies: list[int | None]) -> Verdict:
     tenths = stretches([20, 30])
-    return evaluate(parse(SECTION), made(windows=stretches(latencies), tenths=tenths), Limits())
+    return evaluate(parse_slo(SECTION), made(windows=stretches(latencies), tenths=tenths), Limits())
 
 
 def windowed_document(latencies: list[int | None]) -> Document:

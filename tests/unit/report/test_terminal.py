@@ -21,7 +21,8 @@ from pytest_loadtest.report.junit import junit_properties
 from pytest_loadtest.report.terminal import ASCII_BLOCKS, BLOCKS, WIDTH, sparkline, summary_lines
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.verdict.early import evaluate_ended
-from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate, parse
+from pytest_loadtest.verdict.objectives import parse_slo
+from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate
 
 
 def starting(found: list[str], word: str) -> str:
@@ -160,7 +161,7 @@ def test_a_run_of_a_second_has_no_plot(seconds: int) -> None:
 def test_a_miss_that_ended_its_run_has_a_cause_instead_of_a_number() -> None:
     """Too few came for its percentile."""
     run = made(end_to_end=spread(1, 20, 900))
-    found = summary_lines(build_document(FACTS, evaluate_ended(parse(SLO), run, Limits(), "endToEndLatency.p99"), run))
+    found = summary_lines(build_document(FACTS, evaluate_ended(parse_slo(SLO), run, Limits(), "endToEndLatency.p99"), run))
     row = starting(found, "✗ endToEndLatency.p99")
     assert row.split(maxsplit=2)[2].startswith("missed")
     assert row.endswith("900  could no longer hold when the run was ended early (900 samples)")
@@ -261,7 +262,7 @@ DELAYED: dict[str, Any] = {
 
 def outcome(**section: Any) -> dict[str, str]:
     """Of each objective of the section."""
-    found = evaluate(parse(section, implicit=()), made(**DELAYED), Limits())
+    found = evaluate(parse_slo(section, implicit=()), made(**DELAYED), Limits())
     return {finding.objective.name: finding.outcome.value for finding in found.findings}
 
 
@@ -277,13 +278,13 @@ def test_objectives() -> None:
 @pytest.mark.parametrize("section", [{"lateness": {"max": "1s"}}, {"earliness": {"max": "0s"}}, {"delayedIndexBytesPerMessage": 2.5}])
 def test_nothing_measured_is_no_pass(section: dict[str, Any]) -> None:
     """A run whose messages were not delayed, or whose broker nobody asked."""
-    assert evaluate(parse(section, implicit=()), made(), Limits()).outcome is Outcome.NO_DATA
+    assert evaluate(parse_slo(section, implicit=()), made(), Limits()).outcome is Outcome.NO_DATA
 
 
 def test_what_never_came_is_late() -> None:
     """It counts in percentiles of lateness, and in none of earliness."""
     measurements = made(**{**DELAYED, "counts": {"out_of_due_order": 0, "received": 90_000, "lost": 10_000}})
-    found = evaluate(parse({"lateness": {"p99": "10s"}, "earliness": {"p99": "1s"}}, implicit=()), measurements, Limits())
+    found = evaluate(parse_slo({"lateness": {"p99": "10s"}, "earliness": {"p99": "1s"}}, implicit=()), measurements, Limits())
     assert [finding.outcome for finding in found.findings] == [Outcome.MISSED, Outcome.MET]
 
 

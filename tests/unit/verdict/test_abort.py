@@ -14,7 +14,7 @@ from pytest_loadtest.metrics.histogram import rank
 from pytest_loadtest.schedule.changes import Aborted
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.abort import Abort, evaluate_aborted, lost_seconds
-from pytest_loadtest.verdict.objectives import parse as objectives_of
+from pytest_loadtest.verdict.objectives import parse_slo
 from pytest_loadtest.verdict.slo import Outcome
 
 NEVER = 1 << 62
@@ -103,7 +103,7 @@ def test_more_that_came_never_loses_more(seconds: list[tuple[int, int]], at: int
 
 def test_an_aborted_run_is_missed_though_its_part_would_not_tell() -> None:
     """Too few samples for p99.9 by then, and nothing else missed."""
-    objectives = objectives_of({"endToEndLatency": {"p99.9": "1s"}})
+    objectives = parse_slo({"endToEndLatency": {"p99.9": "1s"}})
     measured = made(end_to_end=spread(1, 20, 900))
     verdict = evaluate_aborted(objectives, measured, Limits(), Aborted(reason="aborted 9 s into the phase: because", blocked=False))
     assert (verdict.outcome, verdict.reasons[0]) == (Outcome.MISSED, "aborted 9 s into the phase: because")
@@ -113,12 +113,12 @@ def test_an_aborted_run_is_missed_though_its_part_would_not_tell() -> None:
 def test_drops_are_the_targets_where_messages_stood_before_full_windows(blocked: bool, outcome: Outcome) -> None:
     """Otherwise nobody but the generator is known to have dropped them."""
     measured = made(counts={"dropped": 10})
-    assert evaluate_aborted(objectives_of({}), measured, Limits(), Aborted(reason="aborted", blocked=blocked)).outcome is outcome
+    assert evaluate_aborted(parse_slo({}), measured, Limits(), Aborted(reason="aborted", blocked=blocked)).outcome is outcome
 
 
 def test_an_aborted_run_in_which_nothing_came_is_no_data() -> None:
     """What was never received at all is not known to be slow."""
     measured = made(end_to_end=None, counts={"received": 0})
-    verdict = evaluate_aborted(objectives_of({}), replace(measured), Limits(), Aborted(reason="aborted", blocked=False))
+    verdict = evaluate_aborted(parse_slo({}), replace(measured), Limits(), Aborted(reason="aborted", blocked=False))
     assert verdict.outcome is Outcome.NO_DATA
     assert verdict.reasons[0] == "aborted"

@@ -8,8 +8,8 @@ import pytest
 from builders.measurements import MS, Limits, made, spread
 
 from pytest_loadtest.metrics.expected import Opening
-from pytest_loadtest.verdict.objectives import AT_RATE
-from pytest_loadtest.verdict.slo import REMEDY, Outcome, Verdict, evaluate, parse
+from pytest_loadtest.verdict.objectives import AT_RATE, parse_slo
+from pytest_loadtest.verdict.slo import REMEDY, Outcome, Verdict, evaluate
 
 if TYPE_CHECKING:
     from pytest_loadtest.metrics.measurements import Measurements
@@ -31,7 +31,7 @@ def alone(*, latency: tuple[float, float] | None = (1, 20), **changed: Any) -> M
 
 
 def verdict(run: Measurements, section: dict[str, Any] | None = None) -> Verdict:
-    return evaluate(parse(section or {"connectLatency": {"mean": "15ms", "max": "25ms"}}), run, Limits())
+    return evaluate(parse_slo(section or {"connectLatency": {"mean": "15ms", "max": "25ms"}}), run, Limits())
 
 
 def test_connections_are_judged_by_what_was_asked_of_them() -> None:
@@ -67,7 +67,7 @@ BUSY = "worker gw1 used 0.97 cores while it connected > 0.95 (generator.cpu)"
 def test_a_generator_that_did_not_keep_the_rate(changed: dict[str, Any], evidence: str) -> None:
     """Whatever the latencies came to: whether the target or the generator was slow cannot be told then. Beside messages too."""
     for run in (alone(**changed), alone(latency=(1, 500), **changed), made(opening=opening(alone=False, **changed))):
-        found = evaluate(parse({}), run, Limits()) if run.rate else verdict(run)
+        found = evaluate(parse_slo({}), run, Limits()) if run.rate else verdict(run)
         assert (found.outcome, found.reasons) == (Outcome.GENERATOR_LIMITED, (evidence, REMEDY))
 
 
@@ -83,7 +83,7 @@ def test_a_generator_that_did_not_keep_the_rate(changed: dict[str, Any], evidenc
 def test_connections_come_as_fast_as_they_were_asked_for(section: dict[str, Any], in_time: int, outcome: Outcome) -> None:
     """Whatever the bounds on latency: a short crowd may come in within them and far too slowly."""
     run = alone(in_time=in_time)
-    found = evaluate(parse({"connectLatency": {"mean": "1s"}} | section, implicit=(AT_RATE,)), run, Limits())
+    found = evaluate(parse_slo({"connectLatency": {"mean": "1s"}} | section, implicit=(AT_RATE,)), run, Limits())
     assert found.outcome is outcome
     text = next(finding.text for finding in found.findings if finding.objective.metric == "connectRate")
     assert f"({in_time} of 1 000 connections in time)" in text

@@ -9,13 +9,13 @@ from builders.measurements import Limits, made
 
 from pytest_loadtest.errors import Invalid
 from pytest_loadtest.values.units import Duration, Rate, ms
-from pytest_loadtest.verdict.objectives import explicit, parse, scale
+from pytest_loadtest.verdict.objectives import explicit, parse_slo, scale_objectives
 from pytest_loadtest.verdict.slo import Outcome, evaluate
 
 
 def judged(bound: Any, custom: dict[str, Any]) -> tuple[Outcome, str]:
     """The finding on ``gold.p99``."""
-    (found,) = [one for one in evaluate(parse({"custom": {"gold.p99": bound}}), made(custom=custom), Limits()).findings if one.objective.metric == "custom"]  # fmt: skip
+    (found,) = [one for one in evaluate(parse_slo({"custom": {"gold.p99": bound}}), made(custom=custom), Limits()).findings if one.objective.metric == "custom"]  # fmt: skip
     assert found.objective.name == "custom.gold.p99"
     return found.outcome, found.text
 
@@ -76,7 +76,7 @@ def test_what_did_not_come_or_has_another_unit_is_no_data(bound: Any, custom: di
 def test_a_wrong_bound_is_named(section: Any, path: tuple[Any, ...], message: str) -> None:
     """With its path, beside all other problems of the section."""
     with pytest.raises(Invalid) as caught:
-        parse({"custom": section, "loss": -1})
+        parse_slo({"custom": section, "loss": -1})
     messages = {problem.path: problem.message for problem in caught.value.problems}
     assert messages["custom", *path] == message
     assert ("loss",) in messages
@@ -84,7 +84,7 @@ def test_a_wrong_bound_is_named(section: Any, path: tuple[Any, ...], message: st
 
 def test_objectives_of_ones_own_are_objectives() -> None:
     """``assert_slo()`` has something to assert; rates shrink with the load, nothing else does; none is a percentile of ours."""
-    found = explicit(parse({"custom": {"p99": "50ms", "rate": {"min": "500/s"}, "share": 0.3}}))
+    found = explicit(parse_slo({"custom": {"p99": "50ms", "rate": {"min": "500/s"}, "share": 0.3}}))
     assert [one.percentile for one in found] == [None] * 3
-    assert [(one.minimum, one.maximum) for one in scale(found, 0.1, 0.5)] == [(None, 50e6), (50, None), (None, 0.3)]
+    assert [(one.minimum, one.maximum) for one in scale_objectives(found, 0.1, 0.5)] == [(None, 50e6), (50, None), (None, 0.3)]
     assert Duration(50e6) == ms(50)

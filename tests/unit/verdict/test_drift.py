@@ -11,7 +11,7 @@ from builders.measurements import MS, Limits, histogram, made
 from pytest_loadtest.metrics.time_slices import SlicedStats, of_parts
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.finding import Finding, Outcome
-from pytest_loadtest.verdict.objectives import parse
+from pytest_loadtest.verdict.objectives import parse_slo
 from pytest_loadtest.verdict.slo import evaluate
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def tenths(first: Histogram, last: Histogram, in_time: tuple[int, int] = (1000, 
 
 
 def judged(bounds: dict[str, object], found: SlicedStats | None) -> Finding:
-    return evaluate(parse({"drift": bounds}, implicit=()), made(tenths=found), Limits()).findings[0]
+    return evaluate(parse_slo({"drift": bounds}, implicit=()), made(tenths=found), Limits()).findings[0]
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,13 @@ from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.verdict.early import certainly_missed, evaluate_ended, exceeds, lowest_rate
-from pytest_loadtest.verdict.objectives import Objective, parse
-from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate, samples_needed
+from pytest_loadtest.verdict.objectives import Objective, parse_slo
+from pytest_loadtest.verdict.observations import samples_needed
+from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate
 
 
 def objective(section: dict[str, object]) -> Objective:
-    return parse(section)[0]
+    return parse_slo(section)[0]
 
 
 P99 = objective({"endToEndLatency": {"p99": "100ms"}})
@@ -87,7 +88,7 @@ def test_every_upper_bound_breaks_with_one_too_many(section: dict[str, object], 
 
 def test_the_first_one_broken_is_named() -> None:
     """In the order of the section; what nobody counted is not judged."""
-    objectives = parse({"endToEndLatency": {"p50": "1ms", "max": "1s"}, "loss": 0})
+    objectives = parse_slo({"endToEndLatency": {"p50": "1ms", "max": "1s"}, "loss": 0})
     assert certainly_missed(objectives, 10_000, {"endToEndLatency.max": 1, "loss": 3}) == "endToEndLatency.max"
     assert certainly_missed(objectives, 10_000, {"loss": 3}) == "loss"
     assert certainly_missed(objectives, 10_000, {}) is None
@@ -110,46 +111,48 @@ def test_the_largest_value_is_exact() -> None:
 
 def test_the_lowest_rate_has_samples_enough_for_the_finest_percentile() -> None:
     """p99.9 needs 10 000 messages: 350 msg/s for 30 s."""
-    objectives = parse({"endToEndLatency": {"p50": "1ms", "p99.9": "1s"}})
+    objectives = parse_slo({"endToEndLatency": {"p50": "1ms", "p99.9": "1s"}})
     rate = lowest_rate(objectives, 30 * SECOND)
     assert rate == pytest.approx(350)
     assert rate * 30 >= samples_needed(99.9)
-    assert lowest_rate(parse({"loss": 0, "throughput": "100/s"}, implicit=()), 30 * SECOND) == 0
+    assert lowest_rate(parse_slo({"loss": 0, "throughput": "100/s"}, implicit=()), 30 * SECOND) == 0
 
 
 def test_the_lowest_rate_has_messages_enough_for_a_share_of_them() -> None:
     """Half a message is outside the window of throughput: more than 3 % of 16, less of 18; of 95 %, which is implicit, 10 and some."""
-    assert lowest_rate(parse({"throughput": "97%"}), 30 * SECOND) * 30 == pytest.approx(17.5)
-    assert lowest_rate(parse({"loss": 0}), 30 * SECOND) * 30 == pytest.approx(10.5)
-    assert lowest_rate(parse({"throughput": "100%"}), 30 * SECOND) == 0
+    assert lowest_rate(parse_slo({"throughput": "97%"}), 30 * SECOND) * 30 == pytest.approx(17.5)
+    assert lowest_rate(parse_slo({"loss": 0}), 30 * SECOND) * 30 == pytest.approx(10.5)
+    assert lowest_rate(parse_slo({"throughput": "100%"}), 30 * SECOND) == 0
 
 
 def test_the_lowest_rate_has_samples_enough_for_each_window() -> None:
     """And for each tenth of a hold whose drift is bounded."""
-    assert lowest_rate(parse({"window": "10s", "endToEndLatency": {"p99.9": "1s"}}), 30 * SECOND) == pytest.approx(1050)
-    assert lowest_rate(parse({"drift": {"endToEndLatency.p99.9": "20%", "throughput": "5%"}}), 30 * SECOND) == pytest.approx(3500)
+    assert lowest_rate(parse_slo({"window": "10s", "endToEndLatency": {"p99.9": "1s"}}), 30 * SECOND) == pytest.approx(1050)
+    assert lowest_rate(parse_slo({"drift": {"endToEndLatency.p99.9": "20%", "throughput": "5%"}}), 30 * SECOND) == pytest.approx(3500)
 
 
 def test_what_holds_in_windows_is_not_foregone() -> None:
     """How many messages are too late says nothing of how many windows miss."""
-    windowed = parse({"window": "10s", "violations": "5%", "endToEndLatency": {"p99": "100ms", "max": "1s"}, "drift": {"throughput": "1%"}})
+    windowed = parse_slo(
+        {"window": "10s", "violations": "5%", "endToEndLatency": {"p99": "100ms", "max": "1s"}, "drift": {"throughput": "1%"}}
+    )
     assert [exceeds(one) for one in windowed[:3]] == [None] * 3
     assert certainly_missed(windowed[:3], 10_000, {one.name: 10_000 for one in windowed[:3]}) is None
 
 
 def test_a_broadcast_has_a_sample_for_each_subscriber() -> None:
     """A message in three seconds to a thousand of them is enough for p99.9; who publishes has one sample a message."""
-    objectives = parse({"endToEndLatency": {"p99.9": "1s"}})
+    objectives = parse_slo({"endToEndLatency": {"p99.9": "1s"}})
     assert lowest_rate(objectives, 30 * SECOND, deliveries=1000) == pytest.approx(0.35)
     assert lowest_rate(objectives, 30 * SECOND, deliveries=0) == lowest_rate(objectives, 30 * SECOND)
-    assert lowest_rate(parse({"publishLatency": {"p99": "1s"}}), 30 * SECOND, deliveries=1000) == pytest.approx(35)
+    assert lowest_rate(parse_slo({"publishLatency": {"p99": "1s"}}), 30 * SECOND, deliveries=1000) == pytest.approx(35)
 
 
 class TestEndedEarly:
     """A run that was ended because an objective could no longer hold."""
 
     def judged(self, section: dict[str, object], **changed: Any) -> Verdict:
-        return evaluate_ended(parse(section), made(**changed), Limits(), "endToEndLatency.p99")
+        return evaluate_ended(parse_slo(section), made(**changed), Limits(), "endToEndLatency.p99")
 
     def test_too_few_samples_for_its_percentile_are_a_miss(self) -> None:
         """The whole hold would have had enough, and could not have held: not *no data*, which would end the search."""
@@ -164,7 +167,7 @@ class TestEndedEarly:
         """It was shorter than one of them, and had no tenths: the whole hold would have had both."""
         section: dict[str, object] = {"window": "30s", "endToEndLatency": {"p99": "10s"}, "drift": {"throughput": "5%"}}
         verdict = evaluate_ended(
-            parse({**section, "whole": {"endToEndLatency": {"p99": "5ms"}}}), made(), Limits(), "whole.endToEndLatency.p99"
+            parse_slo({**section, "whole": {"endToEndLatency": {"p99": "5ms"}}}), made(), Limits(), "whole.endToEndLatency.p99"
         )
         assert verdict.outcome is Outcome.MISSED
         assert [f.objective.name for f in verdict.having(Outcome.NO_DATA)] == ["endToEndLatency.p99", "drift.throughput"]
@@ -178,7 +181,7 @@ class TestEndedEarly:
     def test_a_miss_that_was_measured_stays_as_it_is(self) -> None:
         """With its number."""
         section: dict[str, object] = {"endToEndLatency": {"p99": "10ms"}}
-        assert self.judged(section) == evaluate(parse(section), made(), Limits())
+        assert self.judged(section) == evaluate(parse_slo(section), made(), Limits())
 
     @pytest.mark.parametrize(
         ("changed", "outcome"),

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from pytest_loadtest.verdict.finding import show
-from pytest_loadtest.verdict.objectives import parse
+from pytest_loadtest.verdict.objectives import parse_slo
 
 
 def test_a_bound_that_holds_shows_no_distance() -> None:
     """Both bounds stand beside the value."""
-    (objective, *_) = parse({"publishLatency": {"p99": {"min": "1ms", "max": "50ms"}}})
+    (objective, *_) = parse_slo({"publishLatency": {"p99": {"min": "1ms", "max": "50ms"}}})
     assert show(objective, 2e6).comparison == "2.00 ms >= 1.00 ms and <= 50.0 ms"
     assert show(objective, 0.5e6).comparison == "500 µs < 1.00 ms: short by 50 %"
 
@@ -34,4 +34,4 @@ def test_a_bound_that_holds_shows_no_distance() -> None:
 )
 def test_a_value_beside_its_bounds(section: dict[str, Any], value: float, text: str) -> None:
     """Bounds are inclusive; what arithmetic on rates and shares may round away is no miss."""
-    assert show(parse(section)[0], value).comparison == text
+    assert show(parse_slo(section)[0], value).comparison == text

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_loadtest.errors import Invalid
-from pytest_loadtest.verdict.objectives import Slo, parse
+from pytest_loadtest.verdict.objectives import Slo, parse_slo
 
 BOTH = {"regression": {"endToEndLatency.p99": "10%", "throughput": "5 %"}}
 
@@ -23,7 +23,7 @@ def test_bounds_are_shares() -> None:
 
 def test_they_are_no_objectives_of_the_run_alone() -> None:
     """Without a baseline there is nothing to judge: the section's objectives are the implicit ones."""
-    assert all(one.implicit for one in parse(BOTH))
+    assert all(one.implicit for one in parse_slo(BOTH))
     assert Slo.read({"throughput": "99%"}).gates == ()
     assert [gate.statistic for gate in Slo.read(BOTH).gates] == ["endToEndLatency.p99", "throughput"]
 
@@ -49,5 +49,5 @@ def test_they_are_no_objectives_of_the_run_alone() -> None:
 def test_what_makes_no_sense_is_told(section: Any, said: str) -> None:
     """All of it, with what to write instead."""
     with pytest.raises(Invalid) as raised:
-        parse({"regression": section})
+        parse_slo({"regression": section})
     assert str(raised.value) == said

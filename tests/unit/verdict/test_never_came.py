@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from pytest_loadtest.results.load import Load
 from pytest_loadtest.values.units import ms
 from pytest_loadtest.verdict.early import certainly_missed, exceeds
-from pytest_loadtest.verdict.observations import latencies, observe
-from pytest_loadtest.verdict.slo import Finding, Outcome, evaluate, parse
+from pytest_loadtest.verdict.objectives import parse_slo
+from pytest_loadtest.verdict.observations import latencies, observe_metric
+from pytest_loadtest.verdict.slo import Finding, Outcome, evaluate
 
 if TYPE_CHECKING:
     from pytest_loadtest.metrics.measurements import Measurements
@@ -26,14 +27,14 @@ ABSENT = {"acked": 99_110, "unknown": 890, "received": 99_110, "received_in_time
 
 
 def finding(section: dict[str, Any], run: Measurements) -> Finding:
-    return evaluate(parse(section), run, Limits()).findings[0]
+    return evaluate(parse_slo(section), run, Limits()).findings[0]
 
 
 def test_unanswered_and_never_delivered_messages_break_a_percentile() -> None:
     """p99 leaves room for them, p99.9 and the largest value do not, and loss and smallest value know nothing of them."""
     run = made(counts=ABSENT, end_to_end=spread(1, 3, 99_110))
     section = {"loss": 0, "endToEndLatency": {"p99": "100ms", "p99.9": "100ms", "min": {"max": "100ms"}, "max": "100ms"}}
-    verdict = evaluate(parse(section), run, Limits())
+    verdict = evaluate(parse_slo(section), run, Limits())
     assert [found.objective.name for found in verdict.having(Outcome.MISSED)] == ["endToEndLatency.p99.9", "endToEndLatency.max"]
     missed = verdict.having(Outcome.MISSED)[0]
     assert missed.text == "endToEndLatency.p99.9 never > 100 ms: too many never came (99 110 samples, 890 never came)"
@@ -60,7 +61,7 @@ def test_a_bucket_of_which_nothing_came_is_missed() -> None:
 def test_the_fixture_ranks_in_the_same_way() -> None:
     """``load.end_to_end.p999`` is later than any bound too, and says why."""
     run = made(counts=ABSENT, end_to_end=spread(1, 3, 99_110))
-    load = Load(profile_name="p", measurements=run, verdict=evaluate(parse({}), run, Limits()))
+    load = Load(profile_name="p", measurements=run, verdict=evaluate(parse_slo({}), run, Limits()))
     assert load.end_to_end.p99 <= ms(100)
     assert not load.end_to_end.p999 <= ms(1e9)
     assert repr(load.end_to_end.p999) == "never"
@@ -73,11 +74,11 @@ def test_the_fixture_ranks_in_the_same_way() -> None:
 def test_where_nothing_was_due_nothing_is_missing() -> None:
     """A run that only consumes received 100 000 messages that others sent: no latency is known of them, and none is later than any bound."""
     run = made(rate=0.0, end_to_end=None, counts=dict.fromkeys(("offered", "sent", "sent_in_time", "acked"), 0))
-    (objective, *_) = parse({"endToEndLatency": {"p99": "100ms"}})
+    (objective, *_) = parse_slo({"endToEndLatency": {"p99": "100ms"}})
     assert latencies(objective, run).statistic(objective) is None
-    assert observe(objective, run).value is None
-    assert "never came" not in observe(objective, run).basis
-    load = Load(profile_name="p", measurements=run, verdict=evaluate(parse({}), run, Limits()))
+    assert observe_metric(objective, run).value is None
+    assert "never came" not in observe_metric(objective, run).basis
+    load = Load(profile_name="p", measurements=run, verdict=evaluate(parse_slo({}), run, Limits()))
     assert load.end_to_end.never_came == 0
 
 
@@ -88,7 +89,7 @@ def test_rank_is_that_of_all_due(came: list[int], never: int, p: float) -> None:
     everything = [*sorted(came), *[math.inf] * never]
     wanted = everything[max(1, math.ceil(p / 100 * len(everything) - 1e-9)) - 1]
     assert found == wanted if math.isinf(wanted) else abs(found - wanted * MS) <= 0.0005 * wanted * MS
-    (objective, *_) = parse({"endToEndLatency": {f"p{p:g}": "250ms"}})
+    (objective, *_) = parse_slo({"endToEndLatency": {f"p{p:g}": "250ms"}})
     beyond = sum(latency * MS >= (exceeds(objective) or 0) for latency in came) + never
     early = certainly_missed([objective], len(everything), {objective.name: beyond})
     assert early is None or found > 250 * MS

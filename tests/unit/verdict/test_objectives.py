@@ -10,26 +10,25 @@ from hypothesis import strategies as st
 
 from pytest_loadtest.errors import Invalid
 from pytest_loadtest.metrics import catalogue
-from pytest_loadtest.verdict import slo
 from pytest_loadtest.verdict.grammar import FLOORS, INDEX, METRICS
-from pytest_loadtest.verdict.objectives import IMPLICIT, Objective, Slo, explicit, parse, scale
+from pytest_loadtest.verdict.objectives import IMPLICIT, Objective, Slo, explicit, parse_slo, scale_objectives
 
 
 def problems(section: dict[Any, Any]) -> list[tuple[Any, ...]]:
     with pytest.raises(Invalid) as caught:
-        parse(section)
+        parse_slo(section)
     return [(problem.path, problem.message, problem.suggestion) for problem in caught.value.problems]
 
 
 def only(section: dict[Any, Any]) -> Objective:
-    (objective,) = explicit(parse(section))
+    (objective,) = explicit(parse_slo(section))
     return objective
 
 
 def test_the_designs_example_is_read_in_its_own_order() -> None:
     """Each metric has its direction and its unit; a percentage becomes a share."""
     section = {"throughput": "99%", "endToEndLatency": {"p50": "20ms", "p99": "100ms", "max": "2s"}, "loss": 0, "duplicates": "0.01%"}
-    found = [(o.name, o.minimum, o.maximum, o.unit) for o in explicit(parse(section))]
+    found = [(o.name, o.minimum, o.maximum, o.unit) for o in explicit(parse_slo(section))]
     assert found == [
         ("throughput", 0.99, None, "ratio"),
         ("endToEndLatency.p50", None, 20e6, "ns"),
@@ -63,9 +62,9 @@ def test_a_throughput_without_a_unit_is_an_error_with_both_spellings(written: ob
 @pytest.mark.parametrize("section", [{"throughput": "1/s"}, {"throughput": {"min": "1/s"}}, {"throughput": "1/s", "window": "10s"}])
 def test_an_absolute_throughput_leaves_the_implicit_share(section: dict[str, Any]) -> None:
     """Otherwise a run that delivers half of its messages would meet 1/s."""
-    found = [o for o in parse(section) if o.metric == "throughput"]
+    found = [o for o in parse_slo(section) if o.metric == "throughput"]
     assert [(o.minimum, o.unit, o.implicit) for o in found] == [(1, "msg/s", False), (0.95, "ratio", True)]
-    assert not any(o.implicit for o in parse({"throughput": "50%"}) if o.metric == "throughput")
+    assert not any(o.implicit for o in parse_slo({"throughput": "50%"}) if o.metric == "throughput")
 
 
 def test_both_bounds_where_both_are_wanted() -> None:
@@ -87,7 +86,7 @@ def test_an_implicit_objective_holds_exactly_where_the_section_names_none(named:
     """Naming a metric overrides its implicit bound and no other."""
     values: dict[str, object] = {metric: "1%" if metric in (*catalogue.named(form="count"), *FLOORS) else {"p50": "1s"} for metric in named}
     values |= dict.fromkeys(named & set(catalogue.named(form="duration")), "1s") | dict.fromkeys(named & {INDEX}, "2.5")
-    found = parse(values)
+    found = parse_slo(values)
     assert {o.metric for o in found if o.implicit} == {o.metric for o in IMPLICIT} - named
     assert {o.metric for o in explicit(found)} == named
 
@@ -95,11 +94,11 @@ def test_an_implicit_objective_holds_exactly_where_the_section_names_none(named:
 @pytest.mark.parametrize(("section", "left"), [({"throughput": {"max": "100%"}}, "throughput"), ({"failed": {"min": 1}}, "failed")])
 def test_a_bound_on_one_side_leaves_the_implicit_one_on_the_other(section: dict[str, Any], left: str) -> None:
     """An upper bound on throughput does not allow half of it to be missing."""
-    found = parse(section)
+    found = parse_slo(section)
     assert [o for o in found if o.implicit] == list(IMPLICIT)
     assert [o.metric for o in explicit(found)] == [left]
     both = dict.fromkeys(("min", "max"), "50%")
-    assert left not in {o.metric for o in parse({left: both}) if o.implicit}
+    assert left not in {o.metric for o in parse_slo({left: both}) if o.implicit}
 
 
 @pytest.mark.parametrize("section", [{"loss": {"min": 1}}, {"corrupt": {"min": "1%"}}, {"dropped": {"min": 1}}])
@@ -115,7 +114,7 @@ def test_a_minimum_alone_of_what_must_not_be_is_wrong(section: dict[str, Any]) -
 
 def test_an_empty_section_has_no_explicit_objective() -> None:
     """It is allowed; the caller makes ``assert_slo()`` a usage error."""
-    assert explicit(parse({})) == ()
+    assert explicit(parse_slo({})) == ()
 
 
 def test_all_problems_are_told_at_once_with_path_and_suggestion() -> None:
@@ -173,8 +172,8 @@ def test_a_wrong_bound_is_named(section: dict[Any, Any], message: str) -> None:
 @given(st.floats(1e-6, 1, exclude_min=True))
 def test_scaling_moves_absolute_throughput_with_the_rate_and_counts_with_the_messages(factor: float) -> None:
     """Shares and latencies keep their bounds."""
-    before = parse({"throughput": "5000/s", "endToEndLatency": {"p99": "1s"}, "duplicates": "1%", "loss": {"min": 3, "max": 1000}})
-    after = scale(before, factor, factor / 2)
+    before = parse_slo({"throughput": "5000/s", "endToEndLatency": {"p99": "1s"}, "duplicates": "1%", "loss": {"min": 3, "max": 1000}})
+    after = scale_objectives(before, factor, factor / 2)
     assert after[0].minimum == 5000 * factor
     for bound, whole in ((after[3].minimum, 3), (after[3].maximum, 1000)):
         assert bound is not None
@@ -182,28 +181,23 @@ def test_scaling_moves_absolute_throughput_with_the_rate_and_counts_with_the_mes
         assert bound <= whole * factor / 2 + 1e-6 < bound + 1 + 1e-5
     assert after[1:3] == before[1:3]
     assert after[4:] == before[4:]
-    assert scale(parse({"throughput": "99%"}), factor, factor) == parse({"throughput": "99%"})
+    assert scale_objectives(parse_slo({"throughput": "99%"}), factor, factor) == parse_slo({"throughput": "99%"})
 
 
 def test_a_tolerance_of_a_thousand_messages_is_ten_at_a_hundredth_of_the_load() -> None:
     """Rounded down: of 150 lost messages, one in a thousand may be lost never."""
-    assert scale(parse({"loss": 1000}), 0.01, 0.01)[0].maximum == 10
-    assert scale(parse({"loss": 150}), 0.001, 0.001)[0].maximum == 0
-    assert scale(parse({"loss": 100}), 1.0, 0.29)[0].maximum == 29  # though 100 * 0.29 is a little less in binary
+    assert scale_objectives(parse_slo({"loss": 1000}), 0.01, 0.01)[0].maximum == 10
+    assert scale_objectives(parse_slo({"loss": 150}), 0.001, 0.001)[0].maximum == 0
+    assert scale_objectives(parse_slo({"loss": 100}), 1.0, 0.29)[0].maximum == 29  # though 100 * 0.29 is a little less in binary
 
 
 def test_what_is_written_for_a_scaled_run_stays_as_it_is_written() -> None:
     """By its key: a metric, or all buckets."""
-    before = parse({"throughput": "5000/s", "loss": 1000, "duplicates": 10, "buckets": {BUCKET: {"loss": 100}}})
-    after = scale(before, 0.5, 0.1, written={"loss", "buckets"})
+    before = parse_slo({"throughput": "5000/s", "loss": 1000, "duplicates": 10, "buckets": {BUCKET: {"loss": 100}}})
+    after = scale_objectives(before, 0.5, 0.1, written={"loss", "buckets"})
     assert [(o.name, o.minimum or o.maximum) for o in explicit(after)] == [
         ("throughput", 2500), ("loss", 1000), ("duplicates", 1), (f"buckets.{BUCKET}.loss", 100),
     ]  # fmt: skip
-
-
-def test_the_grammar_is_reached_through_slo() -> None:
-    """Callers need one module."""
-    assert slo.parse is parse
 
 
 BUCKET = "1048576-5242880"
@@ -211,7 +205,7 @@ BUCKET = "1048576-5242880"
 
 def test_a_bucket_has_objectives_of_its_own() -> None:
     """By the same grammar; they override no implicit objective of the whole run."""
-    found = parse({"buckets": {BUCKET: {"endToEndLatency": {"p99": "2s"}, "loss": 0, "throughput": "99%"}}})
+    found = parse_slo({"buckets": {BUCKET: {"endToEndLatency": {"p99": "2s"}, "loss": 0, "throughput": "99%"}}})
     assert [(o.name, o.bucket, o.maximum) for o in explicit(found)] == [
         (f"buckets.{BUCKET}.endToEndLatency.p99", BUCKET, 2e9),
         (f"buckets.{BUCKET}.loss", BUCKET, 0),
@@ -222,7 +216,7 @@ def test_a_bucket_has_objectives_of_its_own() -> None:
 
 def test_an_absolute_throughput_of_a_bucket_is_scaled_too() -> None:
     """It is a share of the load."""
-    (objective,) = explicit(scale(parse({"buckets": {BUCKET: {"throughput": "100/s"}}}), 0.5, 0.5))
+    (objective,) = explicit(scale_objectives(parse_slo({"buckets": {BUCKET: {"throughput": "100/s"}}}), 0.5, 0.5))
     assert (objective.minimum, objective.bucket) == (50, BUCKET)
 
 

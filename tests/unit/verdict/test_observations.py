@@ -9,8 +9,8 @@ import pytest
 from builders.measurements import MS, made, made_bucket, spread
 
 from pytest_loadtest.metrics.measurements import Backlog, Measurements
-from pytest_loadtest.verdict.objectives import parse
-from pytest_loadtest.verdict.observations import Observation, blocked_share, observe, sends_nothing, unfit
+from pytest_loadtest.verdict.objectives import parse_slo
+from pytest_loadtest.verdict.observations import Observation, blocked_share, observe_metric, sends_nothing, unfit
 
 COUNTS = {
     "offered": 1000, "sent": 950, "sent_in_time": 940, "acked": 900, "failed": 20, "unknown": 30, "dropped": 50, "received": 1700,
@@ -24,7 +24,7 @@ def run(counts: dict[str, Any] | None = None, **changes: Any) -> Measurements:
 
 
 def seen(section: dict[str, Any], measurements: Measurements) -> Observation:
-    return observe(parse(section)[0], measurements)
+    return observe_metric(parse_slo(section)[0], measurements)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from builders.measurements import Limits, made, spread
 
 from pytest_loadtest.metrics.silent import Silent
-from pytest_loadtest.verdict.objectives import parse, scale
+from pytest_loadtest.verdict.objectives import parse_slo, scale_objectives
 from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def dead_topic(**changed: Any) -> Measurements:
 
 
 def verdict(section: dict[str, Any], run: Measurements) -> Verdict:
-    return evaluate(parse(section), run, Limits())
+    return evaluate(parse_slo(section), run, Limits())
 
 
 def test_a_dead_topic_of_200_is_missed() -> None:
@@ -85,5 +85,5 @@ def test_silence_is_not_asked_of_a_run_that_sends_nothing() -> None:
 
 def test_a_tolerance_shrinks_with_a_scaled_run() -> None:
     """As those in messages do: it never grows by it."""
-    (objective,) = (one for one in scale(parse({"silent": 30}), 0.1, 0.1) if one.metric == "silent")
+    (objective,) = (one for one in scale_objectives(parse_slo({"silent": 30}), 0.1, 0.1) if one.metric == "silent")
     assert objective.maximum == 3

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.metrics.expected import WorkerEvidence
-from pytest_loadtest.verdict.objectives import EXACTLY_ONCE, IMPLICIT, NO_FOREIGN
-from pytest_loadtest.verdict.slo import REMEDY, Finding, Outcome, Verdict, evaluate, overall, parse, samples_needed, worst
+from pytest_loadtest.verdict.objectives import EXACTLY_ONCE, IMPLICIT, NO_FOREIGN, parse_slo
+from pytest_loadtest.verdict.observations import samples_needed
+from pytest_loadtest.verdict.slo import REMEDY, Finding, Outcome, Verdict, evaluate, overall, worst
 
 if TYPE_CHECKING:
     from pytest_loadtest.metrics.measurements import Measurements
@@ -22,7 +23,7 @@ FULL_WINDOW = {"sent": 60_000, "sent_in_time": 50_000, "dropped": 40_000, "acked
 
 
 def verdict(section: dict[str, Any], run: Measurements) -> Verdict:
-    return evaluate(parse(section), run, Limits())
+    return evaluate(parse_slo(section), run, Limits())
 
 
 def finding(section: dict[str, Any], run: Measurements) -> Finding:
@@ -332,7 +333,7 @@ def test_throughput_of_a_bucket_counts_what_came_in_time() -> None:
 
 def test_foreign_messages_are_missed_on_topics_of_the_run() -> None:
     """50 000 copies at wrong subscriptions: they belong to no delivery, so no other objective sees them."""
-    found = evaluate(parse({}, implicit=(*IMPLICIT, NO_FOREIGN)), made(counts={"foreign": 50_000}), Limits())
+    found = evaluate(parse_slo({}, implicit=(*IMPLICIT, NO_FOREIGN)), made(counts={"foreign": 50_000}), Limits())
     (missed,) = found.having(Outcome.MISSED)
     assert missed.text == "foreign 50 000 > 0: 50 000 too many (50 000 of 100 000 deliveries, at any time of the run)"
 
@@ -354,14 +355,14 @@ def test_duplicates_at_qos_2_are_excused_only_where_a_session_was_forgotten(
 ) -> None:
     """Of messages that were sent again; whether a session was forgotten has to be known."""
     run = made(counts={"duplicates": duplicates, "resent": of_resent, "duplicates_of_resent": of_resent}, forgotten=forgotten)
-    result = evaluate(parse({}, implicit=(EXACTLY_ONCE,)), run, Limits())
+    result = evaluate(parse_slo({}, implicit=(EXACTLY_ONCE,)), run, Limits())
     assert (result.outcome, result.findings[0].observed) == (outcome, observed)
 
 
 def test_excused_duplicates_are_told() -> None:
     """The count of the report is not that of the objective."""
     run = made(counts={"duplicates": 3, "resent": 2, "duplicates_of_resent": 2}, forgotten=1)
-    (found,) = evaluate(parse({}, implicit=(EXACTLY_ONCE,)), run, Limits()).findings
+    (found,) = evaluate(parse_slo({}, implicit=(EXACTLY_ONCE,)), run, Limits()).findings
     assert found.text == (
         "duplicates 1 > 0: 1 too many (1 of 100 000 deliveries, besides 2 of messages sent again to a broker that had forgotten the session)"
     )
@@ -370,7 +371,7 @@ def test_excused_duplicates_are_told() -> None:
 def test_a_bound_of_the_profile_on_duplicates_excuses_none() -> None:
     """It says how many copies may come, whoever sent them."""
     run = made(counts={"duplicates": 3, "resent": 3, "duplicates_of_resent": 3}, forgotten=1)
-    assert evaluate(parse({"duplicates": 2}, implicit=(EXACTLY_ONCE,)), run, Limits()).findings[0].observed == 3
+    assert evaluate(parse_slo({"duplicates": 2}, implicit=(EXACTLY_ONCE,)), run, Limits()).findings[0].observed == 3
 
 
 def test_damaged_heads_are_counted_at_any_time_of_the_run() -> None:

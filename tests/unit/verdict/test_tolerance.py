@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from builders.measurements import Limits, made, made_bucket, spread
 
-from pytest_loadtest.verdict.objectives import parse
+from pytest_loadtest.verdict.objectives import parse_slo
 from pytest_loadtest.verdict.slo import Finding, Outcome, evaluate
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def run(counts: dict[str, int], **changed: Any) -> Measurements:
 
 
 def finding(section: dict[str, Any], measured: Measurements, further: tuple[Objective, ...] = ()) -> Finding:
-    return evaluate(parse(section), measured, Limits(), tolerated=further).findings[0]
+    return evaluate(parse_slo(section), measured, Limits(), tolerated=further).findings[0]
 
 
 @pytest.mark.parametrize("metric", ["endToEndLatency", "publishLatency"])
@@ -98,7 +98,7 @@ def test_a_bucket_has_its_own_bound_on_loss_or_that_of_the_run() -> None:
     measured = run({"lost": 1, "received": 99_999}, buckets=(part,))
 
     def largest(section: dict[str, Any], **own: Any) -> float | None:
-        judged = evaluate(parse({"buckets": {"0-256": {"endToEndLatency": MAX, **own}}, **section}), measured, Limits()).findings
+        judged = evaluate(parse_slo({"buckets": {"0-256": {"endToEndLatency": MAX, **own}}, **section}), measured, Limits()).findings
         return next(found.observed for found in judged if found.objective.statistic == "max")
 
     assert largest({}) == math.inf
@@ -108,14 +108,14 @@ def test_a_bucket_has_its_own_bound_on_loss_or_that_of_the_run() -> None:
 
 def test_a_stage_is_tolerated_by_the_bounds_of_the_whole_profile() -> None:
     """Unless it has its own."""
-    whole = parse({"loss": "1%"})
+    whole = parse_slo({"loss": "1%"})
     assert finding({"endToEndLatency": MAX}, run(LOST), whole).observed == 20_000_000
     assert finding({"endToEndLatency": MAX, "loss": 0}, run(LOST), whole).observed == math.inf
 
 
 def test_implicit_bounds_of_the_whole_profile_tolerate_nothing() -> None:
     """As in the run itself."""
-    assert finding({"endToEndLatency": MAX}, run(UNANSWERED), parse({})).observed == math.inf
+    assert finding({"endToEndLatency": MAX}, run(UNANSWERED), parse_slo({})).observed == math.inf
 
 
 def test_a_bucket_of_which_nothing_came_has_no_largest_latency_that_holds() -> None:

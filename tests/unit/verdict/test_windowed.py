@@ -6,19 +6,19 @@ import pytest
 
 from pytest_loadtest.errors import Invalid
 from pytest_loadtest.values.quantities import SECOND
-from pytest_loadtest.verdict.objectives import Objective, Slo, parse, scale
+from pytest_loadtest.verdict.objectives import Objective, Slo, parse_slo, scale_objectives
 
 LATENCY = {"endToEndLatency": {"p99": "100ms"}}
 
 
 def wrong(section: dict[str, object]) -> list[str]:
     with pytest.raises(Invalid) as caught:
-        parse(section)
+        parse_slo(section)
     return str(caught.value).splitlines()
 
 
 def named(section: dict[str, object]) -> dict[str, Objective]:
-    return {one.name: one for one in parse(section)}
+    return {one.name: one for one in parse_slo(section)}
 
 
 def test_latencies_and_throughput_hold_in_windows_and_counts_in_the_run() -> None:
@@ -49,7 +49,7 @@ def test_the_whole_run_is_bounded_beside_its_windows() -> None:
 )
 def test_an_implicit_objective_gives_way_to_what_says_as_much(section: dict[str, object], implicit: bool) -> None:
     """Where some windows may miss, those could be much worse than the whole run may be. No two have one name."""
-    found = parse(section)
+    found = parse_slo(section)
     assert any(one.implicit and one.metric == "throughput" for one in found) is implicit
     assert len({one.name for one in found}) == len(found)
 
@@ -102,7 +102,7 @@ def test_a_section_keeps_its_window_as_a_number() -> None:
 
 def test_scaled_runs_keep_their_windows() -> None:
     """Rates shrink with the load, windows and shares do not; what was written for scaled runs stays."""
-    found = scale(
-        parse({"window": "10s", "violations": "1%", "throughput": "5000/s", "whole": {"throughput": "6000/s"}}), 0.1, 0.1, ("whole",)
+    found = scale_objectives(
+        parse_slo({"window": "10s", "violations": "1%", "throughput": "5000/s", "whole": {"throughput": "6000/s"}}), 0.1, 0.1, ("whole",)
     )
     assert [(one.minimum, one.window, one.violations) for one in found[:2]] == [(500, 10 * SECOND, 0.01), (6000, None, 0)]

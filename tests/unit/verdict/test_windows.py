@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from pytest_loadtest.metrics.time_slices import Histograms, SlicedStats, of_parts
 from pytest_loadtest.values.quantities import SECOND
-from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate, parse
+from pytest_loadtest.verdict.objectives import parse_slo
+from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate
 from pytest_loadtest.verdict.windows import moment
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def windows(parts: Sequence[Histogram | None], **changed: Any) -> SlicedStats:
 
 def judged(section: dict[str, object], found: SlicedStats | None) -> Finding:
     """The first finding of the section."""
-    return evaluate(parse(section, implicit=()), made(windows=found), Limits()).findings[0]
+    return evaluate(parse_slo(section, implicit=()), made(windows=found), Limits()).findings[0]
 
 
 def test_it_holds_where_it_holds_in_every_window() -> None:
@@ -73,7 +74,7 @@ def test_the_whole_run_hides_what_windows_show() -> None:
     """A second of a hundred in which all take half a second: p99 of the whole holds, and that of the window does not."""
     section = {**P99, "whole": {"endToEndLatency": {"p99": "100ms"}}}
     in_windows, whole = evaluate(
-        parse(section, implicit=()), made(windows=windows([constant(2), constant(500), constant(2)])), Limits()
+        parse_slo(section, implicit=()), made(windows=windows([constant(2), constant(500), constant(2)])), Limits()
     ).findings  # fmt: skip
     assert (in_windows.outcome, whole.outcome) == (Outcome.MISSED, Outcome.MET)
     assert whole.objective.name == "whole.endToEndLatency.p99"
@@ -135,7 +136,7 @@ def test_windows_that_are_not_there_are_no_data() -> None:
     """A run that was ended before its first window was over; and one of which nothing was received."""
     assert judged(P99, None).text == "endToEndLatency.p99: the measured phase, 10.0 s, is shorter than a window of 1.00 s"
     assert judged(P99, None).outcome is Outcome.NO_DATA
-    finding = evaluate(parse(P99, implicit=()), made(windows=windows([None]), end_to_end=None), Limits()).findings[0]
+    finding = evaluate(parse_slo(P99, implicit=()), made(windows=windows([None]), end_to_end=None), Limits()).findings[0]
     assert finding.text == "endToEndLatency.p99: nothing was received"
 
 
@@ -164,7 +165,7 @@ def test_a_largest_latency_is_never_in_the_window_in_which_something_never_came(
     section = {"window": "1s", "endToEndLatency": {"max": "100ms"}, **loss}
     found = windows([constant(2), constant(3)], offered=np.array([1000, 1001]))
     run = made(windows=found, counts={"lost": 1, "received": 99_999})
-    finding = next(one for one in evaluate(parse(section, implicit=()), run, Limits()).findings if one.objective.statistic == "max")
+    finding = next(one for one in evaluate(parse_slo(section, implicit=()), run, Limits()).findings if one.objective.statistic == "max")
     assert finding.outcome is outcome
     assert (finding.windows[1].observed == np.inf) is (outcome is Outcome.MISSED)
 
@@ -175,7 +176,7 @@ def paused(many: int, *, of: int = 100_000) -> Histogram:
 
 
 def verdict(section: dict[str, Any], run: Measurements) -> Verdict:
-    return evaluate(parse(section), run, Limits())
+    return evaluate(parse_slo(section), run, Limits())
 
 
 @pytest.mark.parametrize(("bound", "half"), [({"p99.9": "100ms"}, "50.0 ms"), ({"max": "400ms"}, "200 ms"), ({"mean": "3ms"}, "1.50 ms")])

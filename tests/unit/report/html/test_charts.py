@@ -32,7 +32,7 @@ from pytest_loadtest.report.html.charts import (
     span_extremes,
 )
 from pytest_loadtest.report.measured import PERCENTILES, latency_section
-from pytest_loadtest.verdict.slo import unfit
+from pytest_loadtest.verdict.observations import unfit
 
 VALUES = st.lists(st.none() | st.integers(-(10**15), 10**15) | st.floats(allow_nan=False, allow_infinity=False), max_size=300)
 
