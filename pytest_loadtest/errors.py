@@ -1,18 +1,18 @@
-"""Everything that pytest-loadtest raises on purpose.
+"""The errors of pytest-loadtest.
 
 ::
 
-    LoadtestError                 catch this to catch them all
-    ├── UsageError                the user asked for something that cannot be: pytest's usage error
-    │   ├── ProfileError          a profile does not say what it must; carries every problem at once
-    │   └── RunAborted            a live test would change a run that was lost, and is ending
+    LoadtestError                 the base: catches all of them
+    ├── UsageError                a request that cannot be fulfilled: pytest's usage error
+    │   ├── ProfileError          a profile is not valid; has all of its problems
+    │   └── RunAborted            a live test would change a run that is lost and about to end
     └── BrokenRun                 the run says nothing about the target: pytest's *error*, never *failed*
-        ├── NoData                something that had to be measured was not
-        │   ├── TargetError       the target could not be reached, refused, or went away
+        ├── NoData                a required measurement is missing
+        │   ├── TargetError       the target could not be reached, rejected the client, or went away
         │   └── WorkerError       a load worker failed or died
-        └── GeneratorLimited      the generator, not the target, set the pace
+        └── GeneratorLimited      the generator, not the target, limited the load
 
-Every one survives pickling, because errors cross from workers to the controller.
+Each error survives pickling, because errors cross from workers to the controller.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Path = tuple[str | int, ...]
 NOWHERE: Final = -1
 """The line of a problem that has no place in a text yet."""
 MOST_SHOWN = 80
-"""The characters of a user's value that an error shows: enough to recognize it, and a file that is no profile is not printed."""
+"""The most characters of a user's value in an error: enough to recognize it, but not a whole file that is no profile."""
 _QUOTED = re.compile(rf"(?<!\w)(['\"])((?:\\.|(?!\1)[^\\]){{{MOST_SHOWN}}})(?:\\.|(?!\1)[^\\])+\1(?!\w)", re.DOTALL)
 _WORD = re.compile(rf"([^\s/]{{{MOST_SHOWN}}})[^\s/…][^\s/]*")  # a path is never cut: it names the file
 
@@ -41,18 +41,18 @@ class LoadtestError(Exception):
 
 
 class UsageError(LoadtestError):
-    """The request itself is wrong; nothing was started."""
+    """The request is wrong; nothing was started."""
 
 
 class RunAborted(UsageError):
-    """A live test would change a run that was lost, and is ending."""
+    """A live test would change a run that is lost and about to end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing wrong in a text that a user wrote: a profile, a driver file, a section of either.
 
-    :param path: from the top of the text, or of the section that was read; empty once the problem has a line, as it may have a secret.
+    :param path: from the top of the text, or of the section that was read; empty once the problem has a line, because it may be secret.
     :param suggestion: what to write instead. :param at_key: the key is wrong, not its value.
     :param line: 1-based, as is ``column``. Long values in message and suggestion are cut once it has one.
     """
@@ -71,11 +71,11 @@ class Problem:
 
     @property
     def text(self) -> str:
-        """Message and suggestion."""
+        """The message with the suggestion."""
         return f"{self.message} ({self.suggestion})" if self.suggestion else self.message
 
     def below(self, *prefix: str | int) -> Self:
-        """Return the problem as one of a larger text, which has this one's text at ``prefix``."""
+        """Return the problem as one of a larger text, which has the section at ``prefix``."""
         return replace(self, path=(*prefix, *self.path))
 
     def named(self) -> Self:
@@ -87,9 +87,9 @@ class Problem:
 
 
 class Invalid(ValueError):
-    """A value or a section cannot be read. Readers raise it, and whoever knows the whole text catches it: it never reaches a user.
+    """A value or a section that cannot be read. Readers raise it, and the reader of the whole text catches it: it never reaches a user.
 
-    :param problems: all of them, by paths inside what was read.
+    :param problems: all problems, with paths inside the section.
     """
 
     def __init__(self, *problems: Problem) -> None:
@@ -126,11 +126,11 @@ class BrokenRun(LoadtestError):
 
 
 class NoData(BrokenRun):
-    """Something that had to be measured was not measured."""
+    """A required measurement is missing."""
 
 
 class TargetError(NoData):
-    """The target could not be reached, refused, or went away for good."""
+    """The target could not be reached, rejected the client, or went away for good."""
 
 
 class WorkerError(NoData):
@@ -138,4 +138,4 @@ class WorkerError(NoData):
 
 
 class GeneratorLimited(BrokenRun):
-    """The generator, not the target, set the pace."""
+    """The generator, not the target, limited the load."""

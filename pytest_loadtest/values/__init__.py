@@ -1,1 +1,1 @@
-"""Text ⇄ numbers with units, and how numbers are worded."""
+"""Text ⇄ numbers with units, and the wording of numbers."""

@@ -1,4 +1,4 @@
-"""Addresses as texts. Who a client is belongs to the profile's driver, whose secrets no result has: an address says only where."""
+"""Addresses without credentials: these belong to the profile's driver, whose secrets are in no result."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ INSTEAD = "write driver.username and driver.password (MQTT), or driver.authentic
 
 
 def masked(address: str) -> str:
-    """``mqtt://user:secret@host`` → ``mqtt://***@host``: all up to the last ``@``, for a password may hold anything."""
+    """``mqtt://user:secret@host`` → ``mqtt://***@host``: everything up to the last ``@``, because a password may contain one."""
     return re.sub(r"^([a-z+]*://)?.*@", r"\1***@", address, flags=re.DOTALL)
 
 
 def check_address(address: str | None, what: str) -> None:
-    """Refuse an address that says who somebody is, before it is shown anywhere. :param what: where it was given.
+    """Reject an address with credentials before it is shown anywhere. :param what: the option or key that has it.
 
-    :raises UsageError: it has a user or a password; with the address masked.
+    :raises UsageError: the address has a user or a password; the message has it masked.
     """
     if address is not None and "@" in address:
         raise UsageError(f"{what} {masked(address)}: {NO_USER}: {INSTEAD}")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host's name or address is this machine's loopback, whatever its name service says."""
+    """Return true if a host's name or address is this machine's loopback; names are not looked up."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"

@@ -1,6 +1,6 @@
 """Text ⇄ integers with units: durations in ns, sizes in bytes, rates per second.
 
-Integers inside, units only at the edge. KB and MB are 1024-based, as in OMB; reports print KiB, MiB and Gbit/s.
+The code calculates with integers; only texts have units. KB and MB are 1024-based, as in OMB; reports print KiB, MiB and Gbit/s.
 """
 
 from __future__ import annotations
@@ -16,27 +16,16 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
 _DURATIONS = {
-    "ns": 1,
-    "us": MICROSECOND,
-    "µs": MICROSECOND,
-    "ms": MILLISECOND,
-    "s": SECOND,
-    "m": MINUTE,
-    "min": MINUTE,
-    "h": HOUR,
-    "d": DAY,
-}
+    "ns": 1, "us": MICROSECOND, "µs": MICROSECOND, "ms": MILLISECOND, "s": SECOND, "m": MINUTE, "min": MINUTE, "h": HOUR, "d": DAY,
+}  # fmt: skip
 _SIZES = {"": 1, "B": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
-_NUMBER = re.compile(r"\s*(\d+(?:[_ ]\d+)*(?:\.\d+)?(?:[eE]\+?\d+)?)\s*([^\d\s]*)\s*")
-
-
 _BYTE_RATES = {"B/s": 1, "KB/s": 1024, "kB/s": 1024, "MB/s": 1024**2, "GB/s": 1024**3, "KiB/s": 1024, "MiB/s": 1024**2, "GiB/s": 1024**3}
+_NUMBER = re.compile(r"\s*(\d+(?:[_ ]\d+)*(?:\.\d+)?(?:[eE]\+?\d+)?)\s*([^\d\s]*)\s*")
 _MOST_DIGITS = 40
-_RATE = re.compile(r"\s*(\d+(?:[_ ]\d+)*(?:\.\d+)?(?:[eE]\+?\d+)?)\s*([^\d\s]+)\s*")
 
 
 def _decimal(number: str) -> Decimal:
-    """Beyond what any unit needs it is infinite: the digits of 1e999999999 would fill the memory."""
+    # infinite beyond what any unit needs: as an integer, 1e999999999 would fill the memory
     value = Decimal(number.replace("_", "").replace(" ", ""))
     return value if value.adjusted() < _MOST_DIGITS else Decimal("Infinity")
 
@@ -54,23 +43,23 @@ def _parse(text: str, units: dict[str, int], what: str, fold: bool) -> int:
 
 
 def parse_duration(text: str) -> int:
-    """``"90s"`` → 90_000_000_000 ns.
+    """Parse a duration: ``"90s"`` → 90_000_000_000 ns.
 
-    :raises ValueError: no unit or an unknown one.
+    :raises ValueError: no unit, or an unknown one.
     """
     return _parse(text, _DURATIONS, "duration", fold=False)
 
 
 def parse_size(text: str) -> int:
-    """``"4KB"`` → 4096 bytes (1024-based; a bare number is bytes).
+    """Parse a size: ``"4KB"`` → 4096 bytes (1024-based; a number without unit is bytes).
 
-    :raises ValueError: unknown unit.
+    :raises ValueError: an unknown unit.
     """
     return _parse(text, _SIZES, "size", fold=True)
 
 
 class ByteRate(float):
-    """Bytes per second, where a rate without this class is messages per second. ``type(rate)(rate * 2)`` keeps either kind."""
+    """A rate in bytes per second; a plain float is messages per second. ``type(rate)(rate * 2)`` keeps the kind."""
 
     __slots__ = ()
 
@@ -79,11 +68,11 @@ class ByteRate(float):
 
 
 def parse_rate(text: str) -> float:
-    """``"5000/s"`` or ``"5000 msg/s"`` → 5000.0; ``"200MB/s"`` → a :class:`ByteRate` (1024-based).
+    """Parse a rate: ``"5000/s"`` or ``"5000 msg/s"`` → 5000.0; ``"200MB/s"`` → a :class:`ByteRate` (1024-based).
 
-    :raises ValueError: no unit or an unknown one; bits.
+    :raises ValueError: no unit, an unknown one, or bits.
     """
-    match = _RATE.fullmatch(text)
+    match = _NUMBER.fullmatch(text)
     unit = match[2] if match else None
     if match and unit in ("/s", "msg/s"):
         return float(_decimal(match[1]))
@@ -95,14 +84,14 @@ def parse_rate(text: str) -> float:
 
 
 def exact_rate(rate: float) -> float | str:
-    """A rate as a profile may spell it, nothing lost: ``ByteRate(2048)`` → ``"2048B/s"``; messages per second are the number."""
+    """Return a rate as a profile has it, without rounding: ``ByteRate(2048)`` → ``"2048B/s"``; messages per second as a number."""
     if not isinstance(rate, ByteRate):
         return rate
     return f"{int(rate)}B/s" if rate.is_integer() else f"{Decimal(float.__repr__(rate)):f}B/s"
 
 
 def format_duration(ns: int | float) -> str:
-    """``1_500_000`` → ``"1.50 ms"``; three significant digits, the unit that reads best."""
+    """``1_500_000`` → ``"1.50 ms"``: three significant digits, and a unit that keeps the number small."""
     sign, ns = ("-", -ns) if ns < 0 else ("", ns)
     for unit, scale in (("h", HOUR), ("min", MINUTE), ("s", SECOND), ("ms", MILLISECOND), ("µs", MICROSECOND)):
         if ns >= (2 * scale if unit in ("h", "min") else scale):
@@ -124,7 +113,7 @@ def format_rate(per_second: int | float) -> str:
 
 
 def format_count(count: int | float) -> str:
-    """``12_345`` → ``"12.3 k"``; exact below 10 000."""
+    """``12_345`` → ``"12.3 k"``; integers below 10 000 are exact."""
     for unit, scale in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
         if abs(count) >= scale * (10 if unit == "k" else 1):
             return f"{_significant(count / scale)} {unit}"

@@ -1,4 +1,4 @@
-"""Durations and rates for a test's own asserts: they know their unit and what they measure, and compare with their like only."""
+"""Durations and rates for asserts in a test's body: they have a unit and a label, and compare only with their own kind."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _OPERATORS = ("<", "<=", ">", ">=", "==", "!=")
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """A span of time.
+    """A duration.
 
-    :param ns: nanoseconds. :param label: what was measured, ``end-to-end p99``; empty for a bound. :param samples: of how many, where
-        measured.
+    :param ns: nanoseconds. :param label: the measured metric, ``end-to-end p99``; empty for a bound. :param samples: number of samples of
+        a measured one.
     """
 
     ns: float
@@ -26,21 +26,21 @@ class Duration:
 
     @property
     def ms(self) -> float:
-        """Milliseconds."""
+        """The duration in milliseconds."""
         return self.ns / MILLISECOND
 
     @property
     def seconds(self) -> float:
-        """Seconds."""
+        """The duration in seconds."""
         return self.ns / SECOND
 
     def __lt__(self, other: Duration) -> bool:
-        """Order by length.
+        """Compare lengths.
 
-        :raises TypeError: the other one is a bare number, which has no unit.
+        :raises TypeError: the other value is a number without a unit.
         """
         if not isinstance(other, Duration):
-            raise TypeError(f"{self!r} cannot be compared with {other!r}: say which unit, ms({other!r}), s(…) or us(…)")
+            raise TypeError(f"{self!r} cannot be compared with {other!r}, which has no unit: write ms({other!r}), s(…) or us(…)")
         return self.ns < other.ns
 
     def __add__(self, other: Duration) -> Duration:
@@ -74,24 +74,24 @@ class Rate(float):
 
 
 def us(value: float) -> Duration:
-    """Microseconds."""
+    """A duration in microseconds."""
     return Duration(value * MICROSECOND)
 
 
 def ms(value: float) -> Duration:
-    """Milliseconds."""
+    """A duration in milliseconds."""
     return Duration(value * MILLISECOND)
 
 
 def s(value: float) -> Duration:
-    """Seconds."""
+    """A duration in seconds."""
     return Duration(value * SECOND)
 
 
 def compare_lines(op: str, left: object, right: object) -> list[str] | None:
-    """What a failed comparison says, for ``pytest_assertrepr_compare``: both sides, how far over, of how many samples.
+    """Return the lines for ``pytest_assertrepr_compare``: both sides, the distance between them, and the numbers of samples.
 
-    None where neither side is ours or they are no likes, so that pytest explains it in its own way.
+    None if the sides are not two durations, or a rate and a number: then pytest has its own explanation.
     """
     if isinstance(left, Duration) and isinstance(right, Duration):
         text = _compared(op, (left.ns, left.label), (right.ns, right.label), "ns")
@@ -109,7 +109,7 @@ def compare_lines(op: str, left: object, right: object) -> list[str] | None:
 
 
 def _compared(op: str, left: tuple[float, str], right: tuple[float, str], unit: str) -> str | None:
-    """``end-to-end p99 83.0 ms <= 50.0 ms: over by 66 %``. The measured side, which has a name, is the one that is over or short."""
+    """``end-to-end p99 83.0 ms <= 50.0 ms: over by 66 %``. The measured side, which has a label, is the one over or short."""
     if op not in _OPERATORS:
         return None
     shown = pair(left[0], right[0], unit)

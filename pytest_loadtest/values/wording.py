@@ -1,4 +1,4 @@
-"""Values as people read them: two in one unit, precise enough to show that they differ."""
+"""Values as text: two values have one unit, and enough digits to differ."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from pytest_loadtest.values.quantities import format_duration, format_rate
 
 ROUNDING = 1e-9
-"""Relative error that arithmetic on rates may bring; bounds are inclusive."""
+"""Relative error of arithmetic on rates; bounds are inclusive."""
 
 
 def scale_word(factor: float) -> str:
@@ -26,7 +26,7 @@ def exact(count: float) -> str:
 
 
 def format_value(value: float, unit: str, digits: int = 3) -> str:
-    """A value of an objective's unit; ``digits`` above 3 spells it out."""
+    """Return a value in the unit of an objective; ``digits`` above 3 selects a form with more digits."""
     if unit == "messages":
         return exact(value)
     if value == math.inf:
@@ -41,7 +41,7 @@ def format_value(value: float, unit: str, digits: int = 3) -> str:
 
 
 def pair(left: float, right: float, unit: str) -> tuple[str, str]:
-    """Both values, with as many digits as it takes to tell them apart."""
+    """Return both values with enough digits to differ."""
     for digits in (3, 5, 8):
         shown = format_value(left, unit, digits), format_value(right, unit, digits)
         if left == right or shown[0] != shown[1]:
@@ -50,12 +50,12 @@ def pair(left: float, right: float, unit: str) -> tuple[str, str]:
 
 
 def distance(value: float, bound: float, unit: str) -> str:
-    """How far beyond its bound a value lies: ``over by 66 %``, ``40 times the bound``, ``short by 49 %``, ``3 too many``."""
+    """Return the distance of a value from its bound: ``over by 66 %``, ``40 times the bound``, ``short by 49 %``, ``3 too many``."""
     if value == math.inf:
         return "too many never came"
     if unit == "messages":
         return f"{exact(abs(value - bound))} too {'many' if value > bound else 'few'}"
-    if unit == "number" and bound <= 0:  # a share of it says nothing
+    if unit == "number" and bound <= 0:  # a percentage of it means nothing
         return f"{'short' if value < bound else 'over'} by {_plain(abs(value - bound), 3)}"
     if value < bound:
         return f"short by {_plain((1 - value / bound) * 100, 2)} %"
@@ -65,7 +65,7 @@ def distance(value: float, bound: float, unit: str) -> str:
 
 
 def _plain(value: float, digits: int) -> str:
-    """Significant digits, never an exponent, no trailing zeros, no digit of the integer part lost."""
+    """Return a value with significant digits: no exponent, no trailing zeros, and all digits of the integer part."""
     whole = len(str(int(abs(value))))
     text = f"{float(f'{value:.{max(digits, whole)}g}'):.12f}".rstrip("0").rstrip(".")
     return text or "0"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import subprocess
 import sys
 from importlib.metadata import distribution
@@ -13,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import pytest_loadtest
-from pytest_loadtest.errors import GeneratorLimited, LoadtestError, Problem, ProfileError, TargetError
 
 HEAVY = ["pyspark", "py4j", "numpy", "pyarrow", "pulsar", "paho", "pydantic", "yaml", "testcontainers", "docker", "httpx", "jinja2"]
 
@@ -77,20 +75,6 @@ def test_other_names_are_not_there() -> None:
     """A name that is not public is an ordinary AttributeError."""
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = pytest_loadtest.nothing
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        TargetError("the target went away"),
-        GeneratorLimited("late"),
-        ProfileError("p.yaml", (Problem((), "wrong", "write right", line=1, column=2),)),
-    ],
-)
-def test_errors_survive_pickling(error: LoadtestError) -> None:
-    """They cross from workers to the controller."""
-    copy = pickle.loads(pickle.dumps(error))
-    assert (type(copy), str(copy)) == (type(error), str(error))
 
 
 def test_the_package_under_test_is_the_one_installed() -> None:

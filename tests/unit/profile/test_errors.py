@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import TYPE_CHECKING
 
 import pytest
@@ -458,13 +457,6 @@ def test_wrong_value_hides_nothing_else() -> None:
         f"{LEAST}topics: x\ndriver: {{name: mqtt, qos: 7}}\nslo: {{publishLatency: {{p50: 1s}}, outOfOrder: 0}}\nconsumerPerSubscription: 2\n"
     )
     assert [line.split(":")[1:3] for line in found.splitlines()] == [["5", "9"], ["6", "27"], ["7", "34"]]
-
-
-def test_error_survives_pickling() -> None:
-    """Problems cross from a worker to the controller."""
-    with pytest.raises(ProfileError) as caught:
-        profile.loads("name: 5\n", "p.yaml")
-    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
 def test_no_such_profile(tmp_path: Path) -> None:
