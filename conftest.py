@@ -1,4 +1,4 @@
-"""For the project's own tests only; load tests need nothing from here."""
+"""Setup for the project's own tests; load tests do not need it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ pytest_plugins = ["pytester"]
 
 
 def pytest_configure() -> None:
-    """A shell starts what it puts in the background with Ctrl-C ignored, and so would be every process that tests interrupt."""
+    """Restore Ctrl-C: a shell starts background jobs with SIGINT ignored, and the processes that tests interrupt would inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python
-"""Whether tests notice that code is wrong: cosmic-ray's mutants of what measures and decides, a sample by a fixed seed.
+"""Test the tests: draw a sample of cosmic-ray's mutants with a fixed seed, and run the tests of the mutated module on each.
 
-At a place of the code (a number, an operator, a condition) one of its mutants is drawn, and tried on the tests of its own module alone:
-``tests/unit/FOLDER/test_MODULE.py``, or the folder's tests where a module has no such file. Everything happens in a copy of the tree.
-Survivors are printed as diffs. The exit status is 1 when fewer than 85 % of the mutants were killed.
+At each drawn place of the code (a number, an operator, a condition) one mutant is tried with the tests of its module only:
+``tests/unit/FOLDER/test_MODULE.py``, or the folder's tests if there is no such file. Everything happens in a copy of the tree.
+Survivors are printed as diffs. The exit status is 1 if fewer than 85 % of the mutants were killed.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ ROOT = Path(__file__).parents[1]
 NEEDED = ("pytest_loadtest", "tests", "profiles", "conftest.py", "pyproject.toml")
 FOLDERS = ("message", "schedule", "metrics", "verdict", "engine")
 ENOUGH = 0.85
-MEMORY = 4 << 30  # of address space: a mutant may ask for any size of array
+MEMORY = 4 << 30  # bytes of address space: a mutant may request an array of any size
 ONE_FAILURE = """\
 from hypothesis import Phase, settings
 settings.register_profile("one failure", settings.get_profile("project"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("one failure")
-"""  # beside the tests: nobody reads which example is the smallest
+"""  # without shrinking: the smallest failing example is not needed
 
 
-class Running(ast.NodeTransformer):
-    """Leaves of a module what runs: neither what only a type checker reads, nor what it holds (options of a dataclass, ``*`` and ``/``)."""
+class ExecutablePart(ast.NodeTransformer):
+    """Removes from a module what has no effect at run time: types, options of dataclasses, ``*`` and ``/`` in parameter lists."""
 
     def visit(self, node: ast.AST) -> ast.AST | None:
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
@@ -59,20 +59,20 @@ class Running(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
-def running(code: str) -> str | None:
-    """What runs of a module, to be compared; None when it is no Python."""
+def executable_part(code: str) -> str | None:
+    """Return the part of a module that has an effect at run time, for comparison; None for a syntax error."""
     try:
-        return ast.dump(Running().visit(ast.parse(code)))
+        return ast.dump(ExecutablePart().visit(ast.parse(code)))
     except SyntaxError:
         return None
 
 
 def mutants(folders: list[str], seed: int) -> list[MutationSpec]:
-    """All that there are, by place, in an order drawn for each by itself: so a change of one module leaves the sample of the others."""
+    """Return all mutants in a random order that depends on each place only: a change of one module keeps the sample of the others."""
     modules = [path for folder in folders for path in sorted(Path("pytest_loadtest", folder).glob("*.py"))]
-    with use_db("mutants.sqlite") as found:
-        init(modules, found, {})
-        specs = [item.mutations[0] for item in found.work_items]
+    with use_db("mutants.sqlite") as database:
+        init(modules, database, {})
+        specs = [item.mutations[0] for item in database.work_items]
 
     def draw(spec: MutationSpec) -> tuple[float, float]:
         place = f"{seed} {spec.module_path} {spec.start_pos}"
@@ -82,29 +82,29 @@ def mutants(folders: list[str], seed: int) -> list[MutationSpec]:
 
 
 def sample(specs: list[MutationSpec], number: int) -> list[MutationSpec]:
-    """The first mutants, one at a place, that change what runs."""
+    """Return the first mutants, one per place, that have an effect at run time."""
     code = {path: path.read_text(encoding="utf-8") for path in {spec.module_path for spec in specs}}
-    before = {path: running(text) for path, text in code.items()}
+    before = {path: executable_part(text) for path, text in code.items()}
     picked: dict[tuple[object, ...], MutationSpec] = {}
     for spec in specs:
         place = spec.module_path, spec.start_pos
         if len(picked) == number or place in picked:
             continue
         mutated = mutate_code(code[spec.module_path], get_operator(spec.operator_name)(), spec.occurrence)
-        if mutated is not None and running(mutated) not in (None, before[spec.module_path]):
+        if mutated is not None and executable_part(mutated) not in (None, before[spec.module_path]):
             picked[place] = spec
     return list(picked.values())
 
 
 def tests_of(module: Path) -> str:
-    """The command that runs them."""
+    """Return the command that runs the tests of a module."""
     own = Path("tests/unit", module.parent.name, f"test_{module.name}")
     tests = own if own.exists() else own.parent
     return shlex.join([sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", str(tests)])
 
 
 def limit(command: str) -> float:
-    """Seconds that the tests may take on a mutant. :raises SystemExit: they fail as it is."""
+    """Return the time limit for the tests on a mutant in seconds. :raises SystemExit: they fail without a mutant."""
     began = time.monotonic()
     outcome, output = run_tests(command, 600)
     if outcome is not TestOutcome.SURVIVED:
@@ -113,7 +113,7 @@ def limit(command: str) -> float:
 
 
 def judge(specs: list[MutationSpec]) -> bool:
-    """Try the mutants; whether enough of them were killed."""
+    """Try the mutants. :returns: True if enough of them were killed."""
     tried, killed, limits = Counter[str](), Counter[str](), dict[str, float]()
     for number, spec in enumerate(specs, 1):
         module, operator = spec.module_path, spec.operator_name.split("/")[-1]
@@ -135,16 +135,16 @@ def judge(specs: list[MutationSpec]) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folders", nargs="*", default=FOLDERS, help=f"of pytest_loadtest (default: {' '.join(FOLDERS)})")
-    parser.add_argument("--number", type=int, default=500, help="of mutants (default: 500)")
-    parser.add_argument("--seed", type=int, default=8, help="another one draws other mutants (default: 8)")
+    parser.add_argument("folders", nargs="*", default=FOLDERS, help=f"folders of pytest_loadtest (default: {' '.join(FOLDERS)})")
+    parser.add_argument("--number", type=int, default=500, help="number of mutants (default: 500)")
+    parser.add_argument("--seed", type=int, default=8, help="seed of the sample (default: 8)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mutants-") as copy:
         for name in NEEDED:
             (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, Path(copy, name))
         Path(copy, "tests/unit/conftest.py").write_text(ONE_FAILURE, encoding="utf-8")
         os.chdir(copy)
-        os.environ |= {"PYTHONPATH": copy, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # the copy comes before what is installed
+        os.environ |= {"PYTHONPATH": copy, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # the copy comes before the installed package
         os.nice(19)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         enough = judge(sample(mutants(options.folders, options.seed), options.number))
