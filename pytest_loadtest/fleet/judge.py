@@ -34,6 +34,7 @@ from pytest_loadtest.verdict import slo
 from pytest_loadtest.verdict.abort import evaluate_aborted
 from pytest_loadtest.verdict.changes import with_findings
 from pytest_loadtest.verdict.early import evaluate_ended
+from pytest_loadtest.verdict.finding import no_data
 from pytest_loadtest.verdict.grammar import THROUGHPUT
 from pytest_loadtest.verdict.objectives import scale_objectives
 from pytest_loadtest.verdict.slo import Outcome
@@ -187,7 +188,7 @@ def stages_not_begun(run: Mapping[str, Any], profile: Profile) -> list[tuple[str
     verdicts = []
     for stage in profile.stages:
         if stage.name not in begun:
-            findings = tuple(slo.not_judged(objective, reason) for objective in _scaled(stage.slo.objectives, dict(run)))
+            findings = tuple(no_data(objective, reason) for objective in _scaled(stage.slo.objectives, dict(run)))
             # a stage without objectives is listed too: it has nothing that could be missed
             verdict = slo.Verdict(outcome=outcome if findings else slo.Outcome.MET, findings=findings, reasons=(reason,))
             verdicts.append((stage.name, verdict))

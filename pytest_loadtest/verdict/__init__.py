@@ -1,1 +1,1 @@
-"""What the measurements mean: objectives, the verdict, the peak search."""
+"""Judgement of measurements: objectives, the verdict, the peak search."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.values.wording import format_value
-from pytest_loadtest.verdict.finding import show
+from pytest_loadtest.verdict.finding import no_data, show
 from pytest_loadtest.verdict.grammar import THROUGHPUT
 from pytest_loadtest.verdict.slo import Finding, Outcome, Verdict, worst
 
@@ -37,22 +37,18 @@ def judge_change(gate: Objective, changed: Changed | None) -> Finding:
     """Judge one bound on regression. :param changed: None without a baseline to compare with."""
     interval = None if changed is None else changed.interval
     if changed is None or interval is None:
-        return _no_data(gate, "nothing to compare with" if changed is None else changed.why, changed)
+        samples = 0 if changed is None else changed.samples
+        return no_data(gate, "nothing to compare with" if changed is None else changed.why, samples)
     worse, least, most = worsening(gate.statistic, interval)
     bound = gate.maximum or 0.0
     if least <= bound < most:
         text = f"{interval_text(interval)} is neither within {format_value(bound, 'ratio')} nor beyond it: change cannot be told from noise"
-        return _no_data(gate, text, changed)
+        return no_data(gate, text, changed.samples)
     shown = show(gate, worse)
     figures = " → ".join(format_value(value or 0.0, changed.unit) for value in (changed.baseline, changed.now))
     text = f"{gate.name} {shown.comparison} ({figures}, {interval_text(interval)})"
     outcome = Outcome.MISSED if least > bound else Outcome.MET
     return Finding(objective=gate, outcome=outcome, observed=worse, samples=changed.samples, text=text)
-
-
-def _no_data(gate: Objective, why: str, changed: Changed | None) -> Finding:
-    samples = 0 if changed is None else changed.samples
-    return Finding(objective=gate, outcome=Outcome.NO_DATA, observed=None, samples=samples, text=f"{gate.name}: {why}")
 
 
 def worsening(name: str, interval: RelativeChange) -> tuple[float, float, float]:

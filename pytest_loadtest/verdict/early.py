@@ -1,4 +1,4 @@
-"""What can be told of objectives before a run ends, or before it starts, and what a run is that was ended by it: arithmetic on counts."""
+"""Judgement before the end of a run: which objectives can no longer hold, and the verdict on a run that was ended for that."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 
 def lowest_rate(objectives: Sequence[Objective], hold: int, deliveries: int = 1) -> float:
-    """The lowest rate, msg/s, at which a hold has messages enough to be judged, with a twentieth to spare; 0 where one is enough.
+    """Return the lowest rate, msg/s, at which a hold has enough messages to be judged, plus 5 %; 0 if one message is enough.
 
-    A percentile needs its samples. Of a hold's messages about half of one is outside the window in which throughput counts (decision 004):
-    of 8 that is more than the 3 % that ``throughput: 97%`` leaves.
+    A percentile needs its samples. Throughput counts all messages of a hold except about half a message at its edge (decision 004): of 8
+    messages that is more than the 3 % that ``throughput: 97%`` allows.
 
-    :param deliveries: of each message: a latency from end to end has a sample for each, all others one for the message.
+    :param deliveries: copies of each message: an end-to-end latency has a sample for each, all others have one for the message.
     """
-    each = max(deliveries, 1)
+    copies = max(deliveries, 1)
     needed = [
-        samples_needed(o.percentile) / (each if o.metric == "endToEndLatency" else 1) / _length(o, hold)
+        samples_needed(o.percentile) / (copies if o.metric == "endToEndLatency" else 1) / _length(o, hold)
         for o in objectives
         if o.percentile is not None
     ]
@@ -42,17 +42,17 @@ def lowest_rate(objectives: Sequence[Objective], hold: int, deliveries: int = 1)
 
 
 def _length(objective: Objective, hold: int) -> int:
-    """Of what it is judged in, ns: a window, a tenth, or the whole hold."""
+    """Return the time over which an objective is judged, ns: a window, a tenth, or the whole hold."""
     return objective.window or (hold // 10 if objective.section == "drift" else hold)
 
 
 def exceeds(objective: Objective) -> int | None:
-    """The smallest latency, ns, that breaks the objective's bound, as :func:`certainly_missed` counts; None for other objectives.
+    """Return the smallest latency, ns, that :func:`certainly_missed` counts against the bound; None for other objectives.
 
     A percentile is reported as the middle of its HDR bucket, so a latency just above the bound may still be reported below it.
     """
     if objective.window is not None:
-        return None  # one message too late says nothing of how many windows will miss
+        return None  # a late message does not decide how many windows will miss
     if objective.unit != "ns" or objective.maximum is None or (objective.percentile is None and objective.statistic != "max"):
         return None
     bound = int(objective.maximum)
@@ -64,21 +64,21 @@ def exceeds(objective: Objective) -> int | None:
 
 
 def certainly_missed(objectives: Iterable[Objective], planned: int, exceeded: Mapping[str, int]) -> str | None:
-    """The name of the first objective that can no longer hold, however the rest of the hold goes; None where each still can.
+    """Return the name of the first objective that can no longer hold, whatever follows in the hold; None if each still can.
 
     A percentile is the nearest rank of :meth:`Histogram.percentile`: p99 of n holds while ``n − ceil(0.99·n)`` or fewer lie above the
-    bound. A percentile for which the whole hold has too few samples is left to the verdict, which is *no data*.
+    bound. If the whole hold has too few samples for a percentile, it is left to the verdict, which is *no data*.
 
-    :param planned: deliveries that the whole hold plans, all subscriptions together (messages, where there are none). More than there
-        turn out to be is safe.
-    :param exceeded: by objective name, how many so far: of a latency, first copies that took :func:`exceeds` or longer, and messages that
-        are that old and still outstanding; of loss, dropped, failed and the like, the count itself. A name that is left out is not judged.
+    :param planned: deliveries planned for the whole hold, of all subscriptions (messages, without subscriptions). A number that turns out
+        too high is safe.
+    :param exceeded: objective name → number so far. For a latency: first copies that took :func:`exceeds` or longer, and outstanding
+        messages of that age. For loss, dropped, failed: the count itself. Objectives without an entry are not judged.
     """
     return next((o.name for o in objectives if o.maximum is not None and _broken(o, planned, exceeded.get(o.name, 0))), None)
 
 
 def _broken(objective: Objective, planned: int, count: int) -> bool:
-    """Whether ``count`` is beyond what the upper bound allows."""
+    """Return whether ``count`` is more than the upper bound allows."""
     assert objective.maximum is not None
     if objective.section == "drift" or objective.window is not None:
         return False
@@ -99,17 +99,17 @@ def evaluate_ended(
 ) -> Verdict:
     """Judge a run that was ended as soon as an objective could no longer hold. It is never *met*.
 
-    That objective is missed, whatever the part that ran says of it by itself: :func:`certainly_missed` counts over the whole. Percentiles
-    for which that part is too short are left open. All else is as in :func:`~pytest_loadtest.verdict.slo.evaluate`: a slow generator, or
-    one whose own pauses broke the objective, makes the run *generator-limited*, and what was not measured at all is *no data*.
+    That objective is missed, even if the measured part alone meets it: :func:`certainly_missed` counts over the whole hold. Percentiles
+    with too few samples in that part are left open. Everything else is as in :func:`~pytest_loadtest.verdict.slo.evaluate`: a slow
+    generator, or one whose pauses broke the objective, makes the run *generator-limited*; a missing measurement is *no data*.
 
     :param foregone: the objective's name. :param our_drops: see :func:`~pytest_loadtest.verdict.slo.evaluate`.
     """
     objectives = with_tolerances(objectives)
     whole = evaluate(objectives, measurements, limits, our_drops=our_drops)
     short = {finding.objective.name for finding in whole.findings if _too_short(finding, measurements)}
-    told = [objective for objective in objectives if objective.name not in short]
-    verdict = evaluate(told, measurements, limits, our_drops=our_drops)
+    judgeable = [objective for objective in objectives if objective.name not in short]
+    verdict = evaluate(judgeable, measurements, limits, our_drops=our_drops)
     if verdict.outcome in (Outcome.NO_DATA, Outcome.GENERATOR_LIMITED):
         return replace(verdict, findings=whole.findings)
     own = next((generator_caused(objective, measurements) for objective in objectives if objective.name == foregone), None)
@@ -120,7 +120,7 @@ def evaluate_ended(
 
 
 def _too_short(finding: Finding, measurements: Measurements) -> bool:
-    """Whether nothing but the number of samples, or of windows, keeps a percentile from being told."""
+    """Return whether a finding has no data only because the run was too short: too few samples, or windows."""
     p = finding.objective.percentile
     if finding.objective.window is not None or finding.objective.section == "drift":
         return finding.outcome is Outcome.NO_DATA

@@ -1,4 +1,4 @@
-"""What became of objectives: one found to hold or not, and the verdict that all of them make."""
+"""Findings, each about one objective, the verdict on a run, and both as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(enum.StrEnum):
-    """What a run says about its target, best first."""
+    """The outcome of a run or of one objective, best first."""
 
     MET = "met"
     MISSED = "missed"
@@ -22,10 +22,10 @@ class Outcome(enum.StrEnum):
 
 
 class Window(NamedTuple):
-    """One window judged.
+    """One window, judged.
 
-    :param start: and :param end: ns since the measured phase's start. :param observed: None where it cannot be told; inf where too many
-        never came. :param reason: why it cannot be told, or why it is the generator's doing; otherwise empty.
+    :param start: ns since the start of the measured phase, as is ``end``. :param observed: None if unknown; inf if too many messages never
+        came. :param reason: why ``observed`` is unknown, or why the generator caused the miss; otherwise empty.
     """
 
     start: int
@@ -38,12 +38,12 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One objective judged.
+    """One objective, judged.
 
-    :param observed: in windows the worst; of a drift the change, as a share of the first tenth.
-    :param text: observed, bound, how far over, of how many, in one line. :param own: why it is *generator-limited*, otherwise None.
-    :param shown: the same in pieces, where the observed value beside the bound would not tell it. :param windows: all of them, in order.
-    :param tenths: of a drift, what was observed in the first and in the last tenth.
+    :param observed: the value; with windows the worst one; for a drift the change, as a share of the first tenth.
+    :param text: observed value, bound, how far over, number of samples, in one line. :param own: why it is *generator-limited*, or None.
+    :param shown: the parts of that line, if they are more than the observed value and the bound. :param windows: all windows, in order.
+    :param tenths: for a drift, the values observed in the first and in the last tenth.
     """
 
     objective: Objective
@@ -55,6 +55,11 @@ class Finding:
     shown: Shown | None = None
     windows: tuple[Window, ...] = ()
     tenths: tuple[float, float] | None = None
+
+
+def no_data(objective: Objective, why: str, samples: int = 0) -> Finding:
+    """Make the finding of an objective that cannot be judged. :param why: follows the objective's name."""
+    return Finding(objective=objective, outcome=Outcome.NO_DATA, observed=None, samples=samples, text=f"{objective.name}: {why}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +78,11 @@ class Verdict:
         return tuple(finding for finding in self.findings if finding.outcome is outcome)
 
 
-# Observed values beside their bounds, as people read them.
+# Observed values next to their bounds, as text.
 
 
 class Shown(NamedTuple):
-    """An observed value beside its bound: ``83.0 ms``, ``<= 50.0 ms``, and by how much it misses it, ``over by 66 %`` (empty: it holds)."""
+    """An observed value, ``83.0 ms``, its bound, ``<= 50.0 ms``, and by how much it misses it, ``over by 66 %`` (empty: it holds)."""
 
     observed: str
     bound: str
@@ -85,7 +90,7 @@ class Shown(NamedTuple):
 
     @property
     def comparison(self) -> str:
-        """``83.0 ms > 50.0 ms: over by 66 %``, or ``12.0 ms <= 50.0 ms``."""
+        """One line: ``83.0 ms > 50.0 ms: over by 66 %``, or ``12.0 ms <= 50.0 ms``."""
         if not self.missed_by:
             return f"{self.observed} {self.bound}"
         sign, bound = self.bound.split(" ", 1)
@@ -93,7 +98,7 @@ class Shown(NamedTuple):
 
 
 def show(objective: Objective, value: float) -> Shown:
-    """A value observed, beside the bound that it breaks, or beside all bounds where it breaks none."""
+    """Return an observed value with the bound that it breaks, or with all bounds if it breaks none."""
     low, high, unit = objective.minimum, objective.maximum, objective.unit
     slack = ROUNDING if unit in ("ratio", "msg/s") else 0.0
     if low is not None and value < low * (1 - slack):
@@ -106,6 +111,6 @@ def show(objective: Objective, value: float) -> Shown:
 
 
 def write_bounds(objective: Objective) -> str:
-    """``<= 50.0 ms``, ``>= 1.00 ms and <= 50.0 ms``."""
+    """Write the bounds of an objective: ``<= 50.0 ms``, ``>= 1.00 ms and <= 50.0 ms``."""
     sides = ((">=", objective.minimum), ("<=", objective.maximum))
     return " and ".join(f"{sign} {format_value(bound, objective.unit)}" for sign, bound in sides if bound is not None)

@@ -1,4 +1,4 @@
-"""metric × measurements → the number observed, or why there is none: of what each metric counts, and of how many."""
+"""metric × measurements → the observed number, or why it is unknown. Defines what each metric counts, and out of how many."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 TAIL = 10
-"""Samples that must lie beyond a percentile before it is called a number."""
+"""Samples that must lie beyond a percentile before it is reported as a number."""
 KINDS: Final = {metric.name: attribute for attribute, metric in LATENCIES.items() if metric.name}
-"""What measurements call the latencies of each metric."""
+"""Metric of an objective → the key of its latencies in measurements."""
 DELIVERIES: Final = needing(Need.CONSUMERS)
 """Metrics that need a consumer."""
 
@@ -37,9 +37,9 @@ NOT_DUE = "nothing was acknowledged, so no delivery was due"
 
 
 class Observation(NamedTuple):
-    """What was seen of one metric. ``value`` is None where it cannot be told, and ``basis`` then says why.
+    """The observed value of one metric, and its ``basis``: ``100 of 5 000 deliveries``.
 
-    Otherwise ``basis`` says of what: ``100 of 5 000 deliveries``.
+    If ``value`` is None, ``basis`` says why it is unknown.
     """
 
     value: float | None
@@ -48,7 +48,7 @@ class Observation(NamedTuple):
 
 
 def observe_metric(objective: Objective, measurements: Measurements) -> Observation:
-    """What the objective's metric came to, in the objective's unit. Never a number for what was not measured."""
+    """Return the value of the objective's metric, in the objective's unit; None for what was not measured, never a number."""
     if objective.metric == "custom":
         value, basis = observe_custom(objective.statistic, objective.unit, measurements.custom)
         return Observation(value, 0, basis)
@@ -71,14 +71,15 @@ def _of_run(objective: Objective, measurements: Measurements) -> Observation:
 
 
 def samples_needed(percentile: float) -> int:
-    """Fewest samples of which ten lie beyond this percentile: 1 000 for p99, 10 000 for p99.9."""
-    return math.ceil(TAIL * 100 / (100 - Fraction(repr(float(percentile)))))  # in decimals: 99.998 is no binary fraction
+    """Return the smallest number of samples with ten beyond this percentile: 1 000 for p99, 10 000 for p99.9."""
+    # in decimals: 99.998 has no exact binary fraction
+    return math.ceil(TAIL * 100 / (100 - Fraction(repr(float(percentile)))))
 
 
 def unfit(histogram: Histogram | Lateness | None, percentile: float | None, never: int = 0) -> str | None:
-    """Why this histogram cannot answer for a percentile (None: for any other statistic), or None when it can.
+    """Return why this histogram cannot give a percentile (None: any other statistic), or None if it can.
 
-    :param never: how many that were due never came: the percentile ranks over them too.
+    :param never: number of due messages that never came: the percentile ranks over them too.
     """
     n = 0 if histogram is None else histogram.n
     if histogram is not None and histogram.negative:
@@ -89,23 +90,23 @@ def unfit(histogram: Histogram | Lateness | None, percentile: float | None, neve
 
 
 def blocked_share(measurements: Measurements) -> float:
-    """How much of the whole send delay was spent before the target's full window, 0 to 1: the target's doing."""
+    """Return the share of the whole send delay, 0 to 1, that was spent waiting for the target's full window: caused by the target."""
     delay = measurements.latencies.get("send_delay")
     return min(measurements.blocked / delay.total, 1.0) if delay is not None and delay.total > 0 else 0.0
 
 
 def sends_nothing(measurements: Measurements) -> bool:
-    """The run only reads what others send, or only connects: nothing was to be offered, so nothing of what is sent can be judged."""
+    """Return whether the run only receives or only connects, so that objectives on sending do not apply."""
     return measurements.rate == 0
 
 
 def bucket_of(measurements: Measurements, key: str) -> Breakdown | None:
-    """The part of the run's messages in a size bucket; None where there is no such bucket."""
+    """Return the part of the run's messages in a size bucket; None if there is no such bucket."""
     return next((part for part in measurements.buckets if part.name == key), None)
 
 
 def _drain(objective: Objective, backlog: Backlog | None) -> Observation:
-    """A backlog that was given up would have taken longer than was waited for it, were it only by a nanosecond."""
+    """Observe the drain of a backlog. A drain that was given up counts as one nanosecond longer than the run waited for it."""
     if backlog is None:
         return Observation(None, 0, "no backlog was built, or its drain was not seen")
     size = f"{exact(backlog.size_messages)} deliveries"
@@ -119,9 +120,9 @@ def _drain(objective: Objective, backlog: Backlog | None) -> Observation:
 
 
 def _open_drain(objective: Objective, backlog: Backlog, size: str) -> Observation:
-    """The end of a drain that second copies leave open: a number only if both ends are on one side of each bound.
+    """Observe a drain whose end is only known to be between two times, because of second copies.
 
-    The number is the end that is nearer to the bound.
+    It has a value only if both times are on the same side of each bound: the time nearer to the bound.
     """
     assert backlog.between is not None
     (first, last), low, high = backlog.between, objective.minimum or 0, objective.maximum
@@ -139,7 +140,7 @@ def _open_drain(objective: Objective, backlog: Backlog, size: str) -> Observatio
 
 def _index(index: DelayedIndex | None) -> Observation:
     if index is None:
-        return Observation(None, 0, "the broker was not asked until the end, or had no delayed message when it was")
+        return Observation(None, 0, "the broker was not asked until the end, or had no delayed messages then")
     return Observation(index.bytes_per_message, index.messages, f"{exact(index.bytes)} B for {exact(index.messages)} delayed messages")
 
 
@@ -153,7 +154,7 @@ def _silent(objective: Objective, silent: Silent | None) -> Observation:
 
 
 def _connect_rate(opening: Opening | None) -> Observation:
-    """Like throughput: what came up while the rate was asked for, moved by the median latency."""
+    """Observe the share of connections that came up in time. As for throughput, that time is moved by the median latency."""
     if opening is None or opening.in_time is None:
         return Observation(None, 0, "no rate of connections was asked for")
     basis = f"{exact(opening.in_time)} of {exact(opening.connections)} connections in time"
@@ -190,7 +191,7 @@ def _count(objective: Objective, measurements: Measurements) -> Observation:
 
 
 def _tally(metric: str, measurements: Measurements) -> tuple[int | None, int, str]:
-    """A metric's count, of how many, of what. A message without an answer counts as failed: nobody said that it arrived."""
+    """Return a metric's count, the number it is a share of, and what that counts. A message without an answer counts as failed."""
     counts = measurements.counts
     on_the_way_out = {"sent": counts.sent_in_time, "dropped": counts.dropped, "failed": counts.failed + counts.unknown}
     if metric in on_the_way_out:
@@ -220,7 +221,7 @@ def _of_bucket(objective: Objective, measurements: Measurements) -> Observation:
 
 
 def _bucket_throughput(objective: Objective, part: Breakdown, measurements: Measurements) -> Observation:
-    """In time, as of the whole run."""
+    """Observe the throughput of a bucket, which counts messages received in time, as that of the whole run does."""
     if not part.received:
         return Observation(None, 0, NOT_RECEIVED)
     seconds, deliveries = measurements.duration / 1e9, part.received_in_time / measurements.subscriptions
@@ -231,9 +232,9 @@ def _bucket_throughput(objective: Objective, part: Breakdown, measurements: Meas
 
 
 class Latencies(NamedTuple):
-    """What percentiles of a kind of latencies rank over: those measured, and how many that were due never came.
+    """Latencies of one kind: the measured ones, and the number of due messages that never came. Percentiles rank over both.
 
-    :param tolerated: the profile's own bounds allow that many, so that the largest value is of what came.
+    :param tolerated: the profile's own bounds allow that number, so the largest value is that of the messages that came.
     """
 
     histogram: Histogram | Lateness | None
@@ -241,9 +242,9 @@ class Latencies(NamedTuple):
     tolerated: bool = False
 
     def statistic(self, objective: Objective) -> float | None:
-        """The objective's statistic, ns; None where nothing came.
+        """Return the objective's statistic, ns; None if no message came.
 
-        Infinite for a percentile whose rank lies among what never came, and for a largest value where anything is not tolerated.
+        It is infinite for a percentile whose rank is among the messages that never came, and for ``max`` if they are not tolerated.
         """
         histogram, p = self.histogram, objective.percentile
         late = objective.statistic == "max" and self.never_came > 0 and not self.tolerated
@@ -255,7 +256,7 @@ class Latencies(NamedTuple):
 
 
 def latencies(objective: Objective, measurements: Measurements) -> Latencies:
-    """What a latency objective is about: the whole run or one bucket of it."""
+    """Return the latencies that an objective is about: those of the whole run, or of one bucket."""
     part = bucket_of(measurements, objective.bucket) if objective.bucket else None
     return latencies_of(KINDS[objective.metric], measurements, part, objective.tolerances)
 
@@ -263,7 +264,7 @@ def latencies(objective: Objective, measurements: Measurements) -> Latencies:
 def latencies_of(
     kind: str, measurements: Measurements, part: Breakdown | None = None, tolerances: Sequence[Objective] = ()
 ) -> Latencies:  # fmt: skip
-    """The latencies of a kind. :param kind: as measurements call it. :param part: of this bucket only."""
+    """Return the latencies of a kind. :param kind: key in measurements. :param part: the bucket; None: the whole run."""
     histogram = (measurements if part is None else part).latencies.get(kind)
     absent = kind == "publish" and histogram is None  # nothing says that acknowledgement is applicable
     never = 0 if absent else measurements.never_came(kind, part)
@@ -284,18 +285,18 @@ def _latency(objective: Objective, measurements: Measurements) -> Observation:
 
 
 def never_came(count: int) -> str:
-    """What to write behind a number of samples: ``, 12 never came``; nothing where all came."""
+    """Write the number of messages that never came, ``, 12 never came``; empty if all came."""
     return f", {exact(count)} never came" if count else ""
 
 
-# Facts beside a count: who was silent, which duplicates a protocol excuses, how far damage was looked for.
+# Remarks on a count: silent subscriptions by name, duplicates that the protocol allows, how damage was detected.
 
 NAMED = 3
-"""Silent subscriptions, and silent streams, that a finding names; the results have more."""
+"""Silent subscriptions, and silent streams, that a finding lists; the results list more."""
 
 
 def name_silent(silent: Silent, most: int = NAMED) -> str:
-    """Counts, then the first ``most`` of each by name: ``1 of 200 streams: stream 17 of topic 17``."""
+    """Write the counts, then the first ``most`` of each by name: ``1 of 200 streams: stream 17 of topic 17``."""
     counts = [f"{exact(silent.pairs)} of {exact(silent.pairs_due)} subscriptions of topics"] if silent.pairs_due else []
     counts.append(f"{exact(silent.streams)} of {exact(silent.streams_due)} streams")
     named = (
@@ -310,16 +311,16 @@ def _first(names: list[str], count: int) -> str:
 
 
 def excused(measurements: Measurements) -> int:
-    """Duplicates that MQTT allows at QoS 2: of messages sent again, unless each broker that was met again still had the session.
+    """Return the number of duplicates that MQTT allows at QoS 2: those of resent messages, unless every broker still had the session.
 
-    A broker that has forgotten the session cannot know what it was sent before (MQTT 5, 4.1); one that has it must (4.3.3). Which
-    connection a message went over is not recorded, so where any session of a producer was forgotten, all of them are excused.
+    A broker that has lost the session cannot know what was sent before (MQTT 5, 4.1); one that has it must (4.3.3). The connection of a
+    message is not recorded, so if any session of a producer was lost, all these duplicates are excused.
     """
     return 0 if measurements.forgotten == 0 else measurements.counts.duplicates_of_resent
 
 
 def remarks(objective: Objective, measurements: Measurements) -> Iterator[str]:
-    """Facts that belong beside a count."""
+    """Yield remarks that belong to a count."""
     metric, counts = objective.metric, measurements.counts
     if metric == "corrupt" and not measurements.checksum:
         yield "by heads and sizes alone: no checksum"

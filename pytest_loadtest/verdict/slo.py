@@ -1,4 +1,4 @@
-"""objective × measurements → verdict. Pure; the definitions of what each metric counts, and of what.
+"""objectives × measurements → verdict. Pure.
 
 Four outcomes, and the worst one wins: *no data* > *generator-limited* > *missed* > *met*.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.values.wording import exact, format_value, pair
 from pytest_loadtest.verdict import windows
-from pytest_loadtest.verdict.finding import Finding, Outcome, Verdict, show
+from pytest_loadtest.verdict.finding import Finding, Outcome, Verdict, no_data, show
 from pytest_loadtest.verdict.grammar import CONNECT_RATE, SILENT
 from pytest_loadtest.verdict.observations import (
     DELIVERIES,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.measurements import Measurements
     from pytest_loadtest.verdict.objectives import Objective
 
-__all__ = ["REMEDY", "EvidenceLimits", "Finding", "Outcome", "Verdict", "evaluate", "not_judged", "overall", "worst"]
+__all__ = ["REMEDY", "EvidenceLimits", "Finding", "Outcome", "Verdict", "evaluate", "overall", "worst"]
 
 REMEDY = "lower the rate, add workers (-n), or use --load-scale auto"
 
@@ -52,15 +52,15 @@ class EvidenceLimits(Protocol):
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
-    """The outcome of a whole whose parts came out so; of no parts at all it is *no data*."""
+    """Return the worst outcome; *no data* if there is none."""
     order = list(Outcome)
     return max(outcomes, key=order.index, default=Outcome.NO_DATA)
 
 
 def overall(parts: Sequence[tuple[str, Verdict]]) -> Verdict:
-    """The verdict on a whole, of those on its parts: the worst outcome, its reasons, and the findings of all.
+    """Combine the verdicts on the parts of a run: the worst outcome, its reasons, and the findings of all.
 
-    :param parts: each with what to write before its reasons, ``stage ramp: ``.
+    :param parts: prefix for the reasons (``stage ramp: ``) and verdict of each.
     """
     outcome = worst(verdict.outcome for _, verdict in parts)
     alike = [(prefix, verdict) for prefix, verdict in parts if verdict.outcome is outcome]
@@ -79,10 +79,10 @@ def evaluate(
     our_drops: bool = True,
     tolerated: Sequence[Objective] = (),
 ) -> Verdict:
-    """Judge a run. Implicit objectives about what it leaves out on purpose (consumers, or producers) do not apply to it.
+    """Judge a run. Implicit objectives about what it leaves out on purpose (consumers, or producers) do not apply.
 
-    :param our_drops: False where messages were seen to wait before full windows until they were dropped, which says nothing of us.
-    :param tolerated: bounds of the whole profile that allow messages never to come, for a stage that has no such bounds of its own.
+    :param our_drops: False if messages were seen waiting for a full window until they were dropped: the generator did not cause that.
+    :param tolerated: for a stage: the bounds of the whole profile that allow messages never to come, where the stage has none of its own.
     """
     absent, objectives = _nothing(measurements), with_tolerances(objectives, tolerated)
     findings = tuple(_judge(objective, measurements, absent) for objective in objectives if _applies(objective, measurements))
@@ -99,23 +99,18 @@ def evaluate(
     return Verdict(outcome=Outcome.MISSED if missed else Outcome.MET, findings=findings)
 
 
-def not_judged(objective: Objective, why: str) -> Finding:
-    """The finding of an objective about a part of the run that did not happen. :param why: follows the objective's name."""
-    return Finding(objective=objective, outcome=Outcome.NO_DATA, observed=None, samples=0, text=f"{objective.name}: {why}")
-
-
 def _applies(objective: Objective, measurements: Measurements) -> bool:
     if not objective.implicit or objective.metric == CONNECT_RATE:
         return True
     if sends_nothing(measurements):
         return False
     if objective.metric == SILENT and not measurements.subscriptions:
-        return measurements.silent is not None  # without acknowledgements nothing tells what a producer reached
+        return measurements.silent is not None  # without acknowledgements it is unknown whether a producer reached its topic
     return measurements.subscriptions > 0 or objective.metric not in DELIVERIES
 
 
 def _nothing(measurements: Measurements) -> str | None:
-    """Why the run as a whole measured nothing, or None."""
+    """Return why the run measured nothing at all, or None."""
     counts, opening = measurements.counts, measurements.opening
     if opening is not None and opening.alone:
         return None if opening.connections else "nothing was connected"
@@ -131,28 +126,28 @@ def _nothing(measurements: Measurements) -> str | None:
 
 
 def _no_evidence(measurements: Measurements) -> list[str]:
-    """What is missing to tell a slow target from a slow generator."""
+    """Return the missing measurements without which a slow target cannot be told from a slow generator."""
     watched = "own_send_delay" in measurements.latencies or sends_nothing(measurements)
     missing = [] if watched else ["the generator's own send delay was not measured"]
     return missing if measurements.workers else [*missing, "no worker reported its own CPU time and stalls"]
 
 
 def _evidence(measurements: Measurements, limits: EvidenceLimits, *, our_drops: bool) -> list[str]:
-    """Why the generator, not the target, set the pace; empty where it did not. Time that the target's full window cost never counts."""
+    """Return why the generator, not the target, set the pace; empty if it did not. Waiting for the target's full window never counts."""
     evidence = []
     own = measurements.latencies.get("own_send_delay")
     if own is not None and own.percentile(99) > limits.send_delay_p99:
         delay, limit = pair(own.percentile(99), limits.send_delay_p99, "ns")
         evidence.append(f"own send delay p99 {delay} > {limit} (generator.sendDelayP99)")
     evidence += _connecting(measurements, limits)
-    evidence += _worn(measurements, limits)
+    evidence += _overloaded_workers(measurements, limits)
     if our_drops and measurements.counts.dropped and blocked_share(measurements) < 0.5:
         evidence.append(f"{exact(measurements.counts.dropped)} messages were dropped, and {_blocked(measurements)}")
     return evidence
 
 
 def _connecting(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
-    """Connections are begun when they are due, as messages are: where there is no rate, the generator may take all the time it needs."""
+    """Return the evidence from connecting at a rate, where each connection has a due time; without a rate there is none."""
     opening = measurements.opening
     if opening is None or opening.rate is None:
         return []
@@ -165,8 +160,8 @@ def _connecting(measurements: Measurements, limits: EvidenceLimits) -> list[str]
     return evidence
 
 
-def _worn(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
-    """The worker that fared worst, by each limit, and how many more are beyond it."""
+def _overloaded_workers(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
+    """Return for each limit the worker that is farthest beyond it, and how many others are too."""
     evidence = []
     busy = sorted((worker for worker in measurements.workers if worker.cpu > limits.cpu), key=lambda worker: -worker.cpu)
     if busy:
@@ -185,7 +180,7 @@ def _worn(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
 
 
 def _stalled(worker: WorkerEvidence, measurements: Measurements) -> int:
-    """Its loop is watched until the drain ends: a stall that goes on beyond the measured phase takes no more than all of it."""
+    """Return how long a worker stalled, ns; at most the measured phase, because the loop is watched until the drain ends."""
     return min(worker.stalled, measurements.duration)
 
 
@@ -204,8 +199,7 @@ def _judge(objective: Objective, measurements: Measurements, absent: str | None)
         return windows.judge_windows(objective, measurements)
     value, samples, basis = observe_metric(objective, measurements) if absent is None else Observation(None, 0, absent)
     if value is None:
-        text = f"{objective.name}: {basis}"
-        return Finding(objective=objective, outcome=Outcome.NO_DATA, observed=None, samples=samples, text=text)
+        return no_data(objective, basis, samples)
     shown = show(objective, value)
     if shown.missed_by and objective.metric in ("sent", "dropped", "throughput") and measurements.blocked:
         basis += f"; {_blocked(measurements)}"

@@ -1,6 +1,6 @@
-"""How many messages a profile allows never to come: as many as its own bounds on loss, failed and dropped do.
+"""Messages that a profile allows never to come: as many as its own bounds on loss, failed and dropped allow.
 
-The implicit bounds allow nothing here: 1 % of failures leaves room for a reconnect, and says nothing about how late a message may be.
+The implicit bounds allow none: 1 % of failures is meant for a reconnect, and does not say how late a message may be.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ TOLERATING: Final = ("loss", "failed", "dropped")
 
 
 def tolerances(objectives: Iterable[Objective]) -> tuple[Objective, ...]:
-    """The explicit upper bounds on loss, failed and dropped."""
+    """Return the explicit upper bounds on loss, failed and dropped."""
     return tuple(one for one in objectives if one.metric in TOLERATING and not one.implicit and one.maximum is not None)
 
 
 def with_tolerances(objectives: Iterable[Objective], further: Sequence[Objective] = ()) -> tuple[Objective, ...]:
-    """The objectives, each bound on a largest value with the bounds that tolerate what never came.
+    """Return the objectives, where each bound on ``max`` has the bounds that tolerate messages that never came.
 
-    :param further: of the whole profile, for a stage: each applies where the objectives have none on the same metric.
+    :param further: for a stage, the objectives of the whole profile: each applies if the stage has none on the same metric.
     """
     objectives = tuple(objectives)
     own = tolerances(objectives)
@@ -38,16 +38,16 @@ def with_tolerances(objectives: Iterable[Objective], further: Sequence[Objective
 
 
 def tolerated(bounds: Sequence[Objective], kind: str, measurements: Measurements, part: Breakdown | None = None) -> bool:
-    """Check that explicit bounds allow everything of a kind of latencies that never came; each cause needs a bound of its own.
+    """Return whether explicit bounds allow all messages missing from a kind of latencies; each cause needs a bound of its own.
 
-    :param bounds: as :func:`tolerances` returns them. :param kind: as measurements call it. :param part: this bucket only.
+    :param bounds: see :func:`tolerances`. :param kind: key in measurements. :param part: this bucket only.
     """
     missing = _missing(kind, measurements, part)
     return all(_allowed(metric, bounds, measurements, part) for metric, count in missing.items() if count)
 
 
 def _missing(kind: str, measurements: Measurements, part: Breakdown | None) -> dict[str, int]:
-    """What never came, by the metric that counts its cause."""
+    """Return the number of messages that never came, by the metric that counts the cause."""
     counted = measurements.counts if part is None else part
     dropped, unanswered = counted.offered - counted.sent, counted.sent - counted.acked
     cause = LATENCIES[kind].never_came
@@ -59,7 +59,7 @@ def _missing(kind: str, measurements: Measurements, part: Breakdown | None) -> d
 
 
 def _allowed(metric: str, bounds: Sequence[Objective], measurements: Measurements, part: Breakdown | None) -> bool:
-    """Whether a bound on this metric exists and holds: the bucket's own, or that of the whole run."""
+    """Return whether a bound on this metric exists and holds: the bucket's own, or that of the whole run."""
     same = [one for one in bounds if one.metric == metric]
     own = [one for one in same if part is not None and one.bucket == part.name]
     for bound in own or [one for one in same if not one.bucket]:

@@ -1,7 +1,7 @@
-"""Objectives that hold in each window of a run, or in all but a share of them: each window is judged as a run of its own messages.
+"""Objectives that must hold in each window of a run, or in all but a share of them, and objectives on drift.
 
-A window in which too little was measured has *no data*, and an objective with such windows too, whatever the others say; unless it is
-missed for certain: in more windows than it may. Windows that only the generator's own pauses broke count neither as met nor as missed.
+Each window is judged as a run of its own messages. A window with too few measurements has *no data*, and then the objective has none too,
+unless more windows missed it than may. Windows that only the generator's own pauses broke count neither as met nor as missed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pytest_loadtest.metrics.catalogue import NOT_RECEIVED, OBJECTIVES, Need
 from pytest_loadtest.metrics.histogram import Histogram
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.values.wording import ROUNDING, exact, format_value, pair
-from pytest_loadtest.verdict.finding import Finding, Outcome, Shown, Window, show, write_bounds
+from pytest_loadtest.verdict.finding import Finding, Outcome, Shown, Window, no_data, show, write_bounds
 from pytest_loadtest.verdict.observations import KINDS, NO_CONSUMERS, Latencies, bucket_of, latencies, unfit
 from pytest_loadtest.verdict.tolerance import tolerated
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 NAMED: Final = 3
-"""Windows without data that the text names; the results have all."""
+"""Windows without data that the text lists; the results list all."""
 NOT_DUE: Final = "no message was due"
 
 
-class SeenInStretch(NamedTuple):
-    """What was seen in one stretch. :param value: None where it cannot be told. :param why: then."""
+class SliceObservation(NamedTuple):
+    """The observed value in one time slice. :param value: None if unknown. :param why: why it is unknown; otherwise empty."""
 
     value: float | None
     samples: int
@@ -47,13 +47,13 @@ def judge_windows(objective: Objective, measurements: Measurements) -> Finding:
         width = format_duration(objective.window or 0)
         absent = f"the measured phase, {format_duration(measurements.duration)}, is shorter than a window of {width}"
     if windows is None or absent:
-        return Finding(objective=objective, outcome=Outcome.NO_DATA, observed=None, samples=0, text=f"{objective.name}: {absent}")
+        return no_data(objective, absent)
     judged = tuple(_judge(objective, measurements, windows, at) for at in range(len(windows)))
     return _finding(objective, judged)
 
 
 def not_there(objective: Objective, measurements: Measurements) -> str:
-    """Why the run has nothing of the metric at all; empty where it has."""
+    """Return why the run has no measurement of the metric at all; empty if it has some."""
     if Need.CONSUMERS in OBJECTIVES[objective.metric].needs and not measurements.subscriptions:
         return NO_CONSUMERS
     if objective.metric == "throughput":
@@ -62,49 +62,48 @@ def not_there(objective: Objective, measurements: Measurements) -> str:
 
 
 def may_be_missing(objective: Objective, measurements: Measurements) -> bool:
-    """Whether the profile's own bounds allow what never came in the whole run, and so in each stretch of it."""
+    """Return whether the profile's own bounds allow what never came in the whole run, and so in each time slice."""
     kind = KINDS.get(objective.metric)
     return kind is not None and objective.statistic == "max" and tolerated(objective.tolerances, kind, measurements)
 
 
-def see(objective: Objective, stretches: SlicedStats, at: int, unit: str, allowed: bool) -> SeenInStretch:
-    """What came of the objective's metric in one stretch.
+def observe_slice(objective: Objective, slices: SlicedStats, at: int, unit: str, allowed: bool) -> SliceObservation:
+    """Observe the objective's metric in one time slice.
 
-    :param unit: ``ns``, ``ratio``, or ``msg/s``. :param allowed: as :func:`may_be_missing` says.
+    :param unit: ``ns``, ``ratio``, or ``msg/s``. :param allowed: see :func:`may_be_missing`.
     """
-    offered = int(stretches.offered[at])
+    offered = int(slices.offered[at])
     if not offered:
-        return SeenInStretch(None, 0, NOT_DUE)
+        return SliceObservation(None, 0, NOT_DUE)
     if objective.metric == "throughput":
-        in_time = int(stretches.in_time[at])
-        seconds = int(stretches.end[at] - stretches.start[at]) / SECOND
-        share = in_time / (offered * stretches.subscriptions)
-        return SeenInStretch(share if unit == "ratio" else in_time / stretches.subscriptions / seconds, in_time, "")
+        in_time = int(slices.in_time[at])
+        seconds = int(slices.end[at] - slices.start[at]) / SECOND
+        share = in_time / (offered * slices.subscriptions)
+        return SliceObservation(share if unit == "ratio" else in_time / slices.subscriptions / seconds, in_time, "")
     kind = KINDS[objective.metric]
-    found = Latencies(stretches.of(kind, at), stretches.never_came(kind, at), allowed)
-    samples, value = 0 if found.histogram is None else found.histogram.n, found.statistic(objective)
-    why = unfit(found.histogram, objective.percentile, found.never_came) or (
-        "" if value is not None else OBJECTIVES[objective.metric].absent
-    )
-    return SeenInStretch(None if why else value, samples, why, found)
+    measured = Latencies(slices.of(kind, at), slices.never_came(kind, at), allowed)
+    samples, value = 0 if measured.histogram is None else measured.histogram.n, measured.statistic(objective)
+    why = unfit(measured.histogram, objective.percentile, measured.never_came)
+    why = why or ("" if value is not None else OBJECTIVES[objective.metric].absent)
+    return SliceObservation(None if why else value, samples, why, measured)
 
 
 def _judge(objective: Objective, measurements: Measurements, windows: SlicedStats, at: int) -> Window:
-    seen = see(objective, windows, at, objective.unit, may_be_missing(objective, measurements))
-    lies = int(windows.start[at]), int(windows.end[at])
+    seen = observe_slice(objective, windows, at, objective.unit, may_be_missing(objective, measurements))
+    ends = int(windows.start[at]), int(windows.end[at])
     if seen.value is None:
-        return Window(*lies, None, seen.samples, Outcome.NO_DATA, seen.why)
+        return Window(*ends, None, seen.samples, Outcome.NO_DATA, seen.why)
     outcome, why = (Outcome.MISSED if show(objective, seen.value).missed_by else Outcome.MET), None
     if outcome is Outcome.MISSED and seen.latencies is not None and objective.maximum is not None and seen.value > objective.maximum:
         own = windows.of("own_send_delay", at)
         why = pauses(objective, seen.latencies, own, measurements.subscriptions, objective.maximum)
-    return Window(*lies, seen.value, seen.samples, Outcome.GENERATOR_LIMITED if why else outcome, why or "")
+    return Window(*ends, seen.value, seen.samples, Outcome.GENERATOR_LIMITED if why else outcome, why or "")
 
 
 def _finding(objective: Objective, judged: tuple[Window, ...]) -> Finding:
     missed, ours, empty = (_having(judged, outcome) for outcome in (Outcome.MISSED, Outcome.GENERATOR_LIMITED, Outcome.NO_DATA))
-    told = [window for window in judged if window.observed is not None]
-    worst = max(told, key=lambda window: _excess(objective, window.observed or 0.0), default=None)
+    measured = [window for window in judged if window.observed is not None]
+    worst = max(measured, key=lambda window: _excess(objective, window.observed or 0.0), default=None)
     own = None
     if _too_many(objective, len(missed), len(judged)):
         outcome = Outcome.MISSED
@@ -138,7 +137,7 @@ def _too_many(objective: Objective, missed: int, of: int) -> bool:
 
 
 def _excess(objective: Objective, value: float) -> float:
-    """How near a value is to its bound, or beyond it: above 1 it misses."""
+    """Return the ratio of a value to its bound: above 1 it misses."""
     low, high = objective.minimum, objective.maximum
     above = (value / high if high else float(value > 0)) if high is not None else 0.0
     below = (low / value if value > 0 else float("inf")) if low is not None else 0.0
@@ -146,7 +145,7 @@ def _excess(objective: Objective, value: float) -> float:
 
 
 def _counted(objective: Objective, missed: Sequence[Window], judged: Sequence[Window]) -> str:
-    """In how many windows it was missed, beside how many may be."""
+    """Write the number of windows that missed the objective, and how many may."""
     if not missed:
         return f"held in all {exact(len(judged))} windows"
     if not objective.violations:
@@ -178,16 +177,16 @@ def _shown(objective: Objective, missed: Sequence[Window], judged: Sequence[Wind
 
 
 def moment(ns: int) -> str:
-    """A whole second since the measured phase's start: ``0:12:10``."""
+    """Write a time since the start of the measured phase, in whole seconds: ``0:12:10``."""
     minutes, seconds = divmod(ns // SECOND, 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}"
 
 
-# Which missed latencies were the generator's own doing: its pauses come before everything that the target does with a message.
+# Missed latencies that the generator itself caused: its pauses come before everything that the target does with a message.
 
 
 def generator_caused(objective: Objective, measurements: Measurements) -> str | None:
-    """Why the generator itself broke the upper bound of a missed latency objective; None where it did not, or nobody can tell."""
+    """Return why the generator itself broke the upper bound of a missed latency objective; None if it did not, or that is unknown."""
     part = bucket_of(measurements, objective.bucket) if objective.bucket else None
     own = (measurements if part is None else part).latencies.get("own_send_delay")
     why = pauses(objective, latencies(objective, measurements), own, measurements.subscriptions, objective.maximum)
@@ -197,15 +196,15 @@ def generator_caused(objective: Objective, measurements: Measurements) -> str | 
 def pauses(
     objective: Objective, found: Latencies, own: Histogram | Lateness | None, subscriptions: int, bound: float | None
 ) -> str | None:  # fmt: skip
-    """Why the generator's pauses broke an upper bound on these latencies, ``would hold without …``; None as of :func:`generator_caused`.
+    """Return why the generator's pauses broke an upper bound on these latencies (``would hold without …``), or None.
 
-    They did where the bound would hold without as many messages as had own send delay (less the time before the target's full window)
-    above half of it. Those are taken from the largest latencies, which is generous to the target; what never came stays. End to end a
-    message has one latency for each subscription, that of its first copy.
+    Let n be the number of messages whose own send delay (without waiting for the target's full window) was above half the bound. The
+    generator broke the bound if it would hold without the n largest latencies, which favours the target. Messages that never came stay. An
+    end-to-end message has one latency for each subscription, that of its first copy.
 
-    :param own: own send delay of the same messages. :param bound: ns, that was missed.
+    :param own: own send delay of the same messages. :param bound: ns, the missed bound.
     """
-    if Need.DELAYS in OBJECTIVES[objective.metric].needs:  # a delay outlasts our pauses, and nothing comes early by them
+    if Need.DELAYS in OBJECTIVES[objective.metric].needs:  # a delay is longer than our pauses, and no message comes early because of them
         return None
     if bound is None or not isinstance(own, Histogram) or not isinstance(found.histogram, Histogram):
         return None
@@ -218,31 +217,32 @@ def pauses(
     return f"would hold without the {exact(late)} messages that had own send delay above {half}, half its bound"
 
 
-# Drift: what a metric is in the last tenth of a run, as against the first. For soaks: what leaks or fills up shows there.
+# Drift: the change of a metric from the first tenth of a run to the last. In soak tests it shows what leaks or fills up.
 
 FIRST, LAST = 0, 1
 
 
 def judge_drift(objective: Objective, measurements: Measurements) -> Finding:
-    """Judge an objective on drift. Its bounds are changes, as shares of what the first tenth has."""
+    """Judge an objective on drift. Its bounds are changes, as shares of the value in the first tenth."""
     unit, tenths = "ratio" if objective.metric == "throughput" else "ns", measurements.tenths
     absent = not_there(objective, measurements)
     if tenths is None and not absent:
         absent = f"the measured phase, {format_duration(measurements.duration)}, is shorter than ten seconds"
     if tenths is None or absent:
-        return _no_data(objective, absent)
+        return no_data(objective, absent)
     allowed = may_be_missing(objective, measurements)
-    seen = [see(objective, tenths, at, unit, allowed) for at in (FIRST, LAST)]
+    seen = [observe_slice(objective, tenths, at, unit, allowed) for at in (FIRST, LAST)]
+    samples = sum(one.samples for one in seen)
     for at, name in ((FIRST, "first"), (LAST, "last")):
         if seen[at].value is None:
-            return _no_data(objective, f"the {name} tenth, {_lies(tenths, at)}: {seen[at].why}", seen)
+            return no_data(objective, f"the {name} tenth, {_span(tenths, at)}: {seen[at].why}", samples)
     before, after = (one.value or 0.0 for one in seen)
     if before in (0.0, math.inf):
         what = "is 0" if not before else "has too many that never came"
-        return _no_data(objective, f"the first tenth, {_lies(tenths, FIRST)}, {what}, so nothing can be a share of it", seen)
+        return no_data(objective, f"the first tenth, {_span(tenths, FIRST)}, {what}: a change cannot be a share of it", samples)
     change = after / before - 1
-    samples = " and ".join(exact(one.samples) for one in seen)
-    where = f"{_lies(tenths, FIRST)} and {_lies(tenths, LAST)}; {samples} samples"
+    counts = " and ".join(exact(one.samples) for one in seen)
+    where = f"{_span(tenths, FIRST)} and {_span(tenths, LAST)}; {counts} samples"
     values = f"{format_value(before, unit)}, then {format_value(after, unit)}"
     over = _over(objective, change)
     sign = "" if not over else " < " if change < 0 else " > "
@@ -252,14 +252,9 @@ def judge_drift(objective: Objective, measurements: Measurements) -> Finding:
     outcome = Outcome.MET if not over else Outcome.GENERATOR_LIMITED if own else Outcome.MISSED
     shown = Shown(f"{_percent(change)} ({values})", _bounds(objective), f"{_percent(change)}{sign}{bound}" if over else "")
     return Finding(
-        objective=objective, outcome=outcome, observed=change, samples=sum(one.samples for one in seen), text=text, own=own, shown=shown,
+        objective=objective, outcome=outcome, observed=change, samples=samples, text=text, own=own, shown=shown,
         tenths=(before, after),
     )  # fmt: skip
-
-
-def _no_data(objective: Objective, why: str, seen: list[SeenInStretch] | None = None) -> Finding:
-    samples = sum(one.samples for one in seen or ())
-    return Finding(objective=objective, outcome=Outcome.NO_DATA, observed=None, samples=samples, text=f"{objective.name}: {why}")
 
 
 def _over(objective: Objective, change: float) -> bool:
@@ -267,8 +262,8 @@ def _over(objective: Objective, change: float) -> bool:
     return (high is not None and change > high + ROUNDING) or (low is not None and change < low - ROUNDING)
 
 
-def _own(objective: Objective, measurements: Measurements, seen: list[SeenInStretch], before: float) -> str | None:
-    """Why the generator's pauses in the last tenth made the drift; None where they did not."""
+def _own(objective: Objective, measurements: Measurements, seen: list[SliceObservation], before: float) -> str | None:
+    """Return why the generator's pauses in the last tenth caused the drift; None if they did not."""
     tenths, found = measurements.tenths, seen[LAST].latencies
     assert tenths is not None
     assert found is not None
@@ -278,7 +273,7 @@ def _own(objective: Objective, measurements: Measurements, seen: list[SeenInStre
     return f"{objective.name} {why}" if why else None
 
 
-def _lies(tenths: SlicedStats, at: int) -> str:
+def _span(tenths: SlicedStats, at: int) -> str:
     return f"{moment(int(tenths.start[at]))} to {moment(int(tenths.end[at]))}"
 
 

@@ -83,7 +83,7 @@ def test_of_nothing_nothing_is_a_share() -> None:
     """A throughput of 0 in the first tenth."""
     finding = judged({"throughput": "5%"}, tenths(constant(1), constant(1), in_time=(0, 1000)))
     assert finding.outcome is Outcome.NO_DATA
-    assert "is 0, so nothing can be a share of it" in finding.text
+    assert "is 0: a change cannot be a share of it" in finding.text
 
 
 def test_what_the_generator_did_itself_is_not_the_targets() -> None:

@@ -18,7 +18,7 @@ SPEC = Spec(start=1000, maximum=None, hold=30 * SECOND, confirm=60 * SECOND, war
 @pytest.mark.parametrize(
     ("wrong", "right", "message"),
     [
-        ({"start": 0}, {"start": 1e-9}, "search.start is 0: it must be above 0"),
+        ({"start": 0}, {"start": 1e-9}, "search.start is 0: write a rate above 0"),
         ({"start": float("inf")}, {"start": 1e300}, "search.start is inf"),
         ({"maximum": 999}, {"maximum": 1000}, "search.max 999 is below search.start 1000"),
         ({"hold": 0}, {"hold": 1}, "search.hold is 0"),

@@ -278,14 +278,14 @@ def test_the_next_step_stays_the_same_until_it_is_recorded() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"start": 0.0}, "search.start is 0: it must be above 0"),
-        ({"maximum": 10.0}, "search.max 10 is below search.start 1000: raise the one or lower the other"),
-        ({"hold": 0}, "search.hold is 0: a step must last, for example 30s"),
-        ({"confirm": SECOND}, "search.confirm 1.00 s is shorter than search.hold 30.0 s: make it as long"),
+        ({"start": 0.0}, "search.start is 0: write a rate above 0"),
+        ({"maximum": 10.0}, "search.max 10 is below search.start 1000: raise search.max or lower search.start"),
+        ({"hold": 0}, "search.hold is 0: write the length of a step, for example 30s"),
+        ({"confirm": SECOND}, "search.confirm 1.00 s is shorter than search.hold 30.0 s: write more"),
         ({"warmup": -1}, "search.warmup is negative: write 0s for none"),
         ({"precision": 0.0001}, "search.precision is 0.01%: write 0.1% or more, and less than 100%"),
         ({"repeats": -1}, "search.repeats is -1: write 0 for none"),
-        ({"maximum": 2000.0, "floor": 3500.0}, "search.max 2000 is too low: the percentiles need 3500/s; raise it, or search.hold"),
+        ({"maximum": 2000.0, "floor": 3500.0}, "search.max 2000 is too low: the percentiles need 3500/s: raise search.max or search.hold"),
     ],
 )
 def test_a_search_that_cannot_be_says_what_to_change(changes: dict[str, float], message: str) -> None:
