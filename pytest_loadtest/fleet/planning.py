@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.brokers.starting import ephemeral_range
 from pytest_loadtest.drivers import planned_facts
 from pytest_loadtest.errors import GeneratorLimited
-from pytest_loadtest.fleet.targets import check_broker, check_security, is_local
+from pytest_loadtest.fleet.targets import check_broker, check_security, uses_this_machine
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import kinds, shipped_costs
 from pytest_loadtest.plan.plan import beyond, make_plan, profile_pool
@@ -51,7 +51,7 @@ def _plan(request: Request, part: Part, workers: int, options: Options) -> Plan:
     check_broker(request, profile, options)
     return make_plan(
         profile, profile_pool(profile, part.payload_file), workers=workers, cost=profile_cost(profile, costs()), machine=machine(),
-        broker_here=is_local(request, profile, options), scale=options.scale, duration_cap=options.duration,
+        broker_here=uses_this_machine(request, profile, options), scale=options.scale, duration_cap=options.duration,
     )  # fmt: skip
 
 

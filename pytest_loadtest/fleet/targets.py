@@ -55,7 +55,7 @@ def broker_mode(request: Request, options: Options) -> str:
     return request.broker or options.broker
 
 
-def is_local(request: Request, profile: Profile, options: Options) -> bool:
+def uses_this_machine(request: Request, profile: Profile, options: Options) -> bool:
     """Return whether the target uses cores of this machine."""
     url, _, _ = choose_address(request, profile, options)
     return url is None or broker_mode(request, options) not in ("auto", "url") or is_loopback(urlsplit(url).hostname or "")

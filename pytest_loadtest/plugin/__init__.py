@@ -1,1 +1,1 @@
-"""What pytest calls: options, hooks, fixtures. Forwards, decides nothing."""
+"""The pytest plugin: options, hooks, fixtures. It forwards to the other packages and decides nothing."""

@@ -1,4 +1,7 @@
-"""Users' implementations of ``pytest_loadtest_aggregate``: which of them apply, and what all of them return."""
+"""The hook ``pytest_loadtest_aggregate``: selects the users' implementations that apply to a run, and merges their results.
+
+Called in the controller, while a run is measured, and by the command ``aggregate --conftest``.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class AggregateHook:
-    """Calls the hook for a run, wherever it is implemented. To be made before tests are collected.
+    """Calls all implementations of the hook. Must be made before tests are collected.
 
-    :param manager: whose plugins are asked. :param root: what node ids are relative to.
+    :param manager: the plugin manager with the implementations. :param root: the session's root folder, to which node ids are relative.
     """
 
     def __init__(self, manager: pytest.PytestPluginManager, root: Path) -> None:
@@ -32,15 +35,14 @@ class AggregateHook:
     def _plugins(self) -> list[Any]:
         return [implementation.plugin for implementation in getattr(self._manager.hook, HOOK).get_hookimpls()]
 
-    def implemented(self) -> bool:
-        """Whether anything implements it."""
+    def is_implemented(self) -> bool:
         return bool(self._plugins())
 
     def check(self) -> None:
-        """Refuse implementations that pytest came upon while it collected tests.
+        """Reject implementations that pytest found only while it collected tests.
 
-        xdist's controller, which is the one that calls the hook, collects none and would never hear of them; with one process the hook is
-        refused too, so that a project does the same with any number of workers.
+        xdist's controller calls the hook but collects no tests, so it would never load these files. They are rejected without xdist too, so
+        that a project behaves the same with any number of workers.
 
         :raises UsageError: there is one.
         """
@@ -52,38 +54,38 @@ class AggregateHook:
             )
 
     def __call__(self, spark: SparkSession, run: SampledRun, samples: Samples) -> dict[str, Any]:
-        """What all implementations return.
+        """Return the merged metrics of all implementations.
 
-        :raises UsageError: one returns no mapping, or two return the same name. Whatever one raises is passed on.
+        :raises UsageError: one returns no mapping, or two return the same name. Errors of an implementation are raised as they are.
         """
         from pytest_loadtest.pipeline.transforms import by_value
 
         others = [plugin for plugin in self._plugins() if not self._applies(plugin, run.test)]
-        asked = [plugin for plugin in self._plugins() if plugin not in others]
+        called = [plugin for plugin in self._plugins() if plugin not in others]
         merged: dict[str, Any] = {}
-        with by_value(*(plugin for plugin in asked if isinstance(plugin, ModuleType))):  # so that their functions reach Spark's workers
-            for found in self._manager.subset_hook_caller(HOOK, others)(spark=spark, run=run, samples=samples):
-                if not isinstance(found, Mapping):
-                    raise UsageError(f"{HOOK} returned {found!r}: return a mapping, as in {{'gold.p99': ms(12)}}")
-                for name in found:
+        with by_value(*(plugin for plugin in called if isinstance(plugin, ModuleType))):  # Spark's workers cannot import a conftest
+            for metrics in self._manager.subset_hook_caller(HOOK, others)(spark=spark, run=run, samples=samples):
+                if not isinstance(metrics, Mapping):
+                    raise UsageError(f"{HOOK} returned {metrics!r}: return a mapping, as in {{'gold.p99': ms(12)}}")
+                for name in metrics:
                     if name in merged:
-                        where = ", ".join(str(getattr(plugin, "__file__", plugin)) for plugin in asked)
+                        where = ", ".join(str(getattr(plugin, "__file__", plugin)) for plugin in called)
                         raise UsageError(
                             f"{name!r} is returned by two implementations of {HOOK} ({where}): give it another name in one of them"
                         )
-                merged |= found
+                merged |= metrics
         return merged
 
     def _applies(self, plugin: Any, test: str) -> bool:
-        """A conftest is for the tests in its folder and below, as all of its hooks are."""
+        """Return whether the plugin applies to the test: a conftest only to tests in its folder and below, as with pytest's own hooks."""
         file = Path(str(getattr(plugin, "__file__", "")))
         return file.name != "conftest.py" or file.parent in Path(self._root, test.partition("::")[0]).parents
 
 
 def hook_of_conftest(file: Path) -> AggregateHook:
-    """The hook as a conftest outside of any pytest session implements it.
+    """Return the hook of a conftest, outside any pytest session.
 
-    :raises UsageError: there is no such file, it cannot be imported, or has no hook.
+    :raises UsageError: the file does not exist, cannot be imported, or does not implement the hook.
     """
     import pytest
 
@@ -99,6 +101,6 @@ def hook_of_conftest(file: Path) -> AggregateHook:
     except Exception as error:
         raise UsageError(f"--conftest {file} cannot be imported: {error!r}") from error
     hook = AggregateHook(manager, file.resolve().parent)
-    if not hook.implemented():
+    if not hook.is_implemented():
         raise UsageError(f"--conftest {file} has no {HOOK}")
     return hook

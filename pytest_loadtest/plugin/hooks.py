@@ -1,6 +1,7 @@
-"""The pytest plugin: options, markers, fixtures and hooks. It forwards and decides nothing.
+"""The pytest plugin: options, markers, fixtures and hooks.
 
-Nothing heavy is imported here: this module is loaded by every pytest run of every project that has the package installed.
+pytest calls it in every process: the only one, xdist's controller, and each of its workers. Nothing heavy is imported here, because this
+module is loaded by every pytest run of every project that has the package installed.
 """
 
 from __future__ import annotations
@@ -18,73 +19,100 @@ if TYPE_CHECKING:
 _SESSION: pytest.StashKey[LoadSession] = pytest.StashKey()
 
 MARKERS = (
-    "load(profile, broker=None, target=None, admin=None, live=False, judge=True, search=None, matrix=None, **keys): drive a profile's load",
-    "soak: a load test of many hours; deselected unless -m or its node id asks for it",
+    (
+        "load(profile, broker=None, target=None, admin=None, live=False, judge=True, search=None, matrix=None, **keys): drive a profile's"
+        " load; keys override those of the profile; broker, target and admin override the options of that name"
+    ),
+    "soak: a load test of many hours; deselected unless selected by -m or by its node id",
 )
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Hooks of ours for users to implement."""
+    """Add the hooks that users may implement."""
     from pytest_loadtest.plugin import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options and ini keys, one group."""
+    """Add the options and ini keys."""
     group = parser.getgroup("loadtest", "load tests of messaging systems")
+    _add_load_options(group)
+    _add_target_options(group)
+    _add_result_options(group)
+    parser.addini("load_profiles", "folder of the profiles, relative to the root folder", default="profiles")
+    parser.addini("load_results", "folder for samples and results, relative to the root folder", default=".loadtest")
+    parser.addini(
+        "load_baseline", default="",
+        help="default of --load-baseline; a test with regression objectives (slo: regression) is no data if its baseline is missing",
+    )  # fmt: skip
+    parser.addini("load_history", "file to which one line is appended for each run, relative to the root folder; default: none", default="")
+
+
+def _add_load_options(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--load-scale", metavar="X|auto",
-        help="multiply rates (and what profiles call scalable), or the subscribers of a broadcast, by X; auto: what this machine can carry",
+        help="scale every load test by X, e.g. 0.01: its rate and what its profile lists as scalable, or the subscribers of a broadcast."
+        " auto: the largest X up to 1 that this machine can carry",
     )  # fmt: skip
     group.addoption(
         "--load-duration", metavar="DURATION",
-        help="longest measured phase or search step, e.g. 10s; warm-up: half of it, confirmation: twice",
+        help="shorten every load test: the longest measured phase or search step, e.g. 10s; a warm-up takes at most half of it, the"
+        " confirmation of a search twice",
     )  # fmt: skip
     group.addoption(
         "--load-set", metavar="KEY=VALUE", action="append", default=[],
-        help="a key of the profiles, dotted as in the mark, with a value as in YAML; wins over mark and matrix; may be repeated",
+        help="change a key of every profile for this session, e.g. slo.endToEndLatency.p99=2s (value as in YAML; null removes the key)."
+        " Overrides the mark and the matrix of a test; may be repeated",
     )  # fmt: skip
-    group.addoption("--load-plan", action="store_true", help="print what each load test would send and need, and run nothing")
-    group.addoption("--load-force", action="store_true", help="run even a plan that this machine cannot carry; the run is still judged")
+    group.addoption("--load-plan", action="store_true", help="print what each load test would send and the resources it needs; run nothing")
+    group.addoption(
+        "--load-force", action="store_true",
+        help="run load tests even if their plan exceeds this machine; they are generator-limited if it cannot keep up",
+    )  # fmt: skip
+
+
+def _add_target_options(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--load-broker", choices=("auto", "url", "container", "process", "embedded"), default="auto",
-        help="how a target comes to be: an address, a container, a process here, an embedded stand-in; auto takes the first that works",
+        help="how to get the broker under test: url (connect to the given address), container, process (a local installation) or embedded"
+        " (a stand-in without a real broker). auto (the default): the given address or image, otherwise the first of these that works",
     )  # fmt: skip
-    group.addoption("--load-image", metavar="IMAGE", help="container image of the broker under test, as of a registry of your own")
+    group.addoption("--load-image", metavar="IMAGE", help="container image of the broker under test, e.g. one of your own registry")
     group.addoption("--load-target", metavar="URL", help="address of the broker under test: pulsar://host:6650, mqtt://host:1883")
-    group.addoption("--load-admin-url", metavar="URL", help="admin REST address of the broker under test: http://host:8080")
+    group.addoption("--load-admin-url", metavar="URL", help="address of the admin REST API of the broker under test: http://host:8080")
     group.addoption(
-        "--load-driver", metavar="FILE", help="an OMB driver file, or one with a profile's driver section, in place of the profile's own"
-    )
-    group.addoption("--load-html", metavar="PATH", help="write the session's report there (default: report.html in its folder of results)")
+        "--load-driver", metavar="FILE",
+        help="driver configuration used instead of the profile's: a file with a driver section, or an OpenMessaging Benchmark driver file",
+    )  # fmt: skip
+
+
+def _add_result_options(group: pytest.OptionGroup) -> None:
+    group.addoption("--load-html", metavar="PATH", help="path of the session's HTML report (default: report.html in the session's results)")
     group.addoption(
         "--load-baseline", metavar="FOLDER|FILE|last-met|none",
-        help="hold each run against an earlier one of its test: of a results folder, of a results.json, or the newest comparable met one"
-        " and the best of those before it; wins over the ini key load_baseline",
+        help="compare each run with an earlier run of its test, from a results folder or a results.json. last-met: the newest comparable"
+        " run that met its objectives, and the best before it. Overrides the ini key load_baseline; none: compare with nothing",
     )  # fmt: skip
     group.addoption(
-        "--load-baseline-force", action="store_true", help="judge slo: regression also beside a baseline that is not comparable"
-    )
+        "--load-baseline-force", action="store_true",
+        help="judge the regression objectives (slo: regression) even if the baseline is not comparable, e.g. from another machine",
+    )  # fmt: skip
     group.addoption(
-        "--load-history", metavar="FILE", help="add a line of JSON for each run to this file; wins over the ini key load_history"
+        "--load-history", metavar="FILE", help="append one line of JSON for each run to FILE; overrides the ini key load_history"
     )
-    group.addoption("--load-omb-json", metavar="DIR", help="write each result there too, as the OpenMessaging Benchmark's TestResult JSON")
-    group.addoption("--load-metrics", metavar="[HOST:]PORT", help="serve live counters there while load runs, as OpenMetrics; loopback")
+    group.addoption("--load-omb-json", metavar="DIR", help="also write each result to DIR, as OpenMessaging Benchmark's TestResult JSON")
     group.addoption(
-        "--load-gitlab-metrics", metavar="FILE", help="write the session's results there, as GitLab's metrics report (OpenMetrics)"
-    )
-    group.addoption("--load-spark-master", metavar="URL", help="Spark master that aggregates samples (default: local[*])")
-    group.addoption("--load-spark-remote", metavar="URL", help="Spark Connect server that aggregates samples: sc://host:15002")
-    group.addoption("--load-spark-conf", metavar="KEY=VALUE", action="append", default=[], help="Spark setting; may be repeated")
-    parser.addini("load_profiles", "folder of the profiles, from the root", default="profiles")
-    parser.addini("load_results", "folder of samples and results, from the root", default=".loadtest")
-    parser.addini(
-        "load_baseline",
-        "what --load-baseline is without the option; a test with slo: regression is no data without one",
-        default="",
-    )
-    parser.addini("load_history", "file that gets a line for each run, from the root; none unless given", default="")
+        "--load-metrics", metavar="[HOST:]PORT",
+        help="serve live counters over HTTP in OpenMetrics format while load runs, e.g. for Prometheus (default host: 127.0.0.1)",
+    )  # fmt: skip
+    group.addoption("--load-gitlab-metrics", metavar="FILE", help="write the results of the session to FILE as a GitLab metrics report")
+    group.addoption("--load-spark-master", metavar="URL", help="Spark master that aggregates the samples (default: local[*])")
+    group.addoption("--load-spark-remote", metavar="URL", help="Spark Connect server that aggregates the samples: sc://host:15002")
+    group.addoption(
+        "--load-spark-conf", metavar="KEY=VALUE", action="append", default=[],
+        help="set a Spark property, e.g. spark.driver.memory=8g; may be repeated",
+    )  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -94,7 +122,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """``--load-plan`` needs no workers, only their number; xdist reads its options after this."""
+    """Start no workers for ``--load-plan``, which needs only their number; xdist reads its options after this hook."""
     if config.option.load_plan and config.pluginmanager.hasplugin("xdist"):
         from pytest_loadtest.plugin.plans import remember_workers
 
@@ -103,7 +131,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave soak tests out unless asked for; check what each load test asks for before anything is started."""
+    """Deselect soak tests that were not selected explicitly; check every load test before anything is started."""
     from pytest_loadtest.plugin.selection import deselect_soak
 
     deselect_soak(config, items)
@@ -111,23 +139,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Spark starts while the rest gets ready."""
+    """Start Spark in the background as soon as there are load tests."""
     if not session.config.option.load_plan:
         session.config.stash[_SESSION].collected(session.items)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Before xdist starts its workers: each needs its channel."""
+    """Make the session before xdist starts its workers: each worker needs its channel."""
     from pytest_loadtest.plugin.session import LoadSession
 
     loads = session.config.stash[_SESSION] = LoadSession(session.config)
-    session.config.pluginmanager.register(loads, "loadtest-session")  # for the one hook that is given no config
+    session.config.pluginmanager.register(loads, "loadtest-session")  # for the hooks that get no config
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """With ``--load-plan``: print and run nothing."""
+    """Print the plans for ``--load-plan`` instead of running tests."""
     if not session.config.option.load_plan:
         return None
     from pytest_loadtest.plugin.plans import print_plans
@@ -137,7 +165,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A profile's ``matrix`` is one test for each combination."""
+    """Make one test for each combination of a profile's ``matrix``."""
     if "load" in metafunc.fixturenames:
         from pytest_loadtest.plugin.selection import parametrize
 
@@ -146,13 +174,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def load_matrix(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The keys of the profile that this test changes: a combination of its ``matrix``, or what ``parametrize`` says."""
+    """The keys of the profile that this test changes: a combination of its ``matrix``, or the parameter of ``parametrize``."""
     return dict(getattr(request, "param", {}))
 
 
 @pytest.fixture
 def load(request: pytest.FixtureRequest, load_matrix: dict[str, Any]) -> Load:
-    """The result of the load that the test's profile describes; driven before the body runs.
+    """The result of the load that the test's profile describes. The load is driven before the body runs.
 
     With ``@pytest.mark.load(live=True)`` the body drives it: ``load.start()`` returns the result.
     """
@@ -165,33 +193,33 @@ def load(request: pytest.FixtureRequest, load_matrix: dict[str, Any]) -> Load:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """What the body left unjudged is the call's own failure, so that xfail, ``--pdb`` and reports see it as any other."""
+    """Judge what the body did not, as part of the call, so that xfail, ``--pdb`` and reports treat a miss like any failure."""
     __tracebackhide__ = True
     result = yield
     if item.get_closest_marker("load"):
-        from pytest_loadtest.plugin.session import body_returned
+        from pytest_loadtest.plugin.session import ensure_judged
 
-        body_returned(item)
+        ensure_judged(item)
     return result
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A broken run is pytest's *error*, wherever it shows, and its message is for people. xdist can carry whatever the body recorded."""
+    """Report a broken run as pytest's *error* with a readable message; convert properties to types that xdist can transfer."""
     report = yield
     if item.get_closest_marker("load"):
-        from pytest_loadtest.plugin.session import forget, plain, settle
+        from pytest_loadtest.plugin.session import forget, plain, report_error
 
         report.user_properties = plain(report.user_properties)
         if call.excinfo is not None:
-            settle(report, call.excinfo.value, item)
+            report_error(report, call.excinfo.value, item)
         if call.when == "teardown":
             forget(item)
     return report
 
 
 def pytest_assertrepr_compare(config: pytest.Config, op: str, left: object, right: object) -> list[str] | None:
-    """``load.end_to_end.p99 <= ms(50)`` says by how much it is over."""
+    """Explain a failed comparison such as ``load.end_to_end.p99 <= ms(50)``: by how much the value is over."""
     if type(left).__module__ != "pytest_loadtest.values.units" and type(right).__module__ != "pytest_loadtest.values.units":
         return None
     from pytest_loadtest.values.units import compare_lines
@@ -200,20 +228,20 @@ def pytest_assertrepr_compare(config: pytest.Config, op: str, left: object, righ
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """How load tests will run, where there is something to say."""
+    """Return a line with the options that change load tests, if there are any."""
     from pytest_loadtest.values.addresses import masked
 
-    said = [(name, config.getoption(f"load_{name}")) for name in ("scale", "duration", "target")]
+    options = [(name, config.getoption(f"load_{name}")) for name in ("scale", "duration", "target")]
     if config.option.load_set:
         from pytest_loadtest.profile import setting
 
-        said += [("set", setting(*text.partition("=")[::2])) for text in config.option.load_set]
-    text = ", ".join(f"{name} {masked(value)}" for name, value in said if value)
+        options += [("set", setting(*text.partition("=")[::2])) for text in config.option.load_set]
+    text = ", ".join(f"{name} {masked(value)}" for name, value in options if value)
     return [f"loadtest: {text}, results in {config.getini('load_results')}"] if text else []
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """A summary of every run, on the controller."""
+    """Print a summary of every run, on the controller."""
     session = config.stash.get(_SESSION, None)
     if session is not None:
         session.summarise(terminalreporter)
@@ -221,7 +249,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Stop brokers and Spark on every way out."""
+    """Stop brokers and Spark, however the session ends."""
     session = config.stash.get(_SESSION, None)
     if session is not None:
         session.close()

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @pytest.hookspec
 def pytest_loadtest_aggregate(spark: SparkSession, run: SampledRun, samples: Samples) -> Mapping[str, CustomValue] | None:
-    """Measure something of your own: called in the controller once for each measured phase, when its samples are complete.
+    """Return metrics of your own: called in the controller once for each measured phase, when its samples are complete.
 
-    What comes back is in ``load.measurements.custom`` and in every report, and ``slo: {custom: …}`` may bound it. Several may implement
-    this; each name may come from one of them.
+    The metrics are in ``load.measurements.custom`` and in every report, and ``slo: {custom: …}`` may bound them. The hook may have several
+    implementations; each name may come from only one of them.
 
-    :param spark: the session that aggregates samples. :param run: what was driven, when, and for how long.
-    :param samples: a DataFrame for each kind of sample, ``samples.sent`` and ``samples.received``; nothing is read before it is asked for.
-    :returns: values by name: durations (``ms(12)``), rates (``Rate(500)``), numbers, or None where there is nothing to tell.
+    :param spark: the session that aggregates samples. :param run: the load that was driven, with its start and duration.
+    :param samples: a DataFrame for each kind of sample, ``samples.sent`` and ``samples.received``; each is read when it is used.
+    :returns: values by name: durations (``ms(12)``), rates (``Rate(500)``), numbers, or None for an unknown value.
     """

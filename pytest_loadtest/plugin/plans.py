@@ -1,4 +1,7 @@
-"""``--load-plan``: what each load test would need, and nothing is run."""
+"""``--load-plan``: prints the plan of each load test instead of running it.
+
+Called by the hooks in the only process of the session: no worker, broker or Spark is started.
+"""
 
 from __future__ import annotations
 
@@ -7,42 +10,42 @@ from typing import Any
 import pytest
 
 from pytest_loadtest.errors import LoadtestError
-from pytest_loadtest.plugin.session import request_of
+from pytest_loadtest.plugin.session import make_request
 
 _WORKERS = pytest.StashKey[int]()
 
 
 def remember_workers(config: pytest.Config) -> None:
-    """Note how many workers were asked for and start none: a plan runs nothing."""
-    asked = config.option.numprocesses
-    if asked in ("auto", "logical"):
-        asked = config.hook.pytest_xdist_auto_num_workers(config=config)
-    config.stash[_WORKERS] = int(asked or 0) or len(config.option.tx or ()) or 1
+    """Note the number of workers in xdist's options, and reset these options so that none is started."""
+    number = config.option.numprocesses
+    if number in ("auto", "logical"):
+        number = config.hook.pytest_xdist_auto_num_workers(config=config)
+    config.stash[_WORKERS] = int(number or 0) or len(config.option.tx or ()) or 1
     config.option.numprocesses, config.option.tx, config.option.dist = None, [], "no"
 
 
 def print_plans(session: pytest.Session) -> None:
-    """The plan of every load test that was collected.
+    """Print the plan of every collected load test, or the reason why it has none.
 
-    :raises pytest.UsageError: there is none for some of them; what is wrong was printed in its place.
+    :raises pytest.UsageError: a test has no plan.
     """
     from pytest_loadtest.fleet.options import Options
     from pytest_loadtest.fleet.planning import plan_lines
 
     config = session.config
     reporter: Any = config.pluginmanager.getplugin("terminalreporter")
-    workers, options, wrong = config.stash.get(_WORKERS, 1), Options.of(config), []
+    workers, options, unplanned = config.stash.get(_WORKERS, 1), Options.of(config), []
     for item in session.items:
         if item.get_closest_marker("load"):
             reporter.write_line("")
             reporter.write_line(item.nodeid, bold=True)
             try:
-                lines = plan_lines(request_of(config, item, attempt=1), workers, options)
+                lines = plan_lines(make_request(config, item, attempt=1), workers, options)
             except LoadtestError as error:
                 lines = str(error).splitlines()
-                wrong.append(item.nodeid)
+                unplanned.append(item.nodeid)
             for line in lines:
                 reporter.write_line(f"  {line}")
-    if wrong:
+    if unplanned:
         reporter.write_line("")
-        raise pytest.UsageError(f"no plan for {', '.join(wrong)}: see above")
+        raise pytest.UsageError(f"no plan for {', '.join(unplanned)}: see above")

@@ -1,4 +1,7 @@
-"""The report of a pytest session: where it is written, and what is said of it."""
+"""The reports of a session: HTML, files and annotations for CI systems; and texts for errors about marks.
+
+Called on the controller at the end of the session. A report that cannot be written is a warning and changes no outcome.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +39,11 @@ def xfail_names(item: pytest.Item, error: BaseException) -> bool:
 
 
 def whose_load(item: pytest.Item) -> str:
-    """Say where the argument ``load`` of a test comes from: a fixture with its file and line, or ``parametrize``."""
-    found: Any = getattr(item, "_fixtureinfo", None)
-    known = () if found is None else found.name2fixturedefs.get("load", ())
-    function = inspect.unwrap(known[-1].func) if known else None
-    if function is None or function.__module__.startswith("_pytest."):  # how pytest passes a parameter of that name
+    """Return the source of a test's argument ``load``, as text: a fixture with its file and line, or ``parametrize``."""
+    info: Any = getattr(item, "_fixtureinfo", None)
+    definitions = () if info is None else info.name2fixturedefs.get("load", ())
+    function = inspect.unwrap(definitions[-1].func) if definitions else None
+    if function is None or function.__module__.startswith("_pytest."):  # pytest passes a parameter by a fixture of its own
         return "a parameter of `parametrize`"
     code = getattr(function, "__code__", None)
     if code is None:
@@ -48,10 +51,10 @@ def whose_load(item: pytest.Item) -> str:
     return f"the fixture at {os.path.relpath(code.co_filename, item.config.rootpath)}:{code.co_firstlineno}"
 
 
-def write(config: pytest.Config, controller: RunController) -> str:
-    """Write the report of what has run, and name it in JUnit's file; never an error, for the tests have their outcomes.
+def write_report(config: pytest.Config, controller: RunController) -> str:
+    """Write the HTML report of the session, and its path into JUnit's file. Never raises: the tests have their outcomes already.
 
-    :returns: what to tell: where it is, or why it is nowhere; empty where nothing has run.
+    :returns: a line with the report's path, or with the reason why there is none; empty if no load test has run.
     """
     if not controller.documents:
         return ""
@@ -68,19 +71,16 @@ def write(config: pytest.Config, controller: RunController) -> str:
     return f"report     {file}"
 
 
-# What CI systems read of a session: written when it ends, on the controller; what cannot be written is said and changes nothing.
-
-
 class CiReports:
-    """A plugin beside the session's. :param documents: of the runs so far."""
+    """A plugin that writes the files and annotations of GitHub and GitLab. :param documents: returns the results documents so far."""
 
     def __init__(self, config: pytest.Config, documents: Callable[[], list[Document]]) -> None:
         self._config, self._documents = config, documents
         self._places: dict[str, Location] = {}
-        self._wrong: list[str] = []
+        self._warnings: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note where the test stands, and whether its last attempt failed."""
+        """Note the location of the test, and whether its last attempt failed."""
         if os.environ.get("GITHUB_ACTIONS") != "true":
             return
         from pytest_loadtest.report.ci import Location
@@ -91,12 +91,12 @@ class CiReports:
         self._places[report.nodeid] = Location(file=self._in_repository(file), line=(line or 0) + 1, failed=failed)
 
     def _in_repository(self, file: str) -> str:
-        """GitHub counts from the repository's root, pytest from its own."""
+        """Return the path relative to the repository, as GitHub needs it; pytest's is relative to its own root folder."""
         path, root = Path(os.path.normpath(self._config.rootpath / file)), os.environ.get("GITHUB_WORKSPACE")
         return path.relative_to(root).as_posix() if root and path.is_relative_to(root) else file
 
     def pytest_sessionfinish(self) -> None:
-        """All runs are over."""
+        """Write the files, when all runs are over."""
         if not self._documents():
             return
         summary, metrics = os.environ.get("GITHUB_STEP_SUMMARY"), self._config.option.load_gitlab_metrics
@@ -108,12 +108,12 @@ class CiReports:
                 if path:
                     write(Path(path))
             except OSError as error:
-                self._wrong.append(f"WARNING: {name} {path} cannot be written: {error.strerror}")
+                self._warnings.append(f"WARNING: {name} {path} cannot be written: {error.strerror}")
 
     def _summary(self, path: Path) -> None:
         from pytest_loadtest.report.ci import LIMIT, github_summary
 
-        with path.open("a", encoding="utf-8") as file:  # the step may have said something before
+        with path.open("a", encoding="utf-8") as file:  # the step may have written a summary before
             file.write(github_summary(self._documents(), LIMIT - file.tell()))
 
     def _metrics(self, path: Path) -> None:
@@ -124,8 +124,8 @@ class CiReports:
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """After the summary of the runs: annotations, which GitHub takes from the output."""
-        lines = list(self._wrong)
+        """Print annotations after the summary of the runs; GitHub reads them from the output."""
+        lines = list(self._warnings)
         if os.environ.get("GITHUB_ACTIONS") == "true" and self._documents():
             from pytest_loadtest.report.ci import workflow_commands
 

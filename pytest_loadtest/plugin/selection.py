@@ -1,4 +1,8 @@
-"""Which load tests run, and whether each asks for something that can be: looked at while tests are collected."""
+"""The selection of load tests, and the checks of their marks and profiles.
+
+Called in every process while tests are collected. Every wrong mark and profile is found before anything is started, and all are reported
+together.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ _KEYS = ("profile", "broker", "target", "admin", "live", "judge", "search", "mat
 MATRIX = "load_matrix"
 _MAPPINGS = {
     "search": "search=True, or its keys: search={'start': 1000, 'hold': '30s'}",
-    "matrix": "what to take of each axis of the profile's matrix: matrix={'messageSize': [64, 512]}",
+    "matrix": "the values to select from each axis of the profile's matrix: matrix={'messageSize': [64, 512]}",
 }
 
 
@@ -26,7 +30,7 @@ _MAPPINGS = {
 class LoadMark:
     """The arguments of ``@pytest.mark.load``.
 
-    :param matrix: axes of the profile's matrix, each with what is wanted of it. :param changes: keys that differ: ``messageSize=100``.
+    :param matrix: the values to select from axes of the profile's matrix. :param changes: keys that differ: ``messageSize=100``.
     """
 
     profile: str
@@ -41,30 +45,27 @@ class LoadMark:
 
 
 def deselect_soak(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests marked soak, unless ``-m`` speaks of them or their node id was given."""
+    """Deselect tests marked soak, unless ``-m`` names the mark or their node id was given."""
     if "soak" in config.option.markexpr:
         return
-    asked = [arg for arg in config.args if "::" in arg]
-    soak = [item for item in items if item.get_closest_marker("soak") and not any(arg.rpartition("/")[2] in item.nodeid for arg in asked)]
+    named = [arg for arg in config.args if "::" in arg]
+    soak = [item for item in items if item.get_closest_marker("soak") and not any(arg.rpartition("/")[2] in item.nodeid for arg in named)]
     if soak:
         config.hook.pytest_deselected(items=soak)
         items[:] = [item for item in items if item not in soak]
 
 
 def load_mark(item: pytest.Item) -> LoadMark:
-    """The mark of a load test.
-
-    :raises UsageError: it is missing, or says something it cannot.
-    """
+    """Return the mark of a load test. :raises UsageError: it is missing, or has a wrong argument."""
     mark = item.get_closest_marker("load")
     if mark is None:
-        raise UsageError(f"{item.nodeid} asks for the fixture `load` and has no mark: add @pytest.mark.load(profile=…)")
+        raise UsageError(f"{item.nodeid} uses the fixture `load` but has no mark: add @pytest.mark.load(profile=…)")
     arguments: dict[str, Any] = {name: value for name, value in mark.kwargs.items() if name in _KEYS}
     changes = {name: value for name, value in mark.kwargs.items() if name not in _KEYS}
     if len(mark.args) == 1 and "profile" not in arguments:
         arguments["profile"] = mark.args[0]
     elif mark.args or "profile" not in arguments:
-        raise UsageError(f"{item.nodeid}: @pytest.mark.load wants one profile, by name or path: @pytest.mark.load(profile='smoke')")
+        raise UsageError(f"{item.nodeid}: @pytest.mark.load needs one profile, by name or path: @pytest.mark.load(profile='smoke')")
     _check_values(item.nodeid, arguments)
     return LoadMark(changes=changes, **arguments)
 
@@ -76,11 +77,11 @@ def _check_values(nodeid: str, arguments: dict[str, Any]) -> None:
     for name, value in arguments.items():
         if name in _MAPPINGS:
             if not isinstance(value, dict) and (name, value) != ("search", True):
-                raise UsageError(f"{nodeid}: @pytest.mark.load wants {_MAPPINGS[name]}")
+                raise UsageError(f"{nodeid}: @pytest.mark.load: {name} is {value!r}: write {_MAPPINGS[name]}")
             continue
-        wanted = bool if name in ("live", "judge") else str
-        if not isinstance(value, wanted):
-            raise UsageError(f"{nodeid}: @pytest.mark.load wants {name} as a {wanted.__name__}, not {value!r}")
+        expected = bool if name in ("live", "judge") else str
+        if not isinstance(value, expected):
+            raise UsageError(f"{nodeid}: @pytest.mark.load: {name} is {value!r}: write a {expected.__name__}")
     for name in ("target", "admin"):
         check_address(arguments.get(name), f"{nodeid}: @pytest.mark.load: {name}")
     if arguments.get("broker", "auto") not in MODES:
@@ -88,39 +89,36 @@ def _check_values(nodeid: str, arguments: dict[str, Any]) -> None:
 
 
 def load_profile(config: pytest.Config, item: pytest.Item, changes: Mapping[str, Any] | None = None) -> tuple[Profile, Path]:
-    """The profile of a load test, by name in ``load_profiles`` or by path, as ``--load-set``, the mark and the matrix make it different.
+    """Return the profile of a load test and its path, with the changes by the matrix, the mark and ``--load-set``.
 
-    :param changes: of the test's body; as those of the mark.
-
-    :raises UsageError: there is none, or it is not valid.
+    :param changes: keys changed by the test's body; they override the mark. :raises UsageError: it does not exist or is invalid.
     """
     from pytest_loadtest import profile
 
     mark = load_mark(item)
     path = profile.find(mark.profile, config.rootpath / config.getini("load_profiles"))
-    asked = {**_combination(item), **mark.changes, **(changes or {})}
+    callspec = getattr(item, "callspec", None)
+    combination: Mapping[str, Any] | None = None if callspec is None else callspec.params.get(MATRIX)
+    overrides = {**(combination or {}), **mark.changes, **(changes or {})}
     if mark.search is not None:
-        asked |= {"producerRate": 0} | ({} if mark.search is True else {"search": mark.search})
-    if mark.matrix and not _varied(item):
-        profile.matrix_of(path, mark.matrix)  # raises, or the test would have been parametrized
+        overrides |= {"producerRate": 0} | ({} if mark.search is True else {"search": mark.search})
+    if mark.matrix and combination is None:
+        profile.matrix_of(path, mark.matrix)  # raises: otherwise the test would have been parametrized
     options = load_set(config.option.load_set)
-    if "producerRate" in options and asked.get("producerRate") == 0:
+    if "producerRate" in options and overrides.get("producerRate") == 0:
         raise UsageError(
             f"--load-set producerRate={options['producerRate']}: {item.nodeid} searches its rate: set search.start and search.max"
         )
     if config.option.load_driver is not None and any(key.split(".")[0] == "driver" for key in options):
-        raise UsageError("--load-set driver.… beside --load-driver: that file has the whole section; write the key there")
-    found = profile.override(path, asked, options) if asked or options else profile.load(path)
+        raise UsageError("--load-set driver.… together with --load-driver: that file has the whole section; write the key there")
+    loaded = profile.override(path, overrides, options) if overrides or options else profile.load(path)
     if config.option.load_driver is not None:
-        found = profile.with_driver(found, Path(config.option.load_driver))
-    return found, path
+        loaded = profile.with_driver(loaded, Path(config.option.load_driver))
+    return loaded, path
 
 
 def load_set(texts: list[str]) -> dict[str, str]:
-    """``--load-set KEY=VALUE`` as a mapping; a later one wins.
-
-    :raises UsageError: one has no key or no value.
-    """
+    """Return the values of ``--load-set KEY=VALUE`` as a mapping; a later one wins. :raises UsageError: one has no key or no value."""
     from pytest_loadtest.profile.secrets import shown_key
 
     pairs = {text: text.partition("=") for text in texts}
@@ -130,22 +128,10 @@ def load_set(texts: list[str]) -> dict[str, str]:
     return {key: value for key, _, value in pairs.values()}
 
 
-def _varied(item: pytest.Item) -> bool:
-    """Whether the test is one of several that differ in keys of their profile."""
-    return MATRIX in getattr(getattr(item, "callspec", None), "params", {})
-
-
-def _combination(item: pytest.Item) -> Mapping[str, Any]:
-    """The parameters of the test that are keys of its profile."""
-    callspec = getattr(item, "callspec", None)
-    found: Mapping[str, Any] = {} if callspec is None else callspec.params.get(MATRIX, {})
-    return found
-
-
 def parametrize(metafunc: pytest.Metafunc) -> None:
-    """One test for each combination of the profile's ``matrix``.
+    """Make one test for each combination of the profile's ``matrix``.
 
-    Keys that make another target vary slowest, so that runs which share one follow each other.
+    Keys that change the target vary slowest, so that runs with the same target follow each other.
     """
     marks = list(metafunc.definition.iter_markers("load"))
     direct = any(MATRIX in str(mark.args[0]) for mark in metafunc.definition.iter_markers("parametrize") if mark.args)
@@ -157,21 +143,20 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         mark = load_mark(metafunc.definition)
         path = profile.find(mark.profile, metafunc.config.rootpath / metafunc.config.getini("load_profiles"))
         variants = profile.matrix_of(path, mark.matrix)
-    except UsageError:  # said once, with everything else that is wrong, when tests are checked
+    except UsageError:  # reported by check_load_tests, with all other problems
         return
     if variants:
-        ordered = sorted(variants, key=lambda one: [str(value) for key, value in one.changes.items() if key.startswith(_TARGET_KEYS)])
-        metafunc.parametrize(MATRIX, [one.changes for one in ordered], ids=[one.id for one in ordered], indirect=True)
+        ordered = sorted(
+            variants, key=lambda variant: [str(value) for key, value in variant.changes.items() if key.startswith(_TARGET_KEYS)]
+        )
+        metafunc.parametrize(MATRIX, [variant.changes for variant in ordered], ids=[variant.id for variant in ordered], indirect=True)
 
 
 _TARGET_KEYS = ("driver", "broker", "target")
 
 
-def check(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Every problem of every load test at once, before anything is started.
-
-    :raises pytest.UsageError: there is one.
-    """
+def check_load_tests(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Check the mark and the profile of every load test. :raises pytest.UsageError: with all problems, one a line."""
     from pytest_loadtest.profile import payload
 
     problems = []
@@ -179,9 +164,9 @@ def check(config: pytest.Config, items: list[pytest.Item]) -> None:
         try:
             load_mark(item)
             if "load" not in getattr(item, "fixturenames", ()):
-                raise UsageError(f"{item.nodeid} is marked load and does not ask for the fixture `load`: no load would run")
-            found, path = load_profile(config, item)
-            for part in found.workloads or (found,):
+                raise UsageError(f"{item.nodeid} is marked load but does not use the fixture `load`: no load would run; add the argument")
+            profile, path = load_profile(config, item)
+            for part in profile.workloads or (profile,):
                 payload(part, path)
         except UsageError as error:
             problems.append(str(error))

@@ -1,6 +1,7 @@
-"""One pytest session's load tests: which fleet drives them, and what is said of them at the end.
+"""One pytest session: the fleet that drives its load tests, and their results.
 
-A session is one of three things: the only process, xdist's controller, or one of its workers.
+Called by the hooks in each of three kinds of process: the only one, xdist's controller, or one of its workers. A load test that drove no
+load, or whose result nobody judged, never passes.
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited, UsageError
-from pytest_loadtest.plugin import reporting
 from pytest_loadtest.plugin.aggregate_hook import AggregateHook
-from pytest_loadtest.plugin.reporting import CiReports
+from pytest_loadtest.plugin.reporting import CiReports, whose_load, write_report, xfail_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from pytest_loadtest.results.load import Load
 
 _ATTEMPTS = pytest.StashKey[int]()
-_PLAIN = (str, int, float, bool, type(None))  # themselves: a type derived from them is another one to execnet
+_PLAIN = (str, int, float, bool, type(None))  # not their subclasses: execnet transfers only the types themselves
 _LOADS: pytest.StashKey[Load | LiveLoad] = pytest.StashKey()
 _BROKEN = pytest.StashKey[BrokenRun]()
 
 
 class LoadSession:
-    """The fleet of this process, made when it is needed; under xdist at once, because workers get their channel when they start."""
+    """The fleet of this process, made on demand; under xdist at once, because workers get their channel when they start."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -43,8 +43,8 @@ class LoadSession:
         self._local: LocalFleet | None = None
         self._controller: GangController | None = None
         self._worker: GangWorker | None = None
-        self._unserve: Callable[[], None] = lambda: None
-        self._told = ""
+        self._stop_serving: Callable[[], None] = lambda: None
+        self._report_line = ""
         self._hook = AggregateHook(config.pluginmanager, config.rootpath)
         if "loadtest_channel" in getattr(config, "workerinput", {}):
             self._join_gang()
@@ -74,40 +74,37 @@ class LoadSession:
         options = Options.of(self._config)
         try:
             self._run_controller = RunController(options, LiveLine(self._config), self._hook, self._serve(options))
-        except UsageError as error:  # the baseline is not there
+        except UsageError as error:  # the baseline does not exist
             raise pytest.UsageError(str(error)) from None
         return self._run_controller
 
     def _serve(self, options: Options) -> LiveMetrics | None:
-        """Begin to serve what ``--load-metrics`` asks for.
-
-        :raises pytest.UsageError: its port is in use.
-        """
+        """Start the server of ``--load-metrics``, if requested. :raises pytest.UsageError: its port is in use."""
         if options.metrics is None or self._config.option.collectonly or self._config.option.load_plan:
             return None
         from pytest_loadtest.report.live_metrics import LiveMetrics, serve
 
         metrics = LiveMetrics(self.documents)
         try:
-            self._unserve = serve(options.metrics, metrics)
+            self._stop_serving = serve(options.metrics, metrics)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from None
         return metrics
 
     def check(self, items: list[pytest.Item]) -> None:
-        """Look at what every load test asks for, before anything is started.
+        """Check every load test before anything is started.
 
-        :raises pytest.UsageError: something cannot be; on a worker of xdist the controller raises it.
+        :raises pytest.UsageError: one is wrong; for a worker of xdist the controller raises it.
         """
-        from pytest_loadtest.plugin.selection import check
+        from pytest_loadtest.plugin.selection import check_load_tests
 
-        asking = [item for item in items if item.get_closest_marker("load") or "load" in getattr(item, "fixturenames", ())]
-        if not asking:
+        load_tests = [item for item in items if item.get_closest_marker("load") or "load" in getattr(item, "fixturenames", ())]
+        if not load_tests:
             return
         try:
             if self._worker is None:
-                self._make_run_controller()  # reads the options, so that a wrong one is an error now
-            check(self._config, asking)
+                self._make_run_controller()  # checks the options
+            check_load_tests(self._config, load_tests)
             self._hook.check()
         except (pytest.UsageError, UsageError) as error:
             if self._worker is None:
@@ -116,7 +113,7 @@ class LoadSession:
             items.clear()
 
     def collected(self, items: list[pytest.Item]) -> None:
-        """Start Spark as soon as it is known that a load test will run. Under xdist the controller hears of it from its workers."""
+        """Start Spark as soon as a load test is certain to run. Under xdist the workers report their load tests to the controller."""
         if self._run_controller is None or self._config.option.collectonly or not any(item.get_closest_marker("load") for item in items):
             return
         from pytest_loadtest.fleet.interrupts import interrupt_on_sigterm
@@ -125,81 +122,77 @@ class LoadSession:
         self._run_controller.spark.start()
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Ctrl-C, or SIGTERM: nothing that Spark does is waited for any more."""
+        """Kill Spark on Ctrl-C or SIGTERM, instead of waiting for it."""
         if self._run_controller is not None:
             self._run_controller.spark.interrupt()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Before xdist waits for its workers, and before JUnit's file is written."""
+        """Stop Spark before xdist waits for its workers; write the report before JUnit's file, which names it."""
         if self._run_controller is not None:
             self._run_controller.spark.begin_stop()
-            self._told = reporting.write(self._config, self._run_controller)
+            self._report_line = write_report(self._config, self._run_controller)
 
     def drive(self, item: pytest.Item) -> Any:
-        """What the fixture ``load`` is worth: the finished run, or with ``live=True`` the handle that starts it."""
+        """Return the value of the fixture ``load``: the result of the finished run, or with ``live=True`` the handle that starts it."""
         from pytest_loadtest.plugin.selection import load_mark
 
         request, mark = self._request(item), load_mark(item)
         member = self._worker is not None and not self._worker.leads
-        if not mark.live or member:  # a member runs no body that could start its share: it starts here, and waits for the lead
+        if not mark.live or member:  # members run no body that could start their share: they start here and wait for the lead
             load = self._lead(request, item)
             if load is not None and mark.judge:
                 item.stash[_LOADS] = load
             return load
         from pytest_loadtest.fixture.handle import LiveLoad
 
-        def run(changes: Mapping[str, Any], taking: Callable[[Link], None] | None) -> Load | None:
-            asked = request_of(self._config, item, request.attempt, changes) if changes else request
-            return self._lead(asked, item, taking)
+        def run(changes: Mapping[str, Any], on_link: Callable[[Link], None] | None) -> Load | None:
+            changed = make_request(self._config, item, request.attempt, changes) if changes else request
+            return self._lead(changed, item, on_link)
 
         item.stash[_LOADS] = live = LiveLoad(run, judge=mark.judge)
         return live
 
-    def _lead(self, request: Request, item: pytest.Item, taking: Callable[[Link], None] | None = None) -> Load | None:
+    def _lead(self, request: Request, item: pytest.Item, on_link: Callable[[Link], None] | None = None) -> Load | None:
         try:
-            outcome = self._run(request, taking)
+            result = self._run(request, on_link)
         except BrokenRun as error:
-            # not the fixture record_property: it warns under JUnit's second schema, which most projects have
-            said = "generator-limited" if isinstance(error, GeneratorLimited) else "no data"
-            item.user_properties += [("load.outcome", said), ("load.reason", str(error))]
+            # not by the fixture record_property: it warns with junit_family=xunit2, pytest's default
+            outcome = "generator-limited" if isinstance(error, GeneratorLimited) else "no data"
+            item.user_properties += [("load.outcome", outcome), ("load.reason", str(error))]
             item.stash[_BROKEN] = error
             raise
-        return self._finished(outcome, item)
+        if result is None:
+            return None
+        item.user_properties += result.properties
+        result.load.ensure_judged()
+        return result.load
 
-    def _run(self, request: Request, taking: Callable[[Link], None] | None) -> RunResult | None:
+    def _run(self, request: Request, on_link: Callable[[Link], None] | None) -> RunResult | None:
         if self._worker is not None:
-            return self._worker.run(request, taking)
+            return self._worker.run(request, on_link)
         if self._local is None:
             from pytest_loadtest.fleet.local import LocalFleet
 
             assert self._run_controller is not None
             self._local = LocalFleet(self._run_controller)
-        return self._local.run(request, taking)
-
-    def _finished(self, outcome: RunResult | None, item: pytest.Item) -> Load | None:
-        if outcome is None:
-            return None
-        item.user_properties += outcome.properties
-        outcome.load.ensure_judged()
-        return outcome.load
+        return self._local.run(request, on_link)
 
     def _request(self, item: pytest.Item) -> Request:
         from pytest_loadtest.profile import setting
 
         attempt = item.stash[_ATTEMPTS] = item.stash.get(_ATTEMPTS, 0) + 1
-        item.user_properties[:] = [
-            (name, value) for name, value in item.user_properties if not name.startswith("load.")
-        ]  # an earlier attempt's
+        # without those of an earlier attempt
+        item.user_properties[:] = [(name, value) for name, value in item.user_properties if not name.startswith("load.")]
         item.user_properties += [("load.set", setting(*text.partition("=")[::2])) for text in self._config.option.load_set]
-        return request_of(self._config, item, attempt)
+        return make_request(self._config, item, attempt)
 
     def documents(self) -> list[dict[str, Any]]:
-        """The results of every run of the session so far."""
+        """Return the results documents of the session so far."""
         return [] if self._run_controller is None else self._run_controller.documents
 
     def summarise(self, terminalreporter: Any) -> None:
-        """The summary of every run of the session."""
+        """Print the summary of every run of the session."""
         if not self.documents():
             return
         from pytest_loadtest.report.terminal import summary_lines
@@ -208,13 +201,13 @@ class LoadSession:
         for document in self.documents():
             for line in summary_lines(document):
                 terminalreporter.write_line(line)
-        for line in (*self._run_controller.outputs.unwritten, self._told) if self._run_controller is not None else ():
+        for line in (*self._run_controller.outputs.unwritten, self._report_line) if self._run_controller is not None else ():
             if line:
                 terminalreporter.write_line(line)
 
     def close(self) -> None:
-        """Stop whatever this session started."""
-        self._unserve()
+        """Stop everything that this session started."""
+        self._stop_serving()
         for part in (self._local, self._controller, self._run_controller):
             if part is not None:
                 part.close()
@@ -224,10 +217,10 @@ class LoadSession:
             restore_sigterm()
 
 
-def request_of(config: pytest.Config, item: pytest.Item, attempt: int, changes: Mapping[str, Any] | None = None) -> Request:
-    """What a load test asks for. :param changes: keys of the profile that differ, beside those of the mark.
+def make_request(config: pytest.Config, item: pytest.Item, attempt: int, changes: Mapping[str, Any] | None = None) -> Request:
+    """Return the request of a load test. :param changes: keys of the profile changed by the test's body.
 
-    :raises UsageError: something that cannot be.
+    :raises UsageError: the mark or the profile is wrong.
     """
     from pytest_loadtest import profile as profiles
     from pytest_loadtest.fleet.messages import Part, Request
@@ -236,47 +229,47 @@ def request_of(config: pytest.Config, item: pytest.Item, attempt: int, changes: 
     mark, (profile, path) = load_mark(item), load_profile(config, item, changes)
     return Request(
         nodeid=item.nodeid, attempt=attempt, profile=profile, source=os.path.relpath(path, config.rootpath),
-        parts=tuple(Part(profile=one, payload_file=profiles.payload(one, path)) for one in profile.workloads or (profile,)),
+        parts=tuple(Part(profile=part, payload_file=profiles.payload(part, path)) for part in profile.workloads or (profile,)),
         broker=mark.broker, target=mark.target, admin=mark.admin, security_line=profiles.line_of(path, ("target", "security")),
         broker_line=profiles.line_of(path, ("driver", "broker")),
     )  # fmt: skip
 
 
-def body_returned(item: pytest.Item) -> None:
-    """Raise what the run of a load test came to and its body left unjudged.
+def ensure_judged(item: pytest.Item) -> None:
+    """Judge a load test whose body has returned, as far as the body did not.
 
-    :raises SloMissed: objectives did not hold. :raises BrokenRun: a live test has no result.
-    :raises UsageError: the same, or the test drove no load at all, because its ``load`` is something else of that name.
+    :raises SloMissed: objectives were missed. :raises BrokenRun: the run broke.
+    :raises UsageError: a live load was not started or finished, or the test drove no load, because its ``load`` is another fixture.
     """
     __tracebackhide__ = True
     if not item.stash.get(_ATTEMPTS, 0):
-        remedy = "rename that one, or let it ask for the fixture `load` of pytest-loadtest"
-        raise UsageError(f"{item.nodeid} is marked load and drove none: its `load` is {reporting.whose_load(item)}: {remedy}")
+        remedy = "rename that one, or let it use the fixture `load` of pytest-loadtest"
+        raise UsageError(f"{item.nodeid} is marked load but drove no load: its `load` is {whose_load(item)}: {remedy}")
     load = item.stash.get(_LOADS, None)
-    if load is None and _BROKEN in item.stash:  # caught by a fixture of the user's; only the body of a live test may
+    if load is None and _BROKEN in item.stash:  # a fixture caught the error, which only the body of a live test may do
         raise item.stash[_BROKEN]
     if load is not None:
         load.ensure_asserted()
 
 
 def forget(item: pytest.Item) -> None:
-    """Let the result of a load test go: pytest keeps its items until the session ends."""
-    if _LOADS in item.stash:
-        del item.stash[_LOADS]
-    if _BROKEN in item.stash:
-        del item.stash[_BROKEN]
+    """Release the result of a load test: pytest keeps its items until the session ends."""
+    keys: tuple[pytest.StashKey[Any], ...] = (_LOADS, _BROKEN)
+    for key in keys:
+        if key in item.stash:
+            del item.stash[key]
 
 
-def settle(report: pytest.TestReport, error: BaseException, item: pytest.Item) -> None:
-    """Make a broken run an error with a text for people; xdist and JUnit take it from the report.
+def report_error(report: pytest.TestReport, error: BaseException, item: pytest.Item) -> None:
+    """Turn the report of a broken run into an error with a readable text, which xdist and JUnit read from the report.
 
-    An expected failure is a missed objective. That nothing is known about the target is expected only where ``xfail(raises=…)`` names it.
+    xfail expects a missed objective; a broken run, which proves nothing about the target, only if ``xfail(raises=…)`` names its class.
     """
-    if hasattr(report, "wasxfail"):  # whatever the body made of a run that broke
-        error = item.stash.get(_BROKEN, None) or getattr(item.stash.get(_LOADS, None), "unheard_error", None) or error
+    if hasattr(report, "wasxfail"):  # the body may have raised another error after the run broke
+        error = item.stash.get(_BROKEN, None) or getattr(item.stash.get(_LOADS, None), "unreported_error", None) or error
     if isinstance(error, (BrokenRun, UsageError)):
         if hasattr(report, "wasxfail"):
-            if reporting.xfail_names(item, error):
+            if xfail_names(item, error):
                 return
             del report.wasxfail
             report.outcome = "failed"
@@ -288,5 +281,5 @@ def settle(report: pytest.TestReport, error: BaseException, item: pytest.Item) -
 
 
 def plain(properties: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
-    """The properties of a test as xdist's channel carries them: what is neither text nor a number, a duration for one, as JUnit has it."""
+    """Return the properties with values that xdist can transfer: others than texts and numbers, e.g. durations, as text, as in JUnit."""
     return [(name, value if type(value) in _PLAIN else str(value)) for name, value in properties]

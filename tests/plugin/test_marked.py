@@ -96,8 +96,8 @@ def test_a_marked_test_that_drives_no_load_is_an_error_that_names_whose_load_it_
         "test_passes_ours_on": "", "test_asks_by_another_fixture": "",
     }  # fmt: skip
     assert run.ret == 1
-    assert "is marked load and drove none: its `load` is the fixture at foreign/conftest.py:3" in run.out
-    assert "is marked load and drove none: its `load` is a parameter of `parametrize`" in run.out
+    assert "is marked load but drove no load: its `load` is the fixture at foreign/conftest.py:3" in run.out
+    assert "is marked load but drove no load: its `load` is a parameter of `parametrize`" in run.out
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])

@@ -45,7 +45,7 @@ def test_every_problem_is_a_usage_error_at_once(project: Project, workers: str) 
     run = project.run(workers)
     assert run.ret == pytest.ExitCode.USAGE_ERROR
     for text in ("profiles/wrong.yaml:2:", "profiles/wrong.yaml:4:", "profiles/wrong.yaml:5:1: ", "testDuration", "no profile 'nowhere'",
-                 "test_without_mark asks for the fixture `load` and has no mark", "test_without_fixture is marked load and does not ask",
+                 "test_without_mark uses the fixture `load` but has no mark", "test_without_fixture is marked load but does not use",
                  "@pytest.mark.load(scale=3): unknown key 'scale'"):  # fmt: skip
         assert text in run.out
     assert "Traceback" not in run.out

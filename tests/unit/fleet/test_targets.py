@@ -17,7 +17,15 @@ from pytest_loadtest.drivers.pulsar.settings import Authentication, PulsarSettin
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.fleet.messages import Part, Request
 from pytest_loadtest.fleet.options import Options
-from pytest_loadtest.fleet.targets import Targets, check_broker, check_security, choose_address, is_local, subscriber_url, with_keys
+from pytest_loadtest.fleet.targets import (
+    Targets,
+    check_broker,
+    check_security,
+    choose_address,
+    uses_this_machine,
+    subscriber_url,
+    with_keys,
+)
 
 PROFILE = "name: p\nmessageSize: 64\nproducerRate: 1\ntestDuration: 1s\ndriver: {{name: {driver}}}\n{target}"
 URL, IMAGE = "target: {url: 'mqtt://profile:1'}\n", "target: {image: profile/mosquitto}\n"
@@ -36,7 +44,7 @@ def given(
 
 def found(asked: dict[str, str], options: dict[str, str], target: str = "", driver: str = "mqtt") -> tuple[str | None, ...]:
     request, profile, made = given(asked, options, target, driver)
-    assert is_local(request, profile, made) is (choose_address(request, profile, made)[0] is None)
+    assert uses_this_machine(request, profile, made) is (choose_address(request, profile, made)[0] is None)
     return choose_address(request, profile, made)
 
 

@@ -197,7 +197,7 @@ def test_the_schema_has_every_conclusion() -> None:
 
 def test_our_sockets_are_the_evidence_about_a_remote_broker() -> None:
     """A closed window means that it, or a relay before it, did not read; an open one that the network was slow."""
-    missing = ("broker's CPU, memory, disk and sockets: its process is none that the run started on this machine",)
+    missing = ("broker's CPU, memory, disk and sockets: its process was not started by the run on this machine",)
     shut, open_ = (
         judged(made_telemetry(without=("broker",), missing=missing, workers__unsent=2**20, workers__shut=share)) for share in (0.9, 0.2)
     )

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy  # noqa: F401  # pytester forgets what is imported while it runs, and numpy cannot be imported twice
 import pytest
 
+from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.plugin.selection import LoadMark, check, deselect_soak, load_mark, load_profile
+from pytest_loadtest.plugin.selection import LoadMark, check_load_tests, deselect_soak, load_mark, load_profile
 
 PROFILE = "name: small\nmessageSize: 64\nproducerRate: 10\ntestDuration: 1s\ndriver: {name: loopback}\nslo: {throughput: 99%}\n"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imported() -> None:
+    """Load a profile, and with it numpy and the drivers' settings: pytester removes modules imported while it runs."""
+    profiles.loads(PROFILE, "small.yaml")
 
 
 @pytest.fixture
@@ -44,9 +50,9 @@ def test_marks(rooted: pytest.Pytester, arguments: str, mark: LoadMark) -> None:
     ("source", "said"),
     [
         ("def test_it(load): ...", "has no mark: add @pytest.mark.load"),
-        ("@pytest.mark.load()\ndef test_it(load): ...", "wants one profile"),
-        ("@pytest.mark.load('a', 'b')\ndef test_it(load): ...", "wants one profile"),
-        ("@pytest.mark.load('a', profile='a')\ndef test_it(load): ...", "wants one profile"),
+        ("@pytest.mark.load()\ndef test_it(load): ...", "needs one profile"),
+        ("@pytest.mark.load('a', 'b')\ndef test_it(load): ...", "needs one profile"),
+        ("@pytest.mark.load('a', profile='a')\ndef test_it(load): ...", "needs one profile"),
         ("@pytest.mark.load('a', search=3)\ndef test_it(load): ...", "search=True"),
         ("@pytest.mark.load('small', broker='docker')\ndef test_it(load): ...", "broker"),
         ("@pytest.mark.load(3)\ndef test_it(load): ...", "profile"),
@@ -75,11 +81,11 @@ def test_every_problem_once(rooted: pytest.Pytester) -> None:
         rooted, "@pytest.mark.load('wrong')\n@pytest.mark.parametrize('n', [1, 2])\ndef test_it(load, n): ...\ndef test_other(load): ..."
     )
     with pytest.raises(pytest.UsageError) as error:
-        check(found[0].config, found)
+        check_load_tests(found[0].config, found)
     text = str(error.value)
     assert text.count("wrong.yaml:2:") == 1
-    assert "test_other asks for the fixture" in text
-    check(found[0].config, [])
+    assert "test_other uses the fixture" in text
+    check_load_tests(found[0].config, [])
 
 
 @pytest.mark.parametrize(
@@ -114,7 +120,11 @@ def test_paths_of_profiles(rooted: pytest.Pytester, tmp_path: Path) -> None:
         ("", ["--load-set", "topics="], "--load-set topics: write KEY=VALUE"),
         ("", ["--load-set", "=4"], "--load-set =4: write KEY=VALUE"),
         (", search=True", ["--load-set", "producerRate=5"], "searches its rate: set search.start and search.max"),
-        ("", ["--load-set", "driver.delay=1ms", "--load-driver", "other.yaml"], "beside --load-driver: that file has the whole section"),
+        (
+            "",
+            ["--load-set", "driver.delay=1ms", "--load-driver", "other.yaml"],
+            "together with --load-driver: that file has the whole section",
+        ),
     ],
 )
 def test_settings_that_cannot_be(rooted: pytest.Pytester, mark: str, options: list[str], said: str) -> None:
