@@ -22,8 +22,8 @@ from pytest_loadtest.fleet.targets import (
     check_broker,
     check_security,
     choose_address,
-    uses_this_machine,
     subscriber_url,
+    uses_this_machine,
     with_keys,
 )
 
