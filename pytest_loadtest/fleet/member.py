@@ -26,7 +26,7 @@ from pytest_loadtest.fleet.messages import Finished, PhaseFinished, Request, Run
 from pytest_loadtest.fleet.observing import worker_location
 from pytest_loadtest.message.samples import EVIDENCE
 from pytest_loadtest.metrics.histogram import document, histogram
-from pytest_loadtest.plan.connecting import instants, opened_before, up_in_time
+from pytest_loadtest.plan.connecting import connect_times, connected_in_time, connection_numbers
 from pytest_loadtest.plan.plan import profile_pool
 from pytest_loadtest.profile.model import choose_client
 
@@ -96,7 +96,7 @@ class WorkloadShare:
         each, consumers = max(assigned.topology.consumers, 1), np.fromiter(share, np.int32, len(share))
         is_early = consumers % each < assigned.opened
         early, self._later = consumers[is_early], consumers[~is_early].tolist()
-        with self._connecting("consumers", opened_before(early.astype(np.int64), each, assigned.opened), meet, idle):
+        with self._connecting("consumers", connection_numbers(early.astype(np.int64), each, assigned.opened), meet, idle):
             self._opened = Joined(early, self.driver.open_consumers(early.tolist()))
 
     def open_producers(self, meet: Meet, idle: Idle) -> None:
@@ -126,13 +126,13 @@ class WorkloadShare:
 
         if rate is not None:  # all workers count from one instant
             start = meet(f"connect {who} {self.assigned.workload}".rstrip())
-            cast("PacedConnections", self.driver).pace(instants(start, rate, numbers), waiting)
+            cast("PacedConnections", self.driver).pace(connect_times(start, rate, numbers), waiting)
         spent.append(time.process_time_ns())
         yield
         cpu, ended, in_time = time.process_time_ns() - spent[-1], time.monotonic_ns(), None
         if len(numbers) and rate is not None:
             up, latency = (self.driver.opening_times()[name][-len(numbers) :] for name in ("up", "connect"))
-            in_time = up_in_time(start, rate, numbers, up, latency)
+            in_time = connected_in_time(start, rate, numbers, up, latency)
         if len(numbers):
             self._connected[who] = (start, ended, cpu, in_time)
 

@@ -24,7 +24,7 @@ from pytest_loadtest.errors import GeneratorLimited
 from pytest_loadtest.fleet.targets import check_broker, check_security, uses_this_machine
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import kinds, shipped_costs
-from pytest_loadtest.plan.plan import beyond, make_plan, profile_pool
+from pytest_loadtest.plan.plan import make_plan, overload_reasons, profile_pool
 from pytest_loadtest.plan.scaling import Machine, profile_cost
 from pytest_loadtest.report.plan import plan_table
 from pytest_loadtest.values.quantities import format_size
@@ -80,7 +80,7 @@ def _reasons(plans: Sequence[Plan], options: Options) -> tuple[str, ...]:
     existing = next(folder for folder in (options.results, *options.results.parents) if folder.exists())
     free = shutil.disk_usage(existing).free
     room = f"samples and results need {format_size(needed)} below {options.results}, {format_size(free)} are free"
-    return (*beyond(plans, machine()), *([f"{room} (load_results in pytest.ini)"] if needed > free else []))
+    return (*overload_reasons(plans, machine()), *([f"{room} (load_results in pytest.ini)"] if needed > free else []))
 
 
 _UNLIMITED = 1 << 30

@@ -109,14 +109,14 @@ class RunController:
     def _assign(self, run: Run, request: Request) -> Sequence[Sequence[WorkloadAssignment]]:
         from pytest_loadtest.fleet import planning
         from pytest_loadtest.fleet.scripts import align_phases
-        from pytest_loadtest.plan.connecting import takes
+        from pytest_loadtest.plan.connecting import connect_duration
 
         self._announce(f"{request.nodeid}: planning, starting the target")
         self.spark.start()
         plans = planning.make_plans(request, len(run.members), self._options)
         workloads = self._workload_runs(run, request, plans)
         run.state = RunState(request=request, workloads=workloads)
-        run.patience += sum(takes(plan) for plan in plans) // SECOND
+        run.patience += sum(connect_duration(plan) for plan in plans) // SECOND
         planning.check_capacity(request, plans, self._options)
         with self._restarting:  # an earlier run may have ended while its target was being restarted
             for workload in workloads:

@@ -22,7 +22,7 @@ from pytest_loadtest.fleet.targets import target_address, with_keys
 from pytest_loadtest.fleet.wall_clock import WallClock
 from pytest_loadtest.fleet.watches import abort_reporting
 from pytest_loadtest.pipeline.run_file import RUN_VERSION, STREAMS_FILE, write_columns, write_document
-from pytest_loadtest.plan.connecting import connections, opened, opened_consumers
+from pytest_loadtest.plan.connecting import opened_clients, opened_consumers, opened_each
 from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.report.build import broker_document, driver_document
 from pytest_loadtest.schedule.pacing import StreamCounts
@@ -102,7 +102,7 @@ class WorkloadRun:
             assignment=plan.assignments[rank], topology=plan.topology,
             target=target_address(broker.facts), ordered=profile.ordered,
             bounds=(*((exceeds(objective) or 1) - 1 for objective in self.bounds), *bounds),
-            opened=opened(plan), disk=plan.needs.disk, rate=plan.rate,
+            opened=opened_each(plan), disk=plan.needs.disk, rate=plan.rate,
             timely_bounds=timely_bounds, timely_seconds=timely_seconds,
         )  # fmt: skip
 
@@ -264,7 +264,7 @@ class WorkloadRun:
             "version": RUN_VERSION, "run": self.run, "workload": self.name or None, "nonce": self.nonce, "workers": list(self.workers),
             "start": self.start, "duration": duration, "rate": self._rate(duration), "topics": topology.topics,
             "subscriptions": topology.subscriptions, "broadcasts": topology.broadcasts, "ordered": profile.ordered,
-            "connections": connections(plan), "connects_only": profile.connects_only, "connect_rate": profile.connect_rate,
+            "connections": opened_clients(plan), "connects_only": profile.connects_only, "connect_rate": profile.connect_rate,
             "delays": self.clock.delays(profile), "publish_acks": profile.publish_acks, "buckets": list(plan.bucket_names),
             "streams": {"count": topology.streams, "file": STREAMS_FILE}, "stages": [] if self.ends is None else self._stages(),
             "changes": [change.document(in_bytes=profile.in_bytes) for change in self.changes],

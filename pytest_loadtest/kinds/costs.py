@@ -1,7 +1,7 @@
 """What a message costs in CPU time, by driver and client: what the plan estimates cores with.
 
 A client library costs the same for every message. One that works by the batch costs for each batch, and next to nothing for each further
-message of it: see :attr:`Cost.shared`, and :mod:`~pytest_loadtest.plan.chunking` for how many share one.
+message of it: see :attr:`Cost.shared`, and :func:`~pytest_loadtest.plan.needs.expected_batch` for their number.
 
 Each kind of broker ships its figures in its :class:`~pytest_loadtest.kinds.kind.DriverKind`, rounded up from measurements on a slow shared
 machine; ``python -m pytest_loadtest calibrate`` measures this machine's.

@@ -1,1 +1,1 @@
-"""plan."""
+"""Profile × workers × scale → a plan: phases, the assignment of each worker, and what the plan needs."""

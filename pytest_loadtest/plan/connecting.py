@@ -1,8 +1,7 @@
-"""When connections are begun: arithmetic on their numbers, as messages have it.
+"""The times at which paced connections begin, computed from their numbers like those of messages.
 
-Consumers connect first, all workers together, then producers; each of the two is an even train. Connection ``i`` of it is begun at
-``start + i / rate``, whichever worker's it is: consumers and streams are numbered over the run and dealt to workers in turn, those of a
-broadcast by the row, so the workers interleave.
+All workers connect consumers first, then producers, each at an even pace. Connection ``i`` begins at ``start + i / rate``, whichever worker
+has it. Workers interleave, because consumers and streams are numbered over the run and assigned in round robin (in a broadcast row by row).
 """
 
 from __future__ import annotations
@@ -20,46 +19,46 @@ if TYPE_CHECKING:
     from pytest_loadtest.plan.plan import Plan
 
 
-def instants(start: int, rate: float, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """ns, when connections are begun. :param numbers: of the connections, over all workers. :param rate: of all workers, per second."""
+def connect_times(start: int, rate: float, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return when connections begin, ns. :param rate: of all workers, per second. :param numbers: of the connections in the run."""
     return start + Pacer.of(rate, 1).times(numbers)
 
 
-def opened_before(consumer: NDArray[np.int64], consumers: int, opened: int) -> NDArray[np.int64]:
-    """The number of each consumer among those that connect before load.
+def connection_numbers(consumer: NDArray[np.int64], consumers: int, opened: int) -> NDArray[np.int64]:
+    """Return the number of each consumer among those that connect before load.
 
-    :param consumer: indexes of such, in the run. :param consumers: of each subscription. :param opened: of those, how many connect before.
+    :param consumer: their indexes in the run. :param consumers: of each subscription. :param opened: of these, the number that connect.
     """
     numbers: NDArray[np.int64] = consumer // consumers * opened + consumer % consumers
     return numbers
 
 
-def up_in_time(start: int, rate: float, numbers: NDArray[np.int64], up: NDArray[np.int64], latency: NDArray[np.int64]) -> int:
-    """How many connections of a worker came up while they were begun, a span that is moved by their median latency.
+def connected_in_time(start: int, rate: float, numbers: NDArray[np.int64], up: NDArray[np.int64], latency: NDArray[np.int64]) -> int:
+    """Return how many connections of a worker were established by the time the last was due to begin plus their median latency.
 
-    :param numbers: of these connections, over all workers, ascending. :param up: ns, when each came up. :param latency: ns, each one's.
+    :param numbers: of these connections in the run, ascending. :param up: ns, when each was established. :param latency: ns, of each.
     """
-    end = instants(start, rate, numbers[-1:] + 1)[0] + np.median(latency)
+    end = connect_times(start, rate, numbers[-1:] + 1)[0] + np.median(latency)
     return int(np.count_nonzero(up <= end))
 
 
-def opened(plan: Plan) -> int:
-    """Consumers of each subscription that connect before load."""
+def opened_each(plan: Plan) -> int:
+    """Return the number of consumers of each subscription that connect before load."""
     consumers = plan.topology.consumers
     return min((phase.consumers or consumers for phase in plan.phases), default=consumers)
 
 
 def opened_consumers(plan: Plan) -> int:
-    """Consumers that connect before load."""
-    return plan.topology.topics * plan.topology.subscriptions * opened(plan)
+    """Return the number of consumers that connect before load."""
+    return plan.topology.topics * plan.topology.subscriptions * opened_each(plan)
 
 
-def connections(plan: Plan) -> int:
-    """Producers and consumers that connect before load."""
+def opened_clients(plan: Plan) -> int:
+    """Return the number of producers and consumers that connect before load."""
     return plan.topology.streams + opened_consumers(plan)
 
 
-def takes(plan: Plan) -> int:
-    """ns that paced connections take to be begun; 0 where they are not paced."""
+def connect_duration(plan: Plan) -> int:
+    """Return the ns in which paced connections begin; 0 if they are not paced."""
     rate = plan.profile.connect_rate
-    return 0 if rate is None else round(connections(plan) / rate * SECOND)
+    return 0 if rate is None else round(opened_clients(plan) / rate * SECOND)

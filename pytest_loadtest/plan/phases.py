@@ -1,4 +1,4 @@
-"""The phases of a workload: what is due when, and what changes on the way."""
+"""The phases of a workload: their messages, stages and planned changes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSpan:
-    """One stage of the measured phase: ns from the phase's start, and what must hold in it.
+    """A stage of the measured phase, with its objectives. Times are ns from the phase's start.
 
-    :param rate: msg/s, on the average.
+    :param rate: mean msg/s.
     """
 
     name: str
@@ -39,14 +39,14 @@ class StageSpan:
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """One phase as all workers see it.
+    """A phase of the whole run, the same for all workers.
 
-    :param duration: ns in which its messages are due. :param before: what each stream has sent before this phase.
-    :param recorded: whether samples are kept (measure) or not (warm-up).
-    :param mean_size: bytes of a message where the pacer counts bytes; None where it counts messages.
-    :param changes: what is planned to change. :param paused: consumers take nothing until a change lets them.
-    :param consumers: of each subscription, those that take messages from the beginning; None: all.
-    :param turns: of a skewed workload, whose turn each message is; None: the streams have theirs one after another.
+    :param duration: ns in which its messages are due. :param before: the messages of each stream before this phase.
+    :param recorded: true if samples are kept (measure), false if not (warm-up).
+    :param mean_size: mean bytes of a message if the pacer counts bytes; None if it counts messages.
+    :param changes: the planned changes. :param paused: consumers are paused until a change resumes them.
+    :param consumers: number of consumers of each subscription that take messages from the beginning; None: all.
+    :param turns: the order of streams of a skewed workload; None: round robin.
     """
 
     name: str
@@ -63,46 +63,46 @@ class Phase:
 
     @property
     def idle(self) -> bool:
-        """Nobody of the run sends in it: it only reads what others send, or only holds connections."""
+        """True if the run sends nothing: it only reads messages of others, or only holds connections."""
         return not self.pacer.highest
 
     @property
     def streams(self) -> int:
-        """All streams of the run; 0 where nobody sends."""
+        """The number of streams of the run; 0 without producers."""
         return self.before.streams
 
     @property
     def first(self) -> NDArray[np.int64]:
-        """``(P,)``, sequence of each stream's first message; worked out anew each time."""
+        """The sequence of each stream's first message, ``(P,)``; computed at each access."""
         return self.before.column()
 
     def first_of(self, streams: range | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        """The same of some streams, in their order; a stream may be there several times."""
+        """Return the sequence of the first message of some streams, in their order; a stream may be there several times."""
         return self.before.of(streams)
 
     @cached_property
     def total(self) -> int:
-        """Messages; where bytes are paced, about so many."""
+        """The number of messages; approximate if bytes are paced."""
         due = self.pacer.total(self.duration)
         return due if self.mean_size is None else round(due / self.mean_size)
 
     @property
     def ends(self) -> StreamCounts:
-        """What each stream has sent when the phase is over; where bytes are paced, about so much."""
+        """The messages of each stream until the end of the phase; approximate if bytes are paced."""
         return self.after(self.total)
 
     def after(self, total: int) -> StreamCounts:
-        """What each stream has sent once ``total`` messages of the phase were due; where messages are paced."""
+        """Return the messages of each stream once ``total`` messages of the phase were due, if messages are paced."""
         return self.before.plus(total, self.turns)
 
     def following(self, before: StreamCounts) -> Phase:
-        """This phase with its sequences after those that were used before."""
+        """Return this phase with its sequences after those in ``before``."""
         return replace(self, before=before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacedTraffic:
-    """How a workload is paced: the measured phase's rates, messages or bytes per second, and what its stages change."""
+    """The pacing of the measured phase: its rates, in messages or bytes per second, and the changes at its stages."""
 
     steps: Steps
     in_bytes: bool
@@ -112,28 +112,28 @@ class PacedTraffic:
 
     @property
     def duration(self) -> int:
-        """ns."""
+        """The duration, ns."""
         return sum(length for length, _ in self.steps)
 
     @property
     def rate(self) -> float:
-        """msg/s, on the average."""
+        """The mean rate, msg/s."""
         total = sum(length * rate for length, rate in self.steps) / max(self.duration, 1)
         return total / self.mean_size if self.in_bytes else total
 
     @property
     def highest(self) -> float:
-        """msg/s at the busiest moment."""
+        """The highest rate, msg/s."""
         top = max((rate for _, rate in self.steps), default=0.0)
         return top / self.mean_size if self.in_bytes else top
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogPlan:
-    """What is to pile up before consumers read on.
+    """The backlog to build before consumers resume.
 
     :param messages: over all subscriptions. :param size: the same in bytes. :param drain_ratio: share of it that must be drained.
-    :param drain_timeout: ns. :param after: ns that load goes on once it is drained. :param rate: msg/s, while it is built and drained.
+    :param drain_timeout: ns. :param after: ns for which load goes on after the drain. :param rate: msg/s, during build and drain.
     """
 
     messages: int
@@ -146,20 +146,22 @@ class BacklogPlan:
 
     @property
     def drained(self) -> int:
-        """At so many undelivered messages it is drained: what is always under way does not count, and what the ratio leaves need not go."""
+        """The number of undelivered messages at which the backlog is drained: those always under way, or those that the ratio leaves."""
         under_way = self.rate * UNDER_WAY / SECOND * self.subscriptions
         return max(round(under_way), round((1 - self.drain_ratio) * self.messages))
 
     def phases(self, planned: tuple[Phase, ...]) -> tuple[Phase, ...]:
-        """The measured phase becomes as long as it may take, with the three changes that are agreed on the way: consumers go on, it is
-        drained, and the end, when load has gone on long enough after that."""
+        """Return phases whose measured phase is long enough for build, drain and the time after, and for the three changes in it.
+
+        The changes are announced while load runs: consumers resume, the backlog is drained, and the end.
+        """
         build = int(self.messages / self.subscriptions / self.rate * SECOND)
         measure = replace(planned[-1], duration=2 * build + self.drain_timeout + self.after + 3 * CHANGE_IN, paused=True)
         return (*planned[:-1], measure)
 
 
 def paced_traffic(profile: Profile, pool: PayloadPool, factor: float, cap: int | None) -> PacedTraffic:
-    """The measured phase at ``factor`` times the profile's rates, ``cap`` ns long at most: stages shrink in proportion."""
+    """Return the measured phase at ``factor`` times the profile's rates, at most ``cap`` ns long: stages shrink in proportion."""
     rate = float(profile.producer_rate) * factor
     if profile.stages:
         return _staged(profile, pool, factor, cap)
@@ -174,30 +176,30 @@ def _staged(profile: Profile, pool: PayloadPool, factor: float, cap: int | None)
     whole = sum(stage.duration for stage in profile.stages)
     share = Fraction(min(cap or whole, whole), whole)
     steps: list[tuple[int, float]] = []
-    spans, changes, own, start, weights = [], [], 0, 0, 0.0
+    spans, changes, own_distributions, start, weights = [], [], 0, 0, 0.0
     for stage in profile.stages:
-        pieces = _shrunk(stage.steps(float(profile.producer_rate)), share, factor)
-        length = sum(piece for piece, _ in pieces)
+        segments = _shrunk(stage.steps(float(profile.producer_rate)), share, factor)
+        length = sum(each for each, _ in segments)
         distribution = 0
         if stage.message_size_distribution is not None:
-            own += 1
-            distribution = own
+            own_distributions += 1
+            distribution = own_distributions
         mean = pool.mean_sizes[distribution]
-        quantity = sum(piece * rate for piece, rate in pieces)
+        quantity = sum(each * rate for each, rate in segments)
         messages = quantity / mean if profile.in_bytes else quantity
         consumers = stage.consumer_per_subscription or profile.consumer_per_subscription
         changes.append(Change(at=start, distribution=distribution, consumers=consumers))
         spans.append(StageSpan(name=stage.name, start=start, duration=length, rate=messages / length, slo=stage.slo))
-        steps, start, weights = steps + list(pieces), start + length, weights + messages * mean
+        steps, start, weights = steps + list(segments), start + length, weights + messages * mean
     total = sum(span.rate * span.duration for span in spans)
-    mean_size = weights / total if total else pool.mean_size  # nobody sends in a run that only consumes
+    mean_size = weights / total if total else pool.mean_size  # a run that only consumes has no messages
     return PacedTraffic(
         steps=tuple(steps), in_bytes=profile.in_bytes, stages=tuple(spans), changes=_different(changes), mean_size=mean_size
     )
 
 
 def _different(changes: list[Change]) -> tuple[Change, ...]:
-    """What differs from the stage before. A stage where nothing does is marked all the same: so it is known which messages are its own."""
+    """Remove the values that are equal to those of the stage before. One without values is kept: it marks the stage's first message."""
     kept, distribution, consumers = [], 0, None
     for change in changes:
         assert isinstance(change.distribution, int)
@@ -208,14 +210,14 @@ def _different(changes: list[Change]) -> tuple[Change, ...]:
 
 
 def _shrunk(steps: Steps, share: Fraction, factor: float) -> Steps:
-    """Each piece's end moves to ``share`` of where it was, so that the whole is exact to the nanosecond."""
+    """Move the end of each segment to ``share`` of it, so that the whole is exact to the nanosecond; empty segments are removed."""
     ends = [int(end * share) for end in accumulate(length for length, _ in steps)]
     starts = [0, *ends[:-1]]
     return tuple((end - start, rate * factor) for start, end, (_, rate) in zip(starts, ends, steps, strict=True) if end > start)
 
 
 def warmup_and_measure(profile: Profile, made: PacedTraffic, streams: int, warmup: int, turns: Turns | None = None) -> tuple[Phase, ...]:
-    """The phases of a run whose rates are known."""
+    """Return the phases of a run with given rates."""
     phases, before = [], StreamCounts(streams=streams)
     size = made.mean_size if made.in_bytes else None
     consumers = next((change.consumers for change in made.changes if change.at == 0 and change.consumers), None)
@@ -241,7 +243,7 @@ def warmup_and_measure(profile: Profile, made: PacedTraffic, streams: int, warmu
 def search_phases(
     rate: float, *, in_bytes: float | None, warmup: int, hold: int, number: int, streams: int, turns: Turns | None = None
 ) -> tuple[Phase, ...]:
-    """One step of a peak search: a warm-up at its rate, and a hold that is judged. :param in_bytes: mean size where bytes are paced."""
+    """Return the phases of a step of a peak search: a warm-up and a judged hold. :param in_bytes: mean size if bytes are paced."""
     pacer, phases, before = Pacer.of(rate, streams), [], StreamCounts(streams=streams)
     for name, length, recorded in ((f"step {number} warm-up", warmup, False), (f"step {number}", hold, True)):
         if length:

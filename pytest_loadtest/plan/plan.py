@@ -1,7 +1,7 @@
-"""Profile × scale × workers → a plan: who sends and receives what, when, and what that will need.
+"""Profile × scale × workers → a plan: assignments, phases and needs.
 
-Pure: the same arguments give the same plan everywhere. Streams, sequences and payloads depend on the profile and the scale alone, never
-on the number of workers.
+A pure function: the same arguments give the same plan everywhere. Streams, sequences and payloads depend on the profile and the scale
+alone, never on the number of workers.
 """
 
 from __future__ import annotations
@@ -14,25 +14,24 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import PayloadPool, build_pool
-from pytest_loadtest.plan.chunking import ChunkBuffers, chunk_buffers, expected_batch
-from pytest_loadtest.plan.connections import Connections, connects, fitting, too_many
+from pytest_loadtest.plan.needs import can_connect, expected_batch, largest_connectable, missing_for_connections, needs_of
 from pytest_loadtest.plan.phases import BacklogPlan, PacedTraffic, Phase, paced_traffic, warmup_and_measure
 from pytest_loadtest.plan.scaling import (
     Machine,
     Scale,
-    auto_crowd,
+    auto_broadcast,
     auto_factor,
     auto_topology,
     check_windows,
-    compare,
-    crowd,
-    fewer,
-    lengths,
-    shrunk,
+    durations,
+    fewer_connections,
+    scale_of,
+    scaled_broadcast,
+    scaled_topology,
 )
 from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
 from pytest_loadtest.schedule.stream_order import Turns
-from pytest_loadtest.schedule.topology import MOST, Topology, assign, rows_of_broadcast
+from pytest_loadtest.schedule.topology import MOST, Topology, assign
 from pytest_loadtest.values.quantities import SECOND, format_size
 from pytest_loadtest.verdict.early import lowest_rate
 from pytest_loadtest.verdict.peak import Spec
@@ -42,48 +41,21 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.kinds.costs import Cost
     from pytest_loadtest.message.payloads import PayloadPool
+    from pytest_loadtest.plan.needs import Needs
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.schedule.topology import Assignment
-
-
-SAMPLE_BYTES = 7  # on disk, per row: measured 5.8 for even schedules, 7.7 for jittered ones
-# Broadcasts, all in all: measured 2.9 to 3.2 a copy of mosquitto with 100, 1 000 and 10 000 subscriptions, 4.4 of a cold Artemis, whose
-# copies come in any order; of made-up arrivals 4.7 where a message takes two seconds to reach all. A row costs 6 to 8 of that.
-COPY_BYTES, ROW_BYTES = 4.5, 12
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Needs:
-    """What the plan will need; sizes in bytes, rates per second. ``memory`` is with every window and queue full.
-
-    :param bytes_per_second: from the producers. :param delivered: bytes per second to the consumers.
-    :param batch: messages that share one, on the average; None where a message costs the same in any.
-    :param workers: that would do. :param chunks: None where no message is sent in chunks.
-    """
-
-    bytes_per_second: float
-    delivered: float
-    connections: Connections
-    memory: int
-    cores: float
-    busiest_worker: float
-    batch: float | None
-    broker_here: bool
-    disk: int
-    workers: int
-    chunks: ChunkBuffers | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """A compiled profile.
 
-    :param rate: msg/s offered, all streams together, on the average. :param scale: None when the profile runs as written.
-    :param profile: bounded by what stands under its ``scaled`` where the plan is.
+    :param rate: mean msg/s of all streams together. :param scale: None if the profile runs as written.
+    :param profile: with the bounds of its section ``scaled``, if the plan is scaled.
     :param clamped: payloads whose size was moved to the envelope's or the target's limit.
-    :param phases: empty where a search makes them as it goes. :param turns: of all of them.
-    :param search: how the peak is searched, None where a rate is given.
-    :param unscaled: what the profile as it is written would need of so many workers; None where this is it.
+    :param phases: empty if a search makes them one by one. :param turns: the order of streams in all of them.
+    :param search: the peak search, None if the profile has a rate.
+    :param unscaled: the needs of the unscaled profile with the same workers; None if the plan is not scaled.
     """
 
     profile: Profile
@@ -107,7 +79,7 @@ class Plan:
 
     @property
     def document(self) -> dict[str, int | float | str]:
-        """What results say of the plan."""
+        """The plan's entry in the results."""
         return {
             "workers": len(self.assignments), "rate": self.rate, "meanSize": self.mean_size, "bytesPerSecond": self.needs.bytes_per_second,
             "topics": self.topology.topics, "partitions": self.topology.partitions, "producers": self.topology.streams,
@@ -116,8 +88,8 @@ class Plan:
         }  # fmt: skip
 
 
-def beyond(plans: Sequence[Plan], machine: Machine) -> tuple[str, ...]:
-    """Why this machine cannot carry these plans together; empty when it can, by the calibrated costs."""
+def overload_reasons(plans: Sequence[Plan], machine: Machine) -> tuple[str, ...]:
+    """Return the reasons why this machine cannot carry plans together, by the calibrated costs; empty if it can."""
     reasons = []
     cores, busiest, memory = (sum(getattr(plan.needs, need) for plan in plans) for need in ("cores", "busiest_worker", "memory"))
     if cores > machine.cores:
@@ -128,14 +100,14 @@ def beyond(plans: Sequence[Plan], machine: Machine) -> tuple[str, ...]:
         reasons.append(f"a worker would need {busiest:,.1f} cores and has one: {more:,} workers (-n) would do")
     if memory > machine.memory:
         reasons.append(f"full windows and queues need {format_size(memory)}, this machine has {format_size(machine.memory)}")
-    reasons += too_many([plan.needs.connections for plan in plans], machine)
+    reasons += missing_for_connections([plan.needs.connections for plan in plans], machine)
     return tuple(reasons)
 
 
 def profile_pool(profile: Profile, file_content: bytes | None = None) -> PayloadPool:
-    """The payloads that a profile asks for, those of its stages included."""
+    """Make the payloads of a profile and of its stages."""
     silent = (profile.consumer_only or profile.connects_only) and not profile.buckets
-    unused = HEAD if silent else None  # nothing is sent, and a pool is never empty
+    unused = HEAD if silent else None  # a pool must not be empty, even if nothing is sent
     pool = build_pool(
         buckets=profile.buckets, message_size=profile.message_size or unused, representative=profile.representative,
         randomized=profile.use_randomized_payloads, random_ratio=profile.random_bytes_ratio, pool_size=profile.randomized_payload_pool_size,
@@ -152,63 +124,75 @@ def make_plan(
     """Compile a profile.
 
     :param scale: a factor, ``"auto"``, or None. :param duration_cap: longest measured phase, or hold of a search, ns; see
-        :func:`~pytest_loadtest.plan.scaling.lengths`.
+        :func:`~pytest_loadtest.plan.scaling.durations`.
     """
     wanted = Topology(
         topics=profile.topics, partitions=profile.partitions_per_topic, producers=profile.producers_per_topic,
         subscriptions=0 if profile.producer_only else profile.subscriptions_per_topic, consumers=profile.consumer_per_subscription,
         name=profile.topic, hashes=(profile.skew and profile.skew.hashes) or (),
     )  # fmt: skip
-    factor, topology = 1.0, wanted
     whole = paced_traffic(profile, pool, 1.0, None)
-    if scale is not None and profile.connects_only:
-        auto = scale == "auto"
-        topology = fitting(profile, wanted, workers, machine, broker_here=broker_here) if auto else fewer(wanted, float(scale))
-    elif scale == "auto" and wanted.broadcasts:
-        topology = auto_crowd(
-            wanted, _asked(profile, whole), whole.mean_size, cost, machine, workers, broker_here,
-            lambda some: connects(profile, some, workers, machine, broker_here=broker_here),
-        )  # fmt: skip
-        factor = auto_factor(topology.subscriptions, whole, cost, machine, workers, broker_here, lambda _: 1.0)
-    elif scale == "auto":
-        topology = auto_topology(profile, wanted, machine)
-        batch = partial(expected_batch, profile, topology, whole.mean_size)
-        factor = auto_factor(wanted.subscriptions, whole, cost, machine, workers, broker_here, batch)
-    elif scale is not None and wanted.broadcasts:
-        topology, factor = crowd(wanted, float(scale))
+    topology, factor = wanted, 1.0
+    if scale == "auto":
+        topology, factor = _auto_scaled(profile, wanted, whole, workers, cost, machine, broker_here)
     elif scale is not None:
-        factor = float(scale)
-        topology = shrunk(wanted, profile.scalable, factor)
+        topology, factor = _scaled(profile, wanted, float(scale))
     _check_size(topology, profile)
     _check_rate(whole, factor, profile)
     made = paced_traffic(profile, pool, factor, duration_cap)
-    changed = compare(profile, wanted, topology, factor, whole, made, duration_cap)
+    changed = scale_of(profile, wanted, topology, factor, whole, made, duration_cap)
     if changed is not None:
         profile = profile.as_scaled()
     check_windows(profile, made, duration_cap)
-    search, backlog = (
-        _search(profile, topology, pool, whole, factor, duration_cap),
-        _backlog(profile, pool, factor, made.rate, duration_cap),
-    )
+    search = _search(profile, topology, pool, whole, factor, duration_cap)
+    backlog = _backlog(profile, pool, factor, made.rate, duration_cap)
     _check_compact(pool, topology.streams, made.rate, profile)
-    _, warmup = lengths(profile, whole, duration_cap)["warm-up"]
+    _, warmup = durations(profile, whole, duration_cap)["warm-up"]
     turns = turns_of(profile, topology, made.rate)
     phases = () if search else warmup_and_measure(profile, made, topology.streams, warmup, turns)
     if backlog is not None:
         phases = backlog.phases(phases)
     rate, longest = (search.start, search.confirm) if search else (made.rate, phases[-1].duration)
-    needs = partial(_needs, profile, pool=pool, size=made.mean_size, duration=longest, cost=cost, machine=machine, broker_here=broker_here)
+    needs = partial(
+        needs_of, profile, pool=pool, size=made.mean_size, duration=longest, cost=cost, machine=machine, broker_here=broker_here
+    )
     return Plan(
         profile=profile, topology=topology, rate=rate, phases=phases, turns=turns, search=search, backlog=backlog,
         assignments=assign(topology, workers), scale=changed,
         mean_size=made.mean_size, bucket_names=pool.bucket_names, clamped=pool.clamped,
         needs=needs(topology=topology, rate=max(rate, made.highest), workers=workers),
-        unscaled=None if changed is None else needs(topology=wanted, rate=_asked(profile, whole), workers=workers),
+        unscaled=None if changed is None else needs(topology=wanted, rate=_highest_rate(profile, whole), workers=workers),
     )  # fmt: skip
 
 
-def _asked(profile: Profile, whole: PacedTraffic) -> float:
-    """The highest msg/s that the profile asks for; of a search, its first."""
+def _auto_scaled(
+    profile: Profile, wanted: Topology, whole: PacedTraffic, workers: int, cost: Cost, machine: Machine, broker_here: bool
+) -> tuple[Topology, float]:
+    """Return the topology, and the factor on the rate, that this machine can carry."""
+    if profile.connects_only:
+        return largest_connectable(profile, wanted, workers, machine, broker_here=broker_here), 1.0
+    if not wanted.broadcasts:
+        topology = auto_topology(profile, wanted, machine)
+        batch = partial(expected_batch, profile, topology, whole.mean_size)
+        return topology, auto_factor(wanted.subscriptions, whole, cost, machine, workers, broker_here, batch)
+    topology = auto_broadcast(
+        wanted, _highest_rate(profile, whole), whole.mean_size, cost, machine, workers, broker_here,
+        lambda smaller: can_connect(profile, smaller, workers, machine, broker_here=broker_here),
+    )  # fmt: skip
+    return topology, auto_factor(topology.subscriptions, whole, cost, machine, workers, broker_here, lambda _: 1.0)
+
+
+def _scaled(profile: Profile, wanted: Topology, factor: float) -> tuple[Topology, float]:
+    """Return the topology, and the factor on the rate, for a factor on the load."""
+    if profile.connects_only:
+        return fewer_connections(wanted, factor), 1.0
+    if wanted.broadcasts:
+        return scaled_broadcast(wanted, factor)
+    return scaled_topology(wanted, profile.scalable, factor), factor
+
+
+def _highest_rate(profile: Profile, whole: PacedTraffic) -> float:
+    """Return the highest rate of a profile, msg/s; of a search, the first."""
     if profile.search is not None and profile.peak_search:
         return profile.search.start / (whole.mean_size if profile.in_bytes else 1)
     return whole.highest
@@ -217,12 +201,12 @@ def _asked(profile: Profile, whole: PacedTraffic) -> float:
 def _search(profile: Profile, topology: Topology, pool: PayloadPool, whole: PacedTraffic, factor: float, cap: int | None) -> Spec | None:
     if not profile.peak_search:
         return None
-    asked = profile.search
-    assert asked is not None
-    hold, confirm, warmup = (given for _, given in lengths(profile, whole, cap).values())
+    search = profile.search
+    assert search is not None
+    hold, confirm, warmup = (planned for _, planned in durations(profile, whole, cap).values())
     return Spec(
-        start=asked.start * factor, maximum=asked.max and asked.max * factor, hold=hold, confirm=confirm, warmup=warmup,
-        precision=asked.precision, repeats=asked.repeats,
+        start=search.start * factor, maximum=search.max and search.max * factor, hold=hold, confirm=confirm, warmup=warmup,
+        precision=search.precision, repeats=search.repeats,
         floor=lowest_rate(profile.objectives, hold, topology.subscriptions) * (pool.mean_size if profile.in_bytes else 1),
     )  # fmt: skip
 
@@ -239,7 +223,7 @@ def _backlog(profile: Profile, pool: PayloadPool, factor: float, rate: float, ca
 
 
 def _check_size(topology: Topology, profile: Profile) -> None:
-    """The profile itself is within the limit; a scale above 1 may go beyond it."""
+    """Check the number of clients: the profile itself is within the limit, but a scale above 1 may exceed it."""
     for what, count in (("streams", topology.streams), ("consumers", topology.all_consumers)):
         if count > MOST:
             raise UsageError(
@@ -259,7 +243,7 @@ def _check_rate(whole: PacedTraffic, factor: float, profile: Profile) -> None:
 
 
 def _check_compact(pool: PayloadPool, streams: int, rate: float, profile: Profile) -> None:
-    """The envelope of payloads below 32 bytes has 24 bits for the stream and 32 for the sequence."""
+    """Check that the compact envelope, with 24 bits for the stream and 32 for the sequence, suffices for payloads below 32 bytes."""
     messages = rate / max(streams, 1) * (profile.warmup_duration + profile.test_duration) / SECOND
     if pool.compact and (streams >= 1 << 24 or messages >= 1 << 32):
         raise UsageError(
@@ -268,43 +252,10 @@ def _check_compact(pool: PayloadPool, streams: int, rate: float, profile: Profil
         )
 
 
-def _needs(
-    profile: Profile, *, topology: Topology, pool: PayloadPool, rate: float, size: float, duration: int, workers: int, cost: Cost,
-    machine: Machine, broker_here: bool,
-) -> Needs:  # fmt: skip
-    fan_out, driver, partitions = topology.subscriptions, profile.driver, topology.partitions
-    bounds = [topology.streams * driver.window(partitions) * size, (driver.memory_limit or 0) * workers]
-    pending = min((bound for bound in bounds if bound), default=0)
-    fetched = topology.all_consumers * driver.receive_window(partitions) * size
-    batch = expected_batch(profile, topology, size, rate)
-    connections = Connections.of(profile, topology, workers, machine, broker_here=broker_here)
-    chunks = chunk_buffers(profile, topology, int(pool.sizes.max()))
-    pieces = 0 if chunks is None else chunks.sending + chunks.receiving
-    busiest = cost.busiest_worker(rate, fan_out, size, workers, batch=batch)
-    return Needs(
-        bytes_per_second=rate * size, delivered=rate * size * fan_out, connections=connections,
-        memory=int(pending + fetched) + pieces + pool.memory * workers + connections.memory,
-        cores=cost.cores(rate, fan_out, size, broker_here=broker_here, batch=batch),
-        busiest_worker=busiest, batch=batch if cost.shared else None, broker_here=broker_here,
-        disk=int(rate * duration / SECOND * _sample_bytes(topology, workers)),
-        workers=max(math.ceil(busiest * workers), connections.workers(machine), 1), chunks=chunks,
-    )  # fmt: skip
-
-
-def _sample_bytes(topology: Topology, workers: int) -> float:
-    """On disk, of one message and its copies."""
-    if not topology.broadcasts:
-        return SAMPLE_BYTES * (1 + topology.subscriptions)
-    return SAMPLE_BYTES + ROW_BYTES * rows_of_broadcast(topology, workers) + COPY_BYTES * topology.subscriptions
-
-
-# What a profile's ``skew`` makes of the plan: whose turn each message is, and which payloads a topic has.
-
-
 def turns_of(profile: Profile, topology: Topology, rate: float) -> Turns | None:
-    """By the weights of topics, which all producers of a topic have alike; None where topics have the same share.
+    """Return the order of streams of a skewed workload, in which the producers of a topic are equal; None without a skew of the rate.
 
-    :param rate: msg/s, all streams together.
+    :param rate: msg/s of all streams together.
     """
     skew = profile.skew
     if skew is None or not topology.streams or (skew.weights is None and skew.zipf is None):
@@ -313,7 +264,7 @@ def turns_of(profile: Profile, topology: Topology, rate: float) -> Turns | None:
 
 
 def skewed_pool(profile: Profile, pool: PayloadPool) -> PayloadPool:
-    """The pool, where topics have sizes of their own with the size bucket of each of them."""
+    """Return the pool, with the size bucket of each topic if topics have sizes of their own."""
     sizes = profile.skew and profile.skew.message_sizes
     if not sizes:
         return pool

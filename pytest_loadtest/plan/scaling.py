@@ -1,4 +1,4 @@
-"""How a plan differs from its profile: what ``--load-scale`` and ``--load-duration`` make of rate, topology, duration and bounds."""
+"""The effect of ``--load-scale`` and ``--load-duration`` on a plan: its rate, topology, durations and bounds."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 AUTO_LOAD = 0.2  # of all cores: leaves room for the broker's own bursts, Spark's idle JVM and other tenants
 HANDLES_PER_CORE = 50  # partition producers and consumers that `auto` opens per core
-OTHER_FILES = 100  # open beside connections: libraries, logs, samples, links to the controller; a process begins with some forty
-_HALVINGS = 64  # of 1: far below the least factor at which any rate can be paced
+OTHER_FILES = 100  # open in addition to connections: libraries, logs, samples, links to the controller; a new process has some forty
+_HALVINGS = 64  # of the interval from 0 to 1: its last step is far below the least factor at which any rate can be paced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What this machine has: cores this process may use, memory in bytes.
+    """The resources of this machine: cores that this process may use, memory in bytes.
 
-    :param files: that a process may have open. :param ports: for connections from one address to one port.
+    :param files: the most that a process may have open. :param ports: for connections from one address to one port.
     """
 
     cores: float
@@ -43,17 +43,17 @@ class Machine:
 
     @property
     def connections(self) -> int:
-        """That a process may have."""
+        """The most connections of a process."""
         return max(self.files - OTHER_FILES, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How a plan differs from its profile: the factor on the rate, and ``before → after`` of each thing changed.
+    """The differences between a plan and its profile; ``changes`` has ``before → after`` by name.
 
-    :param factor: on the load. :param rate: on the rate, which a broadcast keeps: its load is that of its subscribers; without messages,
-        that of its connections.
-    :param messages: planned, by those that the profile plans; of a search, in a hold; of a broadcast, deliveries.
+    :param factor: on the load: of a broadcast on its subscribers, without messages on its connections. :param rate: on the rate, which a
+        broadcast keeps.
+    :param messages: planned messages divided by those of the profile; of a search, those of a hold; of a broadcast, deliveries.
     """
 
     factor: float
@@ -62,13 +62,13 @@ class Scale:
     changes: Mapping[str, str]
 
 
-def auto_crowd(
+def auto_broadcast(
     wanted: Topology, rate: float, size: float, cost: Cost, machine: Machine, workers: int, broker_here: bool,
     connects: Callable[[Topology], bool],
 ) -> Topology:  # fmt: skip
-    """A broadcast with as many subscribers as this machine can carry at that rate, msg/s, by the calibrated costs, and can connect.
+    """Return a broadcast with as many subscribers as this machine can serve, by the calibrated costs, and connect.
 
-    :param connects: whether it can have the connections.
+    :param rate: msg/s. :param connects: true for a topology whose connections this machine can have.
     """
 
     def fits(topology: Topology) -> bool:
@@ -89,23 +89,23 @@ def auto_crowd(
 def auto_factor(
     fan_out: int, whole: PacedTraffic, cost: Cost, machine: Machine, workers: int, broker_here: bool, batch: Callable[[float], float]
 ) -> float:
-    """How much of the load this machine can carry, by the calibrated costs; at most 1.
+    """Return the factor on the load that this machine can carry, by the calibrated costs; at most 1.
 
-    :param batch: messages that share a batch at so many msg/s. It grows with the rate but no faster: more messages are not fewer batches.
+    :param batch: messages in a batch at a rate, msg/s. It may not grow faster than the rate: more messages are not fewer batches.
     """
 
     def load(factor: float) -> float:
-        """Of what this machine and each worker should carry; it never falls as the factor grows."""
+        """Return the load as a share of what this machine, or a worker, should carry; it never falls as the factor grows."""
         rate = whole.highest * factor
         cores = cost.cores(rate, fan_out, whole.mean_size, broker_here=broker_here, batch=batch(rate))
         worker = cost.busiest_worker(rate, fan_out, whole.mean_size, workers, batch=batch(rate))
         return max(cores / machine.cores, worker) / AUTO_LOAD
 
-    return float(f"{largest(lambda factor: load(factor) <= 1):.1e}")
+    return float(f"{largest_factor(lambda factor: load(factor) <= 1):.1e}")
 
 
-def largest(fits: Callable[[float], bool]) -> float:
-    """The largest factor that fits; at most 1, and 0 where none was found."""
+def largest_factor(fits: Callable[[float], bool]) -> float:
+    """Return the largest factor that fits, by bisection; at most 1, and 0 if none fits."""
     if fits(1.0):
         return 1.0
     low, high = 0.0, 1.0
@@ -116,31 +116,31 @@ def largest(fits: Callable[[float], bool]) -> float:
 
 
 def auto_topology(profile: Profile, wanted: Topology, machine: Machine) -> Topology:
-    """As many clients as this machine should have, of those that the profile calls scalable."""
+    """Return a topology with as many clients as this machine should have; only the numbers in ``scalable`` change."""
     limit, share = HANDLES_PER_CORE * machine.cores, 1.0
     topology = wanted
     while topology.partition_handles > limit and profile.scalable and share > 1e-4:
         share *= 0.9
-        topology = shrunk(wanted, profile.scalable, share)
+        topology = scaled_topology(wanted, profile.scalable, share)
     return topology
 
 
-def crowd(topology: Topology, factor: float) -> tuple[Topology, float]:
-    """A broadcast with ``factor`` of its subscribers, and 1; or with the fewest by which it stays one, and what is left for the rate."""
+def scaled_broadcast(topology: Topology, factor: float) -> tuple[Topology, float]:
+    """Return a broadcast with ``factor`` of its subscribers, and 1; or with the fewest of a broadcast, and the factor left for the rate."""
     left = topology.subscriptions * factor
     return replace(topology, subscriptions=max(round(left), WIDTH)), min(left / WIDTH, 1.0)
 
 
-def fewer(topology: Topology, factor: float) -> Topology:
-    """About ``factor`` of the connections: fewer topics as far as there are several, then of what each has; no factor below 1 adds any."""
+def fewer_connections(topology: Topology, factor: float) -> Topology:
+    """Return a topology with about ``factor`` of the connections: first with fewer topics, then with fewer clients of each."""
     topics = max(math.ceil(round(topology.topics * min(factor, 1.0), 6)), 1)
     left = factor * topology.topics / topics
     producers, subscriptions = (max(round(count * left), min(1, count)) for count in (topology.producers, topology.subscriptions))
     return replace(topology, topics=topics, producers=producers, subscriptions=subscriptions)
 
 
-def shrunk(topology: Topology, scalable: tuple[str, ...], factor: float) -> Topology:
-    """With ``factor`` of what the profile calls scalable, at least one of each."""
+def scaled_topology(topology: Topology, scalable: tuple[str, ...], factor: float) -> Topology:
+    """Return a topology with ``factor`` of each number in ``scalable``, but at least 1."""
 
     def scaled(name: str, value: int) -> int:
         return max(min(1, value), round(value * factor)) if name in scalable else value
@@ -151,10 +151,10 @@ def shrunk(topology: Topology, scalable: tuple[str, ...], factor: float) -> Topo
     )  # fmt: skip
 
 
-def lengths(profile: Profile, whole: PacedTraffic, cap: int | None) -> dict[str, tuple[int, int]]:
-    """What takes time in a run, by name: ns as the profile asks for it, and as it will be. Nothing but ``cap`` makes anything shorter.
+def durations(profile: Profile, whole: PacedTraffic, cap: int | None) -> dict[str, tuple[int, int]]:
+    """Return the durations in a run by name, ns: as in the profile, and as shortened by ``cap``.
 
-    A confirmation is to show more than a step, so it gets twice the cap; a warm-up half of it.
+    A confirmation must show more than a step, so it gets twice the cap; a warm-up gets half of it.
 
     :param whole: the profile's traffic. :param cap: longest measured phase, ns.
     """
@@ -168,9 +168,9 @@ def lengths(profile: Profile, whole: PacedTraffic, cap: int | None) -> dict[str,
 
 
 def check_windows(profile: Profile, made: PacedTraffic, cap: int | None) -> None:
-    """Windows that fit what the profile measures may be longer than what a cap leaves of it.
+    """Check that windows still fit into a measured phase that a cap has shortened.
 
-    :raises UsageError: one is, or a tenth has no second left; names section and remedy.
+    :raises UsageError: a window does not fit, or a tenth is shorter than a second; names section and remedy.
     """
     if cap is None or profile.consumer_backlog_size_gb:
         return
@@ -188,10 +188,10 @@ def check_windows(profile: Profile, made: PacedTraffic, cap: int | None) -> None
             )
 
 
-def compare(
+def scale_of(
     profile: Profile, wanted: Topology, topology: Topology, factor: float, whole: PacedTraffic, made: PacedTraffic, cap: int | None
 ) -> Scale | None:
-    """What is different about the plan; None when the profile runs as it is written.
+    """Return the differences between plan and profile; None if the profile runs as it is written.
 
     :param factor: on the rate. :param whole: the profile's traffic. :param made: the plan's. :param cap: longest measured phase, ns.
     """
@@ -200,7 +200,7 @@ def compare(
         before, after = getattr(wanted, name), getattr(topology, name)
         if before != after:
             changes[name] = f"{before} → {after}"
-    planned = lengths(profile, whole, cap)
+    planned = durations(profile, whole, cap)
     for name, (before, after) in planned.items():
         if after < before:
             changes[name] = f"{format_duration(before)} → {format_duration(after)}"
@@ -211,13 +211,12 @@ def compare(
     share = topology.subscriptions / wanted.subscriptions if wanted.broadcasts else 1.0
     if profile.connects_only:
         share = topology.clients / wanted.clients
-    return Scale(
-        factor=factor * share, rate=factor, messages=_share(planned.get("hold"), factor, whole, made) * share, changes=changes
-    )  # fmt: skip
+    messages = _share(planned.get("hold"), factor, whole, made) * share
+    return Scale(factor=factor * share, rate=factor, messages=messages, changes=changes)
 
 
 def _share(hold: tuple[int, int] | None, factor: float, whole: PacedTraffic, made: PacedTraffic) -> float:
-    """Of the messages that the profile plans, as many as are planned; of a search, in a hold."""
+    """Return the planned share of the profile's messages; of a search, of those in a hold."""
     if hold is not None:
         before, after = hold
         return factor * after / before
@@ -226,7 +225,7 @@ def _share(hold: tuple[int, int] | None, factor: float, whole: PacedTraffic, mad
 
 
 def _messages(traffic: PacedTraffic) -> int:
-    """Messages, or bytes where those are paced."""
+    """Return the number of messages, or of bytes if these are paced."""
     return Pacer.through(traffic.steps, 1).total(traffic.duration)
 
 
@@ -239,14 +238,11 @@ def _rates(profile: Profile, factor: float, whole: PacedTraffic) -> str:
     return f"{format_rate(rate)} → {format_rate(type(rate)(rate * factor))}"
 
 
-# The cost of a message of a profile, from the table of costs.
-
-
 def profile_cost(profile: Profile, table: Mapping[str, Cost]) -> Cost:
-    """The cost of a message.
+    """Return the cost of a message of a profile.
 
-    :param table: rows by :func:`profile_cost_key`, each with the cost of the kind's default broker; another broker's own takes its place.
-    :raises UsageError: the kind ships no such row.
+    :param table: costs by :func:`profile_cost_key`, for the kind's default broker; the cost of another broker is replaced by its own.
+    :raises UsageError: the kind has no such cost.
     """
     key, kind = profile_cost_key(profile), profile.driver.kind
     if key not in table:
@@ -256,5 +252,5 @@ def profile_cost(profile: Profile, table: Mapping[str, Cost]) -> Cost:
 
 
 def profile_cost_key(profile: Profile) -> str:
-    """The row of the cost table that a profile's driver and client have."""
+    """Return the key of the cost table for a profile's driver and client."""
     return cost_key(profile.driver.name, profile.driver.cost_variant, choose_client(profile).client)

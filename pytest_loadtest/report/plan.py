@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.kinds.registry import load_reference
-from pytest_loadtest.plan.connecting import takes
+from pytest_loadtest.plan.connecting import connect_duration
 from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.values.quantities import MILLISECOND, format_count, format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import scale_word
@@ -16,7 +16,8 @@ from pytest_loadtest.verdict.observations import DELIVERIES
 
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import DriverFacts
-    from pytest_loadtest.plan.plan import Needs, Plan
+    from pytest_loadtest.plan.needs import Needs
+    from pytest_loadtest.plan.plan import Plan
     from pytest_loadtest.plan.scaling import Machine
     from pytest_loadtest.verdict.peak import Spec
 
@@ -182,7 +183,7 @@ def _pace(plan: Plan) -> list[tuple[str, str]]:
     """How long connecting takes, where it is paced."""
     if plan.profile.connect_rate is None:
         return []
-    return [("", f"{plan.profile.connect_rate:g} a second, so connecting takes {format_duration(takes(plan))}")]
+    return [("", f"{plan.profile.connect_rate:g} a second, so connecting takes {format_duration(connect_duration(plan))}")]
 
 
 def _room(plan: Plan, machine: Machine) -> str:

@@ -20,7 +20,7 @@ from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.mqtt.loop import MAX_OPENING
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import TargetError
-from pytest_loadtest.plan.connecting import instants
+from pytest_loadtest.plan.connecting import connect_times
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.testing.rig import plain_pool
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
@@ -52,7 +52,7 @@ def started(folder: Path) -> Iterator[brokers.Broker]:
 
 def soon(rate: float, streams: int = STREAMS) -> Any:
     """When each of so many connections is due, the first in a moment."""
-    return instants(time.monotonic_ns() + 100 * MILLISECOND, rate, np.arange(streams))
+    return connect_times(time.monotonic_ns() + 100 * MILLISECOND, rate, np.arange(streams))
 
 
 def nothing() -> None:

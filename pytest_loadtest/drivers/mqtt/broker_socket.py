@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pytest_loadtest.drivers.mqtt.tls import ALERT, LOST, ClientTls
 from pytest_loadtest.errors import TargetError, UsageError
-from pytest_loadtest.plan.connections import EACH_SOURCE
+from pytest_loadtest.plan.needs import EACH_SOURCE
 from pytest_loadtest.values.addresses import check_address
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet import planning
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import shipped_costs
-from pytest_loadtest.plan.chunking import expected_batch
+from pytest_loadtest.plan.needs import expected_batch
 from pytest_loadtest.plan.plan import Plan, make_plan, profile_pool
 from pytest_loadtest.plan.scaling import profile_cost_key
 from pytest_loadtest.profile import from_document

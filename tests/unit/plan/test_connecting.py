@@ -10,10 +10,17 @@ from hypothesis import strategies as st
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers import planned_facts
-from pytest_loadtest.plan.connecting import connections, instants, opened, opened_before, takes, up_in_time
-from pytest_loadtest.plan.connections import fitting
-from pytest_loadtest.plan.plan import beyond
-from pytest_loadtest.plan.scaling import Machine, fewer
+from pytest_loadtest.plan.connecting import (
+    connect_duration,
+    connect_times,
+    connected_in_time,
+    connection_numbers,
+    opened_clients,
+    opened_each,
+)
+from pytest_loadtest.plan.needs import largest_connectable
+from pytest_loadtest.plan.plan import overload_reasons
+from pytest_loadtest.plan.scaling import Machine, fewer_connections
 from pytest_loadtest.report.plan import plan_table
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.values.quantities import SECOND
@@ -31,14 +38,14 @@ def only(producers: int = 10, subscriptions: int = 0, rate: float = 100.0) -> pr
     start=st.integers(0, 1 << 60),
 )  # fmt: skip
 def test_workers_interleave_to_exactly_the_rate(workers: int, producers: int, subscriptions: int, rate: float, start: int) -> None:
-    """All workers' instants together are one even train, the first at its start; each worker's are in order, so that none waits for another."""
+    """All workers' connect_times together are one even train, the first at its start; each worker's are in order, so that none waits for another."""
     plan = made(only(producers, subscriptions), workers=workers)
     for part, many in (("streams", plan.topology.streams), ("consumers", plan.topology.all_consumers)):
-        shares = [instants(start, rate, np.array([*getattr(one, part)], np.int64)) for one in plan.assignments]
+        shares = [connect_times(start, rate, np.array([*getattr(one, part)], np.int64)) for one in plan.assignments]
         for share in shares:
             assert (np.diff(share) > 0).all()
         together = np.sort(np.concatenate(shares))
-        assert together.tolist() == instants(start, rate, np.arange(many)).tolist()
+        assert together.tolist() == connect_times(start, rate, np.arange(many)).tolist()
         if many:
             assert together[0] == start
             assert together[-1] - start == pytest.approx((many - 1) / rate * SECOND, rel=1e-3, abs=2)
@@ -47,9 +54,9 @@ def test_workers_interleave_to_exactly_the_rate(workers: int, producers: int, su
 @pytest.mark.parametrize(("slow", "in_time"), [(0, 10), (1, 9), (5, 6), (10, 6)])
 def test_what_comes_up_in_time(slow: int, in_time: int) -> None:
     """Each of ten took 20 ms, the last of them as much longer as they are many: a queue that grows is seen, an even delay is none."""
-    begun = instants(SECOND, 100, np.arange(10))
+    begun = connect_times(SECOND, 100, np.arange(10))
     latency = 20_000_000 + np.maximum(np.arange(10) - (9 - slow), 0) * 100_000_000
-    assert up_in_time(SECOND, 100, np.arange(10), begun + latency, latency) == in_time
+    assert connected_in_time(SECOND, 100, np.arange(10), begun + latency, latency) == in_time
 
 
 @given(consumers=st.integers(1, 6), opened=st.integers(1, 6), subscriptions=st.integers(1, 20))
@@ -58,17 +65,17 @@ def test_those_that_come_later_leave_no_gap(consumers: int, opened: int, subscri
     opened = min(opened, consumers)
     index = np.arange(subscriptions * consumers)
     before = index[index % consumers < opened]
-    assert opened_before(before, consumers, opened).tolist() == list(range(subscriptions * opened))
+    assert connection_numbers(before, consumers, opened).tolist() == list(range(subscriptions * opened))
 
 
 def test_a_plan_tells_how_long_connecting_takes() -> None:
     """Consumers that only a later stage has are not among those that connect before load."""
     plan = made(only(300, 1, rate=200))
-    assert (connections(plan), takes(plan)) == (602, 3_010_000_000)
+    assert (opened_clients(plan), connect_duration(plan)) == (602, 3_010_000_000)
     text = "name: a\nproducerRate: 10\nmessageSize: 100\nconsumerPerSubscription: 5\ndriver: {name: mqtt, connectRate: 3}\n"
     staged = made(profiles.loads(text + "stages: [{duration: 1s, consumerPerSubscription: 2}, {duration: 1s}]\n", "p.yaml"))
-    assert (opened(staged), connections(staged), takes(staged)) == (2, 3, SECOND)
-    assert takes(made(profiles.loads(text.replace(", connectRate: 3", "") + "testDuration: 1s\n", "p.yaml"))) == 0
+    assert (opened_each(staged), opened_clients(staged), connect_duration(staged)) == (2, 3, SECOND)
+    assert connect_duration(made(profiles.loads(text.replace(", connectRate: 3", "") + "testDuration: 1s\n", "p.yaml"))) == 0
 
 
 def test_a_plan_without_messages() -> None:
@@ -77,7 +84,7 @@ def test_a_plan_without_messages() -> None:
     plan = made(profile, workers=2)
     (phase,) = plan.phases
     assert (phase.duration, phase.idle, phase.total, phase.ends.total) == (5 * SECOND, True, 0, 0)
-    assert (plan.rate, plan.needs.disk, beyond([plan], HERE)) == (0.0, 0, ())
+    assert (plan.rate, plan.needs.disk, overload_reasons([plan], HERE)) == (0.0, 0, ())
     found = plan_table(plan, planned_facts(profile), HERE)
     assert "phases       connect → hold 5.00 s, without messages" in found
     assert "             100 a second, so connecting takes 6.02 s" in found
@@ -99,7 +106,7 @@ def test_a_plan_without_messages() -> None:
 )
 def test_scale_takes_connections(topics: int, producers: int, subscriptions: int, factor: float, expected: tuple[int, ...]) -> None:
     """Of the topics where there are several, then of what each has; what there is none of stays none."""
-    found = fewer(Topology(topics=topics, partitions=1, producers=producers, subscriptions=subscriptions, consumers=1), factor)
+    found = fewer_connections(Topology(topics=topics, partitions=1, producers=producers, subscriptions=subscriptions, consumers=1), factor)
     assert (found.topics, found.producers, found.subscriptions) == expected
 
 
@@ -108,7 +115,7 @@ def test_a_scaled_plan_says_so() -> None:
     plan = made(only(1000, 0), scale=0.1)
     assert plan.scale is not None
     assert (plan.scale.changes, plan.scale.factor, plan.scale.rate) == ({"topics": "2 → 1", "producers": "1000 → 200"}, 0.1, 1.0)
-    assert takes(plan) == 2 * SECOND
+    assert connect_duration(plan) == 2 * SECOND
 
 
 @pytest.mark.parametrize(("here", "workers", "most"), [(True, 4, 900), (False, 4, 2000), (False, 2, 1800)])
@@ -116,13 +123,13 @@ def test_auto_takes_what_files_and_ports_allow(here: bool, workers: int, most: i
     """A broker on this machine is one process; elsewhere each worker has files of its own, and all have one address."""
     machine = Machine(cores=2, memory=1 << 34, files=1000, ports=2000)
     wanted = Topology(topics=1, partitions=1, producers=10_000, subscriptions=0, consumers=1)
-    assert fitting(only(), wanted, workers, machine, broker_here=here).clients == most
-    few = fewer(wanted, 0.001)
-    assert fitting(only(), few, workers, machine, broker_here=here) == few
+    assert largest_connectable(only(), wanted, workers, machine, broker_here=here).clients == most
+    few = fewer_connections(wanted, 0.001)
+    assert largest_connectable(only(), few, workers, machine, broker_here=here) == few
 
 
 @given(producers=st.integers(0, 3), subscriptions=st.integers(1, 2000), workers=st.integers(1, 4), files=st.integers(110, 3000))
 def test_auto_is_never_more_than_the_machine_has(producers: int, subscriptions: int, workers: int, files: int) -> None:
     """The one producer that is left beside many subscribers is a connection too, and so is what rounding adds."""
     machine = Machine(cores=2, memory=1 << 34, files=files, ports=2000)
-    assert beyond([made(only(producers, subscriptions), scale="auto", machine=machine, workers=workers)], machine) == ()
+    assert overload_reasons([made(only(producers, subscriptions), scale="auto", machine=machine, workers=workers)], machine) == ()

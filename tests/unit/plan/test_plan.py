@@ -20,8 +20,8 @@ from pytest_loadtest.drivers.mqtt.kind import ARTEMIS
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.kinds.registry import shipped_costs
 from pytest_loadtest.message.payloads import PayloadChooser
-from pytest_loadtest.plan import plan as plan_module
-from pytest_loadtest.plan.plan import beyond, profile_pool
+from pytest_loadtest.plan import needs as needs_module
+from pytest_loadtest.plan.plan import overload_reasons, profile_pool
 from pytest_loadtest.plan.scaling import Machine, profile_cost, profile_cost_key
 from pytest_loadtest.report.plan import plan_table
 from pytest_loadtest.schedule.changes import CHANGE_IN
@@ -86,7 +86,7 @@ def test_the_plan_of_prod_2m() -> None:
     assert "200 (20 000 partition producers)" in text
     assert "100 (10 000 partition consumers)" in text
     assert [phase.duration for phase in plan.phases] == [5 * MINUTE, HOUR]
-    reasons = " ".join(beyond([plan], HERE))
+    reasons = " ".join(overload_reasons([plan], HERE))
     assert "this machine has 2" in reasons
     assert "workers (-n) would do" in reasons
     assert plan.scale is None
@@ -95,13 +95,13 @@ def test_the_plan_of_prod_2m() -> None:
 def test_a_machine_that_suffices_is_no_reason() -> None:
     """The gate opens when cores, each worker's core and memory suffice; each that does not is one reason."""
     plan = made(loopback(rate=1000))
-    assert beyond([plan], HERE) == ()
+    assert overload_reasons([plan], HERE) == ()
     heavy = made(loopback(rate=5_000_000), workers=1, machine=CLUSTER)
-    (reason,) = beyond([heavy], CLUSTER)
+    (reason,) = overload_reasons([heavy], CLUSTER)
     assert reason.startswith("a worker would need")
     wanted = int(reason.rpartition(": ")[2].partition(" ")[0].replace(",", ""))
-    assert beyond([made(loopback(rate=5_000_000), workers=wanted)], CLUSTER) == ()
-    (reason,) = beyond([plan], Machine(cores=2, memory=1))
+    assert overload_reasons([made(loopback(rate=5_000_000), workers=wanted)], CLUSTER) == ()
+    (reason,) = overload_reasons([plan], Machine(cores=2, memory=1))
     assert "full windows and queues need" in reason
 
 
@@ -110,7 +110,7 @@ def test_auto_fits_this_machine(name: str) -> None:
     """What auto chooses passes the gate, keeps the shape, and says what it changed."""
     profile = profiles.load(PROFILES / f"{name}.yaml")
     plan = made(profile, workers=2, scale="auto")
-    assert beyond([plan], HERE) == ()
+    assert overload_reasons([plan], HERE) == ()
     assert plan.mean_size == made(profile).mean_size
     assert plan.topology.subscriptions == profile.subscriptions_per_topic
     if plan.scale is not None:
@@ -303,7 +303,7 @@ def test_what_a_search_is_asked_for() -> None:
     assert (plan.search.hold, plan.search.confirm, plan.search.warmup) == (10 * SECOND, 20 * SECOND, 3 * SECOND)
     assert plan.search.floor == pytest.approx(105.0)  # 1 000 samples in 10 s, and a twentieth
     assert (plan.rate, plan.phases, plan.document["messages"]) == (500, (), 0)
-    assert plan.needs.disk == 500 * 2 * 20 * plan_module.SAMPLE_BYTES
+    assert plan.needs.disk == 500 * 2 * 20 * needs_module.SAMPLE_BYTES
     without = made(parsed(f"producerRate: 0\nsearch: {{start: 1000, hold: 10s}}\n{slo}"))
     assert without.search is not None
     assert without.search.maximum is None
@@ -341,7 +341,7 @@ def test_what_a_plan_needs() -> None:
     plan, cost = made(profile, workers=2), shipped_costs()["loopback"]
     needs, driver = plan.needs, profile.driver
     assert needs.bytes_per_second == 1_000_000
-    assert needs.disk == 1000 * 3 * 3 * plan_module.SAMPLE_BYTES
+    assert needs.disk == 1000 * 3 * 3 * needs_module.SAMPLE_BYTES
     assert needs.cores == pytest.approx(cost.cores(1000, 2, 1000, broker_here=True))
     assert needs.busiest_worker == pytest.approx(cost.busiest_worker(1000, 2, 1000, 2))
     assert needs.connections.total == driver.connections(6, 8, 2)
@@ -374,9 +374,9 @@ def test_another_broker_has_a_cost_of_its_own(qos: int, client: str) -> None:
 def test_the_disk_that_a_broadcast_needs() -> None:
     """Its copies, and a row for 64 of them; where more workers cut a row in two, more rows."""
     profile = loopback(rate=10, subscriptions=1000)
-    message = plan_module.SAMPLE_BYTES + 1000 * plan_module.COPY_BYTES
+    message = needs_module.SAMPLE_BYTES + 1000 * needs_module.COPY_BYTES
     for workers, rows in ((1, 16), (4, 19)):
-        assert made(profile, workers=workers).needs.disk == int(30 * (message + rows * plan_module.ROW_BYTES))
+        assert made(profile, workers=workers).needs.disk == int(30 * (message + rows * needs_module.ROW_BYTES))
 
 
 def test_the_last_message_that_a_compact_envelope_can_number() -> None:

@@ -14,8 +14,8 @@ from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.plan.phases import PacedTraffic
-from pytest_loadtest.plan.plan import beyond
-from pytest_loadtest.plan.scaling import AUTO_LOAD, HANDLES_PER_CORE, Machine, auto_factor, auto_topology, lengths, shrunk
+from pytest_loadtest.plan.plan import overload_reasons
+from pytest_loadtest.plan.scaling import AUTO_LOAD, HANDLES_PER_CORE, Machine, auto_factor, auto_topology, durations, scaled_topology
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.values.quantities import SECOND
 
@@ -72,7 +72,7 @@ def test_auto_opens_as_many_clients_as_the_machine_should_have(handles: int, cor
     profile = profiles.loads("name: p\nproducerRate: 1\nmessageSize: 64\ntestDuration: 1s\nscalable: [topics]\n", "p.yaml")
     wanted = Topology(topics=handles * 10, partitions=1, producers=1, subscriptions=1, consumers=1)
     machine, shares = Machine(cores=cores, memory=1), [0.9**step for step in range(60)]
-    shapes = [wanted, *(shrunk(wanted, ("topics",), share) for share in shares[1:])]
+    shapes = [wanted, *(scaled_topology(wanted, ("topics",), share) for share in shares[1:])]
     fitting = next(shape for shape in shapes if shape.partition_handles <= HANDLES_PER_CORE * cores)
     assert auto_topology(profile, wanted, machine) == fitting
     fixed = profiles.loads("name: p\nproducerRate: 1\nmessageSize: 64\ntestDuration: 1s\n", "p.yaml")
@@ -84,8 +84,10 @@ def test_what_cannot_shrink_enough_stays_as_small_as_it_gets() -> None:
     profile = profiles.loads("name: p\nproducerRate: 1\nmessageSize: 64\ntestDuration: 1s\nscalable: [producers]\n", "p.yaml")
     wanted = Topology(topics=1000, partitions=1, producers=50, subscriptions=0, consumers=1)
     assert auto_topology(profile, wanted, Machine(cores=1, memory=1)).producers == 1
-    assert shrunk(wanted, ("producers", "topics"), 1e-9) == Topology(topics=1, partitions=1, producers=1, subscriptions=0, consumers=1)
-    assert shrunk(Topology(topics=1, partitions=1, producers=0, subscriptions=1, consumers=1), ("producers",), 4.0).producers == 0
+    assert scaled_topology(wanted, ("producers", "topics"), 1e-9) == Topology(
+        topics=1, partitions=1, producers=1, subscriptions=0, consumers=1
+    )
+    assert scaled_topology(Topology(topics=1, partitions=1, producers=0, subscriptions=1, consumers=1), ("producers",), 4.0).producers == 0
 
 
 @pytest.mark.parametrize(("text", "rate"), [
@@ -123,9 +125,9 @@ def test_only_a_cap_makes_anything_shorter() -> None:
     for cap, hold, confirm, warmup in ((None, 10, 50, 8), (30, 10, 50, 8), (10, 10, 20, 5), (4, 4, 8, 2)):
         capped = None if cap is None else cap * SECOND
         seconds = {"hold": (10, hold), "confirm": (50, confirm), "warm-up": (8, warmup)}
-        assert lengths(search, whole, capped) == {name: (asked * SECOND, given * SECOND) for name, (asked, given) in seconds.items()}
+        assert durations(search, whole, capped) == {name: (asked * SECOND, given * SECOND) for name, (asked, given) in seconds.items()}
         seconds = {"measured phase": (10, hold), "warm-up": (8, warmup)}
-        assert lengths(plain, whole, capped) == {name: (asked * SECOND, given * SECOND) for name, (asked, given) in seconds.items()}
+        assert durations(plain, whole, capped) == {name: (asked * SECOND, given * SECOND) for name, (asked, given) in seconds.items()}
 
 
 CROWD = """\
@@ -182,7 +184,7 @@ def test_auto_has_as_many_subscribers_as_the_machine_carries(rate: int) -> None:
         profile = profiles.loads(text.replace("testDuration: 2s\n", "") if "search" in text else text, "p.yaml")
         machine = Machine(cores=2, memory=1 << 36, files=3000)
         plan = made(profile, scale="auto", machine=machine)
-        assert beyond([plan], machine) == ()
+        assert overload_reasons([plan], machine) == ()
         if plan.topology.subscriptions > 64:
             assert plan.rate == rate
         more = made(profile, scale=(plan.topology.subscriptions + 1) / 4000, machine=machine)
@@ -196,7 +198,7 @@ def test_auto_has_no_more_subscribers_than_one_address_has_ports(workers: int, s
     text = CROWD.replace("4000", "90000").replace("topics: 2", "topics: 1").replace("producerRate: 10", "producerRate: 0.01")
     machine = Machine(cores=64, memory=1 << 36, files=20_000, ports=28_232)
     plan = made(profiles.loads(text.replace("2s", "500s"), "p.yaml"), scale="auto", machine=machine, workers=workers, broker_here=False)
-    assert beyond([plan], machine) == ()
+    assert overload_reasons([plan], machine) == ()
     assert plan.topology.subscriptions == pytest.approx(subscriptions, abs=2)
 
 
