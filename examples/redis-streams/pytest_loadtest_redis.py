@@ -254,7 +254,7 @@ class RedisDriver:
         burst.idle[part[first]] = np.where(self._in_flight[starting] == 0, self._emptied[starting], 0)
         self._in_flight += np.bincount(stream, minlength=len(self._in_flight))
         numbers: dict[str, Any] = {"stream": stream, "seq": burst.seq[part], "intended": burst.intended[part], "payload": payload}
-        bodies = payloads.messages(pool, envelope.encode_heads(pool, nonce=self.context.nonce, **numbers), payload)
+        bodies = payloads.whole_payloads(pool, envelope.encode_heads(pool, nonce=self.context.nonce, **numbers), payload)
         kept = list(zip(burst.row[part].tolist(), stream.tolist(), strict=True))
         for start in range(0, len(part), 64):  # the first message of a large burst does not wait for the last
             burst.sent[part[start : start + 64]] = self.context.clock()
