@@ -166,7 +166,7 @@ def test_wrong_authority(for_subscribers: Broker, stranger: Path) -> None:
     """The client does not trust the broker: the file that should hold the authority is named, and the address of the two."""
     said = refused(subject(for_subscribers, settings_of(for_subscribers, ca_file=f"{stranger}/ca.pem")))
     assert said.startswith(f"{for_subscribers.facts.subscriber_url}: probe for subscribers: the broker's certificate is not trusted")
-    assert said.endswith(f"driver.tls.caFile ({stranger}/ca.pem) must hold the authority that signed it")
+    assert said.endswith(f"driver.tls.caFile ({stranger}/ca.pem) must contain the authority that signed it")
 
 
 def test_a_certificate_that_expired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

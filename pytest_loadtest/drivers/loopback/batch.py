@@ -1,4 +1,4 @@
-"""Messages on their way through a loopback relay, as columns: of any runs, topics and streams, in the order in which they came."""
+"""Messages in a loopback relay, as columns: of any runs, topics and streams, in order of arrival."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ if TYPE_CHECKING:
 
 
 Index: TypeAlias = "NDArray[np.intp] | None"
-"""Which messages, in which order; None: all of them, as they are."""
+"""Positions of messages, in the order of delivery; None: all messages in their order."""
 
-STREAM: Final = (1 << 32) - 1  # the half of ``producer`` that is the stream
-_COPY_BELOW: Final = 2048  # bytes a message: smaller ones of one size are put together in one go
+STREAM: Final = (1 << 32) - 1  # mask of the stream in ``producer``
+# Bytes of a message. Scattered messages of one size below this are copied in one call, which is cheaper than many small buffers.
+_COPY_BELOW: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Columns of one length.
 
-    :param topic: int64, run and topic: the same for the same topic of the same run only.
-    :param producer: int64, sender and stream: the same for the same stream of the same sender only; the lower half is the stream.
+    :param topic: int64, identifies run and topic.
+    :param producer: int64, identifies sender and stream; the lower half is the stream.
     :param seq: int64, number of the message in its stream.
-    :param size: int32. :param payload: uint8, end to end.
+    :param size: int32. :param payload: uint8, the concatenated payloads.
     """
 
     topic: NDArray[np.int64]
@@ -42,20 +43,20 @@ class Batch:
         return len(self.size)
 
     def offsets(self) -> NDArray[np.int64]:
-        """Where each payload starts; int64 ``(n + 1,)``."""
+        """Return the start of each payload, and the end of the last; int64 ``(n + 1,)``."""
         return np.concatenate([[0], np.cumsum(self.size, dtype=np.int64)])
 
     def split(self, count: int) -> tuple[Batch, Batch]:
-        """The first ``count`` messages, and the rest."""
+        """Return the first ``count`` messages, and the rest."""
         at = int(self.size[:count].sum(dtype=np.int64))
         return self._cut(slice(None, count), self.payload[:at]), self._cut(slice(count, None), self.payload[at:])
 
     def where(self, mask: NDArray[np.bool_]) -> Batch:
-        """The messages at which ``mask`` is true; copies unless these are all."""
+        """Return the messages for which ``mask`` is true; copied unless these are all."""
         return self.take(None if mask.all() else np.flatnonzero(mask))
 
     def take(self, index: Index) -> Batch:
-        """These messages, in this order; copies unless these are all."""
+        """Return the messages at an index; copied unless it is None."""
         if index is None:
             return self
         return self._cut(index, np.frombuffer(b"".join(self.pieces(index)), np.uint8))
@@ -64,7 +65,7 @@ class Batch:
         return Batch(self.topic[index], self.producer[index], self.seq[index], self.size[index], payload)
 
     def pieces(self, index: Index) -> list[memoryview]:
-        """The payloads of these messages end to end, in this order; where they lie, unless that would be many small pieces."""
+        """Return the payloads of these messages as buffers in their order; not copied, except many small ones."""
         if index is None:
             return [self.payload.data]
         if not len(index):
@@ -81,25 +82,25 @@ class Batch:
 
 
 def pick(column: NDArray[Any], index: Index) -> NDArray[Any]:
-    """The rows of a column at an index."""
+    """Return the elements of a column at an index."""
     return column if index is None else column.take(index)
 
 
 def compose_index(outer: Index, inner: Index) -> Index:
-    """An index into what an index picks, as an index into the whole."""
+    """Return the index that applies ``outer`` and then ``inner``."""
     return inner if outer is None else pick(outer, inner)
 
 
 def join_batches(batches: Sequence[Batch]) -> Batch:
-    """All messages of at least one batch, one behind the other."""
+    """Concatenate at least one batch."""
     if len(batches) == 1:
         return batches[0]
     columns = ("topic", "producer", "seq", "size", "payload")
     return Batch(*(np.concatenate([getattr(batch, name) for batch in batches]) for name in columns))
 
 
-def bundle(batches: Iterable[Batch], most: int = 1 << 18) -> list[Batch]:
-    """The same messages in fewer batches: neighbours are joined as long as that copies at most ``most`` bytes of payload."""
+def merge_small_batches(batches: Iterable[Batch], most: int = 1 << 18) -> list[Batch]:
+    """Join neighbouring batches as long as that copies at most ``most`` bytes of payload at a time."""
     bundles: list[list[Batch]] = []
     room = 0
     for batch in batches:
@@ -111,27 +112,27 @@ def bundle(batches: Iterable[Batch], most: int = 1 << 18) -> list[Batch]:
     return list(map(join_batches, bundles))
 
 
-# Delayed messages in a loopback relay: they wait until their time, then leave in the order of their times, never early.
-
-
 class _Waiting(NamedTuple):
-    """Messages of one batch, the earliest first. :param due: int64 ns of the relay's clock, ascending."""
+    """Delayed messages of one batch, the earliest first.
+
+    :param number: orders batches with the same first time by arrival. :param due: int64 ns of the relay's clock, ascending.
+    """
 
     first: int
-    number: int  # of equal times those that came first leave first
+    number: int
     due: NDArray[np.int64]
     batch: Batch
 
 
 class DelayQueue:
-    """Acknowledged messages that wait until they are due."""
+    """Acknowledged messages that wait until they are due, and are then released in the order of these times, never early."""
 
     def __init__(self) -> None:
         self._waiting: list[_Waiting] = []
         self._numbers = itertools.count()
 
     def add(self, batch: Batch, due: NDArray[np.int64]) -> None:
-        """:param due: int64 ns of the relay's clock, of each message."""
+        """Add messages. :param due: int64 ns of the relay's clock, for each message."""
         order = np.argsort(due, kind="stable")
         self._push(batch.take(order), due[order])
 
@@ -139,12 +140,12 @@ class DelayQueue:
         if len(due):
             heapq.heappush(self._waiting, _Waiting(int(due[0]), next(self._numbers), due, batch))
 
-    def next(self) -> int | None:
-        """When the next message is due, ns; None: none waits."""
+    def next_due(self) -> int | None:
+        """Return when the next message is due, ns; None: no message waits."""
         return self._waiting[0].first if self._waiting else None
 
     def release(self, now: int) -> Batch | None:
-        """All that is due, in the order of its times; None where nothing is."""
+        """Remove and return the messages that are due, in the order of their times; None if there are none."""
         batches, times = [], []
         while self._waiting and self._waiting[0].first <= now:
             _, _, due, batch = heapq.heappop(self._waiting)

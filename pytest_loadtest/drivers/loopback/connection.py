@@ -1,7 +1,4 @@
-"""A worker's connection to the loopback relay.
-
-Waiting is ``select``: microseconds count here, and ``poll`` and ``epoll`` wait whole milliseconds in Python.
-"""
+"""A worker's connection to the loopback relay."""
 
 from __future__ import annotations
 
@@ -20,19 +17,20 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import DriverContext
 
 CONNECT_TIMEOUT = 10.0  # s
-_READS = 8  # in one go, so that much that comes holds up nothing else
+# Number of reads in one wait(): a backlog of deliveries must not delay sending.
+_READS = 8
 
 
 class RelayConnection:
-    """Frames out and in.
+    """A connection that sends and receives frames.
 
-    The relay knows topics by numbers. Runs do not meet, for each has its nonce, except on a topic that they name: that is one of the run 0,
-    and each run has subscriptions of its own there.
-
-    :ivar users: whose connection it is, for messages. :ivar failure: why it is of no more use.
-    :ivar run: the run whose topics these are. :ivar first_topic: the number of the topic with the index 0, 32 bits; the others follow it.
+    :ivar users: users of the connection, for messages. :ivar failure: why it can no longer be used.
+    :ivar run: run number of the topics. :ivar first_topic: number of the topic with index 0, 32 bits; the others follow it.
     :raises TargetError: the relay cannot be reached.
     """
+
+    # The relay identifies a topic by run and number. Runs have different nonces, so they share no topic unless both name an existing one:
+    # that belongs to run 0, and each run has its own subscriptions there.
 
     def __init__(self, context: DriverContext) -> None:
         self.users: list[str] = []
@@ -53,20 +51,20 @@ class RelayConnection:
 
     @property
     def name(self) -> str:
-        """``consumers 0, producers of streams 0, 1 at loopback://…``."""
+        """The users and the address, e.g. ``consumers 0, producers of streams 0, 1 at loopback://…``."""
         return f"{', '.join(self.users)} at {self._url}"
 
     def check(self) -> None:
-        """:raises TargetError: it has failed."""
+        """Check the connection. :raises TargetError: it has failed."""
         if self.failure:
             raise TargetError(f"lost {self.name}: {self.failure}")
 
     def send(self, frame: Sequence[bytes | memoryview]) -> None:
-        """Put a frame behind the others, and write as much as the socket takes."""
+        """Queue a frame, and write as much as the socket takes."""
         self._outbox.add(frame)
-        self._push()
+        self._write()
 
-    def _push(self) -> None:
+    def _write(self) -> None:
         try:
             while self._outbox:
                 self._outbox.sent(self._socket.sendmsg(self._outbox.next()))
@@ -76,18 +74,19 @@ class RelayConnection:
             self._fail(error)
 
     def wait(self, timeout: float) -> list[tuple[Frame, int]]:
-        """Write what waits, and read as soon as something can be read; wait ``timeout`` seconds at most.
+        """Write queued frames, and read as soon as data arrives; wait ``timeout`` seconds at most.
 
-        :returns: the frames that came, each with the instant of its read.
+        :returns: the frames received, each with the instant of its read.
         """
+        # select() waits for microseconds; poll() and epoll() in Python wait for whole milliseconds.
         writing = self._descriptor if self._outbox else ()
         readable, writable, _ = select.select(self._descriptor, writing, (), 0.0 if self.failure else timeout)
         if writable:
-            self._push()
-        return self._pull() if readable else []
+            self._write()
+        return self._read() if readable else []
 
-    def _pull(self) -> list[tuple[Frame, int]]:
-        came: list[tuple[Frame, int]] = []
+    def _read(self) -> list[tuple[Frame, int]]:
+        received: list[tuple[Frame, int]] = []
         try:
             for _ in range(_READS):
                 space = self._inbox.space()
@@ -96,18 +95,17 @@ class RelayConnection:
                 if not count:
                     self.failure = "the loopback relay closed the connection"
                     break
-                came += [(frame, now) for frame in self._inbox.filled(count)]
+                received += [(frame, now) for frame in self._inbox.filled(count)]
                 if count < len(space):
                     break
         except BlockingIOError:
             pass
         except (OSError, FrameError) as error:
             self._fail(error)
-        return came
+        return received
 
     def _fail(self, error: Exception) -> None:
         self.failure = f"connection to the loopback relay failed: {error}"
 
     def close(self) -> None:
-        """Twice does no harm."""
         self._socket.close()

@@ -1,7 +1,4 @@
-"""The worker's consumers at the loopback relay: their places, and what they got.
-
-A paused consumer's messages wait in the relay, but for those already on their way: these wait here.
-"""
+"""The worker's consumers at the loopback relay: their places and received messages."""
 
 from __future__ import annotations
 
@@ -29,30 +26,31 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.loopback.connection import RelayConnection
     from pytest_loadtest.wire.frames import Frame
 
-_JOIN_BELOW = 1 << 15  # bytes: frames that are smaller on average are read as one
+_JOIN_BELOW = 1 << 15  # bytes; frames with a smaller average size are joined before they are decoded
 _COLUMNS = ("consumer", "heads", "size", "time", "order", "flags")
 
 
 class RelayConsumers:
-    """Subscribes and collects; see :class:`~pytest_loadtest.drivers.base.Driver` for what each method promises.
+    """Subscribes consumers and collects their messages; see :class:`~pytest_loadtest.drivers.base.Driver` for the contract.
 
-    The relay answers in the order asked, so that a consumer's place is known when it asks.
+    :ivar established: number of established consumers. The relay confirms subscriptions in order, so these are the places below it.
     """
 
     def __init__(self, context: DriverContext, connection: RelayConnection) -> None:
         self.connection = connection
-        self.established = 0  # places below it are
+        self.established = 0
         self._context = context
         self._paused = np.empty(0, np.bool_)  # by place
         self._joining: deque[Joined] = deque()
-        self._unread: list[tuple[Frame, int]] = []  # each with its instant
+        self._undecoded: list[tuple[Frame, int]] = []  # each with its instant
         self._arrived: list[Received] = []
-        self._early: list[Received] = []  # on their way when their consumer paused
+        # Messages that were under way when their consumer was paused. Later ones wait in the relay.
+        self._held: list[Received] = []
 
     def subscribe(self, consumers: Sequence[int]) -> NDArray[np.int32]:
-        """Ask for them; they are there when :attr:`established` is above their places, which are returned.
+        """Request subscriptions; return the places. A consumer is established once :attr:`established` is above its place.
 
-        :raises UsageError: one is none of this run's.
+        :raises UsageError: the run has no such consumer.
         """
         consumer = np.asarray(consumers, np.int64)
         topology = self._context.topology
@@ -67,89 +65,85 @@ class RelayConsumers:
         return place
 
     def _subscription_numbers(self, subscription: NDArray[Any]) -> NDArray[Any]:
-        """By index of the subscription within its topic, those of the relay, 32 bits."""
+        """Return the relay's numbers of these subscriptions, 32 bits."""
+        # On an existing topic the number depends on the nonce, so that runs do not share a subscription.
         if self._context.topology.name is None:
             return subscription
         return np.array([zlib.crc32(f"{self._context.nonce}-{index}".encode()) for index in subscription.tolist()])
 
     def attach(self, consumers: Sequence[int]) -> None:
-        """As :meth:`Driver.attach`."""
         place = self.subscribe(consumers)
         self._joining.append(Joined(np.array(consumers, np.int32), place))
 
     def attached(self) -> Joined | None:
-        """As :meth:`Driver.attached`."""
         joined = []
         while self._joining and self._joining[0].place[-1] < self.established:
             joined.append(self._joining.popleft())
         return Joined(*map(np.concatenate, zip(*joined, strict=True))) if joined else None
 
     def subscribed(self, frame: Frame) -> None:
-        """A SUBSCRIBED came."""
+        """Handle SUBSCRIBED."""
         self.established = int(frame.columns["place"][-1]) + 1
 
     def pause(self, places: Sequence[int]) -> None:
-        """As :meth:`Driver.pause`."""
-        self._read()
+        self._decode()
         self._paused[places] = True
-        self._tell(Kind.PAUSE, places)
+        self._send(Kind.PAUSE, places)
 
     def resume(self, places: Sequence[int]) -> None:
-        """As :meth:`Driver.resume`."""
-        self._take_up(Kind.RESUME, places)
+        self._release(Kind.RESUME, places)
 
-    def leave(self, places: Sequence[int]) -> None:
-        """As :meth:`Driver.detach`: what is still on its way is taken; what waits in the relay goes to the others."""
-        self._take_up(Kind.UNSUBSCRIBE, places)
+    def detach(self, places: Sequence[int]) -> None:
+        # Messages under way are still received; those that wait in the relay go to the others of the subscription.
+        self._release(Kind.UNSUBSCRIBE, places)
 
-    def _take_up(self, kind: Kind, places: Sequence[int]) -> None:
-        self._read()
+    def _release(self, kind: Kind, places: Sequence[int]) -> None:
+        self._decode()
         now = self._context.clock()
         self._paused[places] = False
-        early, self._early = self._early, []
-        for received in early:
-            self._sort(replace(received, time=np.full(len(received.time), now)))
-        self._tell(kind, places)
+        held, self._held = self._held, []
+        for received in held:
+            self._divide(replace(received, time=np.full(len(received.time), now)))
+        self._send(kind, places)
 
-    def _tell(self, kind: Kind, places: Sequence[int]) -> None:
+    def _send(self, kind: Kind, places: Sequence[int]) -> None:
         self.connection.send(frames.encode(kind, {"place": np.asarray(places, np.int32)}))
 
     def arrived(self, frame: Frame, now: int) -> None:
-        """A DELIVER came."""
-        self._unread.append((frame, now))
+        """Handle DELIVER; it is decoded later, together with others."""
+        self._undecoded.append((frame, now))
 
-    def _read(self) -> None:
-        if self._unread:
-            unread, self._unread = self._unread, []
+    def _decode(self) -> None:
+        if self._undecoded:
+            undecoded, self._undecoded = self._undecoded, []
             try:
-                received = read_deliveries(unread, checksum=self._context.checksum)
+                received = read_deliveries(undecoded, checksum=self._context.checksum)
             except FrameError as error:
                 raise TargetError(f"{self.connection.name}: {error}") from error
-            self._sort(received)
+            self._divide(received)
 
-    def _sort(self, received: Received) -> None:
+    def _divide(self, received: Received) -> None:
         paused = self._paused.take(received.consumer)
         if paused.any():
-            self._early.append(_choose(received, paused))
+            self._held.append(_choose(received, paused))
             received = _choose(received, ~paused)
         if len(received.time):
             self._arrived.append(received)
 
     def take(self) -> Received | None:
-        """As :meth:`Driver.take`."""
-        self._read()
+        self._decode()
         if not self._arrived:
             return None
         arrived, self._arrived = self._arrived, []
         return _join(arrived)
 
 
-def read_deliveries(came: Sequence[tuple[Frame, int]], *, checksum: bool) -> Received:
-    """What at least one DELIVER frame brought, with the instant of each frame; ``checksum``: whether the bodies are verified.
+def read_deliveries(deliveries: Sequence[tuple[Frame, int]], *, checksum: bool) -> Received:
+    """Decode DELIVER frames, at least one, each with the instant of its read.
 
-    :raises FrameError: a frame contradicts itself.
+    :param checksum: verify the checksum of bodies. :raises FrameError: a frame is inconsistent.
     """
-    parts, times = zip(*came, strict=True)
+    parts, times = zip(*deliveries, strict=True)
     counts = [frame.n for frame in parts]
     if sum(len(frame.body) for frame in parts) < _JOIN_BELOW * len(parts):
         parts = (frames.join(parts),)
@@ -165,8 +159,9 @@ def read_deliveries(came: Sequence[tuple[Frame, int]], *, checksum: bool) -> Rec
 
 
 def _heads(size: NDArray[np.int32], payload: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """``(n, 32)``, the first bytes of each payload, zero padded."""
+    """Return the first bytes of each payload, zero padded, ``(n, 32)``."""
     n, first = len(size), int(size[0])
+    # Fast path for messages of one size, which most loads have.
     if np.all(size == first) and first >= HEAD:
         return payload.reshape(n, first)[:, :HEAD].copy()
     heads = np.zeros((n, HEAD), np.uint8)
@@ -179,17 +174,14 @@ def _heads(size: NDArray[np.int32], payload: NDArray[np.uint8]) -> NDArray[np.ui
 
 
 def _body_flags(size: NDArray[np.int32], payload: NDArray[np.uint8]) -> NDArray[np.int8]:
-    """CORRUPT for each message whose checksum says so."""
     ends = np.cumsum(size, dtype=np.int64).tolist()
     whole = [body_ok(bytes(payload.data[start:end])) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
     return np.where(whole, np.int8(0), np.int8(Flag.CORRUPT))
 
 
 def _choose(received: Received, mask: NDArray[np.bool_]) -> Received:
-    """Copies of those at which ``mask`` is true."""
     return Received(*(getattr(received, name)[mask] for name in _COLUMNS))
 
 
 def _join(parts: Sequence[Received]) -> Received:
-    """All of at least one part, one behind the other."""
     return parts[0] if len(parts) == 1 else Received(*(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS))

@@ -1,9 +1,9 @@
-"""The driver of the loopback relay: columns to the socket, one frame a burst, no loop over messages.
+"""The driver of the loopback relay: columns to the socket, one frame for each burst, no loop over messages.
 
-A worker has one connection: what the relay does in one go, answers and copies, is one read. What arrives is stamped once per read, when
-the read returns. The relay has one partition a topic and knows no keys, so that order is judged within the stream alone.
+A worker has one connection, so that answers and deliveries which the relay writes together are one read. Messages get the time at which
+their read returned. The relay has one partition for each topic and no keys, so order is judged within the stream.
 
-An existing topic is one that other runs on the same relay can name too; the relay has no other.
+The relay creates topics on demand: an existing topic is one that other runs on the same relay name too.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ class LoopbackDriver:
         self._consumers: RelayConsumers | None = None
 
     def facts(self) -> DriverFacts:
-        """Its own settings, and what the relay was asked to do wrong."""
+        """Return the client's settings and the faults of the relay."""
         settings = self._context.settings
         own = {"maxPendingMessages": str(settings.max_pending_messages), "blockIfQueueFull": str(settings.block_if_queue_full).lower()}
         return DriverFacts(client="loopback", version=f"protocol {frames.VERSION}", applied={**own, **relay_settings(settings)})
 
     def prepare(self) -> None:
-        """See whether the relay is there; topics need no making.
+        """Check that the relay can be reached; topics need no creation.
 
-        :raises TargetError: it is not.
+        :raises TargetError: the relay cannot be reached.
         """
         RelayConnection(self._context).close()
 
     def open_consumers(self, consumers: Sequence[int]) -> NDArray[np.int32]:
-        """Subscribe them all with one frame, and wait for the answer.
+        """Subscribe all consumers with one frame, and wait for the answer.
 
-        :raises TargetError: the relay is not there, or does not answer in time.
+        :raises TargetError: the relay cannot be reached, or does not answer in time.
         """
         if not len(consumers):
             return np.empty(0, np.int32)
@@ -63,13 +63,13 @@ class LoopbackDriver:
         end = time.monotonic() + CONNECT_TIMEOUT
         while own.established <= places[-1]:
             if time.monotonic() > end:
-                wanted = int(places[-1]) + 1 - own.established
-                raise TargetError(f"{own.connection.name}: {wanted} subscriptions were not confirmed within {CONNECT_TIMEOUT:.0f} s")
+                missing = int(places[-1]) + 1 - own.established
+                raise TargetError(f"{own.connection.name}: {missing} subscriptions were not confirmed within {CONNECT_TIMEOUT:.0f} s")
             self._read(own.connection, 100 * MILLISECOND)
         return places
 
     def attach(self, consumers: Sequence[int]) -> None:
-        """Subscribe more consumers; :meth:`attached` says when they are there.
+        """Subscribe more consumers; :meth:`attached` returns them when they are established.
 
         :raises UsageError: the run has no such consumer.
         """
@@ -77,54 +77,54 @@ class LoopbackDriver:
             self._own_consumers(consumers).attach(consumers)
 
     def attached(self) -> Joined | None:
-        """Consumers of :meth:`attach` that the relay confirmed since the last call."""
+        """Return the consumers of :meth:`attach` that the relay confirmed since the last call, or None."""
         return self._consumers.attached() if self._consumers else None
 
     def detach(self, places: Sequence[int]) -> None:
-        """Unsubscribe: what waits for them in the relay goes to the others of their subscription, what is on its way is still taken."""
+        """Unsubscribe: messages that wait in the relay go to the others of the subscription, messages under way are still received."""
         if self._consumers and len(places):
-            self._consumers.leave(places)
+            self._consumers.detach(places)
 
     def pause(self, places: Sequence[int]) -> None:
-        """Have their messages kept in the relay; those on their way wait here."""
+        """Hold messages in the relay; messages under way wait in the driver."""
         if self._consumers and len(places):
             self._consumers.pause(places)
 
     def resume(self, places: Sequence[int]) -> None:
-        """Have them sent again; those that waited here are stamped now."""
+        """Deliver messages again; those that waited in the driver get the current time."""
         if self._consumers and len(places):
             self._consumers.resume(places)
 
     def open_producers(self, streams: Sequence[int]) -> None:
-        """Connect; a stream needs nothing of its own at the relay.
+        """Connect; streams need no setup at the relay.
 
-        :raises TargetError: the relay is not there.
+        :raises TargetError: the relay cannot be reached.
         """
         if len(streams):
             connection = self._connect(f"producers of streams {listed(streams)}")
             self._producers = RelayProducers(self._context, streams, connection)
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """One frame with all that the windows take, or a few where that is megabytes.
+        """Send the messages that fit into the windows in one frame, or in several if they have megabytes.
 
-        :returns: positions of what is refused, ascending; None: all is taken, or answered as FAILED with ``blockIfQueueFull`` off.
-        :raises TargetError: the relay is gone.
+        :returns: ascending positions of the rejected messages; None: all are taken, or answered as FAILED with ``blockIfQueueFull: false``.
+        :raises TargetError: the connection is lost.
         """
         assert self._producers, "send() before open_producers()"
         return self._producers.send(burst)
 
     def acks(self) -> Acks | None:
-        """What was answered since the last call; nothing is ever sent twice."""
+        """Return the answers since the last call, or None; the client never sends a message again."""
         return self._producers.acks() if self._producers else None
 
     def take(self) -> Received | None:
-        """What all consumers got since the last call, without that of paused ones."""
+        """Return what all consumers received since the last call, or None; messages of paused consumers are held."""
         return self._consumers.take() if self._consumers else None
 
     def poll(self, timeout_ns: int) -> None:
-        """Write, and read what comes, until the time is over or a stream that was refused finds room.
+        """Write and read until the time is over or a stream with rejected messages has room.
 
-        :raises TargetError: the relay is gone.
+        :raises TargetError: the connection is lost.
         """
         if self._connection is None:
             time.sleep(timeout_ns / 1e9)
@@ -136,10 +136,7 @@ class LoopbackDriver:
                 return
 
     def _read(self, connection: RelayConnection, timeout_ns: int) -> bool:
-        """Write what can be written, and read as soon as something can be read.
-
-        :returns: whether a stream that was refused finds room now.
-        """
+        """Write and read once; return True if a stream with rejected messages has room now."""
         room = False
         try:
             for frame, now in connection.wait(timeout_ns / 1e9):
@@ -159,22 +156,22 @@ class LoopbackDriver:
         return False
 
     def opening_times(self) -> Mapping[str, NDArray[np.int64]]:
-        """Not told."""
+        """Return nothing: connecting to the relay is not measured."""
         return {}
 
     def disconnected(self) -> str | None:
-        """Names whose connection failed, with the reason."""
+        """Return the users of a failed connection with the reason, or None."""
         connection = self._connection
         return f"{connection.name}: {connection.failure}" if connection and connection.failure else None
 
     def close(self) -> None:
-        """Close the connection; what was taken from it can still be had."""
+        """Close the connection; :meth:`take` still returns what was received."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def cleanup(self) -> None:
-        """Nothing to do: the relay forgets a consumer with its connection and keeps no message without one."""
+        """Do nothing: the relay removes consumers with their connection, and keeps no message without a consumer."""
 
     def _own_consumers(self, consumers: Sequence[int]) -> RelayConsumers:
         if self._consumers is None:
@@ -182,7 +179,7 @@ class LoopbackDriver:
         return self._consumers
 
     def _connect(self, user: str) -> RelayConnection:
-        """The connection, from now on this one's too."""
+        """Return the worker's connection, with one more user."""
         if self._connection is None:
             self._connection = RelayConnection(self._context)
         self._connection.users.append(user)
@@ -190,5 +187,5 @@ class LoopbackDriver:
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """``0, 1, 2, 3, 4 and 7 more``: never long."""
+    """Return at most five numbers as text, e.g. ``0, 1, 2, 3, 4 and 7 more``."""
     return ", ".join(map(str, numbers[:5])) + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")

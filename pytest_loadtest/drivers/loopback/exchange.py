@@ -1,8 +1,8 @@
-"""What a loopback relay does with frames, without sockets: who sent a message is told that it was taken, and who subscribed gets it.
+"""The loopback relay's handling of frames, without sockets: messages are acknowledged to their sender and delivered to subscribers.
 
-Each subscription of a topic gets every message; consumers of one subscription share its streams (stream modulo consumers, by index), so
-that a stream stays in order. A topic without subscriptions keeps nothing. What a paused consumer does not want waits in memory; of a
-consumer that unsubscribes, the others get it. Clients are the numbers of their connections.
+Each subscription of a topic gets every message. Consumers of one subscription share its streams (stream modulo consumers, by index), so
+that each stream stays in order. Messages of a topic without subscriptions are dropped. Messages for a paused consumer wait in memory; if
+it unsubscribes, the other consumers of its subscription get them. A client is identified by the number of its connection.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from pytest_loadtest.drivers.loopback.batch import STREAM, Batch, DelayQueue, Index, bundle, compose_index, join_batches, pick
-from pytest_loadtest.drivers.loopback.faults import Faults, Gate, HalfPairs, damage, delivered
+from pytest_loadtest.drivers.loopback.batch import STREAM, Batch, DelayQueue, Index, compose_index, join_batches, merge_small_batches, pick
+from pytest_loadtest.drivers.loopback.faults import Faults, Gate, HalfPairs, damage, delivery_order
 from pytest_loadtest.message.due import AT_ONCE
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire import frames
@@ -29,104 +29,107 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.loopback.batch import Index
 
 
-class Parcel(NamedTuple):
-    """Messages of one sender that wait for their time."""
+class PendingBatch(NamedTuple):
+    """Messages of one sender that wait for their time, ns.
+
+    :param number: orders batches with the same time by arrival. :param due: ns, if consumers get the messages after their acknowledgement.
+    """
 
     time: int
-    number: int  # parcels of one time leave in the order they came
+    number: int
     sender: int
     batch: Batch
-    due: NDArray[np.int64] | None = None  # ns, where consumers are to get them later than they are acknowledged
+    due: NDArray[np.int64] | None = None
 
 
 class Exchange:
     """All messages and consumers of one relay.
 
-    :param post: takes a client and the buffers of a frame for it; a client that has left gets nothing.
-    :param wall: wall clock less the clock of all other times here, ns: delayed messages name the former.
+    :param post: called with a client and the buffers of a frame for it; ignores a client that has disconnected.
+    :param wall: wall clock minus the relay's clock, ns. Delayed messages carry wall clock times.
     """
 
     def __init__(self, faults: Faults, post: Callable[[int, Sequence[bytes | memoryview]], None], wall: int = 0) -> None:
         self._faults, self._wall = faults, wall
         self._post = post
-        self._runs: dict[int, int] = {}  # nonce → a number of the exchange's own
+        self._runs: dict[int, int] = {}  # nonce of the run → number of the run in this exchange
         self._gates: dict[int, Gate] = {}
-        self._seats = SubscriptionTable()
-        self._kept = Kept()
-        self._waiting: list[Parcel] = []
-        self._later = DelayQueue()
+        self._consumers = SubscriptionTable()
+        self._held = HeldCopies()
+        self._pending: list[PendingBatch] = []
+        self._delayed = DelayQueue()
         self._numbers = itertools.count()
-        self._halves = HalfPairs(faults.swap_every) if faults.swap_every else None
+        self._half_pairs = HalfPairs(faults.swap_every) if faults.swap_every else None
 
-    def take(self, client: int, frame: Frame, now: int) -> None:
-        """A frame came, at ``now`` ns; messages of it go when :meth:`release` is called.
+    def handle_frame(self, client: int, frame: Frame, now: int) -> None:
+        """Handle a frame that arrived at ``now``, ns; :meth:`release` sends its messages.
 
-        :raises FrameError: it is none that a client sends.
+        :raises FrameError: clients do not send such frames.
         """
         if frame.kind in frames.PRODUCES:
             self._produce(client, frame, now)
         elif frame.kind is Kind.SUBSCRIBE:
             self._subscribe(client, frame)
         elif frame.kind in (Kind.PAUSE, Kind.RESUME, Kind.UNSUBSCRIBE):
-            self._change(frame.kind, holder_of(client, frame.columns["place"]))
+            self._change_consumers(frame.kind, consumer_key(client, frame.columns["place"]))
         else:
-            raise FrameError(f"nobody asks a relay for {frame.kind.name}")
+            raise FrameError(f"a client must not send {frame.kind.name}")
 
-    def leave(self, client: int) -> None:
-        """A client is gone: its consumers are forgotten, with all that waited for them."""
-        gone = self._seats.of_connection(client)
-        self._seats.leave(gone)
-        self._kept.take(gone)
+    def disconnect(self, client: int) -> None:
+        """Remove the consumers of a client, with the messages that waited for them."""
+        gone = self._consumers.of_connection(client)
+        self._consumers.leave(gone)
+        self._held.take(gone)
 
-    def next(self) -> int | None:
-        """When :meth:`release` has something to do, ns; None: when another frame has come."""
-        times = [parcel.time for parcel in self._waiting[:1]]
-        times += [time for time in (self._halves.next() if self._halves else None, self._later.next()) if time is not None]
-        return min(times, default=None)
+    def next_due(self) -> int | None:
+        """Return when :meth:`release` has something to do, ns; None: not before another frame arrives."""
+        pending = self._pending[0].time if self._pending else None
+        times = (pending, self._half_pairs.next_due() if self._half_pairs else None, self._delayed.next_due())
+        return min((time for time in times if time is not None), default=None)
 
     def release(self, now: int) -> None:
-        """Acknowledge and deliver what is due."""
+        """Acknowledge and deliver the messages that are due."""
         due = []
-        while self._waiting and self._waiting[0].time <= now:
-            due.append(heapq.heappop(self._waiting))
-        for sender, parcels in itertools.groupby(due, lambda parcel: parcel.sender):
-            self._post(sender, frames.encode(Kind.ACK, {}, n=sum(len(parcel.batch) for parcel in parcels)))
-        for parcel in due:
-            if parcel.due is not None:
-                self._later.add(parcel.batch, parcel.due)
-        for batch in bundle(parcel.batch for parcel in due if parcel.due is None):
-            self._deliver(self._halves.complete(batch, now) if self._halves else batch)
-        if self._halves:
-            self._deliver(self._halves.expired(now))
-        if (ready := self._later.release(now)) is not None:
+        while self._pending and self._pending[0].time <= now:
+            due.append(heapq.heappop(self._pending))
+        for sender, pending in itertools.groupby(due, lambda pending_batch: pending_batch.sender):
+            self._post(sender, frames.encode(Kind.ACK, {}, n=sum(len(pending_batch.batch) for pending_batch in pending)))
+        for pending_batch in due:
+            if pending_batch.due is not None:
+                self._delayed.add(pending_batch.batch, pending_batch.due)
+        for batch in merge_small_batches(pending_batch.batch for pending_batch in due if pending_batch.due is None):
+            self._deliver(self._half_pairs.complete(batch, now) if self._half_pairs else batch)
+        if self._half_pairs:
+            self._deliver(self._half_pairs.expired(now))
+        if (ready := self._delayed.release(now)) is not None:
             self._deliver(ready)
 
     def _run(self, frame: Frame) -> int:
-        """What to add to the numbers of topics, so that different runs have different ones."""
+        """Return the offset of the run's topic numbers, so that runs do not share topics."""
         return self._runs.setdefault(frame.run, len(self._runs)) << 32
 
     def _subscribe(self, client: int, frame: Frame) -> None:
         place = frame.columns["place"]
-        seats = np.zeros(len(place), SEAT)
-        seats["topic"], seats["holder"] = frame.columns["topic"].astype(np.int64) + self._run(frame), holder_of(client, place)
-        seats["subscription"], seats["consumer"] = frame.columns["subscription"], frame.columns["consumer"]
-        self._seats.add(seats)
+        consumers = np.zeros(len(place), CONSUMER_DTYPE)
+        consumers["topic"], consumers["key"] = frame.columns["topic"].astype(np.int64) + self._run(frame), consumer_key(client, place)
+        consumers["subscription"], consumers["consumer"] = frame.columns["subscription"], frame.columns["consumer"]
+        self._consumers.add(consumers)
         self._post(client, frames.encode(Kind.SUBSCRIBED, {"place": place}))
 
-    def _change(self, kind: Kind, changed: NDArray[np.int64]) -> None:
-        """Consumers pause, go on or leave; what waited for those that do not pause is handed over, or on to who stays."""
+    def _change_consumers(self, kind: Kind, changed: NDArray[np.int64]) -> None:
+        """Pause, resume or remove consumers; messages that waited for them go to them, or to the others of their subscription."""
         if kind is Kind.PAUSE:
-            self._seats.pause(changed, True)
+            self._consumers.pause(changed, True)
         elif kind is Kind.RESUME:
-            self._seats.pause(changed, False)
-            for batch, of in self._kept.take(changed):
-                self._hand(batch, None, self._seats.rows(of))
+            self._consumers.pause(changed, False)
+            for batch, of in self._held.take(changed):
+                self._distribute(batch, None, self._consumers.rows(of))
         else:
-            left = self._seats.leave(changed)
-            left = left[np.argsort(left["holder"])]
-            for batch, of in self._kept.take(changed):
-                subscription = left["subscription"][np.searchsorted(left["holder"], of)]
-                self._hand(batch, *self._seats.route(batch.topic, batch.producer, subscription))
+            left = self._consumers.leave(changed)
+            left = left[np.argsort(left["key"])]
+            for batch, of in self._held.take(changed):
+                subscription = left["subscription"][np.searchsorted(left["key"], of)]
+                self._distribute(batch, *self._consumers.route(batch.topic, batch.producer, subscription))
 
     def _produce(self, sender: int, frame: Frame, now: int) -> None:
         columns = frame.columns
@@ -141,7 +144,7 @@ class Exchange:
         for release, count in gate.release(now, len(batch)):
             part, batch = batch.split(count) if count < len(batch) else (batch, batch)
             mine, due = (None, None) if due is None else (self._due(due[:count], release), due[count:])
-            heapq.heappush(self._waiting, Parcel(release, next(self._numbers), sender, part, mine))
+            heapq.heappush(self._pending, PendingBatch(release, next(self._numbers), sender, part, mine))
 
     def _due(self, due: NDArray[np.int64], release: int) -> NDArray[np.int64]:
         """Return due times, ns of the relay's clock, of messages that leave the gate at ``release``. :param due: as in the frame.
@@ -152,29 +155,31 @@ class Exchange:
         return np.where(due == AT_ONCE, release, due * MILLISECOND - self._wall)
 
     def _deliver(self, batch: Batch) -> None:
-        index = delivered(self._faults, batch)
-        message, row = self._seats.route(pick(batch.topic, index), pick(batch.producer, index))
-        self._hand(batch, compose_index(index, message), row)
+        index = delivery_order(self._faults, batch)
+        message, row = self._consumers.route(pick(batch.topic, index), pick(batch.producer, index))
+        self._distribute(batch, compose_index(index, message), row)
 
-    def _hand(self, batch: Batch, message: Index, row: NDArray[np.intp]) -> None:
-        """Send messages to consumers, or keep them for those that are paused; ``row`` has the consumer of each message of the index."""
-        seats = self._seats
-        if seats.any_paused and (paused := seats.paused.take(row)).any():
+    def _distribute(self, batch: Batch, message: Index, row: NDArray[np.intp]) -> None:
+        """Send messages to consumers, or hold them for paused ones; ``row`` has the consumer of each message of the index."""
+        table = self._consumers
+        if table.any_paused and (paused := table.paused.take(row)).any():
             waiting, going = np.flatnonzero(paused), np.flatnonzero(~paused)
-            self._kept.add(batch.take(compose_index(message, waiting)), seats.holder.take(row[waiting]))
+            self._held.add(batch.take(compose_index(message, waiting)), table.key.take(row[waiting]))
             message, row = compose_index(message, going), row[going]
         if not len(row):
             return
-        if seats.one_connection:
-            self._send(int(seats.connection[0]), batch, message, seats.place.take(row))
+        # Fast path: with one worker all consumers are on one connection.
+        if table.one_connection:
+            self._send(int(table.connection[0]), batch, message, table.place.take(row))
             return
-        connection = seats.connection.take(row)
+        connection = table.connection.take(row)
         for client in np.unique(connection).tolist():
             chosen = np.flatnonzero(connection == client)
-            self._send(client, batch, compose_index(message, chosen), seats.place.take(row[chosen]))
+            self._send(client, batch, compose_index(message, chosen), table.place.take(row[chosen]))
 
     def _send(self, client: int, batch: Batch, message: Index, place: NDArray[np.int64]) -> None:
         size = pick(batch.size, message)
+        # Fast path: a whole batch that fits into one frame is sent without copying its payloads.
         if message is None and len(batch.payload) <= frames.PORTION:
             self._post(client, frames.encode(Kind.DELIVER, {"place": place, "size": size}, payloads=batch.pieces(None)))
             return
@@ -184,34 +189,34 @@ class Exchange:
             self._post(client, frames.encode(Kind.DELIVER, {"place": place[part], "size": size[part]}, payloads=pieces))
 
 
-# Who gets which message of a loopback relay: the consumers that are there, and the way from a topic and a stream to one of them.
-#
-# Each subscription of a topic gets every message of it; within a subscription the stream decides, modulo the consumers present, in the
-# order of their index. Consumers come and go by the thousand in one step; the way is worked out again when the next message needs it.
+# Routing: from the topic and the stream of a message to the consumers that get it. Thousands of consumers can join or leave in one step, so
+# routes are not updated but computed again when the next message needs them.
 
-SEAT: Final = np.dtype([("topic", "i8"), ("subscription", "u4"), ("consumer", "u4"), ("holder", "i8"), ("paused", "?")])
-"""A consumer: its number is that in its subscription's order; for the holder see :func:`holder_of`."""
+CONSUMER_DTYPE: Final = np.dtype([("topic", "i8"), ("subscription", "u4"), ("consumer", "u4"), ("key", "i8"), ("paused", "?")])
+"""A consumer. ``consumer``: its index, which orders the consumers of a subscription. ``key``: see :func:`consumer_key`."""
 
 _PLACE: Final = (1 << 32) - 1
-_SPARSE: Final = 16  # a table over the numbers of topics is made when it is at most so many times as long as there are topics
-_SMALL: Final = 1 << 16  # bytes of payload that are joined rather than listed
+# A lookup table over topic numbers is made if it has at most this many entries for each topic; otherwise topics are found by search.
+_SPARSE: Final = 16
+_SMALL: Final = 1 << 16  # bytes of payload; smaller batches are joined
 
 
-def holder_of(connection: int, place: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Who sits on a seat, as one number: a connection, and one of its places; never used again."""
+def consumer_key(connection: int, place: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """Return a consumer's unique number, which combines its connection and its place there."""
     return (place.astype(np.int64) & _PLACE) | connection << 32
 
 
 class SubscriptionTable:
-    """All consumers of a relay.
+    """All consumers of a relay, in *rows*: :meth:`route` and :meth:`rows` return row numbers, which are valid until a consumer joins or
+    leaves.
 
-    They stand in *rows*, which :meth:`route` and :meth:`rows` give and which hold until somebody comes or leaves. Of each row:
+    Columns by row:
 
-    :ivar holder: int64. :ivar connection: int64. :ivar place: int64. :ivar paused: bool.
-    :ivar one_connection: they are all of one. :ivar any_paused: one of them is paused.
+    :ivar key: int64. :ivar connection: int64. :ivar place: int64. :ivar paused: bool.
+    :ivar one_connection: all consumers have the same connection. :ivar any_paused: at least one is paused.
     """
 
-    holder: NDArray[np.int64]
+    key: NDArray[np.int64]
     connection: NDArray[np.int64]
     place: NDArray[np.int64]
     paused: NDArray[np.bool_]
@@ -219,23 +224,23 @@ class SubscriptionTable:
     any_paused: bool
 
     def __init__(self) -> None:
-        self._table = np.empty(0, SEAT)
+        self._table = np.empty(0, CONSUMER_DTYPE)
         self._routes: _Routes | None = None
 
-    def add(self, seats: NDArray[np.void]) -> None:
-        """Consumers come; :data:`SEAT`."""
-        self._table, self._routes = np.concatenate([self._table, seats]), None
+    def add(self, consumers: NDArray[np.void]) -> None:
+        """Add consumers, as :data:`CONSUMER_DTYPE`."""
+        self._table, self._routes = np.concatenate([self._table, consumers]), None
 
-    def leave(self, holders: NDArray[np.int64]) -> NDArray[np.void]:
-        """Consumers leave; who did, :data:`SEAT`."""
-        gone = np.isin(self._table["holder"], holders)
+    def leave(self, keys: NDArray[np.int64]) -> NDArray[np.void]:
+        """Remove consumers; return those that were present, as :data:`CONSUMER_DTYPE`."""
+        gone = np.isin(self._table["key"], keys)
         left = self._table[gone]
         self._table, self._routes = self._table[~gone], None
         return left
 
-    def pause(self, holders: NDArray[np.int64], paused: bool) -> None:
-        """They do not want messages, or want them again."""
-        self._table["paused"][np.isin(self._table["holder"], holders)] = paused
+    def pause(self, keys: NDArray[np.int64], paused: bool) -> None:
+        """Pause or resume consumers."""
+        self._table["paused"][np.isin(self._table["key"], keys)] = paused
         self._note_paused()
 
     def _note_paused(self) -> None:
@@ -243,40 +248,40 @@ class SubscriptionTable:
         self.any_paused = bool(self.paused.any())
 
     def of_connection(self, connection: int) -> NDArray[np.int64]:
-        """All consumers of a connection."""
-        holder: NDArray[np.int64] = self._table["holder"]
-        return holder.take(np.flatnonzero(holder >> 32 == connection))
+        """Return the keys of all consumers of a connection."""
+        key: NDArray[np.int64] = self._table["key"]
+        return key.take(np.flatnonzero(key >> 32 == connection))
 
-    def rows(self, holders: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Where consumers stand that are present."""
+    def rows(self, keys: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Return the rows of these consumers, which must be present."""
         self._arranged()
-        order = np.argsort(self.holder)
-        return order[np.searchsorted(self.holder, holders, sorter=order)]
+        order = np.argsort(self.key)
+        return order[np.searchsorted(self.key, keys, sorter=order)]
 
     def route(
         self, topic: NDArray[np.int64], producer: NDArray[np.int64], only: NDArray[np.uint32] | None = None
     ) -> tuple[Index, NDArray[np.intp]]:
-        """Who gets what: messages, and for each the row of a consumer; those of one consumer in the order of the messages.
+        """Return messages, and for each the row of a consumer that gets it; messages of one consumer keep their order.
 
-        :param producer: as a :class:`Batch` has it.
-        :param only: by message, the one subscription that gets it; None: every subscription of its topic does.
+        :param topic: topic of each message. :param producer: as in :class:`Batch`.
+        :param only: the single subscription that gets each message; None: every subscription of its topic.
         """
         routes = self._arranged()
         slot = routes.find(topic)
         message: Index = None
         subscription = routes.first.take(slot)
-        if only is not None or routes.most > 1:
+        if only is not None or routes.most_subscriptions > 1:
             message, subscription = routes.every_subscription(slot)
         if only is not None:
             own = np.flatnonzero(routes.subscription.take(subscription) == pick(only, message))
             message, subscription = compose_index(message, own), subscription[own]
-        seats = routes.seats.take(subscription)
-        if not seats.all():
-            taken = np.flatnonzero(seats)
-            message, subscription, seats = compose_index(message, taken), subscription[taken], seats[taken]
+        consumers = routes.consumers.take(subscription)
+        if not consumers.all():
+            taken = np.flatnonzero(consumers)
+            message, subscription, consumers = compose_index(message, taken), subscription[taken], consumers[taken]
         row = routes.start.take(subscription)
-        if routes.most_seats > 1:
-            row += (pick(producer, message) & STREAM) % seats
+        if routes.most_consumers > 1:
+            row += (pick(producer, message) & STREAM) % consumers
         return message, row
 
     def _arranged(self) -> _Routes:
@@ -284,8 +289,8 @@ class SubscriptionTable:
             table = self._table
             self._table = table = table[np.lexsort((table["consumer"], table["subscription"], table["topic"]))]
             self._note_paused()
-            self.holder = table["holder"].copy()
-            self.connection, self.place = self.holder >> 32, self.holder & _PLACE
+            self.key = table["key"].copy()
+            self.connection, self.place = self.key >> 32, self.key & _PLACE
             self.one_connection = len(np.unique(self.connection)) == 1
             self._routes = _find_routes(table["topic"], table["subscription"])
         return self._routes
@@ -293,38 +298,37 @@ class SubscriptionTable:
 
 @dataclass(frozen=True, slots=True)
 class _Routes:
-    """From a topic to its subscriptions, and from those to their seats, which are neighbours among the rows.
+    """The way from a topic to its subscriptions, and from a subscription to its consumers, which have consecutive rows.
 
-    ``topic``: numbers, in order; behind the last stands one that no topic has. ``first``, ``count``: its subscriptions.
-    ``most``: of one topic.
-    ``subscription``: number within the topic. ``start``, ``seats``: its rows; behind the last subscription stands one without any.
-    ``most_seats``: of one subscription.
-    ``table``: topics by their numbers from ``base`` on, where these lie close together; otherwise None.
+    Topics: ``topic`` has their numbers, ascending, and a last entry for unknown topics. ``first`` and ``count`` are the index of a topic's
+    first subscription and the number of its subscriptions, ``most_subscriptions`` is the highest number.
+    Subscriptions: ``subscription`` has their numbers within the topic. ``start`` and ``consumers`` are the row of the first consumer and
+    the number of consumers, with a last entry without consumers; ``most_consumers`` is the highest number.
+    ``table`` maps topic numbers from ``base`` on to indexes of topics, if the numbers are close together; otherwise it is None.
     """
 
     topic: NDArray[np.int64]
     first: NDArray[np.intp]
     count: NDArray[np.intp]
-    most: int
+    most_subscriptions: int
     subscription: NDArray[np.uint32]
     start: NDArray[np.intp]
-    seats: NDArray[np.intp]
-    most_seats: int
+    consumers: NDArray[np.intp]
+    most_consumers: int
     table: NDArray[np.intp] | None
     base: int
 
     def find(self, topic: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Topics by number; behind the last where nobody reads it."""
+        """Return the index of each topic; the last index for a topic without subscriptions."""
         if self.table is not None:
             return self.table.take(topic - self.base, mode="clip")
-        found = np.searchsorted(self.topic[:-1], topic)
-        return np.where(self.topic.take(found) == topic, found, len(self.topic) - 1)
+        index = np.searchsorted(self.topic[:-1], topic)
+        return np.where(self.topic.take(index) == topic, index, len(self.topic) - 1)
 
     def every_subscription(self, slot: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """By topic of each message: a message and one of its topic's subscriptions, for all of them.
-
-        First come all messages for the first subscription of their topics, then all for the second ones: neighbours stay neighbours.
-        """
+        """Return every pair of a message and a subscription of its topic. :param slot: index of the topic of each message."""
+        # First all messages for the first subscription of their topics, then all for the second: neighbours stay neighbours, so that their
+        # payloads can be sent without copying.
         count = self.count.take(slot)
         message = np.repeat(np.arange(len(slot)), count)
         nth = np.arange(len(message)) - np.repeat(np.cumsum(count) - count, count)
@@ -333,48 +337,48 @@ class _Routes:
 
 
 def _find_routes(topic: NDArray[np.int64], subscription: NDArray[np.uint32]) -> _Routes:
-    """From two columns of the rows."""
     starts = np.flatnonzero((np.diff(topic, prepend=-1) != 0) | (np.diff(subscription.astype(np.int64), prepend=-1) != 0))
     topics, first, count = np.unique(topic[starts], return_index=True, return_counts=True)
-    seats = np.diff(starts, append=len(topic))
+    consumers = np.diff(starts, append=len(topic))
     base, table = 0, None
     if len(topics) and topics[-1] - topics[0] < _SPARSE * len(topics):
         base = int(topics[0]) - 1
-        table = np.full(int(topics[-1]) - base + 2, len(topics))  # one more at both ends, for whatever lies outside
+        # One more entry at both ends: find() clips the numbers of unknown topics to them.
+        table = np.full(int(topics[-1]) - base + 2, len(topics))
         table[topics - base] = np.arange(len(topics))
     return _Routes(
         topic=np.append(topics, -1),
         first=np.append(first, len(starts)),
         count=np.append(count, 0),
-        most=int(count.max(initial=0)),
+        most_subscriptions=int(count.max(initial=0)),
         subscription=subscription[starts],
         start=np.append(starts, 0),
-        seats=np.append(seats, 0),
-        most_seats=int(seats.max(initial=0)),
+        consumers=np.append(consumers, 0),
+        most_consumers=int(consumers.max(initial=0)),
         table=table,
         base=base,
     )
 
 
-class Kept:
-    """Copies that wait in the relay for consumers that are paused: messages, and who is to get each of them."""
+class HeldCopies:
+    """Messages that wait for paused consumers, each with the key of its consumer."""
 
     def __init__(self) -> None:
         self._copies: list[tuple[Batch, NDArray[np.int64]]] = []
 
-    def add(self, batch: Batch, holders: NDArray[np.int64]) -> None:
-        """One message for each of these consumers."""
+    def add(self, batch: Batch, keys: NDArray[np.int64]) -> None:
+        """Add a batch with one message for each of these consumers."""
         if self._copies and len(self._copies[-1][0].payload) < _SMALL:
             last, of = self._copies.pop()
-            batch, holders = join_batches([last, batch]), np.concatenate([of, holders])
-        self._copies.append((batch, holders))
+            batch, keys = join_batches([last, batch]), np.concatenate([of, keys])
+        self._copies.append((batch, keys))
 
-    def take(self, holders: NDArray[np.int64]) -> list[tuple[Batch, NDArray[np.int64]]]:
-        """What waited for these consumers, in order."""
+    def take(self, keys: NDArray[np.int64]) -> list[tuple[Batch, NDArray[np.int64]]]:
+        """Remove and return the messages for these consumers, in order."""
         if not self._copies:
             return []
         ends = np.cumsum([len(of) for _, of in self._copies])
-        masks = np.split(np.isin(np.concatenate([of for _, of in self._copies]), holders), ends[:-1])
+        masks = np.split(np.isin(np.concatenate([of for _, of in self._copies]), keys), ends[:-1])
         waited = [(batch, of, mask) for (batch, of), mask in zip(self._copies, masks, strict=True)]
         self._copies = [(batch.where(~mask), of[~mask]) for batch, of, mask in waited if not mask.all()]
         return [(batch.where(mask), of[mask]) for batch, of, mask in waited if mask.any()]

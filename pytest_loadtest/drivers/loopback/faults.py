@@ -1,18 +1,18 @@
-"""What a loopback relay does wrong on purpose, deterministically: when a message is released, and what becomes of it.
+"""The deterministic faults of a loopback relay: the time at which a message is released, and what happens to it.
 
-*When*, in this order: the relay takes messages as fast as its ``capacity`` allows, holds each for ``delay``, then acknowledges and
-delivers it in one instant. During a stall the relay's clock stands still, for all of it.
+*Time*, in this order: the relay takes messages as fast as its ``capacity`` allows, holds each for ``delay``, then acknowledges and
+delivers it at the same instant. During a stall the relay's clock does not advance.
 
-*What*, by the message's sequence in its stream, counted from 0 (``every`` = N hits seq N−1, 2N−1, …):
+*Content*, by the message's sequence in its stream, counted from 0 (``every`` = N selects seq N−1, 2N−1, …):
 
-* ``corruptHeaderEvery``, ``corruptBodyEvery``: one byte of the envelope, or of what follows it, is changed; which one moves on from hit
-  to hit. A message of nothing but its envelope has no body to damage.
-* ``loseEvery``: acknowledged, never delivered.
-* ``swapEvery``: of the pairs (0, 1), (2, 3), … every N-th is delivered in the other order (seq 2N−2 and 2N−1, …), when the two come one
-  after the other. The first of the two is held for the second, at most for one second.
-* ``duplicateEvery``: delivered twice, one copy behind the other.
+* ``corruptHeaderEvery``, ``corruptBodyEvery``: one byte of the envelope, or of the rest, is changed, at a position that advances with each
+  selected message. A message that consists of its envelope has no body to damage.
+* ``loseEvery``: the message is acknowledged but never delivered.
+* ``swapEvery``: of the pairs (0, 1), (2, 3), … every N-th (seq 2N−2 and 2N−1, …) is delivered in reverse order, if its messages arrive
+  one after the other. The first message is held until the second arrives, for at most one second.
+* ``duplicateEvery``: the message is delivered twice, one copy after the other.
 
-A message can be hit by several; a lost message is not delivered whatever else would become of it.
+Several faults can apply to one message; a lost message is not delivered, whatever else applies.
 """
 
 from __future__ import annotations
@@ -33,21 +33,20 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.drivers.loopback.batch import Index
 
-HOLD: Final = SECOND  # how long the first of a pair waits for the second
-_GRAIN: Final = MILLISECOND  # messages that the capacity lets out within it go together, at its end
+HOLD: Final = SECOND  # time for which the first message of a pair waits for the second
+# Messages that the capacity releases within one millisecond leave together at its end.
+_GRAIN: Final = MILLISECOND
 _DAMAGE: Final = 0x55
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """Settings of a relay.
+    """The settings of a relay.
 
-    Durations are in ns, ``capacity`` is in msg/s of one run, ``capacity_depth`` in messages that may go at once, ``…_every`` in messages
-    (``swap_every`` in pairs).
+    Durations are in ns, ``capacity`` in msg/s of one run, ``capacity_depth`` in messages that may leave at once, ``…_every`` in messages
+    (``swap_every`` in pairs). ``stall_at`` counts from the run's first message at the relay, including the warm-up.
 
-    ``stall_at`` counts from the first message of a run that the relay sees: with a warm-up phase, from the first message of the warm-up.
-
-    :raises ValueError: a value that cannot be.
+    :raises ValueError: a value is out of range.
     """
 
     delay: int = 0
@@ -70,7 +69,7 @@ class Faults:
 
 
 def relay_settings(settings: Any) -> dict[str, str]:
-    """The profile's ``LoopbackSettings`` → settings of the relay as text, only those that differ from a relay without faults."""
+    """Return the relay's settings as texts from the profile's ``LoopbackSettings``: only those that differ from the defaults."""
     stall = settings.stall
     values = {field.name: getattr(settings, field.name) for field in fields(Faults) if not field.name.startswith("stall_")}
     faults = Faults(**values, stall_at=stall.at if stall else 0, stall_duration=stall.duration if stall else 0)
@@ -80,9 +79,9 @@ def relay_settings(settings: Any) -> dict[str, str]:
 
 
 def parse_faults(settings: Mapping[str, str]) -> Faults:
-    """The other way round, from ``{"delay": "20ms", "loseEvery": "1000"}``.
+    """Return the faults for settings as texts, such as ``{"delay": "20ms", "loseEvery": "1000"}``.
 
-    :raises ValueError: an unknown name or a value that cannot be.
+    :raises ValueError: an unknown name, or a value that is not valid.
     """
     names = {_yaml(field.name): field.name for field in fields(Faults)}
     if unknown := sorted(set(settings) - set(names)):
@@ -111,13 +110,13 @@ def _value(name: str, text: str) -> Any:
 
 
 class Gate:
-    """When messages of one run are released.
+    """The times at which messages of one run are released.
 
-    :param first: ns, when the run's first message came.
-
-    The capacity is a token bucket in its virtual form (GCRA, ITU-T I.371): message k of a backlog is taken at ``ideal + k·interval −
-    (depth − 1)·interval``, where ``ideal`` moves on by an interval a message and never lies behind the clock.
+    :param first: ns, when the run's first message arrived.
     """
+
+    # The capacity is a token bucket as a virtual schedule (GCRA, ITU-T I.371): message k of a backlog is taken at ``ideal + k·interval −
+    # (depth − 1)·interval``. ``ideal`` advances by one interval for each message and is never before the current time.
 
     def __init__(self, faults: Faults, first: int) -> None:
         self._faults = faults
@@ -125,8 +124,8 @@ class Gate:
         self._ideal = 0.0
 
     def release(self, arrival: int, n: int) -> list[tuple[int, int]]:
-        """Split ``n`` messages that came at ``arrival`` into ``(ns when to release, how many)``, in order."""
-        time = self._stand_still(arrival - self._first)
+        """Split ``n`` messages that arrived at ``arrival``, ns, into pairs of release time (ns) and number of messages, in order."""
+        time = self._relay_time(arrival - self._first)
         if self._faults.capacity is None:
             return [(self._resume(time + self._faults.delay), n)]
         interval = 1e9 / self._faults.capacity
@@ -139,19 +138,19 @@ class Gate:
             for grain, count in zip(grains.tolist(), counts.tolist(), strict=True)
         ]
 
-    def _stand_still(self, time: int) -> int:
-        """Time since the first message → time on the relay's clock."""
+    def _relay_time(self, time: int) -> int:
+        """Convert the time since the first message to the relay's clock, which stops during a stall."""
         at, duration = self._faults.stall_at, self._faults.stall_duration
         return time if time < at else max(at, time - duration)
 
     def _resume(self, time: int) -> int:
-        """Time on the relay's clock → ns; what is due at the instant of the stall comes after it."""
+        """Convert a time of the relay's clock to ns. Messages due at the start of the stall leave after it."""
         stalled = self._faults.stall_duration if time >= self._faults.stall_at else 0
         return self._first + time + stalled
 
 
 def damage(faults: Faults, batch: Batch) -> None:
-    """Change bytes in place, as ``corruptHeaderEvery`` and ``corruptBodyEvery`` say."""
+    """Change bytes in place, according to ``corruptHeaderEvery`` and ``corruptBodyEvery``."""
     if faults.corrupt_header_every is None and faults.corrupt_body_every is None:
         return
     head = np.where(batch.size < HEAD, COMPACT_HEAD, HEAD)
@@ -163,8 +162,8 @@ def damage(faults: Faults, batch: Batch) -> None:
             batch.payload[offset[hit] + (batch.seq[hit] // every) % room[hit]] ^= _DAMAGE
 
 
-def delivered(faults: Faults, batch: Batch) -> Index:
-    """Which messages of a batch are delivered, in the order of delivery: swapped, lost and doubled as said above."""
+def delivery_order(faults: Faults, batch: Batch) -> Index:
+    """Return the index of the messages that are delivered, in the order of delivery: with swaps, losses and duplicates."""
     if faults.swap_every is None and faults.lose_every is None and faults.duplicate_every is None:
         return None
     index = np.arange(len(batch))
@@ -182,7 +181,7 @@ def delivered(faults: Faults, batch: Batch) -> Index:
 
 
 class HalfPairs:
-    """Messages that wait for the one behind them, to be delivered after it: at most one of each stream."""
+    """First messages of pairs that wait for the second, to be delivered after it: at most one of each stream."""
 
     def __init__(self, every: int) -> None:
         self._every = every
@@ -190,7 +189,7 @@ class HalfPairs:
         self._batch = Batch(none, none, none, np.empty(0, np.int32), np.empty(0, np.uint8))
 
     def complete(self, batch: Batch, now: int) -> Batch:
-        """What goes now: the messages that waited for one of ``batch``, and ``batch`` without those that begin to wait."""
+        """Return the messages to deliver now: those that waited for a message of ``batch``, and ``batch`` without those that must wait."""
         ended = np.isin(self._batch.producer, batch.producer)
         whole = join_batches([self._batch.where(ended), batch])
         waits = self._wait(whole)
@@ -199,7 +198,7 @@ class HalfPairs:
         return whole.where(~waits)
 
     def _wait(self, batch: Batch) -> NDArray[np.bool_]:
-        """Whether a message is the last of its stream in the batch, and the first of a pair."""
+        """Return a mask of the messages that are the last of their stream in the batch and the first of a pair."""
         by = np.argsort(batch.producer, kind="stable")
         producer = batch.producer[by]
         last = by[np.concatenate([producer[1:] != producer[:-1], [True]])]
@@ -207,12 +206,12 @@ class HalfPairs:
         waits[last] = batch.seq[last] % (2 * self._every) == 2 * self._every - 2
         return waits
 
-    def next(self) -> int | None:
-        """When the first of them has waited long enough, ns; None: nothing waits."""
+    def next_due(self) -> int | None:
+        """Return when the first message has waited long enough, ns; None: no message waits."""
         return int(self._until[0]) if len(self._until) else None
 
     def expired(self, now: int) -> Batch:
-        """Those that have waited long enough go alone."""
+        """Remove and return the messages that have waited long enough; they are delivered alone."""
         count = int(np.searchsorted(self._until, now, side="right"))
         gone, self._batch = self._batch.split(count)
         self._until = self._until[count:]

@@ -16,6 +16,7 @@ KIND: Final = DriverKind(
     schemes={"loopback": Scheme(port=0)},
     brokers={"loopback": BrokerStart(ways={"process": "pytest_loadtest.drivers.loopback.relay:start_relay"})},
     own_broker=True,
-    message_limit=MessageLimit(default=256 * 1024**2),  # of a message that the relay takes; a frame holds several
+    # The relay rejects larger messages; a frame can have several.
+    message_limit=MessageLimit(default=256 * 1024**2),
     delays=True,
 )

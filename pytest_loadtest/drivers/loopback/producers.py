@@ -1,4 +1,4 @@
-"""The worker's producers at the loopback relay: what they send, and what is answered."""
+"""The worker's producers at the loopback relay: sending, answers, and the windows of streams."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     Slots = NDArray[np.int32]
 
 
-_TABLE_BELOW = 2048  # bytes: the system gets larger messages where they lie
+# Bytes. Bodies of one size below this are copied from a table in one call; larger ones are passed to the system without copying.
+_TABLE_BELOW = 2048
 _COLUMNS = ("row", "stream", "seq", "intended", "payload", "sent", "idle")
 
 
 class RelayProducers:
-    """Sends bursts and collects answers; see :class:`~pytest_loadtest.drivers.base.Driver` for what each method promises."""
+    """Sends bursts and collects answers; see :class:`~pytest_loadtest.drivers.base.Driver` for the contract."""
 
     def __init__(self, context: DriverContext, streams: Sequence[int], connection: RelayConnection) -> None:
         self._context = context
@@ -39,34 +40,35 @@ class RelayProducers:
         self._packer = Packer(context.pool)
         self._windows = StreamWindows(streams, context.settings.max_pending_messages)
         self._topics = context.topology.topics
-        self._unanswered: deque[tuple[NDArray[np.int64], NDArray[np.int32]]] = deque()  # rows and slots of what was sent, in that order
+        # Rows and slots of messages without an answer. The relay answers in the order of sending, so answers carry only their number.
+        self._unanswered: deque[tuple[NDArray[np.int64], NDArray[np.int32]]] = deque()
         self._answers: list[tuple[NDArray[np.int64], int, Status]] = []
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """As :meth:`Driver.send`; ``sent`` is stamped once for each frame, before the socket gets it."""
+        """See :meth:`Driver.send`; ``sent`` is taken once for each frame, before the socket gets it."""
         self._connection.check()
         if not len(burst):
             return None
         slot = self._windows.slots(burst.stream)
-        idle, refused = self._windows.admit(slot)
-        if refused is None:
+        idle, rejected = self._windows.admit(slot)
+        # Fast path: everything fits, and the burst's columns are used as they are.
+        if rejected is None:
             burst.idle[:] = idle
             self._hand_over(burst, slot)
             return None
-        taken = np.delete(np.arange(len(burst)), refused)
+        taken = np.delete(np.arange(len(burst)), rejected)
         burst.idle[taken] = idle[taken]
         if len(taken):
             part = _choose(burst, taken)
             self._hand_over(part, slot[taken])
             burst.sent[taken] = part.sent
         if self._context.settings.block_if_queue_full:
-            return refused
-        now = burst.sent[refused] = self._context.clock()
-        self._answers.append((burst.row[refused], now, Status.FAILED))
+            return rejected
+        now = burst.sent[rejected] = self._context.clock()
+        self._answers.append((burst.row[rejected], now, Status.FAILED))
         return None
 
     def _hand_over(self, burst: Burst, slot: NDArray[np.int32]) -> None:
-        """Send all of it."""
         self._unanswered.append((burst.row.copy(), slot))
         size = self._packer.pool.sizes.take(burst.payload)
         if len(burst) * self._packer.largest <= frames.PORTION:
@@ -93,9 +95,9 @@ class RelayProducers:
         self._connection.send(frame)
 
     def answered(self, count: int, now: int) -> bool:
-        """So many more of the messages were answered. :returns: whether a stream that was refused finds room now.
+        """Handle an answer to the next ``count`` messages; return True if a stream with rejected messages has room now.
 
-        :raises FrameError: so many are not in flight.
+        :raises FrameError: fewer messages are in flight.
         """
         room = False
         while count:
@@ -111,7 +113,6 @@ class RelayProducers:
         return room
 
     def acks(self) -> Acks | None:
-        """As :meth:`Driver.acks`."""
         if not self._answers:
             return None
         rows, times, statuses = zip(*self._answers, strict=True)
@@ -121,25 +122,22 @@ class RelayProducers:
 
 
 def _choose(burst: Burst, index: slice | NDArray[np.int64]) -> Burst:
-    """Some of its messages: views of its columns where they are neighbours, copies otherwise."""
     due = None if burst.due is None else burst.due[index]
     return Burst(**{name: getattr(burst, name)[index] for name in _COLUMNS}, due=due)
 
 
-# What each of a worker's streams has in flight at the loopback relay, and since when it has nothing.
-
-_MOST = 64  # bursts and answers that are counted together
+_MOST = 64  # number of bursts and answers that are counted together
 
 
 class StreamWindows:
-    """How much each of some streams may still send.
+    """The number of messages that each stream has in flight, and the time at which its window became empty.
 
-    As long as all of them together have no more in flight than one of them may have, nobody's window is full, and when they have nothing
-    in flight everybody's is empty. So it is counted by stream only when there is more, and then for many bursts and answers at once.
-
-    :param streams: their numbers; evenly spaced ones, as a worker's share is, cost memory for themselves only.
-    :param size: messages that each may have in flight.
+    :param streams: numbers of the streams. Evenly spaced numbers, as in a worker's share, take one entry each.
+    :param size: number of messages that each stream may have in flight.
     """
+
+    # While all streams together have at most one window of messages in flight, no window is full; while they have none, all are empty.
+    # So messages are counted by stream only when there are more, and then for many bursts and answers in one call of numpy.
 
     def __init__(self, streams: Sequence[int], size: int) -> None:
         numbers = np.sort(np.asarray(streams, np.int64))
@@ -147,58 +145,56 @@ class StreamWindows:
         self._first = int(numbers[0]) // self._step
         count = int(numbers[-1]) // self._step - self._first + 1
         self._size = size
-        self._total = 0  # in flight, of all streams
-        self._room = np.full(count, size, np.int64)  # but for what is not counted yet
-        self._uncounted: list[tuple[Slots, int]] = []  # who took room (-1) or gave it back (1), in order
-        self._answered = np.zeros(count, np.int64)  # the instant of the last answer
-        self._refused = np.zeros(count, np.bool_)  # and nothing was taken since
-        self._any_refused = False
-        self._position = np.zeros(count, np.int64)  # only while they are looked at
+        self._total = 0  # messages in flight, over all streams
+        self._room = np.full(count, size, np.int64)  # by slot, before the changes in _uncounted
+        self._uncounted: list[tuple[Slots, int]] = []  # slots that took room (-1) or gave it back (1), in order
+        self._answered = np.zeros(count, np.int64)  # instant of the last answer
+        self._rejected = np.zeros(count, np.bool_)  # a message was rejected and none was taken since
+        self._any_rejected = False
+        self._position = np.zeros(count, np.int64)  # scratch space of _keep_first()
 
     def slots(self, stream: NDArray[np.int32]) -> Slots:
-        """Places of streams in the columns here; a column of its own."""
+        """Return the indexes of streams in the columns of this object, as a new array."""
         slots: Slots = stream.copy() if self._step == 1 else stream // self._step
         return slots - self._first if self._first else slots
 
     def admit(self, slot: Slots) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-        """Messages that want to go, in this order: ``(idle, refused)`` as :meth:`Driver.send` has them. Those not refused are in flight."""
+        """Take the messages that have room, in this order; return ``(idle, rejected)`` as in :meth:`Driver.send`."""
         idle = self._answered.take(slot)
         if self._total:
             idle *= self._counted().take(slot) == self._size
         if np.count_nonzero(idle) and len(set(slot.tolist())) < len(slot):
             self._keep_first(idle, slot)
         self._change(slot, -1)
-        if self._any_refused:
-            self._refused[slot] = False
-            self._any_refused = bool(self._refused.any())
-        return idle, self._refuse(slot) if self._total > self._size else None
+        if self._any_rejected:
+            self._rejected[slot] = False
+            self._any_rejected = bool(self._rejected.any())
+        return idle, self._reject(slot) if self._total > self._size else None
 
     def _keep_first(self, idle: NDArray[np.int64], slot: Slots) -> None:
-        """Only the first message of each stream finds its window empty: 0 for the others."""
+        """Set ``idle`` to 0 except for the first message of each stream, which is the only one that finds an empty window."""
         positions = np.arange(len(slot))
-        self._position[slot[::-1]] = positions[::-1]  # what is written last stays: the first position of each
+        # Of several writes to one slot the last one stays; written backwards, that is the first position.
+        self._position[slot[::-1]] = positions[::-1]
         idle *= self._position.take(slot) == positions
 
-    def _refuse(self, slot: Slots) -> NDArray[np.int64] | None:
-        """Take back those of the last messages that find no room; their positions, if any."""
+    def _reject(self, slot: Slots) -> NDArray[np.int64] | None:
+        """Give back the room of admitted messages that exceed their window; return their positions, or None."""
         room = self._counted()
         if int(room.take(slot).min()) >= 0:
             return None
         np.add.at(room, slot, 1)
-        refused = positions_without_room(slot, room)
-        np.subtract.at(room, np.delete(slot, refused), 1)
-        self._total -= len(refused)
-        self._refused[slot[refused]] = self._any_refused = True
-        return refused
+        rejected = positions_without_room(slot, room)
+        np.subtract.at(room, np.delete(slot, rejected), 1)
+        self._total -= len(rejected)
+        self._rejected[slot[rejected]] = self._any_rejected = True
+        return rejected
 
     def answered(self, slot: Slots, now: int) -> bool:
-        """One message of each of these, a stream as often as it has answers, is in flight no more.
-
-        :returns: whether a stream that was refused finds room now.
-        """
+        """Handle one answer for each entry of ``slot``; return True if a stream with rejected messages has room now."""
         self._change(slot, 1)
         self._answered.put(slot, now)
-        return self._any_refused and bool(self._refused.take(slot).any())
+        return self._any_rejected and bool(self._rejected.take(slot).any())
 
     def _change(self, slot: Slots, step: int) -> None:
         self._total -= step * len(slot)
@@ -207,7 +203,7 @@ class StreamWindows:
             self._counted()
 
     def _counted(self) -> NDArray[np.int64]:
-        """Messages that each stream may still send."""
+        """Return the number of messages that each stream may still send, with all changes counted."""
         if self._uncounted:
             slots, steps = zip(*self._uncounted, strict=True)
             np.add.at(self._room, np.concatenate(slots), np.repeat(steps, list(map(len, slots))))
@@ -216,21 +212,18 @@ class StreamWindows:
 
 
 class Packer:
-    """Heads and payload numbers → the bytes of the messages, end to end.
-
-    :ivar largest: bytes of the largest message.
-    """
+    """Joins heads and payload bodies to the bytes of messages. :ivar largest: bytes of the largest message."""
 
     def __init__(self, pool: PayloadPool) -> None:
         self.pool = pool
         self.largest = int(pool.sizes.max())
         self._bodies, self._head_sizes = pool.bodies, pool.head_size.tolist()
-        self._table: NDArray[np.uint8] | None = None  # all bodies as rows, where they are small and of one size
+        self._table: NDArray[np.uint8] | None = None  # all bodies as rows, if they are small and have one size
         if len(set(pool.sizes.tolist())) == 1 and self.largest < _TABLE_BELOW:
             self._table = np.frombuffer(b"".join(pool.bodies), np.uint8).reshape(len(pool.bodies), -1)
 
     def pack(self, heads: NDArray[np.uint8], payload: NDArray[np.uint16]) -> Sequence[bytes | memoryview]:
-        """The bytes of these messages."""
+        """Return the bytes of these messages as buffers."""
         if self._table is not None:
             whole = np.concatenate([heads[:, : self._head_sizes[0]], self._table.take(payload, axis=0)], axis=1)
             return [whole.data.cast("B")]

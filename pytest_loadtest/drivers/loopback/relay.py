@@ -1,10 +1,9 @@
-"""The loopback relay: frames in, frames out, with faults on order (:mod:`~pytest_loadtest.drivers.loopback.faults`).
+"""The loopback relay: a process that acknowledges and delivers messages, with configurable faults.
 
 ``python -m pytest_loadtest.drivers.loopback.relay --port 0 --settings '{"delay": "20ms"}'`` prints ``{"port": N}`` when it listens on
-127.0.0.1 and ends on SIGTERM, or when its standard input is a pipe and that is closed.
+127.0.0.1. It ends on SIGTERM, or when its standard input is a pipe that is closed.
 
-What becomes of a message is in :mod:`~pytest_loadtest.drivers.loopback.exchange`. What a client does not read waits in memory.
-One thread; ``select`` rather than ``epoll``, whose time-outs are whole milliseconds in Python; that bounds it to about 1000 connections.
+Messages are handled in :mod:`~pytest_loadtest.drivers.loopback.exchange`. Data that a client does not read waits in memory.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
-from pytest_loadtest.drivers.loopback import faults
 from pytest_loadtest.drivers.loopback.exchange import Exchange
 from pytest_loadtest.drivers.loopback.faults import Faults, parse_faults
 from pytest_loadtest.errors import UsageError
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class Connection:
-    """One client's socket, by a number that is never used again; the descriptor is, by a later connection."""
+    """One client's socket. ``number`` is never used again, unlike the descriptor."""
 
     number: int
     socket: socket.socket
@@ -52,7 +50,9 @@ class Connection:
 
 
 class Relay:
-    """Connections of one relay, and what it does for them."""
+    """The relay's connections and its exchange of messages."""
+
+    # One thread with select(): the time-outs of epoll are whole milliseconds in Python. This limits a relay to about 1 000 connections.
 
     def __init__(self, listener: socket.socket, faults: Faults) -> None:
         self._listener = listener
@@ -61,15 +61,15 @@ class Relay:
         self._connections: dict[int, Connection] = {}  # by number
         self._clients: dict[int, Connection] = {}  # by descriptor
         self._exchange = Exchange(faults, self._post, wall_offset(time.time_ns, time.monotonic_ns))
-        self._touched: set[Connection] = set()  # to be written to now
-        self._full: set[Connection] = set()  # their sockets did not take everything
+        self._touched: set[Connection] = set()  # connections with new data to write
+        self._full: set[Connection] = set()  # connections whose sockets did not take everything
 
     def watch(self, descriptor: int) -> None:
-        """End when this reaches its end."""
+        """End :meth:`run` when this descriptor reaches its end."""
         self._reading.append(descriptor)
 
     def run(self) -> None:
-        """Until a watched descriptor ends."""
+        """Serve until a watched descriptor ends."""
         while True:
             full = [connection.descriptor for connection in self._full]
             readable, writable, _ = select.select(self._reading, full, (), self._timeout())
@@ -85,12 +85,12 @@ class Relay:
             self._flush()
 
     def close(self) -> None:
-        """Disconnect everybody; the listener stays."""
+        """Disconnect all clients; the listener stays open."""
         for connection in list(self._connections.values()):
             self._drop(connection)
 
     def _timeout(self) -> float | None:
-        due = self._exchange.next()
+        due = self._exchange.next_due()
         return None if due is None else max(0.0, (due - time.monotonic_ns()) / 1e9)
 
     def _accept(self) -> None:
@@ -106,7 +106,7 @@ class Relay:
             count = connection.socket.recv_into(connection.inbox.space())
             now = time.monotonic_ns()
             for frame in connection.inbox.filled(count):
-                self._exchange.take(connection.number, frame, now)
+                self._exchange.handle_frame(connection.number, frame, now)
         except BlockingIOError:
             return
         except OSError:
@@ -125,7 +125,7 @@ class Relay:
             self._touched.add(connection)
 
     def _flush(self) -> None:
-        """Write what there is, of each connection all that its socket takes."""
+        """Write to each connection with new data as much as its socket takes."""
         for connection in self._touched:
             try:
                 while connection.outbox:
@@ -144,16 +144,16 @@ class Relay:
         self._reading.remove(connection.descriptor)
         self._full.discard(connection)
         connection.socket.close()
-        self._exchange.leave(connection.number)
+        self._exchange.disconnect(connection.number)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Serve until told to end; 2 when the settings are wrong."""
+    """Run the relay until it is ended; return the exit status, 2 for invalid settings."""
     parser = argparse.ArgumentParser(
-        prog="python -m pytest_loadtest.drivers.loopback.relay", description="A loopback relay with faults on order."
+        prog="python -m pytest_loadtest.drivers.loopback.relay", description="A loopback relay with configurable faults."
     )
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    parser.add_argument("--settings", default="{}", help='JSON object of texts: {"delay": "20ms", "loseEvery": "1000"}')
+    parser.add_argument("--port", type=int, default=0, help="port to listen on; 0: a free one")
+    parser.add_argument("--settings", default="{}", help='JSON object of strings: {"delay": "20ms", "loseEvery": "1000"}')
     options = parser.parse_args(argv)
     try:
         faults = parse_faults(json.loads(options.settings))
@@ -172,26 +172,22 @@ def _end(_signal: int, _frame: FrameType | None) -> None:
     raise SystemExit(0)
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
-
-
-# The loopback relay as a process: the instrument that checks the instrument.
+# The relay as a broker of a run: started as a process.
 
 START_SECONDS = 30.0
-ROOT = Path(__file__).parents[3]  # where the package is importable from
+ROOT = Path(__file__).parents[3]  # the folder from which the package can be imported
 
 
 def start_relay(request: BrokerRequest, progress: Progress) -> StartedBroker:
-    """Start the relay with the faults that ``request.settings`` orders.
+    """Start the relay with the faults of ``request.settings``.
 
-    It is not restarted: it keeps no message, and a client that loses it ends the run.
+    It cannot be restarted: it keeps no messages, and a client that loses its connection ends the run.
 
-    :raises UsageError: a fault the relay does not know, or a value it cannot read.
-    :raises TargetError: it did not start; with its own words.
+    :raises UsageError: an unknown fault, or an invalid value.
+    :raises TargetError: the relay did not start; the error contains its output.
     """
     try:
-        faults.parse_faults(request.settings)
+        parse_faults(request.settings)
     except ValueError as error:
         raise UsageError(f"broker.settings: {error}") from error
     return on_free_ports(1, lambda ports: _launch(ports[0], request, progress))
@@ -201,15 +197,8 @@ def _launch(port: int, request: BrokerRequest, progress: Progress) -> StartedBro
     folder = request.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    relay = [
-        sys.executable,
-        "-m",
-        "pytest_loadtest.drivers.loopback.relay",
-        "--port",
-        str(port),
-        "--settings",
-        json.dumps(dict(request.settings)),
-    ]
+    module, settings = "pytest_loadtest.drivers.loopback.relay", json.dumps(dict(request.settings))
+    relay = [sys.executable, "-m", module, "--port", str(port), "--settings", settings]
     child = Child(relay, folder=folder, env={"PYTHONPATH": path})
     wait_ready(child, lambda: '{"port"' in child.tail(), name="the loopback relay", seconds=START_SECONDS, progress=progress)
     facts = BrokerFacts(
@@ -227,3 +216,7 @@ def _own_version() -> str:
         return metadata.version("pytest-loadtest")
     except metadata.PackageNotFoundError:
         return "unknown"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""The ``driver`` section of the loopback relay: its client, and the faults that the relay is to make."""
+"""The ``driver`` section of the loopback relay: its client, and the faults of the relay."""
 
 from __future__ import annotations
 
@@ -14,61 +14,59 @@ if TYPE_CHECKING:
 
 
 class Stall(Section):
-    """The relay stops once."""
+    """One stall of the relay."""
 
     at: Duration
-    """After this time, counted from the first message of the run that it sees, warm-up included."""
+    """Start, counted from the run's first message at the relay, including the warm-up."""
     duration: Duration
-    """For this long."""
+    """Length of the stall."""
 
 
 class LoopbackSettings(ClientSettings):
-    """A small local relay that needs no broker, with faults on order: the instrument that checks the instrument."""
+    """A small local relay with configurable faults, which needs no broker: the instrument that checks the instrument."""
 
     name: Literal["loopback"] = "loopback"
 
     delay: Duration = 0
-    """Added to every message."""
+    """Delay of every message."""
     stall: Stall | None = None
-    """Stop once, for a while."""
+    """One stall of the relay."""
     capacity: float | None = Field(default=None, ge=0.001)
     """Messages per second that the relay carries."""
     capacity_depth: Count = 1
-    """Messages that may pass at once before the capacity holds."""
+    """Messages that may pass at once before the capacity limits them."""
     lose_every: Count | None = None
     """Every n-th message is acknowledged and not delivered."""
     duplicate_every: Count | None = None
     """Every n-th message is delivered twice."""
     swap_every: Count | None = None
-    """Every n-th pair of messages changes places."""
+    """The messages of every n-th pair are swapped."""
     corrupt_header_every: Count | None = None
     """Every n-th message is damaged in its envelope."""
     corrupt_body_every: Count | None = None
-    """Every n-th message is damaged behind its envelope; seen with checksum: true."""
+    """Every n-th message is damaged after its envelope; detected with checksum: true."""
     max_pending_messages: Count = 1000
-    """Messages of one producer in flight."""
+    """Maximum number of messages of one producer in flight."""
     block_if_queue_full: bool = True
-    """Wait when maxPendingMessages are in flight; otherwise such messages fail."""
+    """Wait when maxPendingMessages are in flight; false: further messages fail."""
 
     def window(self, partitions: int) -> int:
-        """Messages of one producer in flight at most."""
         return self.max_pending_messages
 
     def receive_window(self, partitions: int) -> int:
-        """0: messages wait in the relay, a consumer prefetches none."""
+        # A consumer prefetches nothing: messages wait in the relay.
         return 0
 
     def connections(self, producers: int, consumers: int, workers: int) -> int:
-        """Connections to the relay: one for each worker that has producers or consumers."""
+        # One for each worker with producers or consumers.
         return min(producers + consumers, workers)
 
     def unordered(self, *, consumers: int, keyed: bool) -> tuple[str, str] | None:
-        """The relay keeps the order of each stream."""
+        # The relay keeps the order of each stream.
         return None
 
     @property
     def broker_settings(self) -> Mapping[str, str]:
-        """The faults that are asked for."""
         from pytest_loadtest.drivers.loopback.faults import relay_settings
 
         return relay_settings(self)

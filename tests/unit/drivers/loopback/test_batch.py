@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.drivers.loopback.batch import STREAM, Batch, DelayQueue, bundle, compose_index, join_batches, pick
+from pytest_loadtest.drivers.loopback.batch import STREAM, Batch, DelayQueue, compose_index, join_batches, merge_small_batches, pick
 
 SIZES = st.lists(st.sampled_from([0, 1, 5, 3000]), max_size=12) | st.lists(st.just(4), max_size=12) | st.lists(st.just(3000), max_size=4)
 
@@ -56,7 +56,7 @@ def test_bundles_are_the_same_messages_in_fewer_batches(parts, most):
     """In their order; nothing larger than allowed is copied."""
     firsts = np.cumsum([0, *map(len, parts)]).tolist()
     batches = [batch_of(sizes, first) for sizes, first in zip(parts, firsts, strict=False)]
-    bundles = bundle(batches, most)
+    bundles = merge_small_batches(batches, most)
     assert len(bundles) <= len(batches)
     if bundles:
         check(join_batches(bundles), list(range(firsts[-1])))
@@ -91,7 +91,7 @@ def test_messages_leave_when_they_are_due(batches: list[list[int]], looks: list[
         first += len(one)
     left = list[int]()
     for now in [*sorted(looks), 50]:
-        assert later.next() == min((due for number, due in enumerate(dues) if number not in left), default=None)
+        assert later.next_due() == min((due for number, due in enumerate(dues) if number not in left), default=None)
         ready = later.release(now)
         for seq in () if ready is None else ready.seq.tolist():
             assert dues[seq] <= now
@@ -101,4 +101,4 @@ def test_messages_leave_when_they_are_due(batches: list[list[int]], looks: list[
         assert all(due > now for number, due in enumerate(dues) if number not in left)
     assert [dues[seq] for seq in left] == sorted(dues)
     assert sorted(left) == list(range(len(dues)))
-    assert later.next() is None and later.release(10**18) is None
+    assert later.next_due() is None and later.release(10**18) is None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.drivers.loopback.batch import Batch, pick
-from pytest_loadtest.drivers.loopback.exchange import SEAT, Exchange, Kept, SubscriptionTable, holder_of
+from pytest_loadtest.drivers.loopback.exchange import CONSUMER_DTYPE, Exchange, HeldCopies, SubscriptionTable, consumer_key
 from pytest_loadtest.drivers.loopback.faults import Faults
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire import frames
@@ -26,10 +26,10 @@ MESSAGES = st.lists(st.tuples(TOPICS, st.integers(0, 9)), max_size=20)
 
 def seated(seats: list[tuple[int, int, int]], connection: int = 0) -> Any:
     """Consumers (topic, subscription, consumer); their places count on from 0."""
-    made = np.zeros(len(seats), SEAT)
+    made = np.zeros(len(seats), CONSUMER_DTYPE)
     for name, column in zip(("topic", "subscription", "consumer"), zip(*seats, strict=True), strict=False):
         made[name] = column
-    made["holder"] = holder_of(connection, np.arange(len(seats)))
+    made["key"] = consumer_key(connection, np.arange(len(seats)))
     return made
 
 
@@ -69,8 +69,8 @@ def test_who_left_gets_nothing_and_the_others_share_it(seats, messages, leaving)
     present = SubscriptionTable()
     present.add(seated(seats))
     routed(present, messages)
-    left = present.leave(holder_of(0, np.array(sorted(leaving), np.int32)))
-    assert sorted(left["holder"].tolist()) == sorted(place for place in leaving if place < len(seats))
+    left = present.leave(consumer_key(0, np.array(sorted(leaving), np.int32)))
+    assert sorted(left["key"].tolist()) == sorted(place for place in leaving if place < len(seats))
     stayed = {place: seat for place, seat in enumerate(seats) if place not in leaving}
     assert routed(present, messages) == definition(stayed, messages)
 
@@ -89,14 +89,14 @@ def test_consumers_are_known_by_connection_and_place():
     present = SubscriptionTable()
     for connection in (3, 2):
         present.add(seated([(0, 0, connection), (1, 0, connection)], connection))
-    holders = holder_of(3, np.array([1, 0], np.int32))
-    rows = present.rows(holders)
+    keys = consumer_key(3, np.array([1, 0], np.int32))
+    rows = present.rows(keys)
     assert (present.connection[rows].tolist(), present.place[rows].tolist()) == ([3, 3], [1, 0])
-    present.pause(holders[:1], True)
-    assert present.paused[present.rows(holders)].tolist() == [True, False]
-    present.pause(holders, False)
-    assert not present.paused[present.rows(holders)].any()
-    assert sorted(present.of_connection(2).tolist()) == holder_of(2, np.array([0, 1])).tolist()
+    present.pause(keys[:1], True)
+    assert present.paused[present.rows(keys)].tolist() == [True, False]
+    present.pause(keys, False)
+    assert not present.paused[present.rows(keys)].any()
+    assert sorted(present.of_connection(2).tolist()) == consumer_key(2, np.array([0, 1])).tolist()
 
 
 def test_twenty_thousand_topics_are_found():
@@ -118,17 +118,17 @@ def batch(first: int, count: int, size: int = 3) -> Batch:
 @pytest.mark.parametrize("size", [3, 40_000], ids=["joined", "apart"])
 def test_what_was_kept_comes_in_order_and_once(size):
     """Each consumer gets what waited for it, in the order in which it came; the others' goes on waiting."""
-    kept = Kept()
+    held = HeldCopies()
     for first in range(0, 12, 3):
-        kept.add(batch(first, 3, size), np.array([7, 8, 7]))
-    assert [part.seq.tolist() for part, _ in kept.take(np.array([9]))] == []
-    taken = kept.take(np.array([7]))
+        held.add(batch(first, 3, size), np.array([7, 8, 7]))
+    assert [part.seq.tolist() for part, _ in held.take(np.array([9]))] == []
+    taken = held.take(np.array([7]))
     assert np.concatenate([part.seq for part, _ in taken]).tolist() == [0, 2, 3, 5, 6, 8, 9, 11]
     assert b"".join(part.payload.tobytes() for part, _ in taken) == b"".join(bytes([n]) * size for n in [0, 2, 3, 5, 6, 8, 9, 11])
-    assert all((holders == 7).all() for _, holders in taken)
-    rest = kept.take(np.array([7, 8]))
+    assert all((keys == 7).all() for _, keys in taken)
+    rest = held.take(np.array([7, 8]))
     assert np.concatenate([part.seq for part, _ in rest]).tolist() == [1, 4, 7, 10]
-    assert kept.take(np.array([7, 8])) == []
+    assert held.take(np.array([7, 8])) == []
 
 
 def test_delayed_messages_are_acknowledged_at_once_and_delivered_when_they_are_due() -> None:
@@ -140,12 +140,12 @@ def test_delayed_messages_are_acknowledged_at_once_and_delivered_when_they_are_d
 
     wall = 10**18
     exchange = Exchange(Faults(), post, wall)
-    exchange.take(
+    exchange.handle_frame(
         1, one_frame(b"".join(frames.encode(Kind.SUBSCRIBE, columns(topic=[0], subscription=[0], consumer=[0], place=[0]), run=1))), 0
     )
     due = [(wall + 30 * MILLISECOND) // MILLISECOND, 0, (wall + 20 * MILLISECOND) // MILLISECOND]
     produced = columns(seq=[0, 1, 2], due=due, stream=[0, 0, 0], size=[1, 1, 1])
-    exchange.take(2, one_frame(b"".join(frames.encode(Kind.PRODUCE_LATER, produced, run=1, topics=1, payloads=[b"abc"]))), 5)
+    exchange.handle_frame(2, one_frame(b"".join(frames.encode(Kind.PRODUCE_LATER, produced, run=1, topics=1, payloads=[b"abc"]))), 5)
     came = dict[int, bytes]()
     for now in (5, 19 * MILLISECOND, 20 * MILLISECOND, 29 * MILLISECOND, 30 * MILLISECOND):
         posted.clear()
@@ -153,20 +153,20 @@ def test_delayed_messages_are_acknowledged_at_once_and_delivered_when_they_are_d
         came[now // MILLISECOND] = b"".join(bytes(frame.payload) for _, frame in posted if frame.kind is Kind.DELIVER)
         assert sum(frame.n for _, frame in posted if frame.kind is Kind.ACK) == (3 if now == 5 else 0)
     assert came == {0: b"b", 19: b"", 20: b"c", 29: b"", 30: b"a"}
-    assert exchange.next() is None
+    assert exchange.next_due() is None
 
 
 def test_a_message_that_is_not_delayed_waits_for_those_that_are_due_before_it_came() -> None:
     """The relay looked late: three messages are due already, and one that is not delayed came after that."""
     posted: list[tuple[int, Frame]] = []
     exchange = Exchange(Faults(), lambda client, buffers: posted.append((client, one_frame(b"".join(buffers)))))
-    exchange.take(
+    exchange.handle_frame(
         1, one_frame(b"".join(frames.encode(Kind.SUBSCRIBE, columns(topic=[0], subscription=[0], consumer=[0], place=[0]), run=1))), 0
     )
     for seq, due, body, now in ((0, 20, b"a", 1), (1, 20, b"b", 2), (2, 30, b"c", 3), (3, 0, b"d", 25)):
         produced = columns(seq=[seq], due=[due], stream=[0], size=[1])
         later = frames.encode(Kind.PRODUCE_LATER, produced, run=1, topics=1, payloads=[body])
-        exchange.take(2, one_frame(b"".join(later)), now * MILLISECOND)
+        exchange.handle_frame(2, one_frame(b"".join(later)), now * MILLISECOND)
     exchange.release(40 * MILLISECOND)
     assert b"".join(bytes(frame.payload) for _, frame in posted if frame.kind is Kind.DELIVER) == b"abdc"
 

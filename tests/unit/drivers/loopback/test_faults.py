@@ -157,7 +157,7 @@ def test_loss_duplicates_and_swaps_hit_exactly(messages, lose, duplicate, swap):
     """Sequences, sizes and payloads of each stream are those of the definition, in its order, whatever comes in between."""
     faults = Faults(lose_every=lose, duplicate_every=duplicate, swap_every=swap)
     part = batch_of(messages)
-    index = what.delivered(faults, part)
+    index = what.delivery_order(faults, part)
     went = part.take(index)
     assert by_stream([went]) == defined(faults, messages)
     assert went.size.tolist() == [n % 10 + 1 for n in went.seq.tolist()]
@@ -169,7 +169,7 @@ def test_loss_duplicates_and_swaps_hit_exactly(messages, lose, duplicate, swap):
 def test_copies_stand_together_and_what_is_whole_keeps_its_place(messages, lose, duplicate):
     """Without swaps the order over all streams stays, and a copy comes right behind its message."""
     part = batch_of(messages)
-    went = part.take(what.delivered(Faults(lose_every=lose, duplicate_every=duplicate), part))
+    went = part.take(what.delivery_order(Faults(lose_every=lose, duplicate_every=duplicate), part))
     wanted = [message for message in messages for _ in expected(Faults(lose_every=lose, duplicate_every=duplicate), [message[1]])]
     assert list(zip(went.producer.tolist(), went.seq.tolist(), strict=True)) == wanted
 
@@ -182,10 +182,10 @@ def test_pairs_are_swapped_across_batches(swap, messages, counts):
     went = []
     for start, end in zip([0, *ends], [*ends, len(messages)], strict=True):
         part = halves.complete(batch_of(messages[start:end]), now=start)
-        went.append(part.take(what.delivered(faults, part)))
+        went.append(part.take(what.delivery_order(faults, part)))
     went.append(halves.expired(len(messages) + HOLD))
     assert by_stream(went) == defined(faults, messages)
-    assert halves.next() is None
+    assert halves.next_due() is None
 
 
 def test_half_a_pair_waits_for_its_time_and_no_longer():
@@ -193,12 +193,12 @@ def test_half_a_pair_waits_for_its_time_and_no_longer():
     halves = HalfPairs(1)
     assert len(halves.complete(batch_of([(0, 0)]), now=100)) == 0
     assert by_stream([halves.complete(batch_of([(1, 1), (2, 4)]), now=200)]) == {1: [1]}
-    assert halves.next() == 100 + HOLD
+    assert halves.next_due() == 100 + HOLD
     assert len(halves.expired(99 + HOLD)) == 0
     assert by_stream([halves.expired(100 + HOLD)]) == {0: [0]}
-    assert halves.next() == 200 + HOLD
+    assert halves.next_due() == 200 + HOLD
     assert by_stream([halves.complete(batch_of([(2, 5)]), now=300)]) == {2: [4, 5]}
-    assert halves.next() is None
+    assert halves.next_due() is None
 
 
 @given(arrivals(), st.data(), EVERY, EVERY)

@@ -186,17 +186,17 @@ def test_what_was_sent_first_is_acknowledged_first(plan, capacity, depth, delay,
         return source.filled(len(data))[0]
 
     exchange = Exchange(faults, read)
-    exchange.take(1, one_frame(Kind.SUBSCRIBE, {"topic": [0], "subscription": [0], "consumer": [0], "place": [0]}), 0)
+    exchange.handle_frame(1, one_frame(Kind.SUBSCRIBE, {"topic": [0], "subscription": [0], "consumer": [0], "place": [0]}), 0)
     now, sent = 10, 0
     for pause, n in plan:
         now += pause
         # the size of a message tells which it is
         size = np.arange(sent, sent + n)
         sent += n
-        exchange.take(1, one_frame(Kind.PRODUCE, {"seq": size, "stream": 0 * size, "size": size}), now)
+        exchange.handle_frame(1, one_frame(Kind.PRODUCE, {"seq": size, "stream": 0 * size, "size": size}), now)
         exchange.release(now)
         _expect_acked_with_copies(came)
-    while (due := exchange.next()) is not None:
+    while (due := exchange.next_due()) is not None:
         exchange.release(due)
         _expect_acked_with_copies(came)
     assert sum(frame.n for frame in came if frame.kind is Kind.ACK) == sent
