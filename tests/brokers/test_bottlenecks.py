@@ -1,6 +1,6 @@
-"""Each side made the bottleneck on purpose, with a real mosquitto: what the run concludes, and on what evidence.
+"""Each bottleneck caused on purpose with a real mosquitto: the run's conclusion and its evidence.
 
-Every provocation goes far beyond the rule's bound, so that a busy machine changes the figures and not the conclusion.
+Every cause exceeds the rule's bound by far, so a busy machine changes the figures and not the conclusion.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.skipif(mosquitto.find_binary() is None, reason="no mosq
 
 
 class BehindRelay:
-    """A broker whose clients reach it by another port."""
+    """A broker that clients reach through a relay on another port."""
 
     def __init__(self, broker: brokers.Broker, port: int) -> None:
         self._broker, self._port = broker, port
@@ -55,13 +55,13 @@ class BehindRelay:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
-    """Drives a profile against a broker, in this process, and returns the results document."""
+    """Drive a profile against a broker in this process. :returns: the results document."""
     return lambda broker, more, *seen: drive(broker, more, tmp_path, monkeypatch, *seen)
 
 
 @contextmanager
 def started(folder: Path, **lines: str) -> Iterator[brokers.Broker]:
-    """A mosquitto with these lines in its configuration."""
+    """Start a mosquitto with these lines in its configuration."""
     with running(brokers.BrokerRequest(kind="mqtt", mode="process", folder=folder / "mosquitto", settings=lines)) as broker:
         yield broker
 
@@ -71,15 +71,15 @@ def port_of(broker: brokers.Broker) -> int:
 
 
 def concluded(document: dict[str, Any], conclusion: str, evidence: str) -> None:
-    """The run says so, with evidence of that form, in the document and in the terminal."""
+    """Assert the conclusion, and evidence that matches, in the document and in the terminal."""
     found = document["bottleneck"]
     assert found["conclusion"] == conclusion
     assert re.search(evidence, found["evidence"]), found["evidence"]
     assert f"  bottleneck {conclusion}: {found['evidence']}" in terminal.summary_lines(document)
 
 
-def test_a_flood_is_the_brokers_cpu(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    """mosquitto holds every message against a list of rights, one by one: many times what it costs us."""
+def test_a_flood_makes_the_brokers_cpu_the_bottleneck(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    """mosquitto compares every message with a long access list, which costs many times our CPU."""
     rights = tmp_path / "rights"
     rights.write_text(
         "topic read $SYS/#\n" + "".join(f"topic read nothing/of/ours/{i}\n" for i in range(5000)) + "topic readwrite loadtest/#\n"
@@ -112,8 +112,8 @@ def test_a_stopped_broker_does_not_read(run: Callable[..., dict[str, Any]], tmp_
     )
 
 
-def test_a_memory_limit(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    """Somebody is away, and what waits for him fills the broker's memory."""
+def test_a_memory_limit_makes_memory_the_bottleneck(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    """The messages for an absent subscriber fill the broker's memory."""
     with started(tmp_path, memory_limit="2000000", max_queued_messages="0", max_inflight_messages="0") as broker:
         away = paho.Client(CallbackAPIVersion.VERSION2, "away", clean_session=False)
         go_away(away, port_of(broker), "ballast")
@@ -122,8 +122,8 @@ def test_a_memory_limit(run: Callable[..., dict[str, Any]], tmp_path: Path) -> N
     concluded(document, "broker memory", r"mosquitto's heap had 1\.\d\d MiB of its limit of 1\.91 MiB, in \d of \d samples")
 
 
-def test_a_slow_disk(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    """The broker saves what somebody who is away has not got after every change, and waits until that is on the disk."""
+def test_a_slow_disk_is_the_bottleneck(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    """The broker saves the messages for an absent subscriber after every change, and waits for the disk."""
     settings = {"persistence": "true", "autosave_on_changes": "true", "autosave_interval": "1", "max_queued_messages": "0"}
     with started(tmp_path, **settings) as broker:
         go_away(paho.Client(CallbackAPIVersion.VERSION2, "away", clean_session=False), port_of(broker), "loadtest/#")
@@ -135,7 +135,7 @@ def test_a_slow_disk(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None
 
 
 def go_away(away: paho.Client, port: int, topic: str) -> None:
-    """Subscribe, and leave a session behind for which the broker keeps messages."""
+    """Subscribe and disconnect, so that the broker keeps messages for the session."""
     subscribed = threading.Event()
     away.on_subscribe = lambda *_: subscribed.set()
     away.connect("127.0.0.1", port)
@@ -147,7 +147,7 @@ def go_away(away: paho.Client, port: int, topic: str) -> None:
 
 
 def fill(port: int, total: int) -> None:
-    """Let the broker keep so many bytes."""
+    """Make the broker keep this number of bytes."""
     sender = paho.Client(CallbackAPIVersion.VERSION2, "sender")
     sender.connect("127.0.0.1", port)
     sender.loop_start()
@@ -157,8 +157,8 @@ def fill(port: int, total: int) -> None:
     sender.loop_stop()
 
 
-def test_a_slow_relay_is_the_network(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    """Half of what we send gets through between us and the broker."""
+def test_a_slow_relay_makes_the_network_the_bottleneck(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    """Half of our bytes get through to the broker."""
     with started(tmp_path) as broker, relay(port_of(broker), rate=500_000) as port:
         document = run(BehindRelay(broker, port), "producerRate: 1000\nmessageSize: 1024\ndriver: {name: mqtt, qos: 0}\n")
     concluded(document, "network", r"waited in our sockets, and no more than .* were unread at mosquitto, in \d of \d samples")
@@ -166,7 +166,7 @@ def test_a_slow_relay_is_the_network(run: Callable[..., dict[str, Any]], tmp_pat
 
 @pytest.fixture
 def sleeping(monkeypatch: pytest.MonkeyPatch) -> Act:
-    """A subscriber that reads nothing until the measured phase is nearly over: what to do with the progress of the run."""
+    """Return a callback for the run's progress: its subscriber reads nothing until the measured phase is nearly over."""
     drivers: list[NativeMqttDriver] = []
     opened = NativeMqttDriver.open_producers
 
@@ -183,21 +183,21 @@ def sleeping(monkeypatch: pytest.MonkeyPatch) -> Act:
     return wake_up
 
 
-def test_a_subscriber_that_sleeps(run: Callable[..., dict[str, Any]], tmp_path: Path, sleeping: Act) -> None:
+def test_a_subscriber_that_does_not_read_is_the_bottleneck(run: Callable[..., dict[str, Any]], tmp_path: Path, sleeping: Act) -> None:
     with started(tmp_path, max_queued_messages="0") as broker:
         document = run(broker, "producerRate: 200\nmessageSize: 40960\ndriver: {name: mqtt}\n", sleeping)
     concluded(document, "subscriber", r"were unread at subscribers; .* more waited at mosquitto, in \d of \d samples")
 
 
-def test_a_window_of_one_on_a_long_way(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    """Each message waits for the answer to the one before it."""
+def test_a_window_of_one_on_a_slow_path_is_the_bottleneck(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    """Each message waits for the acknowledgement of the one before."""
     with started(tmp_path) as broker, relay(port_of(broker), delay=0.1) as port:
         more = "producerRate: 100\nmessageSize: 64\nmaxSendDelay: 1s\ndriver: {name: mqtt, qos: 1, maxInflightMessages: 1}\n"
         document = run(BehindRelay(broker, port), more)
     concluded(document, "publisher window", r"messages waited .* for a full window, of a mean publish latency of ")
 
 
-def test_an_overloaded_worker_is_the_generator(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_an_overloaded_worker_makes_the_generator_the_bottleneck(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     """paho needs several times the broker's CPU for a message."""
     with started(tmp_path) as broker:
         more = "testDuration: 4s\nproducerRate: 150000\nmessageSize: 64\nmaxSendDelay: 1s\ndriver: {name: mqtt, client: library, qos: 0}\n"
@@ -205,15 +205,17 @@ def test_an_overloaded_worker_is_the_generator(run: Callable[..., dict[str, Any]
     concluded(document, "generator", r"worker main's busiest thread used \d\.\d\d of a core.*, in \d of \d samples")
 
 
-def test_nothing_saturated(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_a_light_load_saturates_nothing(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     with started(tmp_path) as broker:
         document = run(broker, "producerRate: 100\nmessageSize: 64\ndriver: {name: mqtt, qos: 0}\n")
     concluded(document, "nothing saturated", r"mosquitto's busiest thread used 0\.\d\d of a core.*, no queue built up")
 
 
 @pytest.mark.parametrize("tls", [True, "subscribers"])
-def test_a_broker_with_tls_is_sampled_whole(run: Callable[..., dict[str, Any]], tmp_path: Path, tls: bool | str) -> None:
-    """Its counters come over the address that producers use, with the keys of the run where that speaks TLS; connections are of both."""
+def test_a_broker_with_tls_for_subscribers_is_sampled_completely(
+    run: Callable[..., dict[str, Any]], tmp_path: Path, tls: bool | str
+) -> None:
+    """Its counters come over the producers' address, with the run's keys if that has TLS; connections to both addresses count."""
     request = brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto", security=SecuritySection(tls=tls))  # type: ignore[arg-type]
     with running(request) as broker:
         document = run(broker, "producerRate: 20\nmessageSize: 64\ndriver: {name: mqtt, qos: 1, tls: {version: TLSv1.3}}\n")
@@ -223,8 +225,8 @@ def test_a_broker_with_tls_is_sampled_whole(run: Callable[..., dict[str, Any]], 
     assert max(value for value in found["columns"]["sys.clients"] if value is not None) >= 2
 
 
-def test_a_broken_run_keeps_what_was_sampled(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    """The broker dies three seconds into the phase, which may be why it had stopped before."""
+def test_a_broken_run_keeps_its_samples(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    """The broker dies three seconds into the phase; it was stopped before, which may be the cause."""
     with started(tmp_path) as broker:
         pid = broker.facts.pid
         assert pid is not None
@@ -239,11 +241,11 @@ def test_a_broken_run_keeps_what_was_sampled(run: Callable[..., dict[str, Any]],
     concluded(document, "broker not reading", r"mosquitto, which was stopped by a signal; .*, in \d of \d samples")
 
 
-# --- what the broker counts itself
+# --- the broker's own counters
 
 
-def test_drops_that_we_found_too(run: Callable[..., dict[str, Any]], tmp_path: Path, sleeping: Act) -> None:
-    """A queue of ten, and a subscriber that sleeps: what the broker dropped is lost by our count."""
+def test_drops_that_the_run_counts_as_lost_are_no_contradiction(run: Callable[..., dict[str, Any]], tmp_path: Path, sleeping: Act) -> None:
+    """A queue of ten messages overflows because its subscriber does not read."""
     with started(tmp_path, max_queued_messages="10", max_inflight_messages="10") as broker:
         document = run(broker, "producerRate: 200\nmessageSize: 64\ndriver: {name: mqtt}\n", sleeping)
     dropped = [value for value in document["bottleneck"]["columns"]["sys.dropped"] if value is not None]
@@ -251,12 +253,11 @@ def test_drops_that_we_found_too(run: Callable[..., dict[str, Any]], tmp_path: P
     assert document["verdict"]["outcome"] == "missed"
 
 
-def test_drops_that_we_did_not_find(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    """Somebody else's queue overflows on the broker that the run started: that is no run of which to believe the count.
+def test_drops_that_the_run_does_not_count_make_it_no_data(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    """Another client's queue overflows on the broker that the run started, so one of the counts is wrong.
 
-    Of ours, which is as short, a machine that stands still may make it drop some too.
-
-    mosquitto publishes its counter every second or two, and only what rises between two of its numbers is told.
+    Our queue is as short, so a slow machine may make it drop some messages too. mosquitto publishes its counter every second or two, and only
+    its growth between two of its numbers counts.
     """
     with started(tmp_path, max_queued_messages="10") as broker:
         go_away(paho.Client(CallbackAPIVersion.VERSION2, "away", clean_session=False), port_of(broker), "loadtest/#")

@@ -1,4 +1,4 @@
-"""Calibration by load tests of its own, on the loopback relay."""
+"""A calibration on the loopback relay, by its own load tests."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_calibration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Gives positive, finite costs, which plans read back from then on."""
+def test_plans_use_the_costs_of_a_calibration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are positive and finite."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(calibrate, "PHASES", {"warmupDuration": "100ms", "testDuration": "2s", "drainTimeout": "5s"})
     assert cli.main(["calibrate", "--driver", "loopback"]) == cli.OK
@@ -27,7 +27,7 @@ def test_a_calibration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: 
     assert f"kept in {planning.costs_file()}" in capsys.readouterr().out
 
 
-def test_a_run_without_results_ends_the_calibration_with_what_pytest_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_run_without_results_has_pytests_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "_TEST", "syntax error {0}\n")
     with pytest.raises(NoData, match="(?s)the runs slow, large, fast have no results; output of pytest:.*syntax error"):
         calibrate.calibrate("loopback", lambda _: None)

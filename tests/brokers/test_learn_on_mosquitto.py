@@ -1,4 +1,4 @@
-"""``learn`` against real traffic on a mosquitto."""
+"""``learn`` with real traffic on a mosquitto."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIZES = {"s/a": 50, "s/b": 3000, "other": 9}
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker on which somebody publishes one message of each size after the other until the tests are over."""
+    """A broker on which a client publishes one message of each size in turn until the tests are over."""
     folder = tmp_path_factory.mktemp("broker") / "mosquitto"
     broker = brokers.start(brokers.BrokerRequest(kind="mqtt", mode="process", folder=folder), lambda _: None)
     stop = threading.Event()
@@ -54,8 +54,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
-def test_a_profile_of_real_traffic(url: str, version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Sizes to the byte, topics by wildcard; the retained message of old times is no traffic."""
+def test_the_profile_of_real_traffic_has_exact_sizes(url: str, version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Topics come by wildcard; a retained message from before does not count."""
     output, like = tmp_path / "learned.yaml", tmp_path / "like.yaml"
     like.write_text(f'name: x\nmessageSize: 100\nproducerRate: 1\ntestDuration: 1s\ndriver: {{name: mqtt, protocolVersion: "{version}"}}\n')
     command = ["learn", url, "--topic", "s/#", "--messages", "200", "--like", str(like), "-o", str(output)]
@@ -70,15 +70,15 @@ def test_a_profile_of_real_traffic(url: str, version: str, tmp_path: Path, capsy
 
 
 def test_a_silent_topic_is_no_data(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is written."""
+    """No profile is written."""
     output = tmp_path / "learned.yaml"
     assert cli.main(["learn", url, "--topic", "nobody/here", "--for", "300ms", "-o", str(output)]) == cli.NO_DATA
     assert "no message on nobody/here" in capsys.readouterr().err
     assert not output.exists()
 
 
-def test_a_broker_that_goes(tmp_path: Path) -> None:
-    """Whoever samples is told, whether before or in the middle."""
+def test_a_lost_broker_ends_the_sampling_with_an_error(tmp_path: Path) -> None:
+    """This holds before and during the sampling."""
     broker = brokers.start(brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto"), lambda _: None)
     try:
         tap = observer.MqttObserver(broker.facts.url, ["a"], MqttSettings())

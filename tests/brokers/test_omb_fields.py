@@ -1,7 +1,7 @@
-"""Each workload field of OpenMessaging Benchmark on a real Pulsar: what arrived is asked of the broker, not of the run.
+"""Each workload field of OpenMessaging Benchmark on a real Pulsar, checked with the broker's own data instead of the run's.
 
-One pytest session drives all of it. Messages lie in topics that were there before the run, and are read when it is over; what is gone with
-a run is looked at by the bodies of live tests.
+One pytest session drives all of it. The topics exist before the run, and their messages are read after it; facts that disappear with a run
+are checked in the bodies of live tests.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ pytestmark = [
 ]
 
 HEAD = 32  # bytes of envelope at the head of each payload, the message's number at 16
-KEYS = 10_000  # as many as OMB has
+KEYS = 10_000  # the number in OMB
 FILE = bytes(range(250)) * 4
 SPACES: dict[str, dict[str, object]] = {
     "omb": {},
     "slow": {"subscriptionDispatchRate": {"dispatchThrottlingRateInMsg": 2000, "ratePeriodInSecond": 1}},
-    "tight": {"publishRate": {"publishThrottlingRateInMsg": 450}},  # and as many at once after a pause
+    "tight": {"publishRate": {"publishThrottlingRateInMsg": 450}},  # the burst that the broker accepts after a pause
 }
 TOPICS = {"plain": ("omb", 1), "round": ("omb", 1), "nano": ("omb", 2), "file": ("omb", 1), "backlog": ("slow", 1), "peak": ("tight", 1)}
-BACKLOG, NEARLY_ALL = 4000, 3960  # a hundredth of it may be drained
+BACKLOG, NEARLY_ALL = 4000, 3960  # a hundredth of it has to be drained
 WORKLOADS: dict[str, dict[str, object]] = {
     "plain": {
         "keyDistributor": "NO_KEY", "messageSize": 100, "useRandomizedPayloads": False, "producerRate": 300, "consumerBacklogSizeGB": 0,
@@ -67,7 +67,7 @@ WORKLOADS: dict[str, dict[str, object]] = {
         "search": {"start": 800, "max": 1200, "hold": "1s", "confirm": "1s", "warmup": "0s", "precision": "50%", "repeats": 1},
     },
 }  # fmt: skip
-# what a busy machine does to the generator, or to latencies, is not what is looked at here
+# the effect of a busy machine on the generator and on latencies is not tested here
 LOOSE = {
     "warmupDurationMinutes": 0, "maxSendDelay": "60s", "generator": {"sendDelayP99": "20s", "cpu": 5, "stalled": 1},
     "slo": {"sent": "50%", "throughput": "10%", "endToEndLatency": {"p50": "60s"}},
@@ -110,7 +110,7 @@ def test_backlog(load):
 
 
 class Message(NamedTuple):
-    """A message as it lies at the broker; ``body`` is what follows the envelope."""
+    """A message stored at the broker; ``body`` is the part after the envelope."""
 
     key: str
     body: bytes
@@ -120,12 +120,12 @@ class Message(NamedTuple):
 
 
 def place(name: str) -> str:
-    """A topic that is there before the run."""
+    """Return the name of a topic that exists before the run."""
     return f"persistent://public/{TOPICS[name][0]}/{name}"
 
 
 def omb_sessions(kind: str, facts: brokers.BrokerFacts) -> dict[str, tuple[dict[str, str], list[str]]]:
-    """The files of the project and the options of its session, once the topics are there."""
+    """Return the project's files and the session's options, after making the topics."""
     if kind != "pulsar":
         return {}
     make_topics(str(facts.admin_url))
@@ -137,7 +137,7 @@ def omb_sessions(kind: str, facts: brokers.BrokerFacts) -> dict[str, tuple[dict[
 
 
 def make_topics(admin: str) -> None:
-    """Namespaces with their policies, topics with a subscription that keeps what comes."""
+    """Make namespaces with policies, and topics with a subscription that keeps all messages."""
 
     def make(path: str, body: object = None, method: str = "PUT") -> None:
         data = None if body is None else json.dumps(body).encode()
@@ -156,12 +156,12 @@ def make_topics(admin: str) -> None:
 
 @pytest.fixture
 def session(omb_sessions: dict[str, OmbSession]) -> OmbSession:
-    """The session on Pulsar."""
+    """Run the session on Pulsar."""
     return omb_sessions["fields"]
 
 
 def kept(session: OmbSession, name: str) -> list[Message]:
-    """All messages of a topic when the session is over, partition by partition in the order in which they lie there."""
+    """Return all messages of a topic after the session, partition by partition in stored order."""
     assert session.document(name)
     client, found = pulsar.Client(session.facts.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)), []
     partitions = TOPICS[name][1]
@@ -176,8 +176,8 @@ def kept(session: OmbSession, name: str) -> list[Message]:
     return found
 
 
-def test_no_keys_fixed_payloads_and_minutes(session: OmbSession) -> None:
-    """1.2 s after a warm-up of 0.6 s at 300 msg/s: 540 messages at the broker, of which 360 count; no key, one size, nothing but zeros."""
+def test_fixed_payloads_have_no_key_and_only_zeros(session: OmbSession) -> None:
+    """1.2 s after a warm-up of 0.6 s at 300 msg/s are 540 messages at the broker, of which 360 count."""
     messages = kept(session, "plain")
     assert [message.seq for message in messages] == list(range(540))
     assert session.counts("plain")["offered"] == session.counts("plain")["received"] == 360
@@ -186,8 +186,8 @@ def test_no_keys_fixed_payloads_and_minutes(session: OmbSession) -> None:
     assert {(message.size, message.body) for message in messages} == {(100, bytes(68))}
 
 
-def test_keys_in_turn_and_a_pool_of_random_payloads(session: OmbSession) -> None:
-    """Keys come in turn and begin again after 10 000; there are 7 bodies, each about as often, a quarter of each random and the rest zeros."""
+def test_keys_rotate_and_payloads_come_from_a_pool(session: OmbSession) -> None:
+    """Keys begin again after 10 000; the 7 payloads are equally frequent, a quarter of each is random and the rest zeros."""
     messages = kept(session, "round")
     assert [message.key for message in messages] == [f"key-{number % KEYS}" for number in range(10_800)]
     bodies = Counter(message.body for message in messages)
@@ -199,8 +199,8 @@ def test_keys_in_turn_and_a_pool_of_random_payloads(session: OmbSession) -> None
         assert body[56:] == bytes(168)
 
 
-def test_random_keys_and_weighted_sizes(session: OmbSession) -> None:
-    """Keys are drawn from the 10 000, each goes to one partition; sizes are the ranges' middles in the shares of the weights, all random."""
+def test_random_keys_go_to_one_partition_each_and_sizes_follow_their_weights(session: OmbSession) -> None:
+    """Keys are drawn from the 10 000; sizes are the middles of the ranges, and all bytes are random."""
     messages = kept(session, "nano")
     assert sorted(message.seq for message in messages) == list(range(3000))
     keys = [message.key for message in sorted(messages, key=lambda message: message.seq)]
@@ -216,15 +216,15 @@ def test_random_keys_and_weighted_sizes(session: OmbSession) -> None:
     assert all(message.body[-64:].count(0) < 8 for message in messages)
 
 
-def test_a_payload_file(session: OmbSession) -> None:
-    """The file's bytes, all but those in whose place the envelope stands; found beside the folder of workloads, as OMB has it."""
+def test_a_payload_file_is_sent_after_the_envelope(session: OmbSession) -> None:
+    """It is found next to the folder of workloads, as in OMB."""
     messages = kept(session, "file")
     assert len(messages) == session.counts("file")["received"] == 60
     assert {message.body for message in messages} == {FILE[HEAD:]}
 
 
-def test_topics_partitions_producers_subscriptions_consumers(session: OmbSession) -> None:
-    """While it runs the broker has 2 topics of 3 partitions, with 4 producers, 3 subscriptions and 2 consumers of each at each partition."""
+def test_the_broker_has_the_topology_of_the_workload(session: OmbSession) -> None:
+    """During the run it has 2 topics of 3 partitions, with 4 producers, 3 subscriptions and 2 consumers of each at each partition."""
     stats = session.seen("topology")
     assert {topic.rpartition("/")[2] for topic in stats} == {f"topic-{t}-partition-{p}" for t in range(2) for p in range(3)}
     for partition in stats.values():
@@ -235,9 +235,9 @@ def test_topics_partitions_producers_subscriptions_consumers(session: OmbSession
 
 
 def test_a_backlog_is_built_and_drained(session: OmbSession) -> None:
-    """Nothing is read but the 100 that the consumer prefetches until 4 000 messages wait; then a hundredth of them has to be drained.
+    """Only the 100 messages that the consumer prefetches are read until 4 000 wait; then a hundredth of them has to be drained.
 
-    The broker lets 2 000 msg/s out while 1 000 come in: 3 960 may be left, and 1 000 with OMB's ratio of 1.
+    The broker delivers 2 000 msg/s while 1 000 arrive: 3 960 may be left, and 1 000 with OMB's ratio of 1.
     """
     seen = session.seen("backlog")
     before = [look for look in seen if look["read"] <= 101]
@@ -255,7 +255,7 @@ def test_a_backlog_is_built_and_drained(session: OmbSession) -> None:
 
 
 def test_rate_0_finds_the_peak(session: OmbSession) -> None:
-    """The broker takes 450 msg/s, and 450 at once after a pause: in a second 800 pass and 1 200 do not, by which the broker is the limit."""
+    """The broker accepts 450 msg/s, and 450 at once after a pause, so a second of 800 passes and one of 1 200 does not."""
     peak = session.document("peak")["peak"]
     assert {step["outcome"] for step in peak["steps"] if step["rate"] == 1200} == {"missed"}
     assert (peak["limit"], peak["brokeFirst"], peak["confirmed"]) == ("target", "throughput", True)

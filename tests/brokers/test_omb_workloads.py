@@ -1,7 +1,7 @@
-"""OpenMessaging Benchmark's workloads and driver files as they stand: they load, run scaled on real brokers, and what they ask for is there.
+"""OpenMessaging Benchmark's workloads and driver files, unchanged: they load, run scaled on real brokers, and have the intended effect.
 
-``profiles/omb`` runs on one Pulsar in one pytest session, by a driver file for Pulsar; beside it one for MQTT 5 drives a mosquitto. The
-brokers are asked what they see: Pulsar's admin REST by the bodies of live tests, mosquitto by a subscriber of ours.
+``profiles/omb`` runs on one Pulsar in one pytest session, with a driver file for Pulsar; another one for MQTT 5 drives a mosquitto. The
+brokers' own view is checked: Pulsar's admin REST in the bodies of live tests, mosquitto with a subscriber of the test.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ needs_mosquitto = pytest.mark.skipif(mosquitto.find_binary() is None, reason="no
 PROFILES = Path(__file__).parents[2] / "profiles" / "omb"
 WORKLOADS: dict[str, dict[str, Any]] = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(PROFILES.glob("*.yaml"))}
 SCALE = 0.03
-TIMING = {"throughput", "sent", "endToEndLatency", "publishLatency", "backlogDrain"}  # what a busy machine may miss
-# what a busy machine does to the generator is not what is looked at here
+TIMING = {"throughput", "sent", "endToEndLatency", "publishLatency", "backlogDrain"}  # objectives that a busy machine may miss
+# the effect of a busy machine on the generator is not tested here
 CALM = {"maxSendDelay": "60s", "generator": {"sendDelayP99": "20s", "cpu": 5, "stalled": 1}}
 PULSAR_TESTS = f"""\
 import json, os, urllib.request
@@ -41,7 +41,7 @@ from pathlib import Path
 import pytest
 
 PATHS = {{path.stem: str(path) for path in sorted(Path({str(PROFILES)!r}).glob("*.yaml"))}}
-BACKLOG = {{"consumerBacklogSizeGB": 0.05}}  # as it takes as long to build at any scale
+BACKLOG = {{"consumerBacklogSizeGB": 0.05}}  # it takes as long to build at any scale
 SEARCH = {{"start": 50_000, "max": 50_000, "hold": "1s", "confirm": "1s", "warmup": "500ms", "repeats": 1}}
 
 def ask(path):
@@ -73,7 +73,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 @pytest.fixture
 def watched():
-    # what a subscriber of ours gets
+    # the messages of the test's subscriber
     client, messages = paho.Client(CallbackAPIVersion.VERSION2, "watcher"), []
     client.on_message = lambda _client, _data, message: messages.append((message.topic, message.qos, len(message.payload)))
     client.connect("127.0.0.1", int(os.environ["OMB_URL"].rpartition(":")[2]))
@@ -170,7 +170,7 @@ warmupDurationMinutes: 0
 
 
 def omb_sessions(kind: str, facts: brokers.BrokerFacts) -> dict[str, tuple[dict[str, str], list[str]]]:
-    """The files of each project and the options of its session."""
+    """Return the files of each project and the options of its session."""
     options = ["--load-driver", "driver.yaml", "--load-duration", "1s"]
     if kind == "mqtt":
         driver = MQTT_DRIVER.format(url=facts.url.replace("mqtt://", "tcp://"))
@@ -181,12 +181,12 @@ def omb_sessions(kind: str, facts: brokers.BrokerFacts) -> dict[str, tuple[dict[
 
 @pytest.fixture
 def pulsar(omb_sessions: dict[str, OmbSession]) -> OmbSession:
-    """The session with the driver file for Pulsar."""
+    """Run the session with the driver file for Pulsar."""
     return omb_sessions["pulsar"]
 
 
 def scaled(name: str, key: str, word: str) -> int:
-    """A number of a workload as it should have run."""
+    """Return a number of a workload after scaling."""
     value: int = WORKLOADS[name][key]
     return max(1, round(value * SCALE)) if word in WORKLOADS[name]["scalable"] else value
 
@@ -196,7 +196,7 @@ class TestWorkloads:
     pytestmark = real_pulsar
 
     def test_every_message_is_accounted_for(self, pulsar: OmbSession, name: str) -> None:
-        """All that was due was sent, and came once; the objectives held, or a busy machine missed some that are about time."""
+        """All due messages were sent and arrived once; the objectives were met, apart from those about time that a busy machine misses."""
         document = pulsar.document(WORKLOADS[name]["name"])
         counts, verdict = document["measurements"]["counts"], document["verdict"]
         if not (document["peak"] or document["backlog"]):
@@ -208,8 +208,8 @@ class TestWorkloads:
         assert {finding["metric"] for finding in verdict["findings"] if finding["outcome"] == "missed"} <= TIMING
         assert document["scale"]["factor"] == SCALE
 
-    def test_the_broker_saw_its_shape(self, pulsar: OmbSession, name: str) -> None:
-        """As many topics, partitions, producers and consumers as the workload asks for, at scale; in a search its steps are looked at."""
+    def test_the_broker_has_the_scaled_topology(self, pulsar: OmbSession, name: str) -> None:
+        """It has the workload's topics, partitions, producers and consumers, at scale; a search is checked in its steps."""
         topics, partitions = scaled(name, "topics", "topics"), scaled(name, "partitionsPerTopic", "partitions")
         if name.startswith("max-rate"):
             assert max(step["rate"] for step in pulsar.document(WORKLOADS[name]["name"])["peak"]["steps"]) == 1500
@@ -225,7 +225,7 @@ class TestWorkloads:
 
 
 def unaccounted(file: str, driver: dict[str, Any], **words: str) -> set[str]:
-    """Keys of a driver file that say something and are neither applied nor listed with a reason. :param words: ours for OMB's."""
+    """Return keys of a driver file that are neither applied nor listed with a reason. :param words: our words for OMB's keys."""
     sections = {section: keys for section, keys in yaml.safe_load(file).items() if isinstance(keys, dict)}
     said = {(section, key) for section, keys in sections.items() for key, value in keys.items() if value and key != "authentication"}
     told = driver["applied"].keys() | {name for name, reason in driver["not_applied"].items() if reason}
@@ -234,11 +234,11 @@ def unaccounted(file: str, driver: dict[str, Any], **words: str) -> set[str]:
 
 class TestDrivers:
     @pytest.mark.parametrize((), [pytest.param(marks=real_pulsar)])
-    def test_pulsar(self, pulsar: OmbSession) -> None:
-        """Every key of OMB's file is applied, or listed with the reason; the broker has the namespace, the policies, the connections."""
+    def test_every_key_of_a_pulsar_driver_file_is_applied_or_listed(self, pulsar: OmbSession) -> None:
+        """The broker has the namespace, the policies and the connections."""
         name = "100-topics-1-partition-1kb"
         driver, seen = pulsar.document(WORKLOADS[name]["name"])["driver"], pulsar.seen(name)
-        assert unaccounted(PULSAR_DRIVER, driver, namespacePrefix="namespace") == {"serviceUrl", "httpUrl"}  # it was found by them
+        assert unaccounted(PULSAR_DRIVER, driver, namespacePrefix="namespace") == {"serviceUrl", "httpUrl"}  # the run used them to find the broker
         assert {"client.clusterName", "consumer.subscriptionMode", "ioThreads"} == set(driver["not_applied"])
         chosen = {
             "batchingMaxBytes": "65536",
@@ -256,11 +256,11 @@ class TestDrivers:
         assert len({publisher["address"] for topic in stats for publisher in topic["publishers"]}) == 2
 
     @needs_mosquitto
-    def test_mqtt(self, omb_sessions: dict[str, OmbSession]) -> None:
-        """Every key of OMB's file is applied, or listed with the reason; the broker has its topics, at its quality of service."""
+    def test_every_key_of_an_mqtt_driver_file_is_applied_or_listed(self, omb_sessions: dict[str, OmbSession]) -> None:
+        """The broker has its topics, with its quality of service."""
         mqtt, name = omb_sessions["mqtt"], "2 topics / 100 B"
         driver, counts = mqtt.document(name)["driver"], mqtt.counts(name)
-        # the one is what it was found by, the other is seen below
+        # the run used the first to find the broker; the second is checked below
         assert unaccounted(MQTT_DRIVER, driver, cleanSession="cleanStart") == {"serverUri"}
         assert (driver["applied"]["receiveMaximum"], driver["applied"]["cleanStart"]) == ("50", "true")
         assert counts["offered"] == counts["sent"] == counts["acked"] == counts["received"] == 300

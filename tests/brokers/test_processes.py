@@ -30,7 +30,7 @@ from pytest_loadtest.fleet.targets import Targets
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SECONDS = 30.0  # the longest that anything here may take on a slow machine
+SECONDS = 30.0  # s: limit of each wait, also on a slow machine
 
 until = partial(wait_until, seconds=SECONDS)
 needs_mosquitto = pytest.mark.skipif(mosquitto.find_binary() is None, reason="mosquitto is not installed")
@@ -63,8 +63,8 @@ def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
     broker.stop()
 
 
-def test_starts_and_stops(small: Broker, tmp_path: Path) -> None:
-    """It answers, has a process, and leaves nothing behind; stopping twice is harmless and no failure."""
+def test_a_stopped_broker_leaves_nothing_behind(small: Broker, tmp_path: Path) -> None:
+    """It accepts connections and has a process id; stopping it twice is no failure."""
     assert small.failure() is None
     assert accepts(small.facts.url)
     small.stop()
@@ -75,14 +75,13 @@ def test_starts_and_stops(small: Broker, tmp_path: Path) -> None:
     assert not (tmp_path / "broker").exists()
 
 
-def test_only_this_machine_reaches_it(small: Broker) -> None:
-    """Every port of it is on loopback."""
+def test_all_ports_are_on_loopback(small: Broker) -> None:
     assert small.facts.pid is not None
     assert listening(small.facts.pid) == {"127.0.0.1"}
 
 
-def test_death_is_reported_and_the_log_is_kept(small: Broker, tmp_path: Path) -> None:
-    """A killed broker says by what, names its log, and keeps it through stop; its data is gone."""
+def test_a_killed_broker_keeps_its_log(small: Broker, tmp_path: Path) -> None:
+    """The failure names the signal and the log, which stop() keeps; the data is removed."""
     assert small.facts.pid is not None
     os.kill(small.facts.pid, signal.SIGKILL)
     until(small.failure, "failure")
@@ -95,7 +94,7 @@ def test_death_is_reported_and_the_log_is_kept(small: Broker, tmp_path: Path) ->
 
 
 def test_a_frozen_broker_is_stopped_too(small: Broker) -> None:
-    """SIGTERM waits for a stopped process; the watchdog does not."""
+    """SIGTERM has no effect on a stopped process, so the watchdog sends SIGKILL."""
     assert small.facts.pid is not None
     os.kill(small.facts.pid, signal.SIGSTOP)
     assert small.failure() is None
@@ -108,7 +107,7 @@ def parent(pid: int) -> int:
 
 
 def test_a_killed_watchdog_is_a_failure_and_leaves_no_broker(small: Broker) -> None:
-    """Even without its watchdog the broker is ended by stop."""
+    """stop() ends the broker without it."""
     assert small.facts.pid is not None
     os.kill(parent(small.facts.pid), signal.SIGKILL)
     until(small.failure, "failure")
@@ -118,7 +117,7 @@ def test_a_killed_watchdog_is_a_failure_and_leaves_no_broker(small: Broker) -> N
 
 
 def test_a_terminated_watchdog_ends_its_broker(small: Broker) -> None:
-    """Somebody who tidies up processes does not make orphans."""
+    """A cleanup of processes leaves no orphans."""
     assert small.facts.pid is not None
     os.kill(parent(small.facts.pid), signal.SIGTERM)
     until(lambda: gone(small.facts.pid), "end of the broker")
@@ -134,13 +133,13 @@ child = os.fork() if "fork" in sys.argv else -1
 if child:
     print(broker.facts.pid, broker.facts.url, child, flush=True)
 while True:
-    time.sleep(0.1)  # a signal that comes just before a sleep is answered after it: many short ones
+    time.sleep(0.1)  # short sleeps: Python handles a signal that arrives just before a sleep only after it
 """
 
 
 @pytest.fixture
 def controller(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts a controller of its own, in a session of its own, that starts mosquitto and waits."""
+    """Start a controller in its own session that starts mosquitto and waits."""
     started: list[subprocess.Popen[str]] = []
 
     def launch(*words: str) -> subprocess.Popen[str]:
@@ -162,8 +161,10 @@ def controller(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]
 
 @needs_mosquitto
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_the_controller_dies(controller: Callable[..., subprocess.Popen[str]], tmp_path: Path, number: signal.Signals) -> None:
-    """Whatever ends the controller, broker and data folder are gone soon; the log stays."""
+def test_a_broker_ends_with_its_controller(
+    controller: Callable[..., subprocess.Popen[str]], tmp_path: Path, number: signal.Signals
+) -> None:
+    """The data folder is removed too, and the log stays, however the controller ends."""
     process = controller()
     assert process.stdout
     pid, url, _ = process.stdout.readline().split()
@@ -176,8 +177,8 @@ def test_the_controller_dies(controller: Callable[..., subprocess.Popen[str]], t
 
 
 @needs_mosquitto
-def test_the_controller_dies_and_a_forked_child_holds_the_pipe(controller: Callable[..., subprocess.Popen[str]]) -> None:
-    """A child that inherited the pipe keeps it open; the broker ends all the same."""
+def test_a_forked_child_of_the_controller_does_not_keep_the_broker(controller: Callable[..., subprocess.Popen[str]]) -> None:
+    """The child inherited the pipe and keeps it open."""
     process = controller("fork")
     assert process.stdout
     pid, _, child = process.stdout.readline().split()
@@ -191,7 +192,7 @@ def test_the_controller_dies_and_a_forked_child_holds_the_pipe(controller: Calla
 
 @needs_mosquitto
 def test_ctrl_c_does_not_reach_the_broker(controller: Callable[..., subprocess.Popen[str]]) -> None:
-    """Broker and watchdog lead sessions of their own: the terminal's signals go to the controller alone."""
+    """Broker and watchdog have their own sessions, so the terminal's signals go to the controller only."""
     process = controller()
     assert process.stdout
     pid = int(process.stdout.readline().split()[0])
@@ -199,8 +200,7 @@ def test_ctrl_c_does_not_reach_the_broker(controller: Callable[..., subprocess.P
 
 
 @needs_mosquitto
-def test_mosquitto_facts(tmp_path: Path) -> None:
-    """The report gets the version that runs and the settings as they are."""
+def test_the_facts_of_mosquitto_have_its_version_and_settings(tmp_path: Path) -> None:
     broker = brokers.start(request(tmp_path, settings={"max_queued_messages": "7"}), lambda _: None)
     try:
         facts = broker.facts
@@ -214,8 +214,8 @@ def test_mosquitto_facts(tmp_path: Path) -> None:
 
 
 @needs_mosquitto
-def test_a_setting_that_the_broker_does_not_know(tmp_path: Path) -> None:
-    """Mosquitto's own words, at once, and its log is kept."""
+def test_the_error_for_an_unknown_setting_has_mosquittos_text(tmp_path: Path) -> None:
+    """It comes at once, and the log is kept."""
     with pytest.raises(TargetError, match=r"did not start: exited with status \d+(?s:.*)no_such_option"):
         brokers.start(request(tmp_path, settings={"no_such_option": "1"}), lambda _: None)
     assert (tmp_path / "broker.log").exists()
@@ -223,8 +223,7 @@ def test_a_setting_that_the_broker_does_not_know(tmp_path: Path) -> None:
 
 
 @needs_mosquitto
-def test_brokers_run_side_by_side(tmp_path: Path) -> None:
-    """Ports and folders are their own."""
+def test_two_brokers_have_different_ports_and_folders(tmp_path: Path) -> None:
     both = [brokers.start(request(tmp_path / name), lambda _: None) for name in ("a", "b")]
     try:
         assert len({broker.facts.url for broker in both}) == 2
@@ -235,8 +234,8 @@ def test_brokers_run_side_by_side(tmp_path: Path) -> None:
 
 
 @needs_mosquitto
-def test_a_broker_that_died_is_replaced_and_its_log_is_kept(tmp_path: Path) -> None:
-    """However often: each has a folder of its own."""
+def test_each_replacement_of_a_dead_broker_has_its_own_folder(tmp_path: Path) -> None:
+    """The logs of all dead ones are kept."""
     profile = profiles.loads("name: p\nmessageSize: 64\nproducerRate: 1\ntestDuration: 1s\ndriver: {name: mqtt}\n", "p.yaml")
     asked = Request(nodeid="t", attempt=1, profile=profile, parts=(Part(profile=profile),), source="p.yaml", broker="process")
     options = Options(
@@ -256,20 +255,18 @@ def test_a_broker_that_died_is_replaced_and_its_log_is_kept(tmp_path: Path) -> N
     assert len(list(tmp_path.glob("brokers/mqtt-*/broker.log"))) == 3
 
 
-def test_a_command_that_cannot_be_run(tmp_path: Path) -> None:
-    """The system's own words instead of a process id that never comes."""
+def test_the_error_for_a_missing_program_has_the_systems_text(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match=r"could not run /no/such/broker: FileNotFoundError"):
         Child(["/no/such/broker"], folder=tmp_path)
 
 
-def test_a_fault_that_the_relay_does_not_know(tmp_path: Path) -> None:
-    """A wrong order for loopback is the profile's mistake."""
+def test_an_unknown_setting_of_loopback_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="loseEveryy"):
         brokers.start(request(tmp_path, kind="loopback", settings={"loseEveryy": "2"}), lambda _: None)
 
 
 def test_pulsar_lite_is_never_evidence(tmp_path: Path) -> None:
-    """The stand-in says what it is and what it did not apply."""
+    """Its facts name it, and the settings that it does not apply."""
     pytest.importorskip("pulsar_lite")
     broker = brokers.start(request(tmp_path, kind="pulsar", mode="embedded", settings={"journalSyncData": "true"}), lambda _: None)
     try:
@@ -281,7 +278,7 @@ def test_pulsar_lite_is_never_evidence(tmp_path: Path) -> None:
 
 @pytest.fixture
 def real_pulsar(request: pytest.FixtureRequest) -> Broker:
-    """The one of the package, which looks at its start and at its end."""
+    """A Pulsar for the whole module, with checks at its start and its end."""
     if java.find() is None or pulsar_jars.PULSAR.version not in pulsar_jars.PULSAR.cached_versions():
         pytest.skip("no Java, or Pulsar's jars are not cached: python -m pytest_loadtest doctor --fix")
     broker: Broker = request.getfixturevalue("pulsar_process")
@@ -290,8 +287,7 @@ def real_pulsar(request: pytest.FixtureRequest) -> Broker:
 
 @pytest.mark.pulsar
 @pytest.mark.slow
-def test_pulsar_is_the_real_one(real_pulsar: Broker) -> None:
-    """Version and settings are the broker's own words."""
+def test_version_and_settings_come_from_pulsar_itself(real_pulsar: Broker) -> None:
     facts = real_pulsar.facts
     assert (facts.name, facts.version, facts.mode, facts.evidence) == ("Pulsar", "4.2.4", "process", True)
     assert (facts.settings["maxMessageSize"], facts.settings["journalSyncData"]) == ("1048576", "false")
@@ -302,16 +298,16 @@ def test_pulsar_is_the_real_one(real_pulsar: Broker) -> None:
 
 @pytest.mark.pulsar
 @pytest.mark.slow
-def test_only_this_machine_reaches_pulsar(real_pulsar: Broker) -> None:
-    """Broker, admin REST and the bookie behind them are on loopback."""
+def test_all_ports_of_pulsar_are_on_loopback(real_pulsar: Broker) -> None:
+    """These are the broker's, the admin REST's and the bookie's."""
     assert real_pulsar.facts.pid is not None
     assert {address.removeprefix("::ffff:") for address in listening(real_pulsar.facts.pid)} == {"127.0.0.1"}
 
 
 @pytest.mark.pulsar
 @pytest.mark.slow
-def test_pulsar_by_its_address(real_pulsar: Broker, tmp_path: Path) -> None:
-    """The same broker as a target of its own: the admin tells version and settings."""
+def test_a_pulsar_at_a_url_is_described_by_its_admin_rest(real_pulsar: Broker, tmp_path: Path) -> None:
+    """It reports version and settings."""
     asked = request(tmp_path, kind="pulsar", mode="auto", url=real_pulsar.facts.url, admin_url=real_pulsar.facts.admin_url)
     broker = brokers.start(asked, lambda _: None)
     assert (broker.facts.mode, broker.facts.version, broker.facts.local) == ("url", "4.2.4", True)

@@ -1,4 +1,4 @@
-"""Brokers of ours stopped and started again: same ports, data kept, never two of them and never none that is left behind."""
+"""Brokers restarted by the run: same ports, data kept, never two of them, none left behind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from pytest_loadtest.errors import TargetError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-SECONDS = 60.0  # the longest that anything here may take on a slow machine
+SECONDS = 60.0  # s: limit of each wait, also on a slow machine
 FOREVER = 600.0  # s between SIGTERM and SIGKILL: longer than a test may take
 
 until = partial(wait_until, seconds=SECONDS)
@@ -44,7 +44,7 @@ needs_mosquitto = pytest.mark.skipif(mosquitto.find_binary() is None, reason="mo
 
 @contextmanager
 def started(folder: Path, kind: str = "mqtt", mode: str = "process", **settings: str) -> Iterator[Broker]:
-    """A broker with these lines in its configuration; nothing of it is left at the end."""
+    """Start a broker with these lines in its configuration; asserts at the end that nothing of it is left."""
     with running(BrokerRequest(kind=kind, mode=mode, folder=folder / "broker", settings=settings)) as broker:
         yield broker
     assert gone(broker.facts.pid)
@@ -52,7 +52,7 @@ def started(folder: Path, kind: str = "mqtt", mode: str = "process", **settings:
 
 @contextmanager
 def program(folder: Path, text: str, ports: Sequence[int] = ()) -> Iterator[Child]:
-    """A Python program where a broker would be."""
+    """Run a Python program in place of a broker."""
     child = Child([sys.executable, "-c", text], folder=folder, ports=ports)
     try:
         yield child
@@ -61,7 +61,7 @@ def program(folder: Path, text: str, ports: Sequence[int] = ()) -> Iterator[Chil
 
 
 SLEEPER = "import time\nprint('here', flush=True)\ntime.sleep(600)"
-# In short pieces: Python sees a signal that comes just before a sleep only after it.
+# Short sleeps: Python handles a signal that arrives just before a sleep only after it.
 STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: print('asked to end', flush=True))\n" + SLEEPER.replace(
     "time.sleep(600)", "while True: time.sleep(0.05)"
 )
@@ -70,8 +70,8 @@ STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: print('asked
 # --- the process
 
 
-def test_the_same_command_again(tmp_path: Path) -> None:
-    """Another process, the old one gone, the log goes on."""
+def test_a_restart_runs_the_same_command_again(tmp_path: Path) -> None:
+    """It is another process, the old one is gone, and the log continues."""
     with program(tmp_path, SLEEPER) as child:
         old = child.pid
         until(lambda: child.tail() == "here", "first line")
@@ -85,8 +85,8 @@ def test_the_same_command_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("grace", "asked"), [(0.5, True), (0.0, False)])
-def test_one_that_does_not_end_is_killed(tmp_path: Path, grace: float, asked: bool) -> None:
-    """SIGTERM, then SIGKILL when its time is over; without any time SIGKILL at once."""
+def test_a_broker_that_does_not_end_is_killed(tmp_path: Path, grace: float, asked: bool) -> None:
+    """SIGKILL follows SIGTERM after the grace period; without one it comes at once."""
     with program(tmp_path, STUBBORN) as child:
         old = child.pid
         until(lambda: "here" in child.tail(), "its readiness")
@@ -96,7 +96,7 @@ def test_one_that_does_not_end_is_killed(tmp_path: Path, grace: float, asked: bo
 
 
 def test_a_restart_waits_for_the_port(tmp_path: Path) -> None:
-    """A port that somebody holds for a moment is waited for, instead of letting the broker fail on it."""
+    """A port in use is waited for; the broker does not fail on it."""
     with socket.create_server(("127.0.0.1", 0)) as holder, program(tmp_path, SLEEPER, [holder.getsockname()[1]]) as child:
         old = child.pid
         restart = threading.Thread(target=child.restart, args=(FOREVER,))
@@ -109,8 +109,8 @@ def test_a_restart_waits_for_the_port(tmp_path: Path) -> None:
         assert child.pid != old and not gone(child.pid)
 
 
-def test_connections_that_wind_up_do_not_hold_the_port(tmp_path: Path) -> None:
-    """A broker that closes its connections first leaves the port in TIME_WAIT; it can be bound again all the same."""
+def test_connections_in_time_wait_do_not_block_the_port(tmp_path: Path) -> None:
+    """A broker that closes its connections first leaves the port in TIME_WAIT, in which it can be bound again."""
     (port,) = free_ports(1)
     server = f"import socket\ns = socket.create_server(('127.0.0.1', {port}))\nprint('here', flush=True)\nwhile True: s.accept()[0].close()"
     with program(tmp_path, server, [port]) as child:
@@ -122,8 +122,8 @@ def test_connections_that_wind_up_do_not_hold_the_port(tmp_path: Path) -> None:
         assert listens("127.0.0.1", port)
 
 
-def test_stopped_while_it_restarts(tmp_path: Path) -> None:
-    """Whoever ends the session does not wait for a broker that does not end, and nobody starts it after that."""
+def test_stop_interrupts_a_restart(tmp_path: Path) -> None:
+    """The end of the session does not wait for a broker that does not end, and no broker starts after it."""
     said: list[BaseException] = []
 
     def restart() -> None:
@@ -143,8 +143,8 @@ def test_stopped_while_it_restarts(tmp_path: Path) -> None:
     assert gone(child.pid)
 
 
-def test_one_that_has_ended_is_not_restarted(tmp_path: Path) -> None:
-    """The cause of its death is told; a restart would hide it."""
+def test_a_broker_that_has_ended_is_not_restarted(tmp_path: Path) -> None:
+    """The error has the cause of its end, which a restart would hide."""
     with program(tmp_path, "raise SystemExit(3)") as child:
         until(child.failure, "failure")
         with pytest.raises(TargetError, match="exited with status 3"):
@@ -167,7 +167,7 @@ sys.stdin.read()
 
 @contextmanager
 def controller(folder: Path, text: str, grace: float) -> Iterator[subprocess.Popen[str]]:
-    """Another controller with a program of its own, which it restarts once. It says both process ids."""
+    """Start another controller with a program that it restarts once. It prints both process ids."""
     (folder / "data").mkdir(parents=True)
     command = [sys.executable, "-c", CONTROLLER, str(folder), text, str(grace)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -178,8 +178,8 @@ def controller(folder: Path, text: str, grace: float) -> Iterator[subprocess.Pop
             process.kill()
 
 
-def test_the_controller_dies_after_a_restart(tmp_path: Path) -> None:
-    """The watchdog ends the process that runs now."""
+def test_a_restarted_broker_ends_with_its_controller(tmp_path: Path) -> None:
+    """The watchdog ends the current process."""
     with controller(tmp_path / "broker", SLEEPER, FOREVER) as process:
         assert process.stdout
         old, new = (int(process.stdout.readline()) for _ in range(2))
@@ -189,8 +189,8 @@ def test_the_controller_dies_after_a_restart(tmp_path: Path) -> None:
         until(lambda: not (tmp_path / "broker" / "data").exists(), "end of the data folder")
 
 
-def test_the_controller_dies_during_a_restart(tmp_path: Path) -> None:
-    """What would be waited for with patience is ended at once, and nothing is started after it."""
+def test_a_controller_that_dies_ends_a_restart(tmp_path: Path) -> None:
+    """The old broker is killed at once, without its grace period, and no new one starts."""
     with controller(tmp_path / "broker", STUBBORN, FOREVER) as process:
         assert process.stdout
         old = int(process.stdout.readline())
@@ -207,8 +207,8 @@ def test_the_controller_dies_during_a_restart(tmp_path: Path) -> None:
 FACTS = BrokerFacts(name="sleeper", version="1", mode="process", url="mqtt://127.0.0.1:1")
 
 
-def test_the_check_is_suspended_until_it_is_ready(tmp_path: Path) -> None:
-    """Nothing that happens before the end of a restart is taken for the death of the target; what comes of it is."""
+def test_failure_is_unknown_during_a_restart(tmp_path: Path) -> None:
+    """Events during a restart are no failure of the target; a failed restart is one."""
     seen: list[str | None] = []
 
     def wait() -> None:
@@ -232,8 +232,8 @@ SMALL = {"mosquitto": ("mqtt", "process"), "pulsar-lite": ("pulsar", "embedded")
 
 @pytest.mark.parametrize("kill", [False, True])
 @pytest.mark.parametrize("name", [pytest.param("mosquitto", marks=needs_mosquitto), "pulsar-lite"])
-def test_at_the_same_address(tmp_path: Path, name: str, kill: bool) -> None:
-    """Clients can work when the call returns; it is another process, well, and gone without a trace at the end."""
+def test_a_restarted_broker_has_the_same_address(tmp_path: Path, name: str, kill: bool) -> None:
+    """Clients can work when the call returns; it is another process, and leaves nothing behind at its end."""
     if name == "pulsar-lite":
         pytest.importorskip("pulsar_lite")
     with started(tmp_path, *SMALL[name]) as broker:
@@ -249,8 +249,8 @@ def test_at_the_same_address(tmp_path: Path, name: str, kill: bool) -> None:
 
 
 @needs_mosquitto
-def test_one_that_does_not_come_up_again(tmp_path: Path) -> None:
-    """Its own words, its log is kept, and from then on it counts as gone."""
+def test_a_broker_that_does_not_start_again_has_failed(tmp_path: Path) -> None:
+    """The error has its log lines; the log is kept."""
     with started(tmp_path) as broker:
         with (tmp_path / "broker" / "mosquitto.conf").open("a") as conf:
             conf.write("no_such_option 1\n")
@@ -261,8 +261,8 @@ def test_one_that_does_not_come_up_again(tmp_path: Path) -> None:
     assert (tmp_path / "broker" / "broker.log").exists()
 
 
-def test_what_is_not_restarted(tmp_path: Path) -> None:
-    """Neither somebody else's broker nor a relay that keeps nothing: it is said so, and nothing happens to them."""
+def test_a_shared_broker_and_a_relay_are_not_restarted(tmp_path: Path) -> None:
+    """Both errors have the reason, and both targets keep running."""
     with started(tmp_path, "loopback") as relay:
         with pytest.raises(UsageError, match="loopback cannot be restarted: it keeps no data"):
             relay.restart()
@@ -273,14 +273,14 @@ def test_what_is_not_restarted(tmp_path: Path) -> None:
         assert not gone(relay.facts.pid)
 
 
-# --- what it keeps: mosquitto
+# --- data kept by mosquitto
 
 TOPIC = "restart/test"
 
 
 @contextmanager
 def mqtt_client(url: str, client_id: str) -> Iterator[tuple[paho.Client, list[bytes]]]:
-    """A client with a session that outlives its connection, subscribed at QoS 1, and what it gets."""
+    """Connect with a persistent session, subscribed at QoS 1. Returns the client and the list of its messages."""
     got: list[bytes] = []
     ready = threading.Event()
     client = paho.Client(CallbackAPIVersion.VERSION2, client_id, protocol=MQTTProtocolVersion.MQTTv5)
@@ -310,18 +310,18 @@ def mqtt_client(url: str, client_id: str) -> Iterator[tuple[paho.Client, list[by
     ],
     ids=["persistent", "persistent, killed before it saved", "not persistent"],
 )
-def test_what_mosquitto_keeps(tmp_path: Path, settings: dict[str, str], kill: bool, kept: int) -> None:
-    """Session and queued messages of a client that was away, when that was asked for and it could write them."""
+def test_mosquitto_keeps_the_session_and_queue_of_an_absent_client(tmp_path: Path, settings: dict[str, str], kill: bool, kept: int) -> None:
+    """It needs the setting for it, and must have had time to write them."""
     with started(tmp_path, **settings) as broker:
         assert waiting_for_one_away(broker, 1500, kept, kill=kill) == [b"%d" % i for i in range(kept)]
 
 
 def waiting_for_one_away(broker: Broker, count: int, kept: int, *, kill: bool) -> list[bytes]:
-    """What a client gets that was away while so many messages came and the broker was restarted; one more message shows the end.
+    """Send messages to an absent client, restart the broker, and return what the client gets; one more message marks the end.
 
-    At QoS 1: some may come twice, where the broker had not yet noted that they were taken.
+    At QoS 1 some may come twice, if the broker had not yet stored that they were delivered.
 
-    :param kept: so many of them are waited for.
+    :param kept: wait for this number of messages.
     """
     with mqtt_client(broker.facts.url, "away"):
         pass
@@ -333,18 +333,18 @@ def waiting_for_one_away(broker: Broker, count: int, kept: int, *, kill: bool) -
     with mqtt_client(broker.facts.url, "away") as (client, got):
         client.publish(TOPIC, b"last", qos=1)
         until(lambda: b"last" in got, "the last message")
-        until(lambda: len(set(got)) > kept, f"{kept} messages")  # Artemis once gave the last of them first
+        until(lambda: len(set(got)) > kept, f"{kept} messages")  # Artemis once delivered the last of them first
     return [message for message in got if message != b"last"]
 
 
-# --- what it keeps: Artemis
+# --- data kept by Artemis
 
 
 @pytest.mark.artemis
 @pytest.mark.slow
 @pytest.mark.parametrize(("settings", "kept"), [({"persistence-enabled": "true"}, 500), ({}, 0)], ids=["persistent", "not persistent"])
-def test_what_artemis_keeps(tmp_path: Path, settings: dict[str, str], kept: int) -> None:
-    """Session and queued messages of a client that was away, where it has a journal: what it acknowledged outlives SIGKILL too."""
+def test_artemis_keeps_acknowledged_messages_of_an_absent_client(tmp_path: Path, settings: dict[str, str], kept: int) -> None:
+    """Its journal keeps them after SIGKILL too."""
     if java.find() is None or artemis.JARS.version not in artemis.JARS.cached_versions():
         pytest.skip("no Java, or Artemis's jars are not cached: python -m pytest_loadtest doctor --fix")
     with started(tmp_path, "artemis", **settings) as broker:
@@ -355,7 +355,7 @@ def test_what_artemis_keeps(tmp_path: Path, settings: dict[str, str], kept: int)
     assert not (tmp_path / "broker").exists()
 
 
-# --- what it keeps: Pulsar
+# --- data kept by Pulsar
 
 
 @contextmanager
@@ -373,7 +373,7 @@ def send(producer: pulsar.Producer, numbers: range) -> None:
 
 
 def receive(consumer: Any, last: int) -> list[int]:
-    """Messages up to the one with this number, acknowledged."""
+    """Receive and acknowledge messages up to the one with this number."""
     found = [-1]
     while found[-1] != last:
         message = consumer.receive(int(SECONDS * 1000))
@@ -385,9 +385,9 @@ def receive(consumer: Any, last: int) -> list[int]:
 def recovered(
     broker: Broker, name: str, *, kill: bool = False, note: Callable[[], object], receive: Callable[[Any, int], list[int]] = receive
 ) -> None:
-    """What was acknowledged to the producer comes once the broker is back, and what the consumer had acknowledged does not come again.
+    """Assert that acknowledged messages arrive after the restart, and that those acknowledged by the consumer do not arrive again.
 
-    :param note: makes the broker write down the positions of its subscriptions, which it otherwise does once a second.
+    :param note: makes the broker store the positions of its subscriptions, which it otherwise does once a second.
     """
     with pulsar_client(broker) as client:
         for subscription in ("kept", "read"):
@@ -399,13 +399,13 @@ def recovered(
         first.close()
         note()
         broker.restart(kill=kill)
-        send(producer, range(100, 120))  # the same producer: its client connects again by itself
+        send(producer, range(100, 120))  # the same producer: its client reconnects by itself
         assert receive(client.subscribe(name, "read"), 119) == list(range(40, 120))
         assert receive(client.subscribe(name, "kept"), 119) == list(range(120))
 
 
-def test_what_pulsar_lite_keeps(tmp_path: Path) -> None:
-    """All of it: for smoke runs it can stand in here too. To an Exclusive consumer it delivers some messages twice, at any time; that is not asked here."""
+def test_pulsar_lite_keeps_everything(tmp_path: Path) -> None:
+    """It can stand in for smoke runs. It may deliver some messages of an Exclusive consumer twice at any time, which this test ignores."""
     pytest.importorskip("pulsar_lite")
 
     def receive_once(consumer: Any, last: int) -> list[int]:
@@ -417,8 +417,8 @@ def test_what_pulsar_lite_keeps(tmp_path: Path) -> None:
 
 @pytest.mark.pulsar
 @pytest.mark.slow
-def test_what_pulsar_keeps(tmp_path: Path) -> None:
-    """Topics, messages, subscriptions and their positions, when it is killed; ``tests/plugin`` restarts one that ends in order."""
+def test_a_killed_pulsar_keeps_messages_and_positions(tmp_path: Path) -> None:
+    """It keeps topics and subscriptions too; ``tests/plugin`` restarts one with SIGTERM."""
     if java.find() is None or pulsar_jars.PULSAR.version not in pulsar_jars.PULSAR.cached_versions():
         pytest.skip("no Java, or Pulsar's jars are not cached: python -m pytest_loadtest doctor --fix")
     name = "public/default/restart"

@@ -1,4 +1,4 @@
-"""Brokers that ask who connects, and both clients: a real Pulsar for tokens behind TLS, one for passwords, one for certificates."""
+"""Brokers with authentication, and both clients: a real Pulsar with tokens and TLS, one with passwords, one with certificates."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ READY = java.find() is not None and pulsar_jars.PULSAR.version in pulsar_jars.PU
 pytestmark = [pytest.mark.skipif(not READY, reason="no Java, or no jars of Pulsar"), pytest.mark.pulsar, pytest.mark.slow]
 
 MESSAGES = 20
-NEITHER = "127.1"  # 127.0.0.1 to the system, and no name that the broker's certificate has
+NEITHER = "127.1"  # resolves to 127.0.0.1, and is not in the broker's certificate
 DRIVERS: list[Any] = []
 
 
@@ -77,12 +77,12 @@ def by_certificate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]
 
 
 def settings_of(broker: Broker, **changes: Any) -> PulsarSettings:
-    """What the run would give its clients, and what the user says instead."""
+    """Return the run's settings for its clients, with the user's changes."""
     return PulsarSettings(**{"operation_timeout": 2 * SECOND, **broker.facts.client, **changes})
 
 
 def carries(broker: Broker, settings: PulsarSettings) -> None:
-    """Namespace and topics are made, messages go through, all is deleted again."""
+    """Assert that namespace and topics can be made, messages arrive, and everything can be deleted."""
     target = TargetAddress(url=broker.facts.url, admin_url=broker.facts.admin_url, started=True)
     patient = settings.model_copy(update={"operation_timeout": 30 * SECOND})
     with rig(Subject(driver=DRIVERS[-1], target=target, settings=patient)) as r:
@@ -91,7 +91,7 @@ def carries(broker: Broker, settings: PulsarSettings) -> None:
 
 
 def refusals(broker: Broker, settings: PulsarSettings, host: str = "127.0.0.1") -> tuple[str, str]:
-    """What a user hears with the admin REST, where that is asked first, and without."""
+    """Return the errors with the admin REST, which is used first if given, and without."""
     url, admin = (str(one).replace("127.0.0.1", host) for one in (broker.facts.url, broker.facts.admin_url))
     said = []
     for target in (TargetAddress(url=url, admin_url=admin), TargetAddress(url=url)):
@@ -112,7 +112,7 @@ def token(claims: dict[str, Any], key: bytes) -> Authentication:
 
 
 def reachable(url: str) -> bool:
-    """Whether something answers there without TLS."""
+    """Return True if a listener at this address answers without TLS."""
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname or "", parts.port or 0), 10) as connection:
         connection.sendall(b"GET /admin/v2/brokers/ready HTTP/1.0\r\n\r\n")
@@ -122,8 +122,8 @@ def reachable(url: str) -> bool:
 # tokens, behind TLS
 
 
-def test_the_broker_says_what_it_asks_for(by_token: Broker) -> None:
-    """Addresses, the report's settings, and what clients need, in which no secret is; all ports speak TLS."""
+def test_the_facts_of_a_secured_broker_have_no_secret(by_token: Broker) -> None:
+    """They have its addresses, settings, and fields for clients; all its ports have TLS."""
     facts = by_token.facts
     assert (facts.mode, facts.url.partition("://")[0], (facts.admin_url or "").partition("://")[0]) == ("process", "pulsar+ssl", "https")
     assert facts.settings["security"] == "TLS, token authentication"
@@ -135,50 +135,46 @@ def test_the_broker_says_what_it_asks_for(by_token: Broker) -> None:
     assert not reachable(facts.admin_url or "")
 
 
-def test_right_token(by_token: Broker) -> None:
-    """A run's clients get in with what the broker says goes with it, by either of the names in its certificate."""
+def test_the_runs_token_is_accepted(by_token: Broker) -> None:
+    """The certificate is valid for both of the broker's names."""
     carries(by_token, settings_of(by_token))
     own = PulsarSettings(**by_token.facts.client)
     with rig(Subject(driver=DRIVERS[-1], target=TargetAddress(url=by_token.facts.url.replace("127.0.0.1", "localhost")), settings=own)):
         pass
 
 
-def test_wrong_token(by_token: Broker) -> None:
-    """Signed by another key."""
+def test_a_token_signed_by_another_key_is_rejected(by_token: Broker) -> None:
     wrong = settings_of(by_token, authentication=token({"sub": ROLE}, b"another key of thirty-two bytes!"))
     by_admin, by_client = refusals(by_token, wrong)
     assert by_admin.endswith("401 Unauthorized: is the token of driver.authentication one of this broker's?")
     assert by_client.endswith("the broker says 'Failed to authenticate': is the token of driver.authentication one of this broker's?")
 
 
-def test_expired_token(by_token: Broker) -> None:
-    """The message says when."""
+def test_an_expired_token_is_rejected_with_its_time(by_token: Broker) -> None:
     expired = settings_of(by_token, authentication=token({"sub": ROLE, "exp": 1_000_000_000}, key_of(by_token)))
     for said in refusals(by_token, expired):
         assert said.endswith("the token of driver.authentication expired at 2001-09-09T01:46:40+00:00")
 
 
-def test_no_credentials(by_token: Broker) -> None:
-    """The profile is what lacks something."""
+def test_missing_credentials_are_an_error_of_the_profile(by_token: Broker) -> None:
     for said in refusals(by_token, settings_of(by_token, authentication=None)):
         assert said.endswith("the broker wants to know who connects: write driver.authentication")
 
 
-def test_a_role_without_rights(by_token: Broker) -> None:
-    """Known, and not let: another message than that of somebody unknown."""
+def test_a_role_without_permission_is_not_an_unknown_one(by_token: Broker) -> None:
+    """Its error is another one."""
     by_admin, by_client = refusals(by_token, settings_of(by_token, authentication=token({"sub": "nobody"}, key_of(by_token))))
     assert "[nobody]" in by_admin
     assert by_client.endswith("the broker knows the client and does not let it: grant its role produce and consume there")
 
 
-def test_wrong_authority(by_token: Broker, stranger: Path) -> None:
-    """The client does not trust the broker: the file that should hold the authority is named."""
+def test_an_untrusted_broker_certificate_names_the_authoritys_file(by_token: Broker, stranger: Path) -> None:
     for said in refusals(by_token, settings_of(by_token, tls_trust_certs_file_path=f"{stranger}/ca.pem")):
         assert said.endswith(f"driver.tlsTrustCertsFilePath ({stranger}/ca.pem) must hold the authority that signed it")
 
 
-def test_wrong_host_name(by_token: Broker) -> None:
-    """A name that the certificate has not is refused, and taken where the profile does not ask for names to be checked."""
+def test_a_name_that_is_not_in_the_certificate_is_rejected(by_token: Broker) -> None:
+    """It is accepted if the profile switches the check of names off."""
     for said in refusals(by_token, settings_of(by_token), host=NEITHER):
         assert f"certificate is not valid for '{NEITHER}', its names are localhost, 127.0.0.1: {NAME_REMEDY}" in said
     lax, target = settings_of(by_token, tls_enable_hostname_verification=False, operation_timeout=30 * SECOND), by_token.facts.url
@@ -186,8 +182,7 @@ def test_wrong_host_name(by_token: Broker) -> None:
         pass
 
 
-def test_plain_client(by_token: Broker) -> None:
-    """pulsar:// where the port speaks TLS."""
+def test_a_plain_address_of_a_tls_port_is_an_error(by_token: Broker) -> None:
     with pytest.raises(TargetError, match=r"does the port speak TLS\? write pulsar\+ssl:// and https://") as raised:
         target = TargetAddress(url=by_token.facts.url.replace("+ssl", ""))
         with rig(Subject(driver=DRIVERS[-1], target=target, settings=settings_of(by_token))):
@@ -195,8 +190,8 @@ def test_plain_client(by_token: Broker) -> None:
     assert "pulsar://127.0.0.1" in str(raised.value)
 
 
-def test_files_that_are_not_there(by_token: Broker) -> None:
-    """A file is named before anybody connects, also where pulsar-client would go on without it."""
+def test_missing_files_are_named_before_connecting(by_token: Broker) -> None:
+    """pulsar-client itself would continue without them."""
     for admin in (by_token.facts.admin_url, None):
         target = TargetAddress(url=by_token.facts.url, admin_url=admin)
         lacking = settings_of(by_token, tls_trust_certs_file_path="/nowhere/ca.pem")
@@ -211,7 +206,7 @@ def test_files_that_are_not_there(by_token: Broker) -> None:
 
 
 class Issuer(ThreadingHTTPServer):
-    """Client credentials flow: hands out tokens signed by the broker's key, to who knows the secret."""
+    """An OAuth2 issuer with the client credentials flow: it returns tokens signed by the broker's key to clients with the secret."""
 
     def __init__(self, key: bytes) -> None:
         super().__init__(("127.0.0.1", 0), Answering)
@@ -266,16 +261,16 @@ def oauth2(issuer: Issuer, folder: Path, secret: str = "s") -> Authentication:
     return Authentication(plugin="oauth2", issuer_url=issuer.url, private_key=f"file://{file}", audience="pulsar")
 
 
-def test_oauth2(by_token: Broker, issuer: Issuer, tmp_path: Path) -> None:
-    """Client and admin REST fetch tokens from the issuer, and the broker takes them; so it does for who speaks the protocol himself."""
+def test_tokens_of_an_oauth2_issuer_are_accepted(by_token: Broker, issuer: Issuer, tmp_path: Path) -> None:
+    """Client and admin REST fetch them; so does the native client."""
     settings = settings_of(by_token, authentication=oauth2(issuer, tmp_path))
     carries(by_token, settings)
     assert issuer.given >= 2
     assert explain_connect_error(by_token.facts.url, settings) is None
 
 
-def test_oauth2_with_a_wrong_secret(by_token: Broker, issuer: Issuer, tmp_path: Path) -> None:
-    """The issuer's words, with its address."""
+def test_the_error_for_a_wrong_oauth2_secret_has_the_issuers_text(by_token: Broker, issuer: Issuer, tmp_path: Path) -> None:
+    """It names the issuer's address, too."""
     settings = settings_of(by_token, authentication=oauth2(issuer, tmp_path, "x"))
     for target in (by_token.facts.admin_url, None):
         address = TargetAddress(url=by_token.facts.url, admin_url=target)
@@ -287,16 +282,16 @@ def test_oauth2_with_a_wrong_secret(by_token: Broker, issuer: Issuer, tmp_path: 
 # user and password
 
 
-def test_right_password(by_password: Broker) -> None:
-    """Client and admin REST get in; ports are plain where no TLS is asked for."""
+def test_the_right_password_is_accepted(by_password: Broker) -> None:
+    """Client and admin REST use it; without TLS in the profile the ports are plain."""
     assert by_password.facts.url.startswith("pulsar://")
     assert by_password.facts.settings["security"] == "basic authentication"
     carries(by_password, settings_of(by_password))
 
 
 @pytest.mark.parametrize("user", [ROLE, "nobody"])
-def test_wrong_password(by_password: Broker, user: str) -> None:
-    """A broker does not tell whether the user is known."""
+def test_a_wrong_password_is_rejected(by_password: Broker, user: str) -> None:
+    """The broker does not tell whether the user exists."""
     wrong = settings_of(by_password, authentication=Authentication(plugin="basic", user_id=user, password="open sesame"))
     for said in refusals(by_password, wrong):
         assert said.endswith("are userId and password of driver.authentication right?")
@@ -306,20 +301,20 @@ def test_wrong_password(by_password: Broker, user: str) -> None:
 # certificates of clients
 
 
-def test_right_certificate(by_certificate: Broker) -> None:
-    """The certificate's name is the client's role."""
+def test_the_right_certificate_is_accepted(by_certificate: Broker) -> None:
+    """The name in it is the client's role."""
     assert by_certificate.facts.settings["security"] == "TLS, tls authentication"
     carries(by_certificate, settings_of(by_certificate))
 
 
-def test_missing_certificate(by_certificate: Broker) -> None:
-    """The broker ends the handshake, and the message says what it wants."""
+def test_a_client_without_certificate_is_rejected(by_certificate: Broker) -> None:
+    """The broker ends the handshake, and the error tells which certificate is required."""
     for said in refusals(by_certificate, settings_of(by_certificate, authentication=None)):
         assert said.endswith("write driver.authentication: {plugin: tls, certFile: …, keyFile: …}")
 
 
-def test_certificate_of_a_stranger(by_certificate: Broker, stranger: Path) -> None:
-    """The right name, signed by somebody whom the broker does not trust."""
+def test_a_certificate_of_another_authority_is_rejected(by_certificate: Broker, stranger: Path) -> None:
+    """It has the right name."""
     files = KeyPair.below(stranger, "client")
     theirs = Authentication(plugin="tls", cert_file=str(files.certificate), key_file=str(files.key))
     for said in refusals(by_certificate, settings_of(by_certificate, authentication=theirs)):
@@ -329,8 +324,8 @@ def test_certificate_of_a_stranger(by_certificate: Broker, stranger: Path) -> No
 # what else holds
 
 
-def test_keys_go_with_the_broker(by_certificate: Broker, tmp_path: Path) -> None:
-    """Nobody else can read them while it runs, and none is left where a broker did not even come up."""
+def test_keys_are_private_and_removed_with_the_broker(by_certificate: Broker, tmp_path: Path) -> None:
+    """They are also removed if the broker did not start."""
     auth = by_certificate.facts.client["authentication"]
     assert Path(auth.key_file).stat().st_mode & 0o077 == 0
     assert Path(auth.key_file).parent.stat().st_mode & 0o077 == 0
