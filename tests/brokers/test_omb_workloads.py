@@ -238,7 +238,10 @@ class TestDrivers:
         """The broker has the namespace, the policies and the connections."""
         name = "100-topics-1-partition-1kb"
         driver, seen = pulsar.document(WORKLOADS[name]["name"])["driver"], pulsar.seen(name)
-        assert unaccounted(PULSAR_DRIVER, driver, namespacePrefix="namespace") == {"serviceUrl", "httpUrl"}  # the run used them to find the broker
+        assert unaccounted(PULSAR_DRIVER, driver, namespacePrefix="namespace") == {
+            "serviceUrl",
+            "httpUrl",
+        }  # the run used them to find the broker
         assert {"client.clusterName", "consumer.subscriptionMode", "ioThreads"} == set(driver["not_applied"])
         chosen = {
             "batchingMaxBytes": "65536",

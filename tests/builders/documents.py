@@ -1,4 +1,4 @@
-"""Documents of runs made up for tests."""
+"""Results documents for tests."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ BOTTLENECK = bottleneck_section(
 def document(
     section: dict[str, Any] = SLO, facts: dict[str, Any] | None = None, parts: dict[str, Any] | None = None, **changed: Any
 ) -> Document:
-    """The document of a made run; ``parts``: what :func:`build` takes beside its measurements."""
+    """Return the document of a made run; ``parts``: further arguments of :func:`build_document`."""
     run = made(**changed)
     return build_document(replace(FACTS, **(facts or {})), evaluate(parse_slo(section), run, Limits()), run, **(parts or {}))
 
 
 def stage(name: str, section: dict[str, Any] = SLO, **changed: Any) -> Any:
-    """One stage as :func:`build` takes it."""
+    """Return one stage as :func:`build_document` takes it."""
     run = made(**changed)
     return name, evaluate(parse_slo(section), run, Limits()), run

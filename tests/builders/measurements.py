@@ -1,4 +1,4 @@
-"""Measurements made up for tests: a good run of 10 s at 10 000 msg/s, with anything in it replaced."""
+"""Measurements for tests: a good run of 10 s at 10 000 msg/s, of which every value can be replaced."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Limits:
 
 
 def histogram(values: NDArray[np.int64]) -> Histogram:
-    """A histogram of exact values, by the definition of an HDR index."""
+    """Return a histogram of exact values, by the definition of an HDR index."""
     shift = np.maximum(np.frexp(np.maximum(values, 1).astype(float))[1] - 11, 0)
     index, count = np.unique((shift << 10) + (values >> shift), return_counts=True)
     return Histogram(index=index, count=count, minimum=int(values.min()), maximum=int(values.max()), total=int(values.sum()))
@@ -40,25 +40,25 @@ def histogram(values: NDArray[np.int64]) -> Histogram:
 
 @cache
 def spread(low_ms: float, high_ms: float, n: int = 100_000) -> Histogram:
-    """Values evenly between two latencies."""
+    """Return evenly spaced values between two latencies."""
     return histogram(np.linspace(low_ms * MS, high_ms * MS, n).astype(np.int64))
 
 
 def lateness(values: NDArray[np.int64]) -> Lateness | None:
-    """:param values: int64 ns, received − due; None when there are none."""
+    """Return the lateness of values. :param values: int64 ns, received − due; None if there are none."""
     late, early = histogram_of(values[values >= 0]), histogram_of(-values[values < 0])
     return Lateness(early=early, late=late) if len(values) else None
 
 
 def made_counts(**changed: Any) -> Counts:
-    """100 000 messages, every one of them sent, acked and received."""
+    """Return the counts of 100 000 messages, all of them sent, acked and received."""
     every = dict.fromkeys(("offered", "sent", "sent_in_time", "acked", "received", "received_in_time"), 100_000)
     none = dict.fromkeys(("failed", "dropped", "unknown", "lost", "duplicates", "out_of_order", "foreign", "corrupt"), 0)
     return Counts(**{**every, **none, **changed})
 
 
 def made_series(seconds: int = 10) -> Series:
-    """Even rates with one slow second, and one in which nothing was received."""
+    """Return even rates with one slow second, and one second without arrivals."""
     rate = np.full(seconds, 10_000)
     latency = np.full(seconds, 2e6)
     latency[4:6] = (83e6, np.nan)[: len(latency[4:6])]
@@ -76,16 +76,16 @@ def replace_measured(part: Any, **changed: Any) -> Any:
 
 
 def made_bucket(name: str, **changed: Any) -> Breakdown:
-    """A size bucket (or a topic) of 50 000 messages that all arrived."""
+    """Return a size bucket (or a topic) of 50 000 messages that all arrived."""
     every = dict.fromkeys(("offered", "sent", "acked", "received", "received_in_time"), 50_000)
     latencies = {"end_to_end": spread(1, 20, 50_000), "publish": spread(0.5, 12, 50_000)}
     return replace_measured(Breakdown(name=name, **every, lost=0, bytes_sent=12_800_000, latencies=latencies), **changed)
 
 
 def made(**changed: Any) -> Measurements:
-    """A good run; ``counts`` as a mapping of changes, latencies by their kind.
+    """Return a good run; ``counts`` is a mapping of changes, latencies are given by kind.
 
-    Lateness brings its earliness.
+    A given lateness also sets the earliness.
     """
     if changed.get("lateness") is not None:
         changed.setdefault("earliness", changed["lateness"].earliness)

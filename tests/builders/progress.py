@@ -1,4 +1,4 @@
-"""Progress as a worker would report it, with zeros where a test says nothing."""
+"""The progress that a worker reports, with zeros by default."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pytest_loadtest.engine.progress import Progress
 
 
 def made_progress(**said: Any) -> Progress:
-    """A worker in the measured phase."""
+    """Return the progress of a worker in the measured phase."""
     zeros: dict[str, Any] = {field.name: 0 for field in fields(Progress)}
     return Progress(
         **zeros

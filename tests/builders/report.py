@@ -1,4 +1,4 @@
-"""Charts and results documents made up for the report's page."""
+"""Charts and results documents for tests of the report's page."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ LATENCY = {"label": "end-to-end latency", "unit": "ns", "scale": "log"}
 
 
 def made_chart(kind: str, title: str, x: dict[str, str], y: dict[str, str], **parts: Any) -> Chart:
-    """A chart as the page's script takes it."""
+    """Return a chart in the form that the page's script takes."""
     whole = {"run": "run-1", "summary": f"{title} in a sentence.", "xs": [], "series": [], "bounds": [], "marks": []}
     return {"kind": kind, "title": title, "x": x, "y": y, **whole, **parts}
 
 
 def series(label: str, role: str, values: Any, low: Any = None) -> dict[str, Any]:
-    """One line; NaN is what was not measured."""
+    """Return one line; NaN is an unknown value."""
     found = {"label": label, "role": role, "values": _plain(values)}
     return found if low is None else found | {"low": _plain(low)}
 
@@ -41,18 +41,18 @@ def _plain(values: Any) -> list[Any]:
 
 
 def _column(x: int, edges: list[int], latencies: Any) -> list[list[int]]:
-    """One block of a heat map."""
+    """Return one column of a heat map."""
     rows = np.clip(np.searchsorted(edges, latencies) - 1, 0, len(edges) - 2)
     return [[x, int(row), int(count)] for row, count in zip(*np.unique(rows, return_counts=True), strict=True)]
 
 
 def bound(label: str, outcome: str, x: float | None = None, y: float | None = None) -> dict[str, Any]:
-    """One objective in a chart."""
+    """Return one objective in a chart."""
     return {"label": label, "x": x, "y": y, "outcome": outcome}
 
 
 def band(kind: str, start: float, end: float, label: str) -> dict[str, Any]:
-    """One span of a run."""
+    """Return one band of a run."""
     return {"kind": kind, "from": start, "to": end, "label": label}
 
 
@@ -65,7 +65,7 @@ BANDS = [
 
 
 def made_charts(seconds: int = 60) -> dict[str, Chart]:
-    """One of each kind, of a run of a minute with everything in it."""
+    """Return one chart of each kind, for a run of a minute with all sections."""
     random = np.random.default_rng(7)
     t = np.arange(seconds)
     rate = np.where(t < 30, 10_000, 12_000)
@@ -101,7 +101,7 @@ def made_charts(seconds: int = 60) -> dict[str, Chart]:
 
 
 def made_page(charts: dict[str, Chart], bands: list[dict[str, Any]]) -> str:
-    """The report's own page, of one run that has these charts and bands."""
+    """Return the report's page for one run with these charts and bands."""
     figures = [ChartFigure(name, chart) for name, chart in charts.items()]
     run = RunPage(
         name="run-1", title="a made run", outcome="met", about="made up", chapters=[Chapter("run-1-1", "Charts", figures)], bands=bands,
@@ -110,7 +110,7 @@ def made_page(charts: dict[str, Chart], bands: list[dict[str, Any]]) -> str:
 
 
 def made_soak(seconds: int, topics: int = 1, seed: int = 7) -> dict[str, Any]:
-    """The results document of a long run: a day's shape of rate, a restart at two thirds, stalls, lost messages, telemetry."""
+    """Return the document of a long run: the rate follows a day, with a restart at two thirds, stalls, lost messages, telemetry."""
     random = np.random.default_rng(seed)
     t = np.arange(seconds)
     rate = (10_000 + 4_000 * np.sin(2 * np.pi * t / seconds) + random.normal(0, 50, seconds)).astype(np.int64)
@@ -155,7 +155,7 @@ def made_soak(seconds: int, topics: int = 1, seed: int = 7) -> dict[str, Any]:
 
 
 def _over_time(p50: Any, p99: Any, top: Any) -> OverTime:
-    """Three buckets a second: most copies at the median, few at the others."""
+    """Return three buckets a second: most copies at the median, few at the others."""
     values = np.stack([p50, p99, top], axis=1).astype(np.int64)
     shift = np.maximum(np.frexp(values.astype(float))[1] - 8, 0)
     index = (shift << 7) + (values >> shift)
@@ -163,14 +163,14 @@ def _over_time(p50: Any, p99: Any, top: Any) -> OverTime:
 
 
 def broken(why: str = "worker gw1 died: exit status -9") -> dict[str, Any]:
-    """A run that broke before anything could be measured."""
+    """Return the document of a run that broke before its measurement."""
     run = document()
     run["verdict"] = {"outcome": "no data", "reasons": [why], "findings": []}
     return run | {"measurements": None, "started": None, "plan": {}, "bottleneck": None, "timeline": None}
 
 
 def of_each_outcome() -> dict[str, dict[str, Any]]:
-    """One document for each outcome, one of a run that broke, and one of a search."""
+    """Return one document for each outcome, one of a run that broke, and one of a search."""
     slow = {"endToEndLatency": {"p99": "15ms", "max": "1s"}}
     stalled = WorkerEvidence(worker="gw0", cpu=0.99, stalled=4 * SECOND, longest_stall=SECOND, gc=3 * MS)
     return {
@@ -184,7 +184,7 @@ def of_each_outcome() -> dict[str, dict[str, Any]]:
 
 
 def made_session(*documents: dict[str, Any], steps: dict[int, dict[str, Any]] | None = None) -> str:
-    """The page of runs with these documents; ``steps`` belong to the first."""
+    """Return the page of runs with these documents; ``steps`` belong to the first."""
     runs = [
         ReadRun(session="20261121-030000-1", attempt=1, document=one, steps=(steps or {}) if one is documents[0] else {})
         for one in documents

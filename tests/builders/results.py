@@ -1,4 +1,4 @@
-"""Folders of results made up for tests, as a session leaves them, and a page as its reader finds it."""
+"""Results folders as a session writes them, and a parsed report page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def put(
     workload: str = "smoke",
     stage: str = "measure",
 ) -> Path:
-    """Write one document where a session would; its folder."""
+    """Write one document in the place that a session uses. :returns: its folder."""
     folder = root / session / test / str(attempt) / workload / stage
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(dumps(document), encoding="utf-8")
@@ -36,13 +36,13 @@ def put(
 
 
 def run(document: Document, *, steps: dict[int, Document] | None = None, attempt: int = 1) -> ReadRun:
-    """One run as it is read."""
+    """Return one run as the reader of results returns it."""
     return ReadRun(session="monday", attempt=attempt, document=json.loads(dumps(document)), steps=steps or {})
 
 
 @dataclass
 class Page(HTMLParser):
-    """A page taken apart; that every element is closed in its place is asserted."""
+    """A parsed page; asserts that every element is closed in its place."""
 
     text: str
     tags: list[tuple[str, dict[str, str]]] = field(default_factory=list)
@@ -94,10 +94,10 @@ class Page(HTMLParser):
 
     @property
     def charts(self) -> dict[str, Any]:
-        """By their name, without the run that they belong to."""
+        """The charts by name, without the prefix of their run."""
         return {re.sub(r"^run-\d+-", "", name): chart for name, chart in self.data["charts"].items()}
 
 
 def shown(*runs: ReadRun, unreadable: tuple[str, ...] = ()) -> Page:
-    """The page of these runs."""
+    """Return the page of these runs."""
     return Page(page.page_html(Found(runs=[*runs], unreadable=[*unreadable])))

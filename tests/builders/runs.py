@@ -1,4 +1,4 @@
-"""Documents of runs whose latency wanders, as a queue's does: each second is like the one before it."""
+"""Documents of runs with autocorrelated latency: each second is similar to the one before it, as with a queue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EACH = 200
 
 
 def wandering(seed: int, seconds: int = 60, *, factor: float = 1.0, alike: float = 0.7, noise: float = 0.05) -> NDArray[np.int64]:
-    """Latencies in ns, ``(seconds, EACH)``: around 50 ms, with a level that wanders. :param alike: of neighbouring seconds."""
+    """Return latencies in ns, ``(seconds, EACH)``: around 50 ms, with a random walk. :param alike: correlation of neighbouring seconds."""
     draw = np.random.default_rng(seed)
     steps, level = draw.normal(0, noise * np.sqrt(1 - alike**2), seconds), draw.normal(0, noise)
     levels = np.empty(seconds)
@@ -33,7 +33,7 @@ def wandering(seed: int, seconds: int = 60, *, factor: float = 1.0, alike: float
 
 
 def run_of(latencies: NDArray[np.int64], section: dict[str, Any] | None = None, **parts: Any) -> Document:
-    """The document of a run with these latencies. :param parts: as :func:`builders.documents.document` takes them."""
+    """Return the document of a run with these latencies. :param parts: as for :func:`builders.documents.document`."""
     seconds = len(latencies)
     second = np.repeat(np.arange(seconds), latencies.shape[1])
     course = over_time(second, hdr_index(latencies.ravel(), SERIES_BITS))

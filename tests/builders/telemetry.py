@@ -1,4 +1,4 @@
-"""Telemetry made up for tests: ten samples, a second apart, of a run in which nothing was saturated, with anything in it replaced."""
+"""Telemetry for tests: ten samples, a second apart, with nothing saturated; every value can be replaced."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ QUIET = {
 
 
 def made_telemetry(held: int = SAMPLES, without: tuple[str, ...] = (), missing: tuple[str, ...] = (), **changed: float) -> Telemetry:
-    """:param held: in how many samples the changed columns have their value. Names are written with ``__`` for the dot.
+    """Return telemetry. :param held: number of samples with the changed values. Names have ``__`` for the dot.
 
-    :param without: what columns begin with that were not sampled.
+    :param without: first parts of the names of missing columns.
     """
     values = {name: np.full(SAMPLES, float(value)) for name, value in QUIET.items()}
     for key, value in changed.items():

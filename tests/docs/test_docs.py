@@ -1,4 +1,4 @@
-"""The documentation is built, and what it shows is run."""
+"""The documentation is built, and its examples are run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOOSE = "generator: {sendDelayP99: 60s, stalled: 1, cpu: 16}\n"  # what the exam
 
 
 class Block(NamedTuple):
-    """One fenced block: where, its language, its text."""
+    """One fenced block: page, line, language, text."""
 
     page: str
     line: int
@@ -63,7 +63,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def lay_out(folder: Path, page: str) -> None:
-    """The files that a page shows; where it shows one twice, the first."""
+    """Write the files that a page shows; if it shows one twice, the first."""
     folder.joinpath("pytest.ini").write_text("[pytest]\n")
     for block in BLOCKS:
         path = folder / (block.file or "")
@@ -73,22 +73,21 @@ def lay_out(folder: Path, page: str) -> None:
 
 
 def labels(output: str) -> list[str]:
-    """The first words of the summary's lines: what a report has, whatever its numbers."""
+    """Return the first words of the summary's lines, which do not depend on the numbers."""
     summary = output[output.index("= load tests =") :]
     found = [re.match(r"\s+[✓✗]? ?([a-zA-Z][\w/.-]*( delay|-to-end)?)", line) for line in summary.splitlines()]
     shorter = ("SCALED", "SHORTENED", "p99/s")  # the test's run is shorter than the one that the README shows
     return [match[1] for match in found if match and match[1] not in shorter]
 
 
-def test_the_documentation_builds(tmp_path: Path) -> None:
-    """Without a warning."""
+def test_the_documentation_builds_without_warnings(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-E", "-d", str(tmp_path / "trees"), "-b", "html"]
     done = subprocess.run([*command, str(ROOT / "docs"), str(tmp_path / "html")], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_first_test_gives_the_output_shown(tmp_path: Path) -> None:
-    """The README's five-minute example passes, and its report has the lines that the README shows."""
+def test_the_readmes_first_test_has_the_output_shown(tmp_path: Path) -> None:
+    """Its five-minute example passes, and its report has the lines in the README."""
     lay_out(tmp_path, "README.md")
     path = tmp_path / "profiles" / "orders.yaml"
     text = (
@@ -106,8 +105,7 @@ def test_the_first_test_gives_the_output_shown(tmp_path: Path) -> None:
     assert found == labels(shown)
 
 
-def test_the_users_own_questions_are_answered(tmp_path: Path) -> None:
-    """The hook and the body that the page shows give the lines that it shows."""
+def test_the_hook_for_custom_metrics_has_the_output_shown(tmp_path: Path) -> None:
     page = "docs/howto/ask-your-own-questions.md"
     lay_out(tmp_path, page)
     path = tmp_path / "profiles" / "questions.yaml"
@@ -123,8 +121,7 @@ def test_the_users_own_questions_are_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
-def test_plans_are_printed(tmp_path: Path, page: str) -> None:
-    """The examples' plan can be looked at, and runs nothing."""
+def test_a_plan_of_the_examples_runs_nothing(tmp_path: Path, page: str) -> None:
     lay_out(tmp_path, page)
     done = run(tmp_path, "-n", "2", "--load-plan", "test_orders.py")
     assert "rate         2 000 msg/s" in done.stdout, done.stdout + done.stderr
@@ -132,7 +129,7 @@ def test_plans_are_printed(tmp_path: Path, page: str) -> None:
 
 
 def test_the_plan_names_the_client_as_shown(tmp_path: Path) -> None:
-    """Which of them and why, where the page forces one; the library's version may be another."""
+    """It has the client and the reason if the page forces one; the library's version may differ."""
     page = "docs/howto/choose-the-client.md"
     lay_out(tmp_path, page)
     command = next(command for block in having("console") if block.page == page for command in block.commands)
@@ -144,7 +141,7 @@ def test_the_plan_names_the_client_as_shown(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(mosquitto.find_binary() is None, reason="no mosquitto here: apt-get install mosquitto")
 def test_connections_are_opened_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command of the page: its summary has the line shown, less what depends on the machine."""
+    """The summary has the line shown, without the parts that depend on the machine."""
     page = "docs/howto/only-connect.md"
     lay_out(tmp_path, page)
     path = tmp_path / "profiles" / "doors-open.yaml"
@@ -159,7 +156,7 @@ def test_connections_are_opened_as_shown(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.skipif(mosquitto.find_binary() is None, reason="no mosquitto here: apt-get install mosquitto")
 def test_a_broadcast_is_planned_and_run_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commands of the page: the plan has the lines that it shows, less what depends on the machine; then everybody gets everything."""
+    """The plan has the lines shown, without the parts that depend on the machine; then all subscribers get all messages."""
     page = "docs/howto/broadcast-at-scale.md"
     lay_out(tmp_path, page)
     planned, done = (command.split()[1:] for block in having("console") if block.page == page for command in block.commands)
@@ -177,7 +174,7 @@ def test_a_broadcast_is_planned_and_run_as_shown(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("block", [block for block in having("yaml") if (block.file or "").startswith("profiles/")], ids=where)
 def test_profiles_shown_are_valid(block: Block) -> None:
-    """Every profile on a page is one; the wrong one is wrong in the way that the page says."""
+    """The invalid one has the problem that the page names."""
     assert block.file
     if "wrong" not in block.file:
         assert profile.loads(block.text, block.file).objectives
@@ -189,22 +186,20 @@ def test_profiles_shown_are_valid(block: Block) -> None:
 
 @pytest.mark.parametrize("block", having("python"), ids=where)
 def test_python_shown_compiles(block: Block) -> None:
-    """And imports only what is there."""
+    """It imports only existing names."""
     for node in ast.walk(ast.parse(block.text)):
         if isinstance(node, ast.ImportFrom):
             module = __import__(str(node.module), fromlist=["*"])
             assert all(hasattr(module, alias.name) for alias in node.names)
 
 
-def test_options_named_exist() -> None:
-    """No page speaks of an option that pytest does not have."""
+def test_the_pages_name_only_existing_options() -> None:
     there = set(re.findall(r"--load-[a-z-]+", run(ROOT, "--help").stdout))
     named = {(page.name, option) for page in PAGES for option in re.findall(r"--load-[a-z]+(?:-[a-z]+)*", page.read_text(encoding="utf-8"))}
     assert {(page, option) for page, option in named if option not in there} == set()
 
 
-def test_commands_named_exist() -> None:
-    """No page speaks of a command of the package, or of a script, that is not there."""
+def test_the_pages_name_only_existing_commands_and_scripts() -> None:
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     usage = subprocess.run([sys.executable, "-m", "pytest_loadtest", "--help"], check=True, capture_output=True, text=True).stdout
     assert {name for name in re.findall(r"python -m pytest_loadtest (\w+)", text) if name not in usage} == set()
@@ -212,13 +207,13 @@ def test_commands_named_exist() -> None:
 
 
 def test_links_between_pages_lead_somewhere() -> None:
-    """Also in the pages that Sphinx does not build."""
+    """This includes the pages that Sphinx does not build."""
     links = [(page, link) for page in PAGES for link in re.findall(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))]
     assert [f"{page.name} → {link}" for page, link in links if not (page.parent / link).exists()] == []
 
 
 def test_runs_are_compared_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commands of the page: a run, one beside it, and the trend of both. Three seconds of load are too short for a gate, and says so."""
+    """The page's commands run a test twice and show the trend. Three seconds of load are too short to judge, and the output says so."""
     page = "docs/howto/compare-runs.md"
     lay_out(tmp_path, page)
     path = tmp_path / "profiles" / "orders.yaml"
@@ -245,14 +240,13 @@ PARTS = [block for block in BLOCKS if block.page == DRIVER_PAGE and block.langua
 
 
 @pytest.mark.parametrize("block", PARTS, ids=where)
-def test_the_parts_of_the_driver_are_shown_as_they_are(block: Block) -> None:
-    """Code on the page is the example's, letter by letter save for indentation and the line breaks that follow from it."""
+def test_the_pages_code_of_a_driver_is_the_examples_code(block: Block) -> None:
+    """Only indentation and the line breaks that follow from it may differ."""
     file = EXAMPLE / {"python": "pytest_loadtest_redis.py", "toml": "pyproject.toml"}[block.language]
     text = file.read_text(encoding="utf-8")
     assert "".join(block.text.split()) in "".join(text.split())
 
 
 def test_the_driver_shown_is_one_short_file() -> None:
-    """Somebody can read it in one go."""
     assert [path.name for path in EXAMPLE.glob("*.py")] == ["pytest_loadtest_redis.py"]
     assert len((EXAMPLE / "pytest_loadtest_redis.py").read_text(encoding="utf-8").splitlines()) <= 300

@@ -1,4 +1,4 @@
-"""The dashboard asks for what is served."""
+"""The dashboard queries only existing series."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ DASHBOARD = json.loads((Path(__file__).parents[2] / "docs" / "grafana" / "loadte
 
 
 def served() -> dict[str, set[str]]:
-    """Of each series its labels."""
+    """Return the labels of each series."""
     metrics = LiveMetrics(lambda: [{"test": "a", "profile": {"name": "p"}, "workload": None, "verdict": {"outcome": "met"}}])
     phase = Phase(name="measure", duration=SECOND, pacer=Pacer.of(1, 1), before=StreamCounts(streams=1), recorded=True)
     metrics.show("b", "p", "", phase, [made_progress(beyond_bounds=(0,) * 15, send_delay_p99=1)])
     return {sample.name: set(sample.labels) for metric in metrics.collect() for sample in metric.samples}
 
 
-def test_every_query_names_series_and_labels_that_there_are() -> None:
-    """Each panel asks for something."""
+def test_every_query_has_existing_series_and_labels() -> None:
+    """Each panel has a query."""
     series = served()
     for panel in DASHBOARD["panels"]:
         for target in panel["targets"]:
@@ -41,7 +41,7 @@ def test_every_query_names_series_and_labels_that_there_are() -> None:
 
 
 def test_panels_do_not_overlap() -> None:
-    """On Grafana's grid of 24 columns."""
+    """The grid of Grafana has 24 columns."""
     cells = [
         (x, y)
         for place in (panel["gridPos"] for panel in DASHBOARD["panels"])

@@ -1,4 +1,4 @@
-"""Plots of the documentation are drawn of the data beside them, without a broker."""
+"""The documentation's plots are drawn from stored data, without a broker."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def drawn(data: Path) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def test_the_index_of_delayed_messages(tmp_path: Path) -> None:
-    """Both versions are in the table and in the plot, which is as small as that in the repository."""
+def test_the_plot_of_the_delayed_index_has_both_versions(tmp_path: Path) -> None:
+    """The table has them too, and the plot is as small as the one in the repository."""
     pytest.importorskip("matplotlib", reason="pip install --group plots")
     data = Path(shutil.copy(DATA, tmp_path))
     table = drawn(data)

@@ -1,4 +1,4 @@
-"""What tests do with a page in a browser. Nothing sleeps: what the page does by itself is waited for."""
+"""Actions of tests on a page in a browser. Nothing sleeps: each action waits until the page has reacted."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ COPIED = """window.copied = (chart) => {
 
 
 class Browser:
-    """:param driver: selenium's. :param file: where the page is put, to be opened as a user opens it."""
+    """A page in a browser. :param driver: selenium's driver. :param file: path for the page, which is opened as a user opens it."""
 
     def __init__(self, driver: Any, file: Path) -> None:
         self.driver, self.file = driver, file
 
     def open(self, html: str, place: str = "") -> None:
-        """Show a page, with nothing left of what an earlier test made the browser do. :param place: an id on it."""
+        """Show a page, without the state of an earlier test. :param place: an id on it."""
         self.file.write_text(html, encoding="utf-8")
         self.cdp("Emulation.setEmulatedMedia", media="", features=[{"name": "prefers-color-scheme", "value": "light"}])
         self.cdp("Emulation.clearDeviceMetricsOverride")
@@ -49,7 +49,7 @@ class Browser:
         self.until("return Object.values(loadtest.charts).every(entry => entry.plot && entry.painted)")
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """:returns: what the script returns."""
+        """Run a script. :returns: its result."""
         return self.driver.execute_script(script, *arguments)
 
     def until(self, script: str, *arguments: Any) -> Any:
@@ -59,24 +59,24 @@ class Browser:
         return WebDriverWait(self.driver, WAIT, poll_frequency=0.05).until(lambda _: self.run(script, *arguments), message=script)
 
     def cdp(self, command: str, **parameters: Any) -> Any:
-        """A command of the DevTools protocol."""
+        """Send a command of the DevTools protocol."""
         return self.driver.execute_cdp_cmd(command, parameters)
 
     def console(self) -> list[str]:
-        """What was written there since the last look."""
+        """Return the console's lines since the last call."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def find(self, selector: str) -> Any:
-        """The first element."""
+        """Return the first matching element."""
         return self.driver.find_element("css selector", selector)
 
     def over(self, chart: str) -> Any:
-        """The area of a chart's lines, brought into sight."""
+        """Return the area of a chart's lines, after scrolling it into sight."""
         self.run("document.querySelector(`figure[data-chart='${arguments[0]}']`).scrollIntoView({block: 'center'})", chart)
         return self.find(f"figure[data-chart='{chart}'] .u-over")
 
     def hover(self, chart: str, share: float, height: float = 0.5) -> None:
-        """Put the mouse there: shares of the area's width and height, from the upper left."""
+        """Move the mouse to shares of the area's width and height, from the upper left."""
         from selenium.webdriver import ActionChains
 
         area = self.over(chart)
@@ -93,23 +93,23 @@ class Browser:
         actions.move_by_offset(round(width * (end - start)), 0).release().perform()
 
     def double_click(self, chart: str) -> None:
-        """In the middle of a chart."""
+        """Double-click in the middle of a chart."""
         from selenium.webdriver import ActionChains
 
         ActionChains(self.driver, duration=0).double_click(self.over(chart)).perform()
 
     def view(self, chart: str) -> list[float]:
-        """What part of x is in sight."""
+        """Return the visible range of x."""
         return self.run("const {min, max} = loadtest.charts[arguments[0]].plot.scales.x; return [min, max]", chart)
 
     def told(self, chart: str) -> str:
-        """What the page says of the place under the cursor, with the values in the legend."""
+        """Return the page's text about the point under the cursor, with the values in the legend."""
         figure = self.find(f"figure[data-chart='{chart}']")
         words = [one.text for one in figure.find_elements("css selector", ".told, .legend .value")]
         return " | ".join(word for word in words if word)
 
     def pixels(self, chart: str, colour: str, x: float, y: float, width: float, height: float) -> int:
-        """How many pixels of the canvas there have about that colour of the page (a custom property)."""
+        """Return the number of pixels of the canvas with about this colour of the page (a custom property)."""
         return self.run(
             """const [chart, name, ...box] = arguments;
             const hex = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

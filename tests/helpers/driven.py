@@ -1,4 +1,4 @@
-"""A profile driven against a broker in this process, as the plugin would: what tests of real brokers look at is the results document."""
+"""A profile driven against a broker in this process, as by the plugin; tests of real brokers check the results document."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ USUAL = {"testDuration": "3s", "drainTimeout": "5s"}
 
 
 class Watcher:
-    """Stands where the live line would: the progress of the measured phase goes to a test."""
+    """Passes the progress of the measured phase to a test, in place of the live line."""
 
     def __init__(self, act: Act | None) -> None:
         self._act = act
@@ -53,9 +53,9 @@ def drive(
     broker: Any, more: str, folder: Path, monkeypatch: pytest.MonkeyPatch, act: Act | None = None,
     breaks: AbstractContextManager[Any] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Drives a profile of so many lines more, of three seconds, and five to drain, unless they say otherwise.
+    """Drive a profile with these additional lines; the phase takes three seconds and its drain five, unless they set something else.
 
-    :param act: gets the progress of the measured phase. :param breaks: around a run that is to break. :returns: the results document.
+    :param act: gets the progress of the measured phase. :param breaks: context of a run that must break. :returns: the results document.
     """
     monkeypatch.setattr(brokers, "start", lambda _request, _progress: broker)
     options = Options(

@@ -1,4 +1,4 @@
-"""An engine over a null driver and a clock that stands still: runs whose every number is known beforehand."""
+"""An engine over a null driver and a fake clock: runs with results that are known beforehand."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def make_pool(size: int = 64) -> Any:
 
 @dataclass
 class DrainControl:
-    """Conducts a run of one worker with the real rule of when a phase has ended."""
+    """Controls a run of one worker, with the real rule for the end of a phase."""
 
     clock: FakeClock
     drain: Drain
@@ -52,7 +52,7 @@ class DrainControl:
     phase_ended: bool = False
 
     def changes(self) -> list[Change]:
-        """Those whose time to be told has come."""
+        """Return the changes that are due to be announced."""
         now = self.clock()
         due = [change for when, change in self.told if when <= now]
         self.told = [(when, change) for when, change in self.told if when > now]
@@ -68,7 +68,7 @@ class DrainControl:
 
 @dataclass
 class Finished:
-    """What a run left behind."""
+    """The results of a run."""
 
     sent: Columns
     received: Columns
@@ -82,7 +82,7 @@ def drive(
     drain_timeout: int = SECOND, warm_up: float = 0.0, change: Callable[[Phase], Phase] | None = None,
     told: Sequence[tuple[int, Change]] = (), pool: Any = None, delays: Delays | None = None, wall: int = 0,
 ) -> Finished:  # fmt: skip
-    """One worker, one topic, one subscription: drive the phases to their ends and read the samples back."""
+    """Drive the phases with one worker, topic and subscription to their ends, and read the samples."""
     clock, pool = FakeClock(), pool or make_pool(size)
     topology = Topology(topics=1, partitions=1, producers=streams, subscriptions=1, consumers=1)
     context = DriverContext(
@@ -113,7 +113,7 @@ def drive(
 
 
 def read(folder: Path) -> Columns:
-    """All rows of one kind, as columns."""
+    """Return all rows of one kind, as columns."""
     tables = [pq.read_table(path) for path in sorted(folder.glob("*.parquet"))]
     names = tables[0].column_names if tables else []
     return {name: np.concatenate([table[name].to_numpy() for table in tables]) for name in names}

@@ -1,7 +1,7 @@
-"""A Pulsar broker as far as a client can see it, with faults on order: a real TCP server on loopback that stores nothing.
+"""A Pulsar broker as seen by a client, with faults on request: a real TCP server on loopback that stores nothing.
 
-Each command is answered as a broker would, unless the test says otherwise: :attr:`FakeBroker.rules` holds by kind what is done instead,
-:attr:`FakeBroker.once` the same for the next ones alone. What came is in :attr:`FakeBroker.seen`, in order.
+It answers each command as a broker would, unless the test sets another action by kind: in :attr:`FakeBroker.rules`, or in
+:attr:`FakeBroker.once` for the next commands only. :attr:`FakeBroker.seen` has all commands in order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAMES = {number: name for name, number in api.Command.Type.items()}
 
 
 class Seen(NamedTuple):
-    """A command that came. :param kind: as "SEND". :param said: its part of ``api.Command``. :param body: what followed it."""
+    """A received command. :param kind: such as "SEND". :param said: its part of ``api.Command``. :param body: the bytes after it."""
 
     peer: Peer
     kind: str
@@ -41,7 +41,7 @@ class Peer:
         self.gone = False
 
     def tell(self, kind: str, body: bytes = b"", **fields: Any) -> None:
-        """Send a command, with what belongs behind it."""
+        """Send a command, with its payload if it has one."""
         command = api.Command(type=getattr(api.Command, kind))
         part = getattr(command, kind.lower())
         part.SetInParent()
@@ -56,7 +56,7 @@ class Peer:
         self.write((int.from_bytes(frame[:4], "big") + len(body)).to_bytes(4, "big") + frame[4:] + body)
 
     def write(self, data: bytes) -> None:
-        """Whatever it is."""
+        """Write bytes."""
         try:
             with self._lock:
                 self._socket.sendall(data)
@@ -64,7 +64,7 @@ class Peer:
             self.gone = True
 
     def deliver(self, consumer: int, body: bytes, entry: int = 0, **fields: Any) -> None:
-        """An entry for a consumer. :param fields: ``redelivery_count``, ``ack_set``."""
+        """Send an entry to a consumer. :param fields: ``redelivery_count``, ``ack_set``."""
         self.tell("MESSAGE", body, consumer_id=consumer, message_id=api.MessageId(ledger_id=1, entry_id=entry), **fields)
 
     def drop(self) -> None:
@@ -74,7 +74,7 @@ class Peer:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def serve(self) -> None:
-        """Answer until it ends."""
+        """Answer commands until the connection ends."""
         decoder = FrameDecoder()
         with self._socket:
             while True:
@@ -99,7 +99,7 @@ class Peer:
 
 
 def answer(seen: Seen) -> None:
-    """As a broker where all is well."""
+    """Answer as a healthy broker."""
     peer, said = seen.peer, seen.said
     if seen.kind == "CONNECT":
         peer.tell("CONNECTED", server_version="fake", protocol_version=21, max_message_size=peer.broker.max_message)
@@ -118,20 +118,20 @@ def answer(seen: Seen) -> None:
 
 
 def nothing(_: Seen) -> None:
-    """A broker that keeps its silence."""
+    """Do not answer."""
 
 
 def refuse(error: int, message: str = "no") -> Callable[[Seen], None]:
-    """A broker that answers a request with an error."""
+    """Return an action that answers a request with an error."""
     return lambda seen: seen.peer.tell("ERROR", request_id=getattr(seen.said, "request_id", 0), error=error, message=message)
 
 
 class FakeBroker:
-    """Serves from its making on, until it is closed; a context manager.
+    """A broker that serves until it is closed; a context manager.
 
-    :param partitions: that each topic has when asked for; 0: none.
-    :ivar rules: by kind of command, what is done instead of :func:`answer`. :ivar once: the same, for the next one each.
-    :ivar seen: all that came. :ivar peers: connections, in the order in which they came.
+    :param partitions: number of partitions of each topic; 0: none.
+    :ivar rules: kind of command → action instead of :func:`answer`. :ivar once: the same, for one command per entry.
+    :ivar seen: all commands. :ivar peers: connections, oldest first.
     """
 
     def __init__(self, *, partitions: int = 0, max_message: int = 5 * 1024**2) -> None:
@@ -159,11 +159,11 @@ class FakeBroker:
             thread.start()
 
     def of(self, kind: str) -> list[Any]:
-        """What was said in all commands of one kind."""
+        """Return the contents of all commands of one kind."""
         return [seen.said for seen in self.seen if seen.kind == kind]
 
     def close(self) -> None:
-        """Drop all connections and listen no more."""
+        """Close all connections and the listener."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -181,17 +181,17 @@ class FakeBroker:
 
 
 def payload_of(sent: Seen) -> bytes:
-    """Of a SEND: what a consumer would get, its payload."""
+    """Return the payload of a SEND, as a consumer would get it."""
     return bytes(open_entry(memoryview(sent.body))[1])
 
 
 def damaged(body: bytes) -> bytes:
-    """An entry whose last byte is another."""
+    """Return the entry with a changed last byte."""
     return body[:-1] + bytes([body[-1] ^ 1])
 
 
 def entry_of(metadata: api.MessageMetadata, payload: bytes) -> bytes:
-    """Any entry, with a CRC that fits."""
+    """Return an entry with a valid CRC."""
     head = metadata.SerializeToString()
     guarded = len(head).to_bytes(4, "big") + head + payload
     return b"\x0e\x01" + crc32c(guarded).to_bytes(4, "big") + guarded

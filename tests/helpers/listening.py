@@ -1,4 +1,4 @@
-"""The addresses at which processes wait for connections."""
+"""The addresses on which processes listen."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import psutil
 
 
 def listening(pid: int) -> set[str]:
-    """The addresses (without ports) at which a process and its children listen."""
+    """Return the addresses (without ports) on which a process and its children listen."""
     process = psutil.Process(pid)
     family = [process, *process.children(recursive=True)]
     sockets = [connection for one in family for connection in one.net_connections("inet")]
@@ -14,6 +14,6 @@ def listening(pid: int) -> set[str]:
 
 
 def other_addresses() -> list[str]:
-    """This machine's IPv4 addresses that are not loopback; those of containers' bridges are among them."""
+    """Return this machine's IPv4 addresses that are not loopback, including those of containers' bridges."""
     every = [address for addresses in psutil.net_if_addrs().values() for address in addresses]
     return [one.address for one in every if one.family.name == "AF_INET" and not one.address.startswith("127.")]

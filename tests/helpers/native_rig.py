@@ -1,4 +1,4 @@
-"""The native driver against fake brokers, with a clock that can be moved on."""
+"""The native driver with fake brokers, and a clock that tests can advance."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE = 20  # s of real time that nothing here needs
 
 
 class MovedClock:
-    """The machine's clock, and what was added to it."""
+    """The machine's clock, plus the time that a test added."""
 
     def __init__(self) -> None:
         self.ahead = 0
@@ -35,7 +35,7 @@ class MovedClock:
         return time.monotonic_ns() + self.ahead
 
     def advance(self, ns: int) -> None:
-        """Let time pass at once."""
+        """Add time to the clock."""
         self.ahead += ns
 
 
@@ -46,7 +46,7 @@ def pool_of(size: int = 64) -> payloads.PayloadPool:
 
 
 class Faulty:
-    """A driver, and what it gave so far."""
+    """A driver, and its acknowledgements and arrivals so far."""
 
     def __init__(self, url: str, clock: MovedClock, size: int = 64, name: str | None = None, count: int = 4, **settings: Any) -> None:
         self.clock, self.pool = clock, pool_of(size)
@@ -63,7 +63,7 @@ class Faulty:
         self.received: list[Received] = []
 
     def until(self, done: Callable[[], object], what: str, *, step: int = 0) -> None:
-        """Poll until it holds; time passes faster by ``step`` ns a turn."""
+        """Poll until ``done`` returns something true; each turn adds ``step`` ns to the clock."""
         end = time.monotonic() + PATIENCE
         while not done():
             assert time.monotonic() < end, f"not {what}: {self.driver.disconnected()}"
@@ -71,7 +71,7 @@ class Faulty:
             self.turn()
 
     def turn(self) -> None:
-        """One poll, and what came with it."""
+        """Poll once, and keep the results."""
         self.driver.poll(MILLISECOND)
         if (acks := self.driver.acks()) is not None:
             self.acks.append(acks)
@@ -79,7 +79,7 @@ class Faulty:
             self.received.append(received)
 
     def send(self, count: int, stream: int = 0) -> list[int]:
-        """More messages of a stream; the positions of those that are refused."""
+        """Send more messages of a stream. :returns: the positions of the rejected ones."""
         n = np.arange(self._next, self._next + count)
         self._next += count
         sent, idle = np.zeros((2, count), np.int64)
@@ -92,7 +92,7 @@ class Faulty:
         return [] if refused is None else refused.tolist()
 
     def answers(self) -> list[tuple[int, int, int]]:
-        """Of each message that was answered, in order: its number, status, resends."""
+        """Return number, status and resends of each answered message, in order."""
         found = []
         for part in self.acks:
             resends = np.zeros(len(part.row), np.uint8) if part.resends is None else part.resends
@@ -101,12 +101,12 @@ class Faulty:
 
     @property
     def heads(self) -> Heads:
-        """Of all that came."""
+        """The heads of all arrivals."""
         heads, size = (np.concatenate([getattr(part, name) for part in self.received]) for name in ("heads", "size"))
         return decode_heads(heads, size, NONCE)
 
     def column(self, name: str) -> list[int]:
-        """Of all that came."""
+        """Return a column of all arrivals."""
         return [value for part in self.received for value in getattr(part, name).tolist()]
 
 
@@ -114,7 +114,7 @@ class Faulty:
 def faulty(
     broker: FakeBroker | str, *, streams: int = 0, consumers: int = 0, clock: MovedClock | None = None, **more: Any
 ) -> Iterator[Faulty]:
-    """A driver with so many of each open, closed at the end."""
+    """Open a driver with this number of producers and consumers, and close it at the end."""
     made = Faulty(broker if isinstance(broker, str) else broker.url, clock or MovedClock(), **more)
     try:
         made.driver.open_consumers(range(consumers))

@@ -1,4 +1,4 @@
-"""A driver without a target: what the engine costs by itself, and runs whose every latency is known."""
+"""A driver without a target, for the engine's own cost and for runs with known latencies."""
 
 from __future__ import annotations
 
@@ -51,27 +51,27 @@ class NullDriver:
         return DriverFacts(client="null", version="1")
 
     def prepare(self) -> None:
-        """There is no target."""
+        """Do nothing: there is no target."""
 
     def open_consumers(self, consumers: Sequence[int]) -> NDArray[np.int32]:
-        """All are established at once."""
+        """Establish all consumers at once."""
         return self._members.join(np.array(consumers, np.int32))
 
     def open_producers(self, streams: Sequence[int]) -> None:
-        """Every stream may send at any time."""
+        """Do nothing: every stream may send at any time."""
 
     def attach(self, consumers: Sequence[int]) -> None:
-        """They take part from now on."""
+        """Establish more consumers."""
         if consumers:
             self._joined.append(Joined(np.array(consumers, np.int32), self.open_consumers(consumers)))
 
     def attached(self) -> Joined | None:
-        """Those of :meth:`attach` since the last call, or None."""
+        """Return the consumers of :meth:`attach` since the last call, or None."""
         done, self._joined = self._joined, []
         return Joined(*map(np.concatenate, zip(*done, strict=True))) if done else None
 
     def detach(self, places: Sequence[int]) -> None:
-        """What they have not seen goes to the first of the others of their subscription, or stays where there is none."""
+        """Give their remaining messages to the first other consumer of the subscription, or keep them if there is none."""
         self._look()
         self.resume([place for place in places if place in self._paused])
         heirs = self._members.leave(np.array(places, np.int32))
@@ -80,21 +80,21 @@ class NullDriver:
             self._copies.add(due, heirs[place], *rest)
 
     def pause(self, places: Sequence[int]) -> None:
-        """What came before stays to be taken."""
+        """Stop consumers; their earlier arrivals can still be taken."""
         self._look()
         self._paused.update(places)
 
     def resume(self, places: Sequence[int]) -> None:
-        """What came meanwhile is stamped now."""
+        """Continue; messages that came during the pause get the present time."""
         self._paused.difference_update(places)
         if len(places) and (copies := self._copies.everything()) is not None:
             due, place, *rest = copies
             self._copies.add(np.where(np.isin(place, places), np.maximum(due, self._clock()), due), place, *rest)
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """Take what the windows allow, all of it at one instant.
+        """Take the messages that the windows allow, all at the same time.
 
-        :returns: the positions of the rest, ascending int64, or None where there is no rest.
+        :returns: the positions of the rest, ascending int64, or None if there is no rest.
         """
         now, refused = self._clock(), None
         keep: slice | NDArray[np.int64] = slice(None)
@@ -116,20 +116,20 @@ class NullDriver:
         return refused
 
     def _hand_out(self, stream: NDArray[np.int32], *message: NDArray[Any]) -> None:
-        """A copy of each message to one consumer of each subscription; ``message``: due, head and size of each."""
+        """Add a copy of each message for one consumer of each subscription; ``message``: columns due, head and size."""
         which, place = self._members.serve(stream)
         due, heads, size = message if which is None else (column[which] for column in message)
         self._copies.add(due, place, heads, size)
 
     def _settle(self, now: int) -> None:
-        """What is due is answered, and makes room."""
+        """Answer the messages that are due, and free their windows."""
         if (came := self._answers.take(now)) is not None:
             self._answered.append(came)
             if self._windows is not None:
                 self._windows.release(came[2], came[0])
 
     def acks(self) -> Acks | None:
-        """What is due by now and was not handed over yet, or None."""
+        """Return the new answers, or None."""
         self._settle(self._clock())
         if not self._answered:
             return None
@@ -138,7 +138,7 @@ class NullDriver:
         return Acks(row, due, np.full(len(row), Status.ACKED, np.int8))
 
     def _look(self) -> None:
-        """Consumers see what is due, unless they are paused."""
+        """Move the copies that are due to the seen ones, except those of paused consumers."""
         if (came := self._copies.take(self._clock())) is None:
             return
         if self._paused:
@@ -149,7 +149,7 @@ class NullDriver:
             self._seen.append(came)
 
     def take(self) -> Received | None:
-        """What consumers have seen and was not handed over yet, or None."""
+        """Return the new arrivals, or None."""
         self._look()
         if not self._seen:
             return None
@@ -158,23 +158,23 @@ class NullDriver:
         return Received(place, heads, size, due, np.zeros(len(due), np.int64), np.zeros(len(due), np.int8))
 
     def poll(self, timeout_ns: int) -> None:
-        """Let exactly this time pass, or sleep."""
+        """Let exactly this time pass with a fake clock, or sleep."""
         if isinstance(self._clock, FakeClock):
             self._clock.sleep(timeout_ns)
         elif timeout_ns > 0:
             time.sleep(timeout_ns / 1e9)
 
     def opening_times(self) -> Mapping[str, NDArray[np.int64]]:
-        """Not told."""
+        """Return nothing: they are unknown."""
         return {}
 
     def disconnected(self) -> str | None:
-        """Never."""
+        """Return None: there is no connection to lose."""
         return None
 
     def close(self) -> None:
-        """Nothing is delivered from now on; what was can still be taken."""
+        """Deliver nothing more; earlier arrivals can still be taken."""
         self._members.leave_all()
 
     def cleanup(self) -> None:
-        """Nothing was left anywhere."""
+        """Do nothing: there is nothing to remove."""

@@ -1,4 +1,4 @@
-"""What stands in for a target: messages that wait for their time, windows, and the consumers of each subscription. Columns, no objects."""
+"""The parts of a target in memory: messages that wait for their time, windows, and the consumers of each subscription. Columns, no objects."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def concatenate_columns(parts: list[Columns]) -> Columns:
-    """One set of columns of several."""
+    """Join several sets of columns."""
     return parts[0] if len(parts) == 1 else tuple(map(np.concatenate, zip(*parts, strict=True)))
 
 
 class DueRows:
-    """Rows, as columns of which the first is the time at which each is due, handed out in the order of those times.
+    """Rows as columns, the first of which is the time at which the row is due; rows are returned in the order of those times.
 
-    :param steady: all that is added is due already, and never before what was added earlier: nothing needs to be sorted.
+    :param steady: added rows are due already, and in order, so nothing needs to be sorted.
     """
 
     def __init__(self, *, steady: bool) -> None:
@@ -37,7 +37,7 @@ class DueRows:
             self._parts.append(columns)
 
     def everything(self) -> Columns | None:
-        """Take out all rows, due or not; None where there are none."""
+        """Return all rows, due or not, and remove them; None if there are none."""
         if not self._parts:
             return None
         columns = concatenate_columns(self._parts)
@@ -45,7 +45,7 @@ class DueRows:
         return columns
 
     def take(self, now: int) -> Columns | None:
-        """Take out the rows that are due, or None."""
+        """Return the due rows, and remove them; None if there are none."""
         columns = self.everything()
         if columns is None or self._steady:
             return columns
@@ -56,7 +56,7 @@ class DueRows:
 
 
 class Windows:
-    """How many messages each stream may still have in flight."""
+    """The remaining in-flight window of each stream."""
 
     def __init__(self, size: int, streams: int) -> None:
         self._size = size
@@ -64,7 +64,7 @@ class Windows:
         self._emptied = np.zeros(streams, np.int64)  # the instant of the last answer
 
     def admit(self, burst: Burst) -> NDArray[np.int64] | None:
-        """Take up room, fill ``burst.idle``, and return the positions of what finds no room, or None."""
+        """Occupy the windows, fill ``burst.idle``, and return the positions of the messages that do not fit, or None."""
         refused = positions_without_room(burst.stream, self._room)
         taken = np.delete(np.arange(len(burst)), refused)
         streams, first, counts = np.unique(burst.stream[taken], return_index=True, return_counts=True)
@@ -74,13 +74,13 @@ class Windows:
         return refused if len(refused) else None
 
     def release(self, stream: NDArray[np.int32], when: NDArray[np.int64]) -> None:
-        """Answers to these streams, in the order in which they came."""
+        """Free the windows of these streams, in the order of the answers."""
         np.add.at(self._room, stream, 1)
         self._emptied[stream] = when  # of several answers to one stream, numpy keeps the last
 
 
 class Members:
-    """Which consumers each subscription has now. Subscriptions are numbered over all topics, consumers by their places."""
+    """The present consumers of each subscription. Subscriptions are numbered over all topics, consumers by their places."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -88,7 +88,7 @@ class Members:
         self._arrange()
 
     def _arrange(self) -> None:
-        """Members of one subscription become neighbours in one column, in the order of their places."""
+        """Sort the places by subscription, so that the members of one are neighbours."""
         present = np.flatnonzero(self._subscription >= 0)
         subscription = self._subscription[present]
         self.present = len(present)
@@ -98,7 +98,7 @@ class Members:
         self._all_served = bool(self._counts.all())
 
     def join(self, consumers: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The places that they get."""
+        """Add consumers. :returns: their places."""
         places = len(self._subscription) + np.arange(len(consumers), dtype=np.int32)
         if len(consumers):
             topology = self._topology
@@ -108,7 +108,7 @@ class Members:
         return places
 
     def leave(self, places: NDArray[np.int32]) -> NDArray[np.int32]:
-        """By place, all places: who has now what that consumer had. It is another one where one leaves and others stay."""
+        """Remove consumers. :returns: by place, for all places, the one that now has the consumer's messages."""
         heirs, left = np.arange(len(self._subscription), dtype=np.int32), self._subscription[places]
         self._subscription[places] = -1
         self._arrange()
@@ -117,12 +117,12 @@ class Members:
         return heirs
 
     def leave_all(self) -> None:
-        """Nobody is there any more."""
+        """Remove all consumers."""
         self._subscription[:] = -1
         self._arrange()
 
     def serve(self, stream: NDArray[np.int32]) -> tuple[NDArray[np.int64] | None, NDArray[np.int32]]:
-        """Who gets copies of messages of these streams: which message, None where each has one copy, and to which place."""
+        """Return the message and place of each copy for messages of these streams; the first is None if each message has one copy."""
         which, each = None, self._topology.subscriptions
         subscription = self._topology.topic_of_stream(stream)
         if each > 1:

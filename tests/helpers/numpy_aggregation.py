@@ -1,6 +1,6 @@
-"""The numpy definitions where Spark would stand, for tests that are about something else: ``-p numpy_aggregation``.
+"""The numpy definitions in place of Spark, for tests of other things: ``-p numpy_aggregation``.
 
-``tests/pipeline`` proves that both give the same to the bit; a Java process that starts for each pytest session would add nothing but time.
+``tests/pipeline`` proves that both agree exactly; a Java process for each pytest session would only cost time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).pa
 
 
 def samples(folder: Path, kind: str) -> Mapping[str, NDArray[np.int64]]:
-    """All rows of ``sent`` or ``received``, as columns; the latter may lie there as broadcast rows."""
+    """Return all rows of ``sent`` or ``received`` as columns; the latter may be stored as broadcast rows."""
     import numpy as np
     import pyarrow.parquet as pq
 
@@ -44,9 +44,9 @@ def samples(folder: Path, kind: str) -> Mapping[str, NDArray[np.int64]]:
 
 
 def measured(folder: Path) -> tuple[Measurements, tuple[tuple[str, Measurements], ...]]:
-    """What ``pipeline.aggregate_with_stages`` answers, without Spark.
+    """Return the same as ``pipeline.aggregate_with_stages``, without Spark.
 
-    :raises NoData: the samples are not whole, or not what was planned.
+    :raises NoData: the samples are incomplete, or do not match the plan.
     """
     import numpy as np
 
@@ -94,7 +94,7 @@ class NumpyAggregation:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """On the controller, which alone aggregates."""
+    """Replace Spark on the controller, the only process that aggregates."""
     if not hasattr(config, "workerinput"):
         from pytest_loadtest.fleet import run_controller
 

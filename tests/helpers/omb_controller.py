@@ -27,9 +27,9 @@ LOWEST_RATE: Final = 1.0
 
 
 class OmbController:
-    """The rule, with what it remembers from one period to the next.
+    """The rule, with its state between two periods.
 
-    :ivar rate: msg/s that the rule wants next. :ivar ramping: by how much it raises the rate next, at most.
+    :ivar rate: next rate in msg/s. :ivar ramping: largest relative increase of the next rate.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class OmbController:
         return self.rate
 
     def _back_off(self, period: int, expected: int, backlog: int, done: int) -> float:
-        """What was done in the last period, or what leaves room for the backlog in the next one, whichever is less."""
+        """Return the last period's rate, or the rate that leaves room for the backlog in the next period, whichever is less."""
         self.ramping = max(self.ramping / 2, MIN_RAMPING_FACTOR)
         self.rate = min(done, max(0, expected - backlog)) * SECOND / period
         return self.rate

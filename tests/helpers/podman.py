@@ -1,7 +1,7 @@
-"""A container engine of the tests' own: podman serving Docker's API, and an image of brokers made of what this machine has installed.
+"""The tests' own container engine: podman with Docker's API, and an image of brokers made from this machine's files.
 
-No image registry is asked. The image holds a handful of files; what its broker is made of, the machine's ``/usr`` and Pulsar's jars, a hook
-of podman's mounts into each of its containers.
+No image registry is used. The image holds a handful of files; a hook of podman mounts the broker's own files, the machine's ``/usr`` and
+Pulsar's jars, into each container.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ json.dump(config, sys.stdout)
 
 
 class NoEngineError(Exception):
-    """Containers cannot be run here, and why."""
+    """Containers cannot run on this machine; the text is the reason."""
 
 
 class Podman:
-    """An engine with nothing in it but :data:`IMAGE`; it is gone without a trace after :meth:`close`.
+    """An engine with only the image :data:`IMAGE`; :meth:`close` removes all traces of it.
 
-    :raises NoEngineError: it does not answer, or does not run a container.
+    :raises NoEngineError: it does not answer, or cannot run a container.
     """
 
     def __init__(self) -> None:
@@ -73,34 +73,34 @@ class Podman:
             raise NoEngineError(f"podman runs no container here: {said.decode(errors='replace').strip()[-300:] or error}") from error
 
     def start(self) -> None:
-        """Serve, again after :meth:`kill`, with whatever is in it."""
+        """Serve, also again after :meth:`kill`, with the same containers."""
         command = self._command("system", "service", "--time=0", self.host)
         self._service = subprocess.Popen(command, env=self._environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_until(self._answers, "the engine's answer", seconds=20)
 
     @property
     def pid(self) -> int:
-        """Of the process that serves."""
+        """The engine's process id."""
         assert self._service is not None
         return self._service.pid
 
     def kill(self) -> None:
-        """End it by force, as a crash would; its containers go on."""
+        """End it with SIGKILL; its containers continue."""
         if self._service is not None:
             self._service.kill()
             self._service.wait()
             self._service = None
 
     def containers(self) -> list[str]:
-        """All that there are, running or not, by id."""
+        """Return the ids of all containers, running or not."""
         return self._podman("ps", "--all", "--quiet").split()
 
     def kill_container(self, name: str) -> None:
-        """SIGKILL to what runs in a container."""
+        """Send SIGKILL to a container's process."""
         self._podman("kill", name)
 
     def close(self) -> None:
-        """End it and everything in it."""
+        """End it, and remove all containers."""
         self.kill()
         for words in (("rm", "--all", "--force", "--time", "0"), ("rmi", "--all", "--force")):
             subprocess.run(self._command(*words), env=self._environment, capture_output=True, timeout=60, check=False)
@@ -110,7 +110,7 @@ class Podman:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _left(self) -> list[int]:
-        """Processes of ours: podman's monitor of a command that was run in a container stays for five minutes, and then tidies up."""
+        """Return processes of ours: podman's monitor of a command in a container stays for five minutes."""
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -161,7 +161,7 @@ def mount(source: str, destination: str) -> dict[str, object]:
 
 
 def mounts() -> list[tuple[str, str]]:
-    """What containers see of this machine, and where."""
+    """Return the mounts of this machine's files in containers."""
     found = [("/usr", "/usr"), (str(pulsar.LOG4J), "/pulsar/log4j2.xml")]
     found += [(str(path), str(path)) for path in Path("/etc").glob("java-*")]
     jars = java.cache_root() / f"pulsar-{pulsar_jars.PULSAR.version}"
@@ -169,7 +169,7 @@ def mounts() -> list[tuple[str, str]]:
 
 
 def standalone() -> str:
-    """What ``bin/pulsar`` of the image does: the one command that is run, whatever its arguments."""
+    """Return the script ``bin/pulsar`` of the image, which runs the same command for all arguments."""
     runtime = java.find()
     if runtime is None:
         return "#!/bin/sh\nexit 1\n"

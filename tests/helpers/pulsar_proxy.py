@@ -1,4 +1,4 @@
-"""A Pulsar proxy between client and broker, which keeps receipts or entries back when told to, cuts connections, and names a limit."""
+"""A Pulsar proxy between client and broker that withholds receipts or entries on request, cuts connections, and sets a limit."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class PulsarProxy:
         self.cut()
 
     def cut(self) -> None:
-        """Every connection is gone."""
+        """Close every connection."""
         with self._lock:
             sockets, self._sockets = self._sockets, []
         for each in sockets:
@@ -63,7 +63,7 @@ class PulsarProxy:
             each.close()
 
     def release(self) -> None:
-        """Pass all entries on: first those that were kept back, in their order."""
+        """Pass all entries on, the withheld ones first, in order."""
         with self._gate:
             self.entries = None
             for there, data in self._kept:

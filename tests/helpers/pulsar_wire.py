@@ -1,4 +1,4 @@
-"""A small blocking client on the package's own protocol core: one socket, one thing at a time."""
+"""A small blocking client on the package's own protocol core: one socket, one request at a time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECONDS = 30.0
 
 
 class RefusedError(Exception):
-    """:param code: the broker's, of PulsarApi.proto's ServerError."""
+    """An error of the broker. :param code: a ServerError of PulsarApi.proto."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class RefusedError(Exception):
 
 
 class Wire:
-    """One connection, its handshake done. :ivar answers: what the connection sent of its own accord (PONG), in times."""
+    """A connection after its handshake. :ivar answers: number of commands that it answered by itself (PONG)."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -57,11 +57,11 @@ class Wire:
         self._socket.close()
 
     def next_number(self) -> int:
-        """For a producer, a consumer or a request: not used before."""
+        """Return a new number for a producer, a consumer or a request."""
         return next(self._numbers)
 
     def command(self, name: str, **fields: Any) -> None:
-        """Send one; no answer is waited for."""
+        """Send a command without waiting for an answer."""
         command = api.Command(type=api.Command.Type.Value(name.upper()))
         part = getattr(command, name)
         part.MergeFrom(type(part)(**fields))
@@ -69,7 +69,7 @@ class Wire:
         self._flush()
 
     def request(self, name: str, **fields: Any) -> Any:
-        """Send one and wait for its answer.
+        """Send a command and return its answer.
 
         :raises RefusedError: the answer is an error.
         """
@@ -81,7 +81,7 @@ class Wire:
         return answer
 
     def lookup(self, topic: str) -> None:
-        """Make the broker, which is the only one, own the topic."""
+        """Make the broker, the only one, own the topic."""
         found = self.request("lookup", topic=topic)
         assert (found.response, urlsplit(found.broker_service_url).port) == (1, self._socket.getpeername()[1]), found
 
@@ -90,7 +90,7 @@ class Wire:
         self._flush()
 
     def event(self, wanted: Callable[[Event], bool], what: str, seconds: float = SECONDS) -> Event:
-        """The first that is wanted; the others are kept for whoever asks for them."""
+        """Return the first matching command; the others are kept for later calls."""
         end = time.monotonic() + seconds
         while True:
             for place, event in enumerate(self._events):
@@ -100,7 +100,7 @@ class Wire:
             self.read(end - time.monotonic())
 
     def read(self, seconds: float) -> None:
-        """What comes next, or nothing in that time."""
+        """Return the next command, or None if none comes in time."""
         self._socket.settimeout(max(seconds, 0.001))
         try:
             n = self._socket.recv_into(self.connection.space())
@@ -119,7 +119,7 @@ class Wire:
 
 
 class Producer:
-    """:raises RefusedError: the broker does not want it."""
+    """A producer. :raises RefusedError: the broker rejects it."""
 
     def __init__(self, wire: Wire, topic: str, **fields: Any) -> None:
         wire.lookup(topic)
@@ -132,7 +132,7 @@ class Producer:
         self, sequence: int, payloads: Sequence[bytes], *, batched: bool = False, compression: int = 0, keys: Sequence[str] | None = None,
         more: bytes = b"",
     ) -> None:  # fmt: skip
-        """One entry, and wait until the broker has it. :param payloads: one, unless ``batched``. :param keys: as many, or none."""
+        """Send one entry, and wait for its receipt. :param payloads: one, unless ``batched``. :param keys: the same number, or none."""
         told = [key.encode() for key in keys] if keys else [None] * len(payloads)
         parts = [prefix(len(payload), key) + payload for payload, key in zip(payloads, told, strict=True)] if batched else list(payloads)
         if not batched and told[0] is not None:
@@ -145,7 +145,7 @@ class Producer:
     def send_entry(
         self, sequence: int, parts: list[bytes], *, batched: bool = False, count: int = 1, published: int | None = None, **more: Any
     ) -> None:  # fmt: skip
-        """The payload as it is. :param published: ms since 1970; None: now."""
+        """Send a payload unchanged. :param published: ms since 1970; None: now."""
         at = publish_time(time.time_ns() // 1_000_000 if published is None else published)
         sealed = self.sealer.seal(parts, sequence=sequence, count=count, published=at, batched=batched, **more)
         self.wire.add([part for part in (sealed, *parts) if part])
@@ -153,7 +153,7 @@ class Producer:
 
 
 class Received(NamedTuple):
-    """An entry as a consumer wants it. :param metadata: the entry's. :param payloads: of its messages. :param keys: of them."""
+    """An entry at a consumer. :param metadata: of the entry. :param payloads: of its messages. :param keys: of its messages."""
 
     entry: Entry
     metadata: api.MessageMetadata
@@ -165,7 +165,7 @@ class Received(NamedTuple):
 
 
 class Consumer:
-    """:raises RefusedError: the broker does not want it."""
+    """A consumer. :raises RefusedError: the broker rejects it."""
 
     def __init__(self, wire: Wire, topic: str, subscription: str = "s", kind: int = SHARED, *, permits: int = 1000, **fields: Any) -> None:
         wire.lookup(topic)
@@ -175,7 +175,7 @@ class Consumer:
         self.subscribe()
 
     def subscribe(self) -> None:
-        """Again too: after the broker has closed it."""
+        """Subscribe, also again after the broker has closed the consumer."""
         self.wire.request("subscribe", consumer_id=self.number, **self._told)
         if self._permits:
             self.wire.command("flow", consumer_id=self.number, message_permits=self._permits)
@@ -186,7 +186,7 @@ class Consumer:
         return found
 
     def receive(self) -> Received:
-        """The next entry, its messages taken out."""
+        """Return the next entry, with its messages unpacked."""
         entry = self.entry()
         metadata, body = open_entry(entry.body)
         if metadata.compression:
@@ -199,7 +199,7 @@ class Consumer:
         return Received(entry, metadata, payloads, found.keys or [None] * n)
 
     def acknowledge(self, *ids: api.MessageId, kind: int = INDIVIDUAL) -> None:
-        """And wait until the broker has it."""
+        """Acknowledge, and wait until the broker has confirmed it."""
         self.wire.request("ack", consumer_id=self.number, ack_type=kind, message_id=ids)
 
     def close(self) -> None:

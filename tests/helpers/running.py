@@ -1,4 +1,4 @@
-"""A broker for as long as a test needs it."""
+"""A broker that runs for a part of a test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def running(request: brokers.BrokerRequest) -> Iterator[brokers.Broker]:
-    """Started as it is asked for, and stopped at the end."""
+    """Start the requested broker, and stop it at the end."""
     broker = brokers.start(request, lambda _: None)
     try:
         yield broker

@@ -1,4 +1,4 @@
-"""A disk that is slow for one process, by version 1 of cgroups."""
+"""A disk that is slow for one process, with version 1 of cgroups."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ GROUPS = Path("/sys/fs/cgroup/blkio")
 
 
 def need_slow_disk() -> None:
-    """Skips where there can be none: ask before anything is started for it."""
+    """Skip the test if this machine cannot slow a disk: call it before anything is started."""
     if not os.access(GROUPS, os.W_OK):
         pytest.skip(f"this system lets nobody slow a disk down: no {GROUPS} that can be written")
 
 
 @contextmanager
 def slow_disk(pid: int, folder: Path, rate: int) -> Iterator[None]:
-    """What the process syncs to the disk of ``folder`` goes there at so many bytes a second."""
+    """Limit the process's writes to the disk of ``folder`` to this number of bytes a second."""
     device = Path(f"/sys/dev/block/{os.major(folder.stat().st_dev)}:{os.minor(folder.stat().st_dev)}").resolve()
     disk = device.parent if (device / "partition").exists() else device
     group = GROUPS / f"loadtest-{pid}"

@@ -1,7 +1,7 @@
-"""A relay between a client and a server that is slow on purpose: ``python tcp_relay.py PORT --rate BYTES --delay SECONDS``.
+"""A slow relay between a client and a server: ``python tcp_relay.py PORT --rate BYTES --delay SECONDS``.
 
-``--rate``: bytes a second that it takes of all clients together; ``--delay``: how long it keeps what it took, in either direction.
-Prints its own port; ends with its standard input.
+``--rate``: bytes a second from all clients together; ``--delay``: delay in each direction. Prints its own port; ends with its standard
+input.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ CHUNK = 65_536
 
 
 class Relay:
-    """:param port: of the server. :param rate: bytes a second from clients, or None."""
+    """A relay. :param port: of the server. :param rate: bytes a second from clients, or None."""
 
     def __init__(self, port: int, rate: float | None, delay: float) -> None:
         self._port, self._rate, self._delay = port, rate, delay
 
     async def serve(self) -> None:
-        """Until standard input ends."""
+        """Serve until standard input ends."""
         narrow = socket.socket()
         narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)  # what waits, waits at the client
         narrow.bind(("127.0.0.1", 0))
@@ -49,7 +49,7 @@ class Relay:
 
 @contextmanager
 def relay(port: int, *, rate: float | None = None, delay: float = 0.0) -> Iterator[int]:
-    """A relay to a port of this machine, in a process of its own; the port on which it listens."""
+    """Run a relay to a port of this machine in its own process. Yields the port on which it listens."""
     options = ["--delay", str(delay), *([] if rate is None else ["--rate", str(rate)])]
     process = subprocess.Popen([sys.executable, __file__, str(port), *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -19,7 +19,7 @@ from pytest_loadtest.values.quantities import SECOND
 
 @dataclass(frozen=True, slots=True)
 class TokenBucket:
-    """A broker that takes ``capacity`` msg/s, and ``depth`` messages at once.
+    """A broker that accepts ``capacity`` msg/s, and ``depth`` messages at once.
 
     In all methods ``rate`` is in msg/s, ``hold`` and ``bound`` are in ns, ``level`` is in messages (see above).
     """
@@ -28,12 +28,12 @@ class TokenBucket:
     depth: int = 1
 
     def wait(self, rate: float, number: int, level: float = 0.0) -> float:
-        """How long message ``number`` of a steady train waits, ns."""
+        """Return the wait of message ``number`` of a steady train, ns."""
         met = max(0.0, level + number * (1 - self.capacity / rate))
         return max(0.0, met - (self.depth - 1)) / self.capacity * SECOND
 
     def exceeding(self, rate: float, hold: int, bound: float, level: float = 0.0) -> int:
-        """How many messages of the hold wait longer than ``bound``."""
+        """Return the number of messages of the hold that wait longer than ``bound``."""
         total, step = messages(rate, hold), 1 - self.capacity / rate
         room = self.depth - 1 + bound / SECOND * self.capacity - level
         if step > 0:
@@ -43,25 +43,25 @@ class TokenBucket:
         return total if step == 0 else min(total, math.ceil(room / step))
 
     def percentile(self, rate: float, hold: int, p: float = 100.0, level: float = 0.0) -> float:
-        """Nearest-rank percentile of the waits in a hold, ns; 100 is the longest."""
+        """Return the nearest-rank percentile of the waits in a hold, ns; 100 is the longest."""
         total = messages(rate, hold)
         rank = max(1, math.ceil(p / 100 * total - 1e-9))
         return self.wait(rate, rank - 1 if rate >= self.capacity else total - rank, level)
 
     def holds(self, rate: float, hold: int, bound: float, p: float = 100.0, level: float = 0.0) -> bool:
-        """Whether ``p`` per cent of the messages wait no longer than ``bound``."""
+        """Return True if ``p`` per cent of the messages wait no longer than ``bound``."""
         return self.percentile(rate, hold, p, level) <= bound
 
     def after(self, rate: float, hold: int, level: float = 0.0) -> float:
-        """The level when the hold is over; ``rate`` 0 lets the bucket refill."""
+        """Return the level after the hold; with ``rate`` 0 the bucket refills."""
         return max(0.0, level + (rate - self.capacity) * hold / SECOND)
 
     def waiting(self, level: float) -> float:
-        """How many messages wait at this level."""
+        """Return the number of messages that wait at this level."""
         return max(0.0, level - self.depth)
 
     def drain_time(self, level: float) -> int:
-        """ns until nothing waits any more, when nothing more comes."""
+        """Return the ns until no message waits any more, without new messages."""
         return math.ceil(self.waiting(level) / self.capacity * SECOND)
 
     def highest_rate(self, hold: int, bound: float, p: float = 100.0) -> float:
@@ -85,5 +85,5 @@ class TokenBucket:
 
 
 def messages(rate: float, hold: int) -> int:
-    """How many messages of a train are due in a hold: all n with n/rate < hold."""
+    """Return the number of messages of a train in a hold: all n with n/rate < hold."""
     return max(1, math.ceil(rate * hold / SECOND - 1e-9))

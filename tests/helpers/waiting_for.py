@@ -1,4 +1,4 @@
-"""Waiting for what another process does."""
+"""Waits for events in other processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def wait_until(holds: Callable[[], object], what: str, seconds: float) -> None:
-    """Poll; a condition that never comes fails with its name."""
+    """Poll until the condition holds; fails with its name after the time limit."""
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, f"{what} did not come"
@@ -19,7 +19,7 @@ def wait_until(holds: Callable[[], object], what: str, seconds: float) -> None:
 
 
 def gone(pid: int | None) -> bool:
-    """Whether no such process runs; a zombie that nobody has reaped does not run."""
+    """Return True if no such process runs; a zombie does not run."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

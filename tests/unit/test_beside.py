@@ -1,4 +1,4 @@
-"""What stands beside the package and is run now and then: benchmarks and load tests import names that are there."""
+"""Benchmarks and load tests, which run only now and then, import existing names."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ FILES = sorted(path for folder in ("benchmarks", "loadtests") for path in (ROOT 
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_names_are_there(path: Path) -> None:
-    """Nobody would hear of one that is gone until the file is run again."""
+def test_imported_names_exist(path: Path) -> None:
+    """A removed name would otherwise be noticed only when the file runs again."""
     tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     statements = [node for node in tree if isinstance(node, ast.ImportFrom) and _is_ours(node.module or "")]
     gone = []

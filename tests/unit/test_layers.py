@@ -1,4 +1,4 @@
-"""Who may import whom: the packages of docs/design.md in one direction, checked at every import statement."""
+"""The import order of the packages in docs/design.md, checked for every import statement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2] / "pytest_loadtest"
 NAME = "pytest_loadtest"
 
-# The packages, bottom up: a module imports its own package, and those before it. docs/design.md shows the same list.
+# The packages, bottom up: a module imports its own package and those before it. docs/design.md has the same list.
 PACKAGES = (
     "errors", "values",
     "message", "metrics", "schedule", "wire",
@@ -25,7 +25,7 @@ PACKAGES = (
 )  # fmt: skip
 CORE = ("errors", "values", "message", "metrics", "schedule", "wire", "verdict", "profile", "plan")
 
-# Another distribution's package → the modules that may import it; a trailing * stands for any ending. Types alone are free everywhere.
+# Third-party package → the modules that may import it; a trailing * matches any ending. Imports for types are allowed everywhere.
 THIRD_PARTY = {
     "_pulsar": {"drivers.pulsar.library.consumers", "drivers.pulsar.library.producers"},
     "_pytest": {"fleet.xdist", "plugin.reporting"},
@@ -63,7 +63,7 @@ THIRD_PARTY = {
 KIND = re.compile(r"drivers\.(pulsar|mqtt|loopback)\.")
 NAMED = re.compile(r"""isinstance\([^)]*Settings|["'](pulsar|mqtt|loopback|artemis|mosquitto)["']""")
 
-# The core sees no clock, file, process or network; what profiles are read from is its one edge.
+# The core uses no clock, file, process or network; the readers of profiles are the exception.
 OUTSIDE = {"asyncio", "multiprocessing", "os", "pathlib", "random", "socket", "subprocess", "tempfile", "threading", "time"}
 EDGE = {"profile.files", "profile.sizes"}
 
@@ -83,7 +83,7 @@ class Import:
 
 
 def modules() -> dict[str, Path]:
-    """Dotted name below the package → file; a package stands for its ``__init__``, the whole for ''."""
+    """Return dotted name below the package → file; a package stands for its ``__init__``, '' for the whole."""
     found = {}
     for path in sorted(ROOT.rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
@@ -112,7 +112,7 @@ def imports_of(module: str) -> list[Import]:
 
 
 def imported(node: ast.AST) -> list[str]:
-    """Names as written; ``from pytest_loadtest.brokers import java`` is the module java where there is one, else brokers."""
+    """Return the imported names; ``from pytest_loadtest.brokers import java`` is the module java if it exists, else brokers."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if not isinstance(node, ast.ImportFrom):
@@ -144,28 +144,27 @@ def matches(module: str, patterns: set[str]) -> bool:
 IMPORTS = [found for module in MODULES for found in imports_of(module)]
 
 
-def test_every_package_has_its_place() -> None:
-    """A new package is placed on purpose, and the list names none that is gone."""
+def test_the_list_has_exactly_the_existing_packages() -> None:
     assert {package(module) for module in MODULES} == set(PACKAGES)
 
 
 def test_a_package_imports_only_packages_below_it() -> None:
-    """So the folders can be read one after another, bottom up. Imports of types alone count too."""
+    """The folders can then be read one after another, bottom up. Imports for types count too."""
     found = [i for i in IMPORTS if is_own(i.what) and package(own(i.what)) != package(i.by)]
     wrong = [str(i) for i in found if PACKAGES.index(package(own(i.what))) > PACKAGES.index(package(i.by))]
     assert wrong == []
 
 
 def test_the_design_shows_the_same_packages() -> None:
-    """The picture of docs/design.md is the list that is checked."""
+    """The list in docs/design.md is the one that is checked."""
     text = (ROOT.parent / "docs/design.md").read_text(encoding="utf-8")
     block = text[text.index("pytest_loadtest/\n") :].partition("```")[0]
     shown = [line.split()[0].rstrip("/") for line in block.splitlines()[1:] if line.startswith("  ") and not line.startswith("   ")]
     assert shown == [name for name in PACKAGES if name not in ("", "__main__")]
 
 
-def test_nothing_imports_in_a_circle() -> None:
-    """Imports form no cycle: late ones and those of types alone are imports too, for whoever reads."""
+def test_imports_form_no_cycle() -> None:
+    """Late imports and those for types count too."""
     graph = {module: {own(i.what) for i in IMPORTS if i.by == module and is_own(i.what)} for module in MODULES}
     done: set[str] = set()
 
@@ -180,8 +179,8 @@ def test_nothing_imports_in_a_circle() -> None:
         walk(module, ())
 
 
-def test_the_engine_knows_no_driver_by_name() -> None:
-    """It drives whatever fulfils the contract in drivers.base."""
+def test_the_engine_imports_no_driver() -> None:
+    """It works with every driver that fulfils the contract in drivers.base."""
     wrong = [
         str(i)
         for i in IMPORTS
@@ -191,20 +190,20 @@ def test_the_engine_knows_no_driver_by_name() -> None:
 
 
 def test_only_a_kind_itself_imports_its_folder() -> None:
-    """Everybody else asks its descriptor, which names modules as text."""
+    """Other code uses its descriptor, which names modules as text."""
     wrong = [i for i in IMPORTS if (found := KIND.match(own(i.what))) and not f"{i.by}.".startswith(found[0])]
     assert list(map(str, wrong)) == []
 
 
 def test_shared_code_compares_no_name_of_a_kind() -> None:
-    """Nor asks whose settings it has: it asks for capabilities. The one name is the default driver of a profile."""
+    """It compares no class of settings either, but uses capabilities. The only name is the default driver of a profile."""
     shared = {module: path.read_text(encoding="utf-8") for module, path in MODULES.items() if not module.startswith(("drivers.", "wire."))}
     said = [(module, line.strip()) for module, text in shared.items() for line in text.splitlines() if NAMED.search(line)]
     assert said == [("kinds.registry", 'DEFAULT: Final = "pulsar"')]
 
 
-def test_other_packages_are_imported_where_they_belong() -> None:
-    """One place for each: pyspark in the pipeline, a broker's client in its driver, pytest in the plugin."""
+def test_third_party_packages_are_imported_in_their_places_only() -> None:
+    """pyspark belongs to the pipeline, a broker's client to its driver, pytest to the plugin."""
     theirs = [i for i in IMPORTS if not is_own(i.what) and i.what.partition(".")[0] not in sys.stdlib_module_names and not i.types]
     wrong = [str(i) for i in theirs if not matches(i.by, THIRD_PARTY.get(i.what.partition(".")[0], set()))]
     assert wrong == []
@@ -212,24 +211,24 @@ def test_other_packages_are_imported_where_they_belong() -> None:
 
 @pytest.mark.parametrize("package", THIRD_PARTY)
 def test_every_allowance_is_used(package: str) -> None:
-    """The table allows nothing that is not needed."""
+    """The table allows nothing unneeded."""
     users = {i.by for i in IMPORTS if i.what.partition(".")[0] == package and not i.types}
     assert [pattern for pattern in sorted(THIRD_PARTY[package]) if not any(matches(user, {pattern}) for user in users)] == []
 
 
 def test_http_goes_through_httpx() -> None:
-    """One library, one place to say what of proxies, certificates and redirects."""
+    """Proxies, certificates and redirects are configured in one place."""
     assert [str(i) for i in IMPORTS if i.what in ("urllib.request", "urllib.error", "http.client", "requests")] == []
 
 
-def test_the_core_sees_no_clock_file_process_or_network() -> None:
+def test_the_core_uses_no_clock_file_process_or_network() -> None:
     """Callers pass text and numbers."""
     core = [i for i in IMPORTS if package(i.by) in CORE and i.by not in EDGE and not i.types]
     assert [str(i) for i in core if i.what.partition(".")[0] in OUTSIDE] == []
 
 
 def test_modules_are_short() -> None:
-    """A module has at most 400 lines: 300 is the guideline, more is for what belongs together."""
+    """A module has at most 400 lines; 300 is the guideline."""
     lines = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in MODULES.items()}
     assert {module: count for module, count in lines.items() if count > 400} == {}
 
@@ -248,7 +247,7 @@ def test_functions_are_short() -> None:
 
 
 def test_no_two_classes_share_a_name() -> None:
-    """One word, one thing: a name says which class is meant without its module."""
+    """A name then identifies the class without its module."""
     names = [
         node.name
         for path in MODULES.values()

@@ -1,4 +1,4 @@
-"""What others see of the package: its public names, and what loading the plugin costs everybody else."""
+"""The package as users see it: its public names, and the cost of loading the plugin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest_loadtest
 
 HEAVY = ["pyspark", "py4j", "numpy", "pyarrow", "pulsar", "paho", "pydantic", "yaml", "testcontainers", "docker", "httpx", "jinja2"]
 
-# Said by each process of a pytest run when it ends.
+# Each process of a pytest run writes this when it ends.
 SAY_WHAT_IS_LOADED = f"""
 import json, os, sys
 from pathlib import Path
@@ -27,7 +27,7 @@ def pytest_unconfigure(config):
 
 
 def loaded(folder: Path, *arguments: str) -> dict[str, list[str]]:
-    """Process → heavy packages that it had loaded at its end, for a pytest run of one ordinary test."""
+    """Run pytest with one ordinary test. :returns: process → heavy packages loaded at its end."""
     folder.joinpath("conftest.py").write_text(SAY_WHAT_IS_LOADED.format(folder=str(folder)))
     folder.joinpath("test_ordinary.py").write_text("def test_one(): pass\ndef test_two(): pass\n")
     folder.joinpath("pytest.ini").write_text("[pytest]\n")
@@ -51,28 +51,26 @@ def loaded(folder: Path, *arguments: str) -> dict[str, list[str]]:
 
 
 def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
-    """``pytest --help`` of a project that merely has the package installed stays fast."""
+    """``pytest --help`` stays fast in a project that only has the package installed."""
     assert loaded(tmp_path, "--help") == {"main": []}
 
 
 def test_ordinary_tests_load_nothing_heavy(tmp_path: Path) -> None:
-    """Nor does a run without load tests, neither in one process …"""
+    """This holds in a single process."""
     assert loaded(tmp_path) == {"main": []}
 
 
 def test_ordinary_tests_on_workers_load_nothing_heavy(tmp_path: Path) -> None:
-    """… nor in xdist's controller and workers."""
+    """This holds for xdist's controller and workers."""
     assert loaded(tmp_path, "-n", "2") == {"main": [], "gw0": [], "gw1": []}
 
 
 @pytest.mark.parametrize("name", pytest_loadtest.__all__)
-def test_public_names_are_there(name: str) -> None:
-    """Every public name can be imported and says what it is."""
+def test_public_names_exist_and_have_docstrings(name: str) -> None:
     assert getattr(pytest_loadtest, name).__doc__
 
 
-def test_other_names_are_not_there() -> None:
-    """A name that is not public is an ordinary AttributeError."""
+def test_a_missing_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = pytest_loadtest.nothing
 

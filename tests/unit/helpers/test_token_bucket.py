@@ -21,7 +21,7 @@ PERCENTS = st.sampled_from([50.0, 90.0, 99.0, 99.9, 100.0])
 
 
 def simulated(broker: TokenBucket, rate: float, hold: int, level: float) -> list[float]:
-    """Waits, ns, one message at a time: a virtual clock that moves on by an interval a message and never lies behind the real one."""
+    """Return the waits, ns, one message at a time: a virtual clock advances by an interval per message, and never lags behind the real one."""
     interval = 1 / broker.capacity
     ideal, waits = level * interval, []
     for number in range(messages(rate, hold)):
@@ -36,7 +36,7 @@ def simulated(broker: TokenBucket, rate: float, hold: int, level: float) -> list
 def test_waits_and_percentiles_are_those_of_a_simulation(
     capacity: float, depth: int, factor: float, hold: int, level: float, p: float
 ) -> None:
-    """Message by message, and the percentile without sorting, from an idle broker and from one with a backlog."""
+    """This holds message by message, and for the percentile without sorting, with and without a backlog."""
     broker, rate = TokenBucket(capacity, depth), capacity * factor
     waits = simulated(broker, rate, hold, level)
     assert [broker.wait(rate, number, level) for number in range(len(waits))] == pytest.approx(waits, abs=10)
@@ -45,10 +45,10 @@ def test_waits_and_percentiles_are_those_of_a_simulation(
 
 
 @given(capacity=CAPACITIES, depth=DEPTHS, factor=FACTORS, hold=HOLDS, level=LEVELS, bound=BOUNDS)
-def test_messages_beyond_a_bound_are_counted_without_looking_at_each(
+def test_the_count_of_messages_beyond_a_bound_is_that_of_a_simulation(
     capacity: float, depth: int, factor: float, hold: int, level: float, bound: int
 ) -> None:
-    """A message within 10 ns of the bound may fall on either side."""
+    """A message within 10 ns of the bound may count or not."""
     broker, rate = TokenBucket(capacity, depth), capacity * factor
     waits = simulated(broker, rate, hold, level)
     fewest, most = (sum(wait > bound + slack for wait in waits) for slack in (10, -10))
@@ -56,8 +56,8 @@ def test_messages_beyond_a_bound_are_counted_without_looking_at_each(
 
 
 @given(capacity=CAPACITIES, depth=DEPTHS, hold=HOLDS, bound=BOUNDS, p=PERCENTS)
-def test_the_closed_form_is_where_the_bound_begins_to_break(capacity: float, depth: int, hold: int, bound: int, p: float) -> None:
-    """It holds a message's worth below the rate given and breaks as much above."""
+def test_the_highest_rate_is_where_the_bound_begins_to_break(capacity: float, depth: int, hold: int, bound: int, p: float) -> None:
+    """The bound holds at one message less, and breaks at one more."""
     broker = TokenBucket(capacity, depth)
     rate, message = broker.highest_rate(hold, bound, p), 1.001 / (p / 100 * hold / SECOND)
     assert broker.percentile(rate + message, hold, p) >= bound - 10
@@ -66,15 +66,14 @@ def test_the_closed_form_is_where_the_bound_begins_to_break(capacity: float, dep
 
 
 def test_the_longest_wait_allows_capacity_times_one_plus_bound_over_hold() -> None:
-    """20 000 msg/s, 100 ms in a hold of 10 s: 1 % more; and 10 msg/s for each 100 messages of depth."""
+    """At 20 000 msg/s, 100 ms in a hold of 10 s allow 1 % more; each 100 messages of depth allow 10 msg/s more."""
     assert TokenBucket(20_000).highest_rate(10 * SECOND, 100 * MILLISECOND) == pytest.approx(20_200)
     assert TokenBucket(20_000, 101).highest_rate(10 * SECOND, 100 * MILLISECOND) == pytest.approx(20_210)
     assert TokenBucket(20_000).highest_rate(10 * SECOND, 100 * MILLISECOND, 50) == pytest.approx(20_400)
 
 
 @given(capacity=CAPACITIES, depth=DEPTHS, factor=FACTORS, hold=HOLDS, level=LEVELS)
-def test_the_level_after_a_hold_is_what_the_next_message_meets(capacity: float, depth: int, factor: float, hold: int, level: float) -> None:
-    """Holds can be strung together: two of them are one of both lengths."""
+def test_two_holds_end_at_the_level_of_one_of_both_lengths(capacity: float, depth: int, factor: float, hold: int, level: float) -> None:
     broker, rate = TokenBucket(capacity, depth), capacity * factor
     whole = broker.after(rate, 2 * hold, level)
     assert broker.after(rate, hold, broker.after(rate, hold, level)) == pytest.approx(whole, abs=1e-6)
