@@ -1,1 +1,1 @@
-"""Protocol cores without I/O: bytes in, events out, and back."""
+"""Protocol cores without I/O: bytes to events, and messages to bytes."""

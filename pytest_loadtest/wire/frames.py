@@ -1,32 +1,31 @@
-"""The loopback protocol: one frame is many messages, of any streams, as columns. Bytes ⇄ columns, no I/O.
+"""The loopback protocol, without I/O: a frame has many messages of any streams, as columns.
 
-A frame is a head of 24 bytes, columns of n rows, payloads end to end, and zeros up to a multiple of 8 bytes; all little-endian. The head::
+A frame is a head of 24 bytes, columns of n rows, concatenated payloads, and zeros up to a multiple of 8 bytes; all little-endian. Head::
 
     magic u16 | kind u8 | version u8 | length u32 (of the frame without the zeros) | n u32 (at least 1) | run u32 | topics u32 | topic u32
 
 ===========================  ======================================================================  =====================================
-kind                         columns                                                                 a row says
+kind                         columns                                                                 a row means
 ===========================  ======================================================================  =====================================
-SUBSCRIBE                    ``topic`` u32, ``subscription`` u32, ``consumer`` u32, ``place`` i32    this consumer wants to read
-SUBSCRIBED                   ``place`` i32                                                           it does now; in the order asked
-PAUSE, RESUME                ``place`` i32                                                           keep its messages back; send them
-UNSUBSCRIBE                  ``place`` i32                                                           its messages go to the others now
-PRODUCE                      ``seq`` i64, ``stream`` i32, ``size`` i32                               a message to be passed on
-PRODUCE_LATER                ``seq`` i64, ``due`` i64, ``stream`` i32, ``size`` i32                  the same, not before ``due``
-ACK                          none                                                                    the next message was taken
+SUBSCRIBE                    ``topic`` u32, ``subscription`` u32, ``consumer`` u32, ``place`` i32    subscribe this consumer
+SUBSCRIBED                   ``place`` i32                                                           it is subscribed; in their order
+PAUSE, RESUME                ``place`` i32                                                           hold its messages; send them
+UNSUBSCRIBE                  ``place`` i32                                                           give its messages to the others
+PRODUCE                      ``seq`` i64, ``stream`` i32, ``size`` i32                               deliver this message
+PRODUCE_LATER                ``seq`` i64, ``due`` i64, ``stream`` i32, ``size`` i32                  deliver it, not before ``due``
+ACK                          none                                                                    the next message was accepted
 DELIVER                      ``place`` i32, ``size`` i32                                             a message for this consumer
 ===========================  ======================================================================  =====================================
 
-``run`` is the run's nonce, so that runs on one relay never meet; it is 0 where a kind has neither topic nor subscription. ``topics`` (at
-least 1) and ``topic`` are those two's alone: a message goes to the topic with the number ``topic + stream mod topics``. ``place`` is the
-client's own number of a consumer, used once on a connection. ``size`` is the bytes of the message's payload. ``due`` is ms of wall time
-since the epoch; 0: at once.
+``run`` is the run's nonce, which separates runs on one relay; it is 0 for kinds with neither topic nor subscription. Only PRODUCE and
+PRODUCE_LATER have ``topics`` (at least 1) and ``topic``: a message goes to the topic with the number ``topic + stream mod topics``.
+``place`` is the client's number for a consumer, used once on a connection. ``size`` is the length of the message's payload. ``due`` is ms
+of wall time since the epoch; 0: at once.
 
-The messages of one run that came over one connection are acknowledged in the order in which they came. An ACK of n rows so means the next
-n of them and is a head alone.
+Messages are acknowledged in order, for each run and connection. So an ACK of n rows means the next n messages and is only a head.
 
-Outwards a frame is a list of buffers for ``sendmsg``: large payloads are not copied to be framed. Inwards its columns and payloads are
-views into the memory that the socket was read into, aligned because every frame is a multiple of 8 bytes.
+A frame to send is a list of buffers for ``sendmsg``, without copies of large payloads. The columns and payloads of a received frame are
+views of the memory into which the socket was read, aligned because every frame is a multiple of 8 bytes.
 """
 
 from __future__ import annotations
@@ -47,22 +46,23 @@ if TYPE_CHECKING:
 
 VERSION: Final = 3
 LARGEST: Final = 1 << 30  # bytes; a longer frame is a damaged length
-PORTION: Final = 1 << 22  # bytes of payload that one frame is to have at most
+PORTION: Final = 1 << 22  # most bytes of payload in one frame, unless one message is larger
 _MAGIC: Final = 0x4C10
 _LAYOUT: Final = struct.Struct("<HBBIIIII")
 HEAD: Final = _LAYOUT.size
 _ALIGN: Final = 8
 _ZEROS: Final = memoryview(bytes(_ALIGN))
-_COPY_BELOW: Final = 2048  # bytes a payload: smaller ones are put together for the system, larger ones are handed over where they lie
-_BUFFERS: Final = 512  # of one sendmsg; Linux takes 1024 (IOV_MAX)
+# Bytes per payload: smaller payloads are joined into one buffer, larger ones are given to the system without a copy.
+_COPY_BELOW: Final = 2048
+_BUFFERS: Final = 512  # buffers of one sendmsg; Linux takes 1024 (IOV_MAX)
 
 
 class FrameError(ValueError):
-    """What came is not this protocol."""
+    """The received bytes are not this protocol."""
 
 
 class Kind(enum.IntEnum):
-    """What a frame is about; see the table above."""
+    """The kinds of frames; see the table above."""
 
     SUBSCRIBE = 1
     SUBSCRIBED = 2
@@ -78,7 +78,8 @@ class Kind(enum.IntEnum):
 PRODUCES: Final = (Kind.PRODUCE, Kind.PRODUCE_LATER)
 _I64, _I32, _U32 = np.dtype("<i8"), np.dtype("<i4"), np.dtype("<u4")
 _PLACE: Final = {"place": _I32}
-_COLUMNS: Final[dict[Kind, dict[str, np.dtype[Any]]]] = {  # the widest first, for alignment
+# The widest columns come first, so that all are aligned.
+_COLUMNS: Final[dict[Kind, dict[str, np.dtype[Any]]]] = {
     Kind.SUBSCRIBE: {"topic": _U32, "subscription": _U32, "consumer": _U32, "place": _I32},
     Kind.SUBSCRIBED: _PLACE,
     Kind.PRODUCE: {"seq": _I64, "stream": _I32, "size": _I32},
@@ -90,13 +91,13 @@ _COLUMNS: Final[dict[Kind, dict[str, np.dtype[Any]]]] = {  # the widest first, f
     Kind.UNSUBSCRIBE: _PLACE,
 }
 _KINDS: Final = {int(kind): kind for kind in Kind}
-_WIDTH: Final = {kind: sum(dtype.itemsize for dtype in columns.values()) for kind, columns in _COLUMNS.items()}  # bytes a row
+_WIDTH: Final = {kind: sum(dtype.itemsize for dtype in columns.values()) for kind, columns in _COLUMNS.items()}  # bytes per row
 
 
 class Frame:
-    """One frame as it came; its columns are made when they are looked at, which may be much later.
+    """A received frame; its columns are made on first use.
 
-    :param body: what follows the head, at least as long as the columns of ``n`` rows.
+    :param body: the bytes after the head, at least the columns of ``n`` rows.
     """
 
     def __init__(self, kind: Kind, n: int, run: int, topics: int, topic: int, body: memoryview) -> None:
@@ -104,9 +105,9 @@ class Frame:
 
     @cached_property
     def columns(self) -> Mapping[str, NDArray[Any]]:
-        """As the table above has them, ``(n,)`` each; views.
+        """The columns of the table above, ``(n,)`` each; views.
 
-        :raises FrameError: the sizes among them are not those of the payloads.
+        :raises FrameError: the sizes do not match the payloads.
         """
         columns = {}
         start = 0
@@ -114,20 +115,21 @@ class Frame:
             columns[name] = np.frombuffer(self.body, dtype, self.n, start)
             start += self.n * dtype.itemsize
         size, payload = columns.get("size"), len(self.body) - start
-        if payload != (0 if size is None else np.add.reduce(size.view(_U32))):  # a negative size counts for more than a frame can be long
+        # Read as unsigned: a negative size becomes larger than a frame can be.
+        if payload != (0 if size is None else np.add.reduce(size.view(_U32))):
             raise FrameError(f"{self.kind.name} of {self.n} rows: {payload} bytes of payload do not match its sizes")
         return columns
 
     @property
     def payload(self) -> NDArray[np.uint8]:
-        """End to end, a view; empty where no row has a size."""
+        """The concatenated payloads, a view; empty for kinds without sizes."""
         return np.frombuffer(self.body[self.n * _WIDTH[self.kind] :], np.uint8)
 
 
 def join(frames: Sequence[Frame]) -> Frame:
-    """At least one frame, all of one kind and for the same topics, as one: rows and payloads one behind the other, copied."""
+    """Concatenate at least one frame, all of one kind and for the same topics; rows and payloads are copied."""
     first, parts, start = frames[0], [], 0
-    for width in (*(dtype.itemsize for dtype in _COLUMNS[first.kind].values()), LARGEST):  # the last are the payloads
+    for width in (*(dtype.itemsize for dtype in _COLUMNS[first.kind].values()), LARGEST):  # the last part is the payloads
         parts += [frame.body[frame.n * start : frame.n * (start + width)] for frame in frames]
         start += width
     return Frame(first.kind, sum(frame.n for frame in frames), first.run, first.topics, first.topic, memoryview(b"".join(parts)))
@@ -137,10 +139,10 @@ def encode(
     kind: Kind, columns: Mapping[str, NDArray[Any]], *, n: int | None = None, run: int = 0, topics: int = 0, topic: int = 0,
     payloads: Sequence[bytes | memoryview] = (),
 ) -> Sequence[bytes | memoryview]:  # fmt: skip
-    """One frame of at least one row, as buffers for the socket.
+    """Return a frame of at least one row, as buffers for the socket.
 
-    :param columns: copied; any integer type that holds the numbers. :param n: rows, of a kind without columns.
-    :param payloads: end to end as long as ``size`` says in sum; large ones are not copied, so don't change them later.
+    :param columns: copied; any integer type that holds the numbers. :param n: number of rows, for a kind without columns.
+    :param payloads: in total as long as the sum of ``size``; large ones are not copied, so do not change them later.
     """
     parts: list[Any] = [np.ascontiguousarray(columns[name], dtype) for name, dtype in _COLUMNS[kind].items()]  # arrays are buffers
     n = len(parts[0]) if n is None else n
@@ -153,7 +155,7 @@ def encode(
 
 
 def portions(size: NDArray[np.int32]) -> list[slice]:
-    """Neighbouring messages of these sizes, all of them, in pieces that are each fit for a frame: :data:`PORTION` bytes or one message."""
+    """Split messages of these sizes into consecutive pieces for frames: of at most :data:`PORTION` bytes, or of one message."""
     if int(size.sum(dtype=np.int64)) <= PORTION:
         return [slice(0, len(size))]
     ends = np.cumsum(size, dtype=np.int64)
@@ -167,42 +169,42 @@ def portions(size: NDArray[np.int32]) -> list[slice]:
 
 
 class Decoder:
-    """Bytes of one connection → frames.
+    """The decoder of one connection.
 
-    Read the socket into :meth:`space` and say how much came with :meth:`filled`. Frames keep the memory they lie in; only the part of
-    a frame at the end of a full piece of memory is ever moved.
+    Read the socket into :meth:`space`, and pass the number of bytes to :meth:`filled`. Frames are views of the memory; bytes are copied
+    only for the incomplete frame at the end of a full piece of memory.
 
-    :param piece: bytes of a piece of memory; a larger frame gets one of its own.
+    :param piece: bytes of a piece of memory; a larger frame gets its own.
     """
 
     def __init__(self, piece: int = 1 << 20) -> None:
         self._piece = max(piece, HEAD)
         self._memory = _new_memory(self._piece)
-        self._start = 0  # of the frame that is not complete
+        self._start = 0  # start of the incomplete frame
         self._end = 0
 
     def space(self) -> memoryview:
-        """Where the next bytes go; never empty."""
+        """Return the memory for the next bytes; never empty."""
         return self._memory[self._end :]
 
     def filled(self, count: int) -> list[Frame]:
-        """The frames that ``count`` more bytes complete.
+        """Return the frames that ``count`` more bytes complete.
 
-        :raises FrameError: these bytes are no frame; nothing after them can be read.
+        :raises FrameError: the bytes are no frame; nothing after them can be read.
         """
         self._end += count
         frames = []
-        wanted = HEAD
+        needed = HEAD
         while self._end - self._start >= HEAD:
             kind, length, n, run, topics, topic = self._peek()
-            wanted = length + -length % _ALIGN
-            if self._end - self._start < wanted:
+            needed = length + -length % _ALIGN
+            if self._end - self._start < needed:
                 break
             frames.append(Frame(kind, n, run, topics, topic, self._memory[self._start + HEAD : self._start + length]))
-            self._start += wanted
-            wanted = HEAD
-        if self._start + wanted > len(self._memory) or self._end == len(self._memory):
-            self._move(wanted)
+            self._start += needed
+            needed = HEAD
+        if self._start + needed > len(self._memory) or self._end == len(self._memory):
+            self._move(needed)
         return frames
 
     def _peek(self) -> tuple[Kind, int, int, int, int, int]:
@@ -214,9 +216,9 @@ class Decoder:
             raise FrameError(f"impossible frame: kind={number} n={n} length={length} topics={topics}")
         return kind, length, n, run, topics, topic
 
-    def _move(self, wanted: int) -> None:
+    def _move(self, needed: int) -> None:
         rest = self._memory[self._start : self._end]
-        self._memory = _new_memory(max(self._piece, wanted))
+        self._memory = _new_memory(max(self._piece, needed))
         self._memory[: len(rest)] = rest
         self._start, self._end = 0, len(rest)
 
@@ -226,7 +228,7 @@ def _new_memory(size: int) -> memoryview:
 
 
 class Outbox:
-    """Buffers on their way into a socket, in order."""
+    """The buffers to write to a socket, in order."""
 
     def __init__(self) -> None:
         self._buffers: deque[bytes | memoryview] = deque()
@@ -235,15 +237,15 @@ class Outbox:
         return bool(self._buffers)
 
     def add(self, buffers: Iterable[bytes | memoryview]) -> None:
-        """Put them behind the others."""
+        """Append buffers."""
         self._buffers.extend(filter(len, buffers))
 
     def next(self) -> list[bytes | memoryview]:
-        """What to give to one ``sendmsg``."""
+        """Return the buffers for one ``sendmsg``."""
         return list(islice(self._buffers, _BUFFERS))
 
     def sent(self, count: int) -> None:
-        """``count`` bytes are gone."""
+        """Remove ``count`` written bytes."""
         while count:
             first = self._buffers[0]
             if count < len(first):

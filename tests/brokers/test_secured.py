@@ -158,14 +158,14 @@ def test_an_expired_token_is_rejected_with_its_time(by_token: Broker) -> None:
 
 def test_missing_credentials_are_an_error_of_the_profile(by_token: Broker) -> None:
     for said in refusals(by_token, settings_of(by_token, authentication=None)):
-        assert said.endswith("the broker wants to know who connects: write driver.authentication")
+        assert said.endswith("the broker requires authentication: write driver.authentication")
 
 
 def test_a_role_without_permission_is_not_an_unknown_one(by_token: Broker) -> None:
     """Its error is another one."""
     by_admin, by_client = refusals(by_token, settings_of(by_token, authentication=token({"sub": "nobody"}, key_of(by_token))))
     assert "[nobody]" in by_admin
-    assert by_client.endswith("the broker knows the client and does not let it: grant its role produce and consume there")
+    assert by_client.endswith("the broker knows the client but forbids it: grant its role produce and consume there")
 
 
 def test_an_untrusted_broker_certificate_names_the_authoritys_file(by_token: Broker, stranger: Path) -> None:
@@ -318,7 +318,7 @@ def test_a_certificate_of_another_authority_is_rejected(by_certificate: Broker, 
     files = KeyPair.below(stranger, "client")
     theirs = Authentication(plugin="tls", cert_file=str(files.certificate), key_file=str(files.key))
     for said in refusals(by_certificate, settings_of(by_certificate, authentication=theirs)):
-        assert f"does not take the client's certificate {files.certificate}" in said
+        assert f"rejects the client's certificate {files.certificate}" in said
 
 
 # what else holds

@@ -1,4 +1,4 @@
-"""What a run needs of Pulsar's admin REST (v2): a namespace of its own, its topics and policies."""
+"""Pulsar's admin REST (v2), as far as a run needs it: namespaces, topics, subscriptions and policies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REDIRECTS = 10
 
 
 class RefusedError(TargetError):
-    """An answer that is not a success."""
+    """An answer whose status is not a success."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message, status)
@@ -32,7 +32,7 @@ class RefusedError(TargetError):
 
 
 class Admin:
-    """Talks to ``http://host:8080``; every method raises :class:`TargetError` naming request, status and the broker's reason."""
+    """A client of ``http://host:8080``; every method raises :class:`TargetError` naming request, status and the broker's reason."""
 
     def __init__(self, url: str, settings: PulsarSettings) -> None:
         self._url, self._timeout, self._settings = url.rstrip("/"), settings.operation_timeout / SECOND, settings
@@ -40,21 +40,22 @@ class Admin:
         self._headers = admin_headers(settings)
 
     def connection(self, timeout: float) -> httpx.Client:
-        """For :meth:`ask`, again and again; the caller closes it. :param timeout: s."""
+        """Return a connection for many calls of :meth:`ask`; the caller closes it. :param timeout: s."""
         import httpx
 
         return httpx.Client(verify=self._tls, trust_env=False, timeout=timeout)
 
     def ask(self, connection: httpx.Client, path: str) -> httpx.Response:
-        """What is there, below the URL itself."""
-        headers = self._headers | {"Accept-Encoding": "identity"}  # packing costs the broker more than sending
+        """Return the answer to a GET. :param path: below the URL itself, so also outside of ``/admin/v2``."""
+        # Compression would cost the broker more CPU than sending the text as it is.
+        headers = self._headers | {"Accept-Encoding": "identity"}
         return self._send(connection, "GET", f"{self._url}/{path}", headers=headers)
 
     def create_namespace(self, namespace: str, bundles: int | None = None) -> bool:
-        """Make it, and its tenant where that is missing.
+        """Create a namespace, and its tenant if that is missing.
 
-        :param bundles: that it is cut into; None: as many as the broker makes.
-        :returns: whether the tenant was made. :raises TargetError: the broker refuses; it also does so where the namespace exists.
+        :param bundles: the number of bundles; None: the broker's default.
+        :returns: whether the tenant was created. :raises TargetError: the broker refuses, also because the namespace exists.
         """
         path, policies = f"namespaces/{namespace}", None if bundles is None else {"bundles": {"numBundles": bundles}}
         try:
@@ -62,9 +63,9 @@ class Admin:
         except RefusedError as refused:
             if refused.status != _GONE:  # 404: there is no such tenant
                 raise
-            made = self._create_tenant(namespace.partition("/")[0])
+            created = self._create_tenant(namespace.partition("/")[0])
             self._request("PUT", path, policies)
-            return made
+            return created
         return False
 
     def _create_tenant(self, tenant: str) -> bool:
@@ -78,18 +79,18 @@ class Admin:
         return True
 
     def delete_tenant(self, tenant: str) -> None:
-        """Delete it, unless somebody else has made a namespace in it."""
+        """Delete a tenant, unless it has namespaces (created by others)."""
         self._delete(f"tenants/{tenant}", _GONE, _CONFLICT)
 
     def bookies(self) -> int | None:
-        """How many bookies the cluster has registered, running or not; None where it does not say, as to clients that are no superuser."""
+        """Return the number of registered bookies, running or not; None if the cluster does not tell (it tells only superusers)."""
         try:
             return len(self._request("GET", "bookies/all")["bookies"])
         except RefusedError:
             return None
 
     def set_policies(self, namespace: str, persistence: Persistence | None) -> None:
-        """Switch the backlog quota off, under which a broker stops producers, and set what is asked for."""
+        """Switch off the backlog quota, which makes a broker stop producers, and set the persistence policy if one is given."""
         path = f"namespaces/{namespace}"
         self._request("POST", f"{path}/backlogQuota?backlogQuotaType=destination_storage", _UNLIMITED_BACKLOG)
         if persistence is not None:
@@ -103,30 +104,30 @@ class Admin:
             self._request("POST", f"{path}/deduplication", persistence.deduplication_enabled)
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """Make a topic. :param topic: with its domain, ``persistent://tenant/namespace/name``."""
+        """Create a topic. :param topic: with its domain, ``persistent://tenant/namespace/name``."""
         path = path_of(topic)
         if partitions > 1:
             self._request("PUT", f"{path}/partitions", partitions)
-        elif topic.startswith("persistent:"):  # a broker makes a non-persistent topic when its first client connects
+        elif topic.startswith("persistent:"):  # a broker creates a non-persistent topic when its first client connects
             self._request("PUT", path)
 
     def partitions(self, topic: str) -> int | None:
-        """How many partitions an existing topic has, 0 for one that is not partitioned; None: there is no such topic."""
+        """Return the number of partitions of an existing topic, 0 if it is not partitioned; None: there is no such topic."""
         path = path_of(topic)
         try:
-            found = int(self._request("GET", f"{path}/partitions")["partitions"])
-            if not found:  # older brokers say so of missing topics too
+            count = int(self._request("GET", f"{path}/partitions")["partitions"])
+            if not count:  # older brokers answer 0 for missing topics too
                 self._request("GET", f"{path}/stats")
         except RefusedError as refused:
             if refused.status == _GONE:
                 return None
             raise
-        return found
+        return count
 
     def stats(self, topic: str) -> dict[str, Any]:
-        """Of a topic without partitions, or of one partition."""
-        found: dict[str, Any] = self._request("GET", f"{path_of(topic)}/stats")
-        return found
+        """Return the statistics of a topic without partitions, or of one partition."""
+        stats: dict[str, Any] = self._request("GET", f"{path_of(topic)}/stats")
+        return stats
 
     def subscriptions(self, topic: str) -> list[str]:
         try:
@@ -138,11 +139,11 @@ class Admin:
         return names
 
     def delete_subscription(self, topic: str, subscription: str) -> None:
-        """Delete it, also with consumers still connected; one that is gone already is no error."""
+        """Delete a subscription, even with consumers still connected; a missing one is no error."""
         self._delete(f"{path_of(topic)}/subscription/{quote(subscription, safe='')}?force=true", _GONE)
 
     def delete_namespace(self, namespace: str) -> None:
-        """Delete it with all topics and what is still connected to them; a namespace that is gone already is no error."""
+        """Delete a namespace with all its topics, even with clients still connected; a missing one is no error."""
         path = f"namespaces/{namespace}"
         try:
             self._request("DELETE", f"{path}?force=true")
@@ -154,7 +155,7 @@ class Admin:
             self._delete_piecewise(namespace)
 
     def _delete_piecewise(self, namespace: str) -> None:
-        """Topic by topic, then the empty namespace: brokers forbid ``force=true`` unless they have ``forceDeleteNamespaceAllowed``."""
+        """Delete each topic, then the empty namespace: brokers forbid ``force=true`` unless ``forceDeleteNamespaceAllowed`` is set."""
         for domain in ("persistent", "non-persistent"):
             partitioned = self._request("GET", f"{domain}/{namespace}/partitioned")
             for topic in partitioned:
@@ -165,7 +166,7 @@ class Admin:
         self._request("DELETE", f"namespaces/{namespace}")
 
     def _delete(self, path: str, *accepted: int) -> None:
-        """:param accepted: statuses that are no error although the broker deleted nothing."""
+        """:param accepted: statuses that are no error, although the broker deleted nothing."""
         try:
             self._request("DELETE", path)
         except RefusedError as refused:
@@ -173,7 +174,7 @@ class Admin:
                 raise
 
     def _request(self, method: str, path: str, body: object = None) -> Any:
-        """:returns: the answer, read as JSON; None where it is empty."""
+        """:returns: the answer as JSON; None if it is empty."""
         answer = self._ask(method, f"admin/v2/{path}", body)
         return answer.json() if answer.content else None
 
@@ -185,11 +186,15 @@ class Admin:
             return self._send(client, method, f"{self._url}/{path}", headers=headers, json=body)
 
     def _send(self, client: httpx.Client, method: str, url: str, **options: Any) -> httpx.Response:
-        """A broker redirects requests about a topic to the broker that owns it (307): all of it goes there, also the token, which httpx
-        itself would not pass on to another host."""
+        """Send a request and follow redirects.
+
+        :raises RefusedError: the answer is not a success. :raises TargetError: there is no answer.
+        """
         import httpx
 
         what = f"{method} {url}"
+        # A broker redirects requests about a topic to the broker that owns it (307). httpx itself would not pass the token on to another
+        # host, so redirects are followed here, with method, body and headers.
         try:
             answer = client.request(method, url, **options)
             for _ in range(_REDIRECTS):
@@ -208,14 +213,15 @@ class Admin:
 
     def _reason(self, answer: httpx.Response) -> str:
         try:
-            said = str(answer.json()["reason"])
+            reason = str(answer.json()["reason"])
         except (ValueError, KeyError, TypeError):
-            said = answer.reason_phrase
-        if answer.status_code == _UNAUTHORIZED and said == answer.reason_phrase:  # of a role that may not do it, it says more
-            return f"{said}: {credentials_remedy(self._settings)}"
-        return " ".join(said.partition("Stacktrace:")[0].split())  # an error that the broker did not expect comes with all of it
+            reason = answer.reason_phrase
+        # A broker that knows the role but forbids the request gives a reason of its own; without one the credentials are the problem.
+        if answer.status_code == _UNAUTHORIZED and reason == answer.reason_phrase:
+            return f"{reason}: {credentials_remedy(self._settings)}"
+        return " ".join(reason.partition("Stacktrace:")[0].split())  # unexpected errors of the broker come with their whole stack trace
 
 
 def path_of(topic: str) -> str:
-    """Where the REST has ``persistent://tenant/namespace/name``."""
+    """Return the REST's path of ``persistent://tenant/namespace/name``."""
     return quote(topic.replace("://", "/"), safe="/")

@@ -1,4 +1,4 @@
-"""The profile's ``authentication`` and TLS keys: for the admin REST, and for whoever speaks the binary protocol himself."""
+"""The profile's ``authentication`` and TLS keys, for the admin REST and for clients of the binary protocol."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def credentials(auth: Authentication | None, settings: PulsarSettings) -> tuple[str, Callable[[], bytes]]:
-    """What a client says of itself in ``CommandConnect`` (PulsarApi.proto: ``auth_method_name``, ``auth_data``).
+    """Return the authentication fields of ``CommandConnect`` (PulsarApi.proto: ``auth_method_name``, ``auth_data``).
 
-    :returns: method, one of ``none``, ``token``, ``basic``, ``tls``; and what gives the data. To be called anew for each connection: files
-        are read again, and an OAuth2 token that is about to expire is fetched again. It may block as long as ``operationTimeout``, and
-        raises :class:`UsageError` for a file that is gone and :class:`~pytest_loadtest.errors.TargetError` for an issuer without a token.
-        Under ``tls`` the certificate alone says who the client is, see :func:`tls_context`.
+    :returns: the method, one of ``none``, ``token``, ``basic``, ``tls``; and a function that returns the data. Call it for each connection:
+        it reads files again, and fetches an OAuth2 token that is about to expire again. It may block as long as ``operationTimeout``, and
+        raises :class:`UsageError` for a missing file and :class:`~pytest_loadtest.errors.TargetError` for an issuer without a token.
+        Under ``tls`` the certificate alone identifies the client, see :func:`tls_context`.
     :raises UsageError: a key that the plugin needs is missing, or its file cannot be read.
     """
     if auth is None:
@@ -38,7 +38,7 @@ def credentials(auth: Authentication | None, settings: PulsarSettings) -> tuple[
         tokens = Tokens(issuer, _client_of(key), oauth2_options(auth), timeout=settings.operation_timeout / SECOND)
         return "token", lambda: tokens.get().encode()
     if auth.plugin == "basic":
-        _user_and_password(auth)  # what is missing is said now
+        _user_and_password(auth)  # raise now if something is missing
         return "basic", lambda: _user_and_password(auth).encode()
     token_of(auth)
     return "token", lambda: token_of(auth).encode()
@@ -57,8 +57,8 @@ def admin_headers(settings: PulsarSettings) -> dict[str, str]:
 
 
 def tls_context(settings: PulsarSettings) -> ssl.SSLContext:
-    """TLS of a client, for ``pulsar+ssl://`` and ``https://`` alike: 1.2 or later, chain and host's name checked unless the profile says
-    otherwise, with the client's certificate under the plugin ``tls``.
+    """Return the client's TLS context for ``pulsar+ssl://`` and ``https://``: version 1.2 or later, chain and host name checked unless the
+    profile says otherwise, with the client's certificate under the plugin ``tls``.
 
     :raises UsageError: a file that the profile names cannot be read.
     """
@@ -69,7 +69,7 @@ def tls_context(settings: PulsarSettings) -> ssl.SSLContext:
         if auth is not None and auth.plugin == "tls":
             files = [required_key(auth.cert_file, "certFile"), required_key(auth.key_file, "keyFile")]
             context.load_cert_chain(*files)
-    except OSError as error:  # which says not of which file
+    except OSError as error:  # it does not name the file
         raise UsageError(f"driver: TLS cannot use {' with '.join(files)}: {error.strerror or error}") from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = settings.tls_enable_hostname_verification and not settings.tls_allow_insecure_connection
@@ -79,15 +79,15 @@ def tls_context(settings: PulsarSettings) -> ssl.SSLContext:
 
 
 def token_of(auth: Authentication) -> str:
-    """The token of the plugin ``token``, from its file as that is now.
+    """Return the token of the plugin ``token``; a token file is read now.
 
-    :raises UsageError: there is none, or its file cannot be read.
+    :raises UsageError: the profile has none, or its file cannot be read.
     """
     return auth.token or _read(required_key(auth.token_file, "token or tokenFile"), "tokenFile").strip()
 
 
 def password_of(auth: Authentication) -> str:
-    """The password of the plugin ``basic``, from its file as that is now; an end of line behind it is none of it.
+    """Return the password of the plugin ``basic``; a password file is read now, without the end of line at its end.
 
     :raises UsageError: there is none, or its file cannot be read.
     """
@@ -95,7 +95,7 @@ def password_of(auth: Authentication) -> str:
 
 
 def _client_of(private_key: str) -> dict[str, str]:
-    """OAuth2's client id and secret, from a path, a ``file:`` URL or a ``data:`` URL: the forms that pulsar-client takes."""
+    """Read OAuth2's client id and secret from a path, a ``file:`` URL or a ``data:`` URL: the forms that pulsar-client takes."""
     try:
         if private_key.startswith("data:"):
             text = base64.b64decode(private_key.partition(",")[2]).decode()
@@ -113,12 +113,11 @@ def _user_and_password(auth: Authentication) -> str:
 
 
 def oauth2_options(auth: Authentication) -> dict[str, str]:
-    """What OAuth2 may have besides."""
     return {name: value for name, value in (("audience", auth.audience), ("scope", auth.scope)) if value}
 
 
 def required_key(value: str | None, key: str) -> str:
-    """:raises UsageError: the profile does not have it."""
+    """:raises UsageError: the profile does not have the key."""
     if value is None:
         raise UsageError(f"authentication: {key} is missing")
     return value
@@ -131,29 +130,30 @@ def _read(path: str, key: str) -> str:
         raise UsageError(f"authentication: {key} {path!r} cannot be read: {error}") from error
 
 
-# OAuth2's client credentials flow (RFC 6749, 4.4): tokens from an issuer, kept as long as they hold.
+# OAuth2's client credentials flow (RFC 6749, 4.4): tokens from an issuer, kept as long as they are valid.
 
-_FRESH: Final = 0.9  # of its life a token is handed out: it has to reach the broker, and two clocks differ
+# Share of its lifetime for which a token is used: it has to reach the broker before it expires, and the clocks may differ.
+_FRESH: Final = 0.9
 
 
 class Tokens:
-    """Access tokens of one client; safe to ask from several threads.
+    """Access tokens of one client; thread-safe.
 
-    :param issuer: URL below which the discovery document is (``/.well-known/openid-configuration``), which names the endpoint.
-    :param client: ``client_id`` and ``client_secret``. :param asked: ``audience`` and ``scope``, where there are any.
+    :param issuer: URL of the issuer; the discovery document below it (``/.well-known/openid-configuration``) names the endpoint.
+    :param client: ``client_id`` and ``client_secret``. :param options: ``audience`` and ``scope``, if given.
     :param timeout: s for each request.
     """
 
-    def __init__(self, issuer: str, client: Mapping[str, str], asked: Mapping[str, str], *, timeout: float) -> None:
+    def __init__(self, issuer: str, client: Mapping[str, str], options: Mapping[str, str], *, timeout: float) -> None:
         self._issuer, self._timeout = issuer.rstrip("/"), timeout
-        self._form = {"grant_type": "client_credentials", **client, **asked}
+        self._form = {"grant_type": "client_credentials", **client, **options}
         self._lock = threading.Lock()
         self._token, self._until = "", 0.0
 
     def get(self) -> str:
-        """A token that holds; asks the issuer where there is none, or where it did not say for how long the last one does (``expires_in``).
+        """Return a valid token; fetch one if there is none, or if the issuer did not say how long the last one is valid (``expires_in``).
 
-        :raises TargetError: the issuer does not answer, or without a token.
+        :raises TargetError: the issuer does not answer, or answers without a token.
         """
         with self._lock:
             if time.monotonic() >= self._until:
@@ -161,11 +161,11 @@ class Tokens:
             return self._token
 
     def _fetch(self) -> None:
-        asked = time.monotonic()
+        requested = time.monotonic()  # the lifetime counts from before the request: never too long
         try:
             endpoint = json.loads(self._ask("GET", f"{self._issuer}/.well-known/openid-configuration"))["token_endpoint"]
             answer = json.loads(self._ask("POST", endpoint))
-            self._token, self._until = str(answer["access_token"]), asked + _FRESH * float(answer.get("expires_in") or 0)
+            self._token, self._until = str(answer["access_token"]), requested + _FRESH * float(answer.get("expires_in") or 0)
         except (ValueError, KeyError, TypeError) as error:
             raise TargetError(f"{self._issuer} answered without a token: {error!r}") from error
 
@@ -183,9 +183,9 @@ class Tokens:
 
 
 def _reason(body: str) -> str:
-    """RFC 6749, 5.2: ``error`` and ``error_description``."""
+    """Return ``error`` and ``error_description`` of an error response (RFC 6749, 5.2)."""
     try:
-        said = json.loads(body)
-        return ": ".join(str(said[key]) for key in ("error", "error_description") if key in said)
+        fields = json.loads(body)
+        return ": ".join(str(fields[key]) for key in ("error", "error_description") if key in fields)
     except (ValueError, TypeError):
         return ""

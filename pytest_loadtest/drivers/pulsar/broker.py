@@ -1,6 +1,7 @@
-"""A real Pulsar standalone as a process: broker, bookie and metadata store in one JVM, from Maven's jars.
+"""A real Pulsar standalone as a process or a container: broker, bookie and metadata store in one JVM.
 
-The command is what ``bin/pulsar standalone`` of the distribution runs, with a heap that leaves room for the load generator.
+A process runs from Maven's jars. Its command is that of the distribution's ``bin/pulsar standalone``, with a heap that leaves room for the
+load generator.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
     from pytest_loadtest.brokers.java import Java
 
 
-START_SECONDS = 240.0  # ten on an idle machine, over ninety on one whose two cores twenty threads want
+START_SECONDS = 240.0  # it takes 10 s on an idle machine, over 90 s on two cores that run twenty threads
 OPEN = Secured()
 HERE = "127.0.0.1"
-GIVEN = 1 << 30  # bytes of Java heap, and as many of direct memory
+GIVEN = 1 << 30  # bytes of Java heap; the same again of direct memory
 MEMORY = ("-Xms256m", f"-Xmx{GIVEN >> 20}m", f"-XX:MaxDirectMemorySize={GIVEN >> 20}m")
 LOG4J = Path(__file__).with_name("pulsar-log4j2.xml")
 FRAME_OVERHEAD = 10 * 1024  # bytes a bookie frame needs beyond the largest message
@@ -56,10 +57,10 @@ MANAGED = frozenset(
 PORTS = ("brokerServicePort", "webServicePort")
 BASE = {
     "clusterName": "standalone",
-    "allowEphemeralPorts": "true",  # otherwise the bookie takes any free port, and not the one that it is told
+    "allowEphemeralPorts": "true",  # otherwise the bookie takes any free port instead of the given one
     "metadataStoreUrl": "",
     "configurationMetadataStoreUrl": "",
-    # one bookie: the class defaults of 2 would wait for a second one
+    # There is one bookie; with the class defaults of 2 the broker would wait for a second one.
     "managedLedgerDefaultEnsembleSize": "1",
     "managedLedgerDefaultWriteQuorum": "1",
     "managedLedgerDefaultAckQuorum": "1",
@@ -69,10 +70,10 @@ BASE = {
     "numHttpServerThreads": "4",
     "brokerDeleteInactiveTopicsEnabled": "false",
     "forceDeleteNamespaceAllowed": "true",  # a run deletes its own namespace with clients still winding up
-    # telemetry that follows a run of seconds; the default is 60
+    # Statistics must follow a run that takes seconds; Pulsar's default is 60 s.
     "statsUpdateFrequencyInSecs": "5",
     "statsUpdateInitialDelayInSecs": "5",
-    "managedLedgerStatsPeriodSeconds": "5",  # of what writing to the bookies takes
+    "managedLedgerStatsPeriodSeconds": "5",
     "exposeTopicLevelMetricsInPrometheus": "true",
     "exposePreciseBacklogInPrometheus": "true",
     "acknowledgmentAtBatchIndexLevelEnabled": "true",
@@ -80,7 +81,7 @@ BASE = {
         "range_equally_divide,topic_count_equally_divide,specified_positions_divide,flow_or_qps_equally_divide"
     ),
     "maxMessageSize": "5242880",
-    # the bookie reads the same file
+    # The bookie reads the same file.
     "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
     "dbStorage_writeCacheMaxSizeMb": "64",
     "dbStorage_readAheadCacheMaxSizeMb": "64",
@@ -101,14 +102,14 @@ OPENED = (
     "java.management/sun.management",
     "jdk.management/com.sun.management.internal",
 )
-BOOKIE = ("journalSyncData", "journalMaxGroupWaitMSec")  # of the decisive settings, those that the broker cannot tell
+BOOKIE = ("journalSyncData", "journalMaxGroupWaitMSec")  # decisive settings that the broker does not report
 
 
 def start_pulsar(request: BrokerRequest, progress: Progress) -> StartedBroker:
-    """Start Pulsar; ready in some ten seconds on an idle machine.
+    """Start Pulsar; it is ready after some ten seconds on an idle machine.
 
-    :raises UnavailableError: no Java 17, or the jars are neither cached nor to be had.
-    :raises TargetError: it did not start; with the last lines of its log.
+    :raises UnavailableError: no Java 17, or the jars are neither cached nor available from Maven.
+    :raises TargetError: it did not start; the last lines of its log are in the error.
     """
     version = request.version or PULSAR.version
     runtime = java.require("Pulsar")
@@ -119,9 +120,9 @@ def start_pulsar(request: BrokerRequest, progress: Progress) -> StartedBroker:
 def standalone_conf(
     *, port: int, web_port: int, settings: Mapping[str, str], bind: str = HERE, advertised: str = HERE, secured: Secured = OPEN
 ) -> str:
-    """The text of ``standalone.conf``: the built-in base, then the profile's settings, then what is chosen per run.
+    """Return the text of ``standalone.conf``: the built-in base, then the profile's settings, then what is chosen per run.
 
-    The largest frame follows ``maxMessageSize``. Under TLS the ports are TLS ports, and there are no others.
+    The largest frame depends on ``maxMessageSize``. Under TLS all ports are TLS ports.
 
     :raises UsageError: the profile sets a key that is chosen per run, or ``maxMessageSize`` is not a number of bytes.
     """
@@ -131,22 +132,23 @@ def standalone_conf(
     refuse_managed("Pulsar", settings, MANAGED.union(ports, secured.lines))
     merged = BASE | dict(settings)
     if not merged["maxMessageSize"].isdecimal():
-        raise UsageError(f"broker.settings: maxMessageSize: {merged['maxMessageSize']!r} is not a number of bytes, as Pulsar wants it")
+        raise UsageError(f"broker.settings: maxMessageSize: {merged['maxMessageSize']!r} is not a number of bytes: write e.g. 5242880")
     merged |= {
         **secured.lines,
         **ports,
         "bindAddress": bind,
         "advertisedAddress": advertised,
-        "listeningInterface": "lo",  # of the bookie, whom only the broker beside it needs: it would take all interfaces, without a password
+        # The bookie would listen on all interfaces without a password; only the broker in the same JVM connects to it.
+        "listeningInterface": "lo",
         "nettyMaxFrameSizeBytes": str(int(merged["maxMessageSize"]) + FRAME_OVERHEAD),
     }
     text = "".join(f"{key}={value}\n" for key, value in merged.items())
-    # java.util.Properties reads bytes as Latin-1, and other characters by their escapes, which are those of JSON: a path may hold some
+    # java.util.Properties reads bytes as Latin-1, and other characters (of paths) as escapes, which are spelled as in JSON.
     return re.sub(r"[^\x00-\x7f]", lambda character: json.dumps(character[0])[1:-1], text)
 
 
 def command(runtime: Java, jars: Path, folder: Path, bookie_port: int) -> list[str]:
-    """The java line of a standalone whose configuration and data are in ``folder``. It keeps the data that it finds there."""
+    """Return the java command of a standalone with configuration and data in ``folder``. It keeps data that exists there."""
     unsafe = ["--sun-misc-unsafe-memory-access=allow"] if runtime.major >= 23 else []
     properties = {
         "log4j.shutdownHookEnabled": "false",
@@ -159,7 +161,7 @@ def command(runtime: Java, jars: Path, folder: Path, bookie_port: int) -> list[s
         "org.apache.pulsar.shade.io.netty.tryReflectionSetAccessible": "true",
         "pulsar.allocator.exit_on_oom": "true",
         "io.netty.recycler.maxCapacityPerThread": "4096",
-        "io.netty.allocator.maxOrder": "10",  # chunks of 8 MiB, so that 5 MiB messages stay pooled
+        "io.netty.allocator.maxOrder": "10",  # chunks of 8 MiB, so that buffers for messages of 5 MiB come from the pool
         "bookkeeper.metadata.bookie.drivers": "org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver",
         "bookkeeper.metadata.client.drivers": "org.apache.pulsar.metadata.bookkeeper.PulsarMetadataClientDriver",
     }
@@ -208,7 +210,7 @@ def _launch(
 
 
 def access_of(client: Mapping[str, Any]) -> Access:
-    """Access to the admin REST for who has these settings. :param client: see :class:`~pytest_loadtest.drivers.pulsar.secured.Secured`."""
+    """Return access to the REST for a client. :param client: see :class:`~pytest_loadtest.drivers.pulsar.secured.Secured`."""
     if not client:
         return pulsar_admin.OPEN
     settings = PulsarSettings(**client)
@@ -216,13 +218,13 @@ def access_of(client: Mapping[str, Any]) -> Access:
 
 
 def decisive_facts(admin: str, settings: Mapping[str, str], access: Access = pulsar_admin.OPEN) -> dict[str, str]:
-    """The settings that decide results: the broker's as it runs, the bookie's as it was told, the memory, and the profile's own."""
-    told = BASE | dict(settings)
-    bookie = {key: told[key] for key in BOOKIE}
+    """Return the settings that influence results: the running broker's, the bookie's as configured, the memory, and the profile's own."""
+    configured = BASE | dict(settings)
+    bookie = {key: configured[key] for key in BOOKIE}
     return pulsar_admin.decisive_settings(admin, access) | bookie | {"memory": " ".join(MEMORY)} | dict(settings)
 
 
-# The jars of Pulsar.
+# The jars of Pulsar, and what they need of a machine.
 
 PULSAR: Final = Jars("Pulsar", "4.2.4", "some 320 jars, 240 MB", Path(__file__).with_name("pulsar-pom.xml"))
 
@@ -233,11 +235,11 @@ def machine_needs() -> tuple[MachineNeed, ...]:
 
 
 def judge_machine(cached: Sequence[str], *, lite: bool) -> tuple[MachineNeed, ...]:
-    """:param cached: versions whose jars are here. :param lite: the stand-in is installed."""
-    without = "no stand-in for smoke runs without Java"
+    """:param cached: versions whose jars are cached. :param lite: pulsar-lite is installed."""
+    cost = "no stand-in for smoke runs without Java"
     return (
         needed_jars(PULSAR, cached, "the first run on Pulsar fetches 240 MB, about a minute", "real Pulsar"),
-        MachineNeed(name="pulsar-lite", found="installed" if lite else None, well=lite, cost=without, remedy=embedded.REMEDY),
+        MachineNeed(name="pulsar-lite", found="installed" if lite else None, well=lite, cost=cost, remedy=embedded.REMEDY),
     )
 
 
@@ -245,7 +247,7 @@ def judge_machine(cached: Sequence[str], *, lite: bool) -> tuple[MachineNeed, ..
 
 
 def pulsar_plan(*, image: str, ports: tuple[int, ...], settings: Mapping[str, str], host: str) -> ContainerPlan:
-    """Pulsar standalone on ``ports`` (broker, web), advertised as ``host``, with the same configuration as the process."""
+    """Return the plan of a Pulsar standalone on ``ports`` (broker, web), advertised as ``host``, configured as the process is."""
     port, web_port = ports
     conf = standalone_conf(port=port, web_port=web_port, settings=settings, bind="0.0.0.0", advertised=host)
     return ContainerPlan(
@@ -261,17 +263,17 @@ def pulsar_plan(*, image: str, ports: tuple[int, ...], settings: Mapping[str, st
 
 
 def default_image(version: str | None) -> str:
-    """Apache's image. :param version: its tag; None is the default one."""
+    """Return the name of Apache's image. :param version: the tag; None: the default version."""
     return f"apachepulsar/pulsar:{version or PULSAR.version}"
 
 
 def container_ready(plan: ContainerPlan) -> bool:
-    """The admin REST says that clients can work."""
+    """Return whether clients can work, by the admin REST."""
     return pulsar_admin.broker_ready(plan.admin_url or "")
 
 
 def describe_container(plan: ContainerPlan, running: RunningContainer, settings: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
-    """Version and decisive settings, as the admin REST reports them."""
+    """Return version and the settings that influence results, by the admin REST."""
     admin = plan.admin_url or ""
     return pulsar_admin.broker_version(admin), decisive_facts(admin, settings)
 

@@ -1,4 +1,4 @@
-"""The little of Pulsar's admin REST that starting and describing a broker needs."""
+"""Requests to Pulsar's admin REST for starting and describing a broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TIMEOUT = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the REST wants of whoever asks it. :param tls: None: the certificates that this machine trusts."""
+    """Credentials for the REST. :param tls: None: the certificates that this machine trusts."""
 
     headers: Mapping[str, str] = field(default_factory=dict)
     tls: ssl.SSLContext | None = None
@@ -23,10 +23,10 @@ OPEN = Access()
 
 
 def get(admin_url: str, path: str, timeout: float = TIMEOUT, access: Access = OPEN) -> bytes | None:
-    """The body of a 200 answer, None for anything else. Direct: no proxy of the environment stands between us and the broker."""
+    """Return the body of a 200 answer, None for any other. Proxies of the environment are not used."""
     import httpx
 
-    # only where it is needed: reading certificates takes longer than asking
+    # Only for https: reading the machine's certificates takes longer than the request.
     verify = (access.tls or ssl.create_default_context()) if admin_url.startswith("https:") else False
     try:
         answer = httpx.get(admin_url.rstrip("/") + path, timeout=timeout, trust_env=False, verify=verify, headers=access.headers)
@@ -36,7 +36,7 @@ def get(admin_url: str, path: str, timeout: float = TIMEOUT, access: Access = OP
 
 
 def get_json(admin_url: str, path: str, timeout: float = TIMEOUT, access: Access = OPEN) -> Any:
-    """The answer as JSON; None when there is none."""
+    """Return the answer as JSON; None if there is no answer or it is not JSON."""
     body = get(admin_url, path, timeout, access)
     try:
         return None if body is None else json.loads(body)
@@ -45,14 +45,16 @@ def get_json(admin_url: str, path: str, timeout: float = TIMEOUT, access: Access
 
 
 def broker_ready(admin_url: str, timeout: float = TIMEOUT, access: Access = OPEN) -> bool:
-    """Whether clients can work: ``brokers/ready`` answers half a second before ``public/default`` exists, so both are asked."""
+    """Return whether clients can work."""
+    # Pulsar 4.2.4 answers ``brokers/ready`` half a second before ``public/default`` exists; a client that subscribes in between gets
+    # TopicNotFound.
     if get(admin_url, "/admin/v2/brokers/ready", timeout, access) is None:
         return False
     return "public/default" in (get_json(admin_url, "/admin/v2/namespaces/public", timeout, access) or ())
 
 
 def broker_version(admin_url: str, access: Access = OPEN) -> str:
-    """What the broker says it is; ``unknown`` when it does not."""
+    """Return the version of the broker, ``unknown`` without an answer."""
     body = get(admin_url, "/admin/v2/brokers/version", access=access)
     return body.decode(errors="replace").strip().strip('"') if body else "unknown"
 
@@ -76,7 +78,7 @@ DECISIVE = (
 
 
 def decisive_settings(admin_url: str, access: Access = OPEN) -> dict[str, str]:
-    """The settings that decide results, as the running broker has them; empty when it does not tell (superusers only)."""
+    """Return the running broker's settings that influence results; empty without an answer (it tells only superusers)."""
     runtime = get_json(admin_url, "/admin/v2/brokers/configuration/runtime", access=access)
     if not isinstance(runtime, dict):
         return {}
@@ -84,5 +86,5 @@ def decisive_settings(admin_url: str, access: Access = OPEN) -> dict[str, str]:
 
 
 def describe_broker(admin_url: str) -> tuple[str, dict[str, str]]:
-    """Version and the settings that decide results, of a target that the run did not start."""
+    """Return version and :data:`DECISIVE` settings of a target that the run did not start."""
     return broker_version(admin_url), decisive_settings(admin_url)

@@ -1,6 +1,6 @@
-"""Bundles of a namespace by Pulsar's admin REST: how it is cut, what the broker sees of its topics, splits, unloads, dynamic settings.
+"""The bundles of a namespace by Pulsar's admin REST: boundaries, rates of topics, splits, unloads, dynamic settings.
 
-Paths: Pulsar 4.2, ``Namespaces``, ``PersistentTopics``, ``TopicLookup`` and ``Brokers`` of pulsar-broker.
+The paths are those of Pulsar 4.2: ``Namespaces``, ``PersistentTopics``, ``TopicLookup`` and ``Brokers`` of pulsar-broker.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FLOW_OR_QPS: Final = "flow_or_qps_equally_divide"
 DEFAULT_ALGORITHM: Final = "defaultNamespaceBundleSplitAlgorithm"
 _NOT_FOUND, _NOT_OWNED, _UNLOADING = 404, 412, "is being unloaded"
 _UNLOADED_WITHIN: Final = 30.0
-"""s, for which a split waits for the unload that another one began: a broker answers before that is done."""
+"""s that a split waits for the unload that an earlier split began: a broker answers before the unload is done."""
 _AGAIN_AFTER: Final = 0.2
 _LIMITS: Final = {
     "rate": "loadBalancerNamespaceBundleMaxMsgRate",
@@ -36,7 +36,7 @@ _LIMITS: Final = {
 class Bundles(Admin):
     """The bundles of one namespace; every method raises :class:`TargetError` as :class:`Admin` does.
 
-    :ivar settings: of the client. :ivar namespace: ``tenant/namespace``.
+    :ivar settings: the client's settings. :ivar namespace: ``tenant/namespace``.
     """
 
     def __init__(self, url: str, settings: PulsarSettings, namespace: str) -> None:
@@ -45,7 +45,7 @@ class Bundles(Admin):
 
     @classmethod
     def of_run(cls, target: TargetAddress, settings: Any, topology: Topology, run: str) -> Bundles:
-        """Of the namespace that a run made. :param settings: the profile's ``driver`` section. :param run: its name.
+        """Return the bundles of the namespace that a run created. :param settings: the profile's ``driver`` section. :param run: its name.
 
         :raises UsageError: the run is not Pulsar's, has no admin REST, or made no namespace.
         """
@@ -58,28 +58,31 @@ class Bundles(Admin):
             raise UsageError(f"load.bundles: {topology.name} is in a namespace that is not the run's: leave topic out")
         return cls(target.admin_url, settings, own_namespace(settings, run))
 
-    # --- what there is
+    # --- reading
 
     def ring(self) -> Ring:
-        """How the namespace is cut now."""
-        found = self._request("GET", f"namespaces/{self.namespace}/bundles")
-        return Ring(tuple(int(boundary, 16) for boundary in found["boundaries"]))
+        """Return the current bundles."""
+        answer = self._request("GET", f"namespaces/{self.namespace}/bundles")
+        return Ring(tuple(int(boundary, 16) for boundary in answer["boundaries"]))
 
     def positions(self) -> dict[str, int]:
-        """Where each loaded topic falls, by full name, as the broker reckons it; the broker's own topics included."""
-        found: dict[str, int] = {}
+        """Return the position of each topic, by full name, as computed by the broker; system topics included.
+
+        A bundle that no broker owns is left out. One that is owned again, by the lookup of any of its topics, has all its topics at once.
+        """
+        positions: dict[str, int] = {}
         for bundle in self.ring().bundles:
             answer = self._of_loaded(f"namespaces/{self.namespace}/{bundle}/topicHashPositions")
-            found |= answer["topicHashPositions"] if answer else {}
-        return found
+            positions |= answer["topicHashPositions"] if answer else {}
+        return positions
 
     def rates(self) -> dict[str, TopicRate]:
-        """What the broker sees of each loaded topic, by full name: messages and bytes a second, in and out together.
+        """Return the rates that the broker reports for each loaded topic, by full name: messages and bytes per second, in and out together.
 
-        The broker works them out every ``statsUpdateFrequencyInSecs``, and has 0 before the first time and after an unload.
+        The broker updates them every ``statsUpdateFrequencyInSecs``; they are 0 before the first update and after an unload.
         """
-        found = {topic: self._rate(topic, where) for topic, where in self.positions().items()}
-        return {topic: rate for topic, rate in found.items() if rate is not None}
+        rates = {topic: self._rate(topic, where) for topic, where in self.positions().items()}
+        return {topic: rate for topic, rate in rates.items() if rate is not None}
 
     def _rate(self, topic: str, where: int) -> TopicRate | None:
         stats = self._of_loaded(f"{path_of(topic)}/stats")
@@ -89,7 +92,7 @@ class Bundles(Admin):
         return TopicRate(where, rate, throughput)
 
     def _of_loaded(self, path: str) -> Any:
-        """The answer; None where nothing is there to be asked: never loaded, unloaded, or just going."""
+        """Return the answer; None if the bundle or topic was never loaded, was unloaded, or is being unloaded."""
         try:
             return self._request("GET", path)
         except RefusedError as refused:
@@ -98,18 +101,18 @@ class Bundles(Admin):
             raise
 
     def bundle_of(self, topic: str) -> Bundle:
-        """The bundle that a client's lookup of the topic is answered from. :param topic: full name."""
+        """Return the bundle in which a client's lookup finds the topic. :param topic: full name."""
         answer = self._ask("GET", f"lookup/v2/topic/{path_of(topic)}/bundle")  # plain text
         low, high = (int(end, 16) for end in answer.text.split("_"))
         return Bundle(low, high)
 
-    # --- what is done
+    # --- splitting
 
     def split(self, bundle: Bundle, algorithm: str = FLOW_OR_QPS, *, at: Sequence[int] = ()) -> tuple[int, ...]:
-        """Split a bundle and unload what comes of it, so that clients find its new owner.
+        """Split a bundle and unload the new bundles, so that clients look up their owners again.
 
-        :param at: of ``specified_positions_divide``, where.
-        :returns: the boundaries that are new. None are where the algorithm finds no place: that is a success to the broker, too.
+        :param at: the positions for ``specified_positions_divide``.
+        :returns: the new boundaries; empty if the algorithm finds none, which the broker answers as a success.
         :raises TargetError: the broker refuses.
         """
         before = set(self.ring().boundaries)
@@ -118,7 +121,7 @@ class Bundles(Admin):
         return tuple(sorted(set(self.ring().boundaries) - before))
 
     def _once_unloaded(self, bundle: Bundle, path: str, body: Any) -> None:
-        """PUT, and again while the broker says that this very bundle is on its way: it has done nothing then."""
+        """PUT, and repeat while the broker answers that this bundle is being unloaded, in which case it has not done anything."""
         end = time.monotonic() + _UNLOADED_WITHIN
         while True:
             try:
@@ -130,25 +133,25 @@ class Bundles(Admin):
             time.sleep(_AGAIN_AFTER)
 
     def unload(self, bundle: Bundle) -> None:
-        """Have its topics closed; clients look them up again."""
+        """Close the topics of a bundle; clients look them up again."""
         self._request("PUT", f"namespaces/{self.namespace}/{bundle}/unload")
 
     # --- dynamic settings of the broker
 
     def split_settings(self) -> dict[str, str]:
-        """By key, all that a split by flow or QPS depends on, as the running broker has it."""
+        """Return the running broker's settings on which a split by flow or QPS depends, by key."""
         runtime = self._runtime()
         return {key: str(runtime[key]) for key in (*_LIMITS.values(), DEFAULT_ALGORITHM)}
 
     def limits(self) -> SplitLimits:
-        """By which the running broker splits."""
+        """Return the limits by which the running broker splits."""
         settings = self.split_settings()
         return SplitLimits(**{name: int(float(settings[key])) for name, key in _LIMITS.items()})
 
     def set_limits(self, limits: SplitLimits) -> None:
-        """Have the broker split by these, and by flow or QPS at all.
+        """Set the limits, and make the split by flow or QPS the broker's default.
 
-        A split by REST that names this algorithm gets its limits only where it is the broker's default too (apache/pulsar#17872).
+        A split by REST that names this algorithm uses its limits only if it is the broker's default too (apache/pulsar#17872).
 
         :raises TargetError: the broker refuses a setting.
         """
@@ -160,11 +163,11 @@ class Bundles(Admin):
             self._request("POST", f"brokers/configuration/{key}/{value}")
 
     def settled(self, limits: SplitLimits) -> bool:
-        """Whether the broker has taken them: it does so a moment after it has answered."""
+        """Return whether the broker uses these limits: it applies settings a moment after it has answered."""
         return self.limits() == limits and self.split_settings()[DEFAULT_ALGORITHM] == FLOW_OR_QPS
 
     def _runtime(self) -> Mapping[str, str]:
         runtime = self._request("GET", "brokers/configuration/runtime")
         if not isinstance(runtime, dict):
-            raise TargetError(f"{self._url}: the broker does not tell its settings: {runtime!r}")
+            raise TargetError(f"{self._url}: the broker does not report its settings: {runtime!r}")
         return runtime

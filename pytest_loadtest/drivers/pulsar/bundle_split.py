@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 MB: Final = 1024 * 1024
 MARGIN: Final = 0.05
-"""A sum so near a limit, as a share of it, may be on the other side when the broker looks."""
+"""A sum within this share of a limit may be on its other side when the broker compares it."""
 
 
 class TopicRate(NamedTuple):
-    """A topic as the broker sees it. :param rate: msg/s, in and out together. :param throughput: bytes/s, in and out together."""
+    """A topic's rates by the broker's statistics, in and out together. :param rate: msg/s. :param throughput: bytes/s."""
 
     position: int
     rate: float
@@ -31,16 +31,16 @@ class TopicRate(NamedTuple):
 
     @property
     def active(self) -> bool:
-        """Whether there is anything of it; the algorithm skips the others."""
+        """True if the topic has traffic; the algorithm skips idle topics."""
         return self.rate > 0 or self.throughput > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitLimits:
-    """The broker's settings of those names.
+    """The broker's limits for a bundle.
 
     :param rate: ``loadBalancerNamespaceBundleMaxMsgRate``. :param megabytes: ``loadBalancerNamespaceBundleMaxBandwidthMbytes``, of 1024².
-    :param threshold: ``flowOrQpsDifferenceThresholdPercentage``, a percentage: what goes less than that beyond both limits stays whole.
+    :param threshold: ``flowOrQpsDifferenceThresholdPercentage``: a bundle that exceeds both limits by less than these percent stays whole.
     """
 
     rate: int = 30_000
@@ -49,11 +49,11 @@ class SplitLimits:
 
     @property
     def throughput(self) -> int:
-        """Bytes/s."""
+        """The limit in bytes/s."""
         return self.megabytes * MB
 
     def exceeded(self, rate: float, throughput: float, factor: float = 1.0) -> bool:
-        """Whether either sum is above ``factor`` of its limit."""
+        """Return whether a sum is above its limit times ``factor``."""
         return rate > self.rate * factor or throughput > self.throughput * factor
 
     @property
@@ -61,16 +61,16 @@ class SplitLimits:
         return 1 + self.threshold / 100.0
 
     def worth_it(self, rate: float, throughput: float, factor: float = 1.0) -> bool:
-        """Whether a bundle of so much is split at all."""
+        """Return whether a bundle with these sums is split at all, with the limits times ``factor``."""
         least = self._least * factor
         return rate >= self.rate * least or throughput >= self.throughput * least
 
 
 class SplitStep(NamedTuple):
-    """The algorithm comes to a topic.
+    """One step of the algorithm, at a topic.
 
-    :param rate, throughput: of the part so far with it. :param middle: between it and the topic before.
-    :param boundary: the same, where the part would be too much with it.
+    :param rate, throughput: sums of the current part, this topic included. :param middle: the position between this topic and the previous.
+    :param boundary: ``middle`` if this topic would exceed a limit and therefore begins the next part; None otherwise.
     """
 
     rate: float
@@ -80,10 +80,10 @@ class SplitStep(NamedTuple):
 
 
 def flow_or_qps(topics: Sequence[TopicRate], limits: SplitLimits) -> tuple[int, ...]:
-    """The boundaries that the released algorithm adds: parts are filled in the order of positions, each up to a limit.
+    """Return the boundaries that ``flow_or_qps_equally_divide`` adds: parts are filled in the order of positions, each up to a limit.
 
-    :returns: none where fewer than two topics are active, or the whole is not far enough beyond a limit. The broker's answer is a
-        success then, and it splits nothing.
+    :returns: empty if fewer than two topics are active, or the bundle does not exceed a limit by the threshold. The broker then answers
+        with a success and splits nothing.
     """
     if not _splits(topics, limits):
         return ()
@@ -91,9 +91,9 @@ def flow_or_qps(topics: Sequence[TopicRate], limits: SplitLimits) -> tuple[int, 
 
 
 def undecided(topics: Sequence[TopicRate], limits: SplitLimits, margin: float = MARGIN) -> str | None:
-    """Why the broker, whose rates are those of another moment, might find otherwise; None where it must find what the oracle does.
+    """Return why the broker's result may differ from :func:`flow_or_qps`, None if it cannot: its rates are those of another moment.
 
-    A comparison is decided where one sum is above its limit by more than the margin, or both are below by more than that.
+    A comparison is decided if one sum is above its limit by more than the margin, or both are below by more than the margin.
     """
     active = [topic for topic in topics if topic.active]
     if len({topic.position for topic in active}) < 2:
@@ -101,17 +101,17 @@ def undecided(topics: Sequence[TopicRate], limits: SplitLimits, margin: float = 
     rate, throughput = _sums(active)
     if limits.worth_it(rate, throughput, 1 - margin) != limits.worth_it(rate, throughput, 1 + margin):
         least = f"{limits.threshold} % above {_limits(limits)}"
-        return f"the whole, {_told(rate, throughput)}, is within {margin:.0%} of the least that is split, {least}"
+        return f"the whole, {_sums_text(rate, throughput)}, is within {margin:.0%} of the least that is split, {least}"
     if not limits.worth_it(rate, throughput):
         return None
     for step in _steps(topics, limits):
         if limits.exceeded(step.rate, step.throughput, 1 - margin) != limits.exceeded(step.rate, step.throughput, 1 + margin):
-            part = f"a part of {_told(step.rate, step.throughput)}"
+            part = f"a part of {_sums_text(step.rate, step.throughput)}"
             return f"{part} is within {margin:.0%} of {_limits(limits)}: whether 0x{step.middle:08x} is a boundary is luck"
     return None
 
 
-def _told(rate: float, throughput: float) -> str:
+def _sums_text(rate: float, throughput: float) -> str:
     return f"{rate:.1f} msg/s and {throughput / MB:.2f} MB/s"
 
 
@@ -129,7 +129,8 @@ def _splits(topics: Sequence[TopicRate], limits: SplitLimits) -> bool:
 
 
 def _steps(topics: Sequence[TopicRate], limits: SplitLimits) -> Iterator[SplitStep]:
-    """From the second topic on. Of topics on one position the last counts, as often as there are some: so the broker keeps them."""
+    """Yield a step for each active topic from the second on."""
+    # The broker keeps rates in a map by position: of topics on one position the last one counts, as often as there are such topics.
     by_position = {topic.position: topic for topic in topics if topic.active}
     ordered = sorted(topic.position for topic in topics if topic.active)
     _, rate, throughput = by_position[ordered[0]]
@@ -145,12 +146,15 @@ def _steps(topics: Sequence[TopicRate], limits: SplitLimits) -> Iterator[SplitSt
 
 
 def range_boundary(bundle: Bundle) -> int:
-    """``range_equally_divide``: halfway between the ends, whatever the topics are."""
+    """Return the boundary of ``range_equally_divide``: halfway between the ends, whatever the topics are."""
     return bundle.low + (bundle.high - bundle.low) // 2
 
 
 def topic_count_boundary(topics: Sequence[TopicRate]) -> int | None:
-    """``topic_count_equally_divide``: between the two topics in the middle, idle ones and the broker's own counted too; None below two."""
+    """Return the boundary of ``topic_count_equally_divide``: between the two topics in the middle; None for fewer than two topics.
+
+    Idle topics and system topics count.
+    """
     if len(topics) < 2:
         return None
     ordered = sorted(topic.position for topic in topics)
@@ -158,36 +162,34 @@ def topic_count_boundary(topics: Sequence[TopicRate]) -> int | None:
     return ordered[half - 1] + (ordered[half] - ordered[half - 1]) // 2
 
 
-# The ring of hashes that a Pulsar namespace is cut into bundles by, and names for topics that fall where they are wanted.
+# Positions and bundles of a namespace, and topic names for given positions.
 #
 # A topic's position is the CRC-32 (as in zlib) of its full name in UTF-8, ``persistent://tenant/namespace/name``; each partition is a
 # topic of its own, ``…-partition-0`` (Pulsar's ``NamespaceBundleFactory``: Guava's ``Hashing.crc32()``, padded to a long). A bundle holds
-# the positions from its lower end up to, but without, its upper one; the last bundle has the last position too.
+# the positions from its lower end up to, but not including, its upper end; the last bundle also has the last position.
 
 LAST: Final = 0xFFFFFFFF
-"""The last position there is."""
-_DIGITS: Final = 12  # octal: 36 free bits, of which some combination gives any 32
+"""The last position."""
+_DIGITS: Final = 12  # octal digits: 36 free bits, enough for any position of 32 bits
 _BITS: Final = 3
 
 
 def position(topic: str) -> int:
-    """Where a topic falls. :param topic: its full name."""
+    """Return the position of a topic. :param topic: its full name."""
     return zlib.crc32(topic.encode())
 
 
-def suffix(prefix: str, wanted: int) -> str:
-    """Twelve octal digits by which ``prefix + suffix`` falls on a position.
+def suffix(prefix: str, target: int) -> str:
+    """Return twelve octal digits such that ``prefix + digits`` has the position ``target``; always the same for the same arguments.
 
-    CRC-32 of texts of one length is affine in their bits, and the three low bits of an octal digit are free: so this is a system of 32
-    equations over 36 unknown bits, which has a solution whatever the prefix is. Of several, always the same.
-
-    :raises ValueError: no position.
+    :raises ValueError: ``target`` is not a position.
     """
-    if not 0 <= wanted <= LAST:
-        raise ValueError(f"{wanted} is no position: 0 to {LAST} (0xffffffff)")
-    zero = ["0"] * _DIGITS
-    base = position(prefix + "".join(zero))
-    chosen, left = 0, wanted ^ base
+    if not 0 <= target <= LAST:
+        raise ValueError(f"{target} is no position: 0 to {LAST} (0xffffffff)")
+    # CRC-32 of texts of one length is affine in their bits, and the three low bits of an octal digit are free: this is a system of 32
+    # equations over 36 unknown bits, which has a solution for every prefix.
+    base = position(prefix + "0" * _DIGITS)
+    chosen, left = 0, target ^ base
     for effect, bits in _eliminated(prefix, base):
         if left ^ effect < left:
             left, chosen = left ^ effect, chosen ^ bits
@@ -196,7 +198,7 @@ def suffix(prefix: str, wanted: int) -> str:
 
 
 def _eliminated(prefix: str, base: int) -> list[tuple[int, int]]:
-    """What the free bits do to the position, combined so that each has a highest bit of its own; descending. (effect, bits)."""
+    """Return (effect on the position, bits that have it), each effect with a highest bit of its own, descending (Gaussian elimination)."""
     rows: list[tuple[int, int]] = []
     for bit in range(_DIGITS * _BITS):
         bits = 1 << bit
@@ -210,35 +212,34 @@ def _eliminated(prefix: str, base: int) -> list[tuple[int, int]]:
 
 
 class Bundle(NamedTuple):
-    """One bundle, by its two ends."""
+    """One bundle, as its two ends."""
 
     low: int
     high: int
 
     def __str__(self) -> str:
-        """As the admin REST spells it: ``0x00000000_0xffffffff``."""
+        """Return the admin REST's spelling: ``0x00000000_0xffffffff``."""
         return f"0x{self.low:08x}_0x{self.high:08x}"
 
     def __contains__(self, where: object) -> bool:
-        """Whether a position is in it."""
         return isinstance(where, int) and (self.low <= where < self.high or where == self.high == LAST)
 
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """How a namespace is cut. :param boundaries: ascending, both ends included."""
+    """The bundles of a namespace. :param boundaries: ascending, both ends included."""
 
     boundaries: tuple[int, ...] = (0, LAST)
 
     @property
     def bundles(self) -> tuple[Bundle, ...]:
-        """In the order of their positions."""
+        """The bundles in the order of their positions."""
         return tuple(Bundle(low, high) for low, high in pairwise(self.boundaries))
 
     def bundle(self, where: int) -> Bundle:
-        """The bundle that a position is in."""
+        """Return the bundle that contains a position."""
         return self.bundles[min(bisect_right(self.boundaries, where), len(self.boundaries) - 1) - 1]
 
     def cut(self, at: Iterable[int]) -> Ring:
-        """The ring with more boundaries; the position of a boundary belongs to the upper bundle."""
+        """Return the ring with more boundaries; the position of a boundary belongs to the upper bundle."""
         return Ring(tuple(sorted({*self.boundaries, *at})))

@@ -1,4 +1,4 @@
-"""What must hold between the keys of a profile for Pulsar."""
+"""Checks that concern several keys of a profile for Pulsar."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.profile.model import Profile
 
 
-# what each plugin needs; of names that stand together, exactly one
+# The keys that each plugin needs; exactly one of the names in one tuple.
 _CREDENTIALS: Final = {
     "token": (("token", "token_file"),),
     "basic": (("user_id",), ("password", "password_file")),
@@ -51,20 +51,20 @@ def _subscription(profile: Profile) -> Iterator[Problem]:
 
 def _stored(profile: Profile) -> Iterator[Problem]:
     if (stored := _settings(profile).persistence) and not stored.ack_quorum <= stored.write_quorum <= stored.ensemble_size:
-        yield Problem(("driver", "persistence"), "driver.persistence: wants ackQuorum ≤ writeQuorum ≤ ensembleSize", "", at_key=True)
+        yield Problem(("driver", "persistence"), "driver.persistence: needs ackQuorum ≤ writeQuorum ≤ ensembleSize", "", at_key=True)
 
 
 def _credentials(profile: Profile) -> Iterator[Problem]:
     if (who := _settings(profile).authentication) is None:
         return
-    wanted = _CREDENTIALS[who.plugin]
-    if any(sum(getattr(who, name) is not None for name in names) != 1 for names in wanted):
-        said = " and ".join(("either " if len(names) > 1 else "") + " or ".join(map(spelling, names)) for names in wanted)
-        yield Problem(("driver", "authentication"), f"driver.authentication: {who.plugin} wants {said}", "", at_key=True)
+    groups = _CREDENTIALS[who.plugin]
+    if any(sum(getattr(who, name) is not None for name in names) != 1 for names in groups):
+        keys = " and ".join(("either " if len(names) > 1 else "") + " or ".join(map(spelling, names)) for names in groups)
+        yield Problem(("driver", "authentication"), f"driver.authentication: {who.plugin} needs {keys}", "", at_key=True)
 
 
 def _delayed(profile: Profile) -> Iterator[Problem]:
-    """Topics and subscriptions to which Pulsar delivers at once."""
+    """Reject topics and subscriptions to which Pulsar delivers at once."""
     if profile.delays is None or profile.allow_undelayed:
         return
     key, driver = "deliverAt" if profile.deliver_after is None else "deliverAfter", _settings(profile)
@@ -78,13 +78,13 @@ def _delayed(profile: Profile) -> Iterator[Problem]:
 
 
 def _tick(profile: Profile) -> Iterator[Problem]:
-    given = profile.broker.settings
-    if TICK in given and not (given[TICK].isdecimal() and int(given[TICK])):
-        yield Problem(("broker", "settings", TICK), f"{TICK}: {given[TICK]!r} is not a number of milliseconds above 0", "write 1000")
+    tick = profile.broker.settings.get(TICK)
+    if tick is not None and not (tick.isdecimal() and int(tick)):
+        yield Problem(("broker", "settings", TICK), f"{TICK}: {tick!r} is not a number of milliseconds above 0", "write 1000")
 
 
 def _early(profile: Profile) -> Iterator[Problem]:
-    """Messages may come early unless the broker is in strict mode."""
+    """Reject an objective that nothing is early, unless the broker is in strict mode."""
     started = profile.target is None or profile.target.url is None
     if not started or strict(profile.broker.settings):
         return
@@ -96,7 +96,7 @@ def _early(profile: Profile) -> Iterator[Problem]:
             yield Problem(at, message, f'write broker: {{settings: {{{STRICT}: "true"}}}}, or {{max: 1s}}', at_key=True)
 
 
-# What must hold of a workload whose messages travel in chunks (``driver.chunkingEnabled``).
+# Messages in chunks (``driver.chunkingEnabled``).
 
 LIBRARY_LEAST: Final = 10 * SECOND
 """The shortest ``unackedMessagesTimeout`` that pulsar-client takes, ns."""
@@ -106,7 +106,7 @@ _OF_CHUNKS: Final = (
 
 
 def _sent(profile: Profile) -> Iterator[Problem]:
-    """Where chunks can be."""
+    """Reject batches, topics and subscriptions that do not go together with chunks."""
     driver, path = profile.driver, ("driver", "chunkingEnabled")
     assert isinstance(driver, PulsarSettings)
     if not driver.chunking_enabled:
@@ -131,14 +131,14 @@ def _unused(profile: Profile) -> Iterator[Problem]:
 
 
 def _again(profile: Profile) -> Iterator[Problem]:
-    """The library's own limit."""
+    """Reject a time that pulsar-client does not take."""
     driver = profile.driver
     assert isinstance(driver, PulsarSettings)
     if choose_client(profile).client != "library":
         return
     if 0 < driver.unacked_messages_timeout < LIBRARY_LEAST:
-        asked, least = exact_duration(driver.unacked_messages_timeout), exact_duration(LIBRARY_LEAST)
-        message = f"driver.unackedMessagesTimeout: pulsar-client takes {least} or more, not {asked}"
+        timeout, least = exact_duration(driver.unacked_messages_timeout), exact_duration(LIBRARY_LEAST)
+        message = f"driver.unackedMessagesTimeout: pulsar-client takes {least} or more, not {timeout}"
         yield Problem(("driver", "unackedMessagesTimeout"), message, f"write {least}, or client: native")
 
 
@@ -150,7 +150,7 @@ CHUNK_CHECKS: Final = (
 
 
 CHECKS: Final = (
-    # each check with the keys whose default would mislead it
+    # Each check with the keys whose default would mislead it.
     (_topic, ("topics", "driver.topicType")),
     (_subscription, ("driver.subscriptionType", "consumerPerSubscription")),
     (_stored, ("driver.persistence.*",)),

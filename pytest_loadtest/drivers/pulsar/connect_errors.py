@@ -23,17 +23,18 @@ from pytest_loadtest.wire.pulsar.connection import PulsarConnection
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 
-PATIENCE: Final = 5.0  # s for each step of a look
+PATIENCE: Final = 5.0  # s for each step of the connection
 NAME_REMEDY: Final = (
     "connect by a name that the certificate has, give the broker one with this name, or write driver.tlsEnableHostnameVerification: false"
 )
+NOT_AUTHORIZED: Final = "the broker knows the client but forbids it: grant its role produce and consume there"
 NOT_THIS_HOST: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING", "HTTP_REQUEST")
 _TLS_ALERT: Final = b"\x15\x03"  # RFC 8446, 5.1
 
 
 def explain_connect_error(url: str, settings: PulsarSettings) -> str | None:
-    """Reason and remedy, found by one connection to the first host of ``url``; None where it can be made, or says nothing."""
+    """Connect to the first host of ``url`` and return reason and remedy of the failure; None if it succeeds or gives no reason."""
     scheme = url.partition("://")[0]
     if scheme not in ("pulsar", "pulsar+ssl"):
         return None
@@ -41,9 +42,9 @@ def explain_connect_error(url: str, settings: PulsarSettings) -> str | None:
     try:
         with socket.create_connection((endpoint.host, endpoint.port), min(PATIENCE, settings.operation_timeout / SECOND)) as plain:
             if scheme == "pulsar":
-                return _said(plain, settings, tls=False)
+                return _connect_error(plain, settings, tls=False)
             with tls_context(settings).wrap_socket(plain, server_hostname=endpoint.host) as encrypted:
-                return _said(encrypted, settings, tls=True)
+                return _connect_error(encrypted, settings, tls=True)
     except ssl.SSLError as error:
         return explain_tls_error(error, settings, endpoint.host, endpoint.port)
     except LoadtestError as error:
@@ -53,19 +54,19 @@ def explain_connect_error(url: str, settings: PulsarSettings) -> str | None:
 
 
 def explain_tls_error(error: BaseException, settings: PulsarSettings, host: str, port: int) -> str | None:
-    """Reason and remedy of a TLS connection that could not be made; None where TLS had no part in it.
+    """Return reason and remedy of a failed TLS connection; None if TLS is not the cause.
 
-    :param error: what was raised, or what came of it. :param host: where the connection went.
+    :param error: the error, which may have been raised from that of TLS. :param host: the host of the connection.
     """
-    found: BaseException | None = error
-    while found is not None and not isinstance(found, ssl.SSLError):
-        found = found.__cause__ or found.__context__
-    if isinstance(found, ssl.SSLCertVerificationError):
-        return _of_server(found, settings, host, port)
-    return None if found is None else _of_client(found.reason or str(found), settings)
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return _server_problem(cause, settings, host, port)
+    return None if cause is None else _client_problem(cause.reason or str(cause), settings)
 
 
-def _of_server(error: ssl.SSLCertVerificationError, settings: PulsarSettings, host: str, port: int) -> str:
+def _server_problem(error: ssl.SSLCertVerificationError, settings: PulsarSettings, host: str, port: int) -> str:
     if error.verify_code in NOT_THIS_HOST:
         return f"{error.verify_message.rstrip('.')}{_names(settings, host, port)}: {NAME_REMEDY}"
     where = settings.tls_trust_certs_file_path or "not given"
@@ -74,7 +75,7 @@ def _of_server(error: ssl.SSLCertVerificationError, settings: PulsarSettings, ho
 
 
 def _names(settings: PulsarSettings, host: str, port: int) -> str:
-    """The names in a server's certificate, as part of a sentence; '' where it does not show them. Its chain is trusted."""
+    """Return the names in a server's certificate as part of a sentence; '' if it cannot be read. Its chain is trusted already."""
     context = tls_context(settings)
     context.check_hostname = False
     try:
@@ -89,8 +90,8 @@ def _names(settings: PulsarSettings, host: str, port: int) -> str:
     return f", its names are {', '.join(names)}" if names else ", it has no names at all (subjectAltName)"
 
 
-def _of_client(reason: str, settings: PulsarSettings) -> str:
-    """:param reason: OpenSSL's name of it."""
+def _client_problem(reason: str, settings: PulsarSettings) -> str:
+    """:param reason: OpenSSL's name of the error."""
     auth = settings.authentication
     if reason in _NO_TLS:
         return "no TLS is spoken there: write pulsar:// and http:// in place of pulsar+ssl:// and https://"
@@ -98,15 +99,15 @@ def _of_client(reason: str, settings: PulsarSettings) -> str:
     if not any(word in reason for word in ("CERTIFICATE", "UNKNOWN_CA", *(["ALERT"] if has_one else []))):
         return f"TLS fails: {reason}"
     if auth is None or not has_one:
-        return f"it wants a client's certificate ({reason}): write driver.authentication: {{plugin: tls, certFile: …, keyFile: …}}"
-    return f"it does not take the client's certificate {auth.cert_file} ({reason}): is it signed by an authority that the broker trusts?"
+        return f"it requires a client's certificate ({reason}): write driver.authentication: {{plugin: tls, certFile: …, keyFile: …}}"
+    return f"it rejects the client's certificate {auth.cert_file} ({reason}): is it signed by an authority that the broker trusts?"
 
 
 def credentials_remedy(settings: PulsarSettings) -> str:
-    """What to look at where a broker does not believe the client."""
+    """Return what to check if a broker rejects the client's credentials."""
     auth = settings.authentication
     if auth is None:
-        return "the broker wants to know who connects: write driver.authentication"
+        return "the broker requires authentication: write driver.authentication"
     if auth.plugin == "token":
         expired = _expired(token_of(auth))
         return (
@@ -117,12 +118,12 @@ def credentials_remedy(settings: PulsarSettings) -> str:
     if auth.plugin == "basic":
         return "are userId and password of driver.authentication right?"
     if auth.plugin == "tls":
-        return f"does the broker know whom driver.authentication's certFile {auth.cert_file} names?"
+        return f"does the broker know the subject of driver.authentication's certFile {auth.cert_file}?"
     return f"does the broker take tokens of {auth.issuer_url}, with this audience and scope?"
 
 
 def _expired(token: str) -> str | None:
-    """When a JSON Web Token ran out (RFC 7519, 4.1.4), UTC; None where it did not, or is none."""
+    """Return when a JSON Web Token expired (RFC 7519, 4.1.4), UTC; None if it did not, or is no such token."""
     try:
         middle = token.split(".")[1]
         end = datetime.fromtimestamp(json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)))["exp"], UTC)
@@ -131,14 +132,14 @@ def _expired(token: str) -> str | None:
     return end.isoformat(timespec="seconds") if end < datetime.now(UTC) else None
 
 
-def _said(connection: socket.socket, settings: PulsarSettings, *, tls: bool) -> str | None:
-    """What the broker answers to CONNECT."""
+def _connect_error(connection: socket.socket, settings: PulsarSettings, *, tls: bool) -> str | None:
+    """Send CONNECT and return why the broker rejects it; None if it does not, or answers something else."""
     protocol = PulsarConnection("pytest-loadtest", *credentials(settings.authentication, settings))
     protocol.open()
     connection.sendall(b"".join(protocol.next()))
     count = connection.recv_into(protocol.space())
     if not tls and (not count or bytes(protocol.space()[:2]) == _TLS_ALERT):
-        return "it answers nothing to plain Pulsar: does the port speak TLS? write pulsar+ssl:// and https://"
+        return "it does not answer without TLS: does the port speak TLS? write pulsar+ssl:// and https://"
     for event in protocol.filled(count):
         if isinstance(event, api.Error):
             return f"the broker says {event.message!r}: {credentials_remedy(settings)}"

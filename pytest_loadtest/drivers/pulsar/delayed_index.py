@@ -1,15 +1,17 @@
-"""Memory of a broker's index of delayed messages, by the two trackers that Pulsar has had. One index is one subscription of one partition.
+"""A model of the memory of a broker's index of delayed messages, for the two trackers of Pulsar.
 
-*Heap* (``TripleLongPriorityQueue``; to 4.0.0, and from 4.0.6 on in 4.0): due time, ledger and entry of each message, three longs in
-direct memory.
+There is one index for each subscription of each partition.
 
-*Time buckets* (apache/pulsar#23611; 4.0.1 to 4.0.5, 4.1 and later): due times lose their lower bits, and of each bucket and ledger the
-entries are a Roaring bitmap on Java's heap. x messages a ms and y bits make M = x·2^y messages a bucket. Where due times go on as entries
-do (one delay for all), bucket and ledger cut the entries into *pieces* of consecutive numbers; a container of n of them takes
-min(2n, 8192) bytes (Roaring's format, RoaringFormatSpec: an array of shorts, from 4096 on a bitmap; Pulsar does not ask for runs).
+*Heap* (``TripleLongPriorityQueue``; up to 4.0.0, and in 4.0 again from 4.0.6 on): due time, ledger and entry of each message, three longs
+in direct memory.
 
-Random delays scatter each ledger's entries over all buckets of their range: pieces hold ever fewer entries, down to one, and each has
-its header and its Java objects. So time buckets can take more than the heap.
+*Time buckets* (apache/pulsar#23611; 4.0.1 to 4.0.5, 4.1 and later): due times lose their lower bits, and for each bucket and ledger the
+entries are a Roaring bitmap on Java's heap. x messages/ms and y bits make M = x·2^y messages per bucket. If due times ascend as entries do
+(one delay for all), buckets and ledgers divide the entries into *pieces* of consecutive numbers; a container of n of them takes
+min(2n, 8192) bytes (Roaring's format, RoaringFormatSpec: an array of shorts, from 4096 on a bitmap; Pulsar does not use run containers).
+
+Random delays scatter each ledger's entries over all buckets of their range: pieces hold few entries, down to one, and each has a header
+and Java objects. So time buckets can take more memory than the heap.
 """
 
 from __future__ import annotations
@@ -30,24 +32,24 @@ if TYPE_CHECKING:
 
 
 HEAP_ENTRY: Final = 24
-"""Bytes: due time, ledger, entry."""
+"""Bytes of an entry: due time, ledger, entry."""
 LEDGER: Final = 50_000
-"""Entries of a ledger: ``managedLedgerMaxEntriesPerLedger``."""
+"""Entries in a ledger: ``managedLedgerMaxEntriesPerLedger``."""
 CONTAINER: Final = 8192
 """Bytes of a bitmap of 2^16 entries."""
 _KEYS: Final = 1 << 16  # entries that a container may hold
-_PIECE_HEAD: Final = 20  # bytes of a 64-bit bitmap of one 32-bit one: count, high half, cookie, number of containers
+_PIECE_HEAD: Final = 20  # bytes of a 64-bit bitmap with one 32-bit bitmap: count, high half, cookie, number of containers
 _CONTAINER_HEAD: Final = 8  # bytes: key, cardinality, offset
 JAVA_OBJECTS: Final = 590
-"""Bytes of Java objects (nodes of the maps, the bitmap's own) of a piece: fitted to what the seed of the model measured on a heap dump, see
+"""Bytes of Java objects (nodes of the maps, the bitmap's own) for each piece: fitted to a published measurement on a heap dump, see
 ``tests/unit/drivers/pulsar/test_delayed_index.py``. A histogram of a running Pulsar 4.2.4 had 608 of fastutil and Roaring."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketIndex:
-    """Time buckets of one index. Expected values, so not whole, where delays are random.
+    """The memory of one index in time buckets. For random delays these are expected values, so not whole numbers.
 
-    :param pieces: bitmaps, each of one bucket and ledger. :param payload: bytes of their containers. :param headers: bytes.
+    :param pieces: number of bitmaps, one for each bucket and ledger. :param payload: bytes of their containers. :param headers: bytes.
     """
 
     messages: int
@@ -57,42 +59,42 @@ class BucketIndex:
 
     @property
     def bitmaps(self) -> float:
-        """Bytes as Roaring counts them."""
+        """Bytes of the bitmaps, as Roaring counts them."""
         return self.payload + self.headers
 
     @property
     def total(self) -> float:
-        """Bytes with Java's objects."""
+        """Bytes of bitmaps and Java objects."""
         return self.bitmaps + self.pieces * JAVA_OBJECTS
 
 
 def time_buckets(version: str) -> bool:
-    """Whether Pulsar of this version indexes in time buckets, and not in a heap.
+    """Return whether this version of Pulsar has time buckets (and not a heap).
 
-    They came with 4.1 and 4.0.1, and left 4.0 with 4.0.6 (apache/pulsar#24429). :param version: ``4.0.0``.
-    :raises ValueError: not three numbers, whatever follows them.
+    They came with 4.1 and 4.0.1, and were removed from 4.0 in 4.0.6 (apache/pulsar#24429). :param version: such as ``4.0.0``.
+    :raises ValueError: the version does not begin with three numbers.
     """
-    found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
-    if found is None:
+    numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    if numbers is None:
         raise ValueError(f"{version!r} is not a version such as 4.2.4")
-    major, minor, patch = map(int, found.groups())
+    major, minor, patch = map(int, numbers.groups())
     return (major, minor) > (4, 0) or ((major, minor) == (4, 0) and 1 <= patch <= 5)
 
 
 def heap(messages: int) -> int:
-    """Bytes of so many entries. A batch is one entry, but clients batch no delayed messages: each is an entry of its own."""
+    """Return the bytes of a heap. Clients do not batch delayed messages, so each message is an entry."""
     return messages * HEAP_ENTRY
 
 
 def bits_of(tick: int) -> int:
-    """How many lower bits of a due time are cleared. :param tick: ``delayedDeliveryTickTimeMillis``."""
+    """Return the number of lower bits of a due time that the broker clears. :param tick: ``delayedDeliveryTickTimeMillis``."""
     return max(tick.bit_length() - 1, 0)
 
 
 def index_of_one_delay(messages: int, per_ms: float, bits: int, ledger: int = LEDGER) -> BucketIndex:
-    """One delay for all: due times ascend with entries.
+    """Model one delay for all messages: due times ascend with entries.
 
-    :param per_ms: messages a millisecond (x). :param bits: cleared (y). :param ledger: entries of one.
+    :param per_ms: messages/ms (x). :param bits: number of cleared bits (y). :param ledger: entries in a ledger.
     """
     size = per_ms * (1 << bits)
     pieces = containers = payload = at = bucket = 0
@@ -112,10 +114,10 @@ def index_of_one_delay(messages: int, per_ms: float, bits: int, ledger: int = LE
 
 
 def index_of_random_delays(messages: int, range_ms: float, bits: int, ledger: int = LEDGER) -> BucketIndex:
-    """Delays that are evenly spread over a range: what is to be expected.
+    """Model delays that are evenly distributed over a range: the expected memory.
 
-    Every pair of bucket and ledger is as likely, so that a piece holds a Poisson number of entries. Where that is large, the pieces are
-    arrays or bitmaps of about the same size; ledgers that are larger than a container are taken for several of them.
+    All pairs of bucket and ledger are equally likely, so a piece holds a Poisson number of entries. Large pieces are arrays or bitmaps of
+    about the same size; a ledger larger than a container counts as several.
     """
     span = min(ledger, _KEYS)
     pairs = max(range_ms / (1 << bits), 1) * max(messages / span, 1)
@@ -128,10 +130,10 @@ def index_of_random_delays(messages: int, range_ms: float, bits: int, ledger: in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedIndex:
-    """The indexes of all subscriptions and partitions, when most messages are pending.
+    """The memory of all indexes when most messages are pending.
 
-    :param pending: messages. :param indexes: how many hold them: subscriptions of each. :param heap: bytes, direct memory.
-    :param buckets: bytes, Java heap. Each is of brokers that have that tracker.
+    :param pending: messages. :param subscriptions: per topic; each has its index. :param heap: bytes of direct memory, for brokers with a
+        heap. :param buckets: bytes of Java heap, for brokers with time buckets.
     """
 
     pending: int
@@ -141,7 +143,7 @@ class PlannedIndex:
 
     @property
     def text(self) -> str:
-        """In one line."""
+        """A description in one line."""
         return (
             f"about {format_count(self.pending)} messages pending, an entry each (clients batch none of them);"
             f" index of {self.subscriptions} subscription{'' if self.subscriptions == 1 else 's'}:"
@@ -149,41 +151,38 @@ class PlannedIndex:
         )
 
     def warning(self, given: int) -> str | None:
-        """That the broker has too little. :param given: bytes of direct memory, and as many of Java heap."""
-        over = {"a heap": self.heap, "time buckets": self.buckets}
-        beyond = [f"{format_size(size)} as {how}" for how, size in over.items() if size > given]
+        """Return a warning if the broker has too little memory. :param given: bytes of direct memory, and as many of Java heap."""
+        trackers = {"a heap": self.heap, "time buckets": self.buckets}
+        beyond = [f"{format_size(size)} as {name}" for name, size in trackers.items() if size > given]
         if not beyond:
             return None
-        return f"the broker is given {format_size(given)}, the index needs {' or '.join(beyond)}: shorten the delay, or lower the rate"
+        return f"the broker has {format_size(given)}, the index needs {' or '.join(beyond)}: shorten the delay, or lower the rate"
 
 
 def planned_index(delays: Delays, *, rate: float, messages: int, topics: int, subscriptions: int, tick: int) -> PlannedIndex:
-    """What is to be expected when sending has gone on for as long as messages are delayed, or for all there are.
+    """Return the expected memory after sending for as long as messages are delayed, or after all messages of the run.
 
-    :param rate: msg/s of all topics. :param messages: that the run sends. :param topics: partitions count each.
-    :param tick: of the broker, ms, whose bits of due times are cleared.
+    :param rate: msg/s over all topics. :param messages: number of messages that the run sends. :param topics: each partition counts.
+    :param tick: the broker's tick, ms.
     """
     mean = delays.longest if delays.at is not None else (delays.least + delays.most) * MILLISECOND / 2
     pending = min(messages, round(rate * mean / SECOND))
     each, range_ms = max(pending // topics, 1), float(delays.most - delays.least)
     bits = bits_of(tick)
     if delays.at is not None:  # one due time for all: one bucket
-        found = index_of_random_delays(each, 1, bits)
+        index = index_of_random_delays(each, 1, bits)
     elif range_ms:
-        found = index_of_random_delays(each, float(delays.most), bits)
+        index = index_of_random_delays(each, float(delays.most), bits)
     else:
-        found = index_of_one_delay(each, max(rate / topics, 1e-9) * MILLISECOND / SECOND, bits)
+        index = index_of_one_delay(each, max(rate / topics, 1e-9) * MILLISECOND / SECOND, bits)
     indexes = topics * subscriptions
     return PlannedIndex(
-        pending=pending, subscriptions=subscriptions, heap=heap(pending) * subscriptions, buckets=round(found.total * indexes)
+        pending=pending, subscriptions=subscriptions, heap=heap(pending) * subscriptions, buckets=round(index.total * indexes)
     )
 
 
-# The memory that a planned load of delayed messages takes of Pulsar.
-
-
 def planned(profile: Profile, topology: Topology, rate: float, messages: int) -> tuple[str, str | None]:
-    """The index in one line, and a warning where a broker that the run starts has too little memory for it."""
+    """Return the expected index in one line, and a warning if a broker that the run starts has too little memory for it."""
     assert profile.delays is not None
     index = planned_index(
         profile.delays, rate=rate, messages=messages, topics=topology.topics * topology.partitions, subscriptions=topology.subscriptions,

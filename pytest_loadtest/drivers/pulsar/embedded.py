@@ -1,6 +1,6 @@
-"""pulsar-lite, a small stand-in for Pulsar from a wheel: for smoke runs, never evidence about Pulsar.
+"""pulsar-lite, a small stand-in for Pulsar from a wheel, for smoke runs. Its figures are no evidence about Pulsar.
 
-It speaks the client protocol; there is no admin REST, and it keeps no settings of the real broker.
+It has the client protocol, but no admin REST, and it ignores the settings of the real broker.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pytest_loadtest.brokers.starting import Progress, StartedBroker, listens, o
 
 START_SECONDS = 20.0
 REMEDY = "pip install 'pytest-loadtest[embedded]'"
-CONFIG = "[metrics]\nenabled = false\n"  # otherwise it serves them at 0.0.0.0:8080, to everybody, and one such broker at a time
+CONFIG = "[metrics]\nenabled = false\n"  # otherwise it serves them at 0.0.0.0:8080: to all hosts, and for one broker at a time
 
 
 def start_pulsar_lite(request: BrokerRequest, progress: Progress) -> StartedBroker:
-    """Start pulsar-lite; ready in a second.
+    """Start pulsar-lite; it is ready within a second.
 
-    :raises UnavailableError: not installed, or a version of the real Pulsar is wanted.
-    :raises TargetError: it did not start; with its own words.
+    :raises UnavailableError: it is not installed, or the profile asks for a version of the real Pulsar.
+    :raises TargetError: it did not start; its output is in the error.
     """
     if request.version is not None:
         raise UnavailableError(f"pulsar-lite cannot stand in for Pulsar {request.version}")
@@ -35,7 +35,7 @@ def start_pulsar_lite(request: BrokerRequest, progress: Progress) -> StartedBrok
 
 
 def find_binary() -> str | None:
-    """The binary inside the installed wheel; the package itself is not imported (it would import pulsar-client)."""
+    """Return the path of the binary inside the installed wheel. The package is not imported, as that would import pulsar-client."""
     spec = util.find_spec("pulsar_lite")
     if spec is None or spec.origin is None:
         return None
@@ -44,7 +44,7 @@ def find_binary() -> str | None:
 
 
 def unapplied_settings(request: BrokerRequest) -> dict[str, str]:
-    """For the report: what it is, and what of the profile's it did not apply."""
+    """Return the facts for the report: no admin REST, and the profile's settings that are not applied."""
     ignored = {"broker.settings not applied": ", ".join(sorted(request.settings))} if request.settings else {}
     return {"admin REST": "none"} | ignored
 
@@ -54,7 +54,7 @@ def _launch(binary: str, port: int, request: BrokerRequest, progress: Progress) 
     (folder / "data").mkdir(parents=True, exist_ok=True)
     version = metadata.version("pulsar-lite")
     name = f"pulsar-lite {version}"
-    progress(f"starting {name}: a stand-in, its figures say nothing about Pulsar")
+    progress(f"starting {name}: a stand-in, its figures are no evidence about Pulsar")
     config = folder / "data" / "config.toml"
     config.write_text(CONFIG, encoding="utf-8")
     where = ["--addr", f"127.0.0.1:{port}", "--db-path", str(folder / "data" / "db")]

@@ -7,7 +7,7 @@ from typing import Final
 from pytest_loadtest.kinds import BrokerStart, Client, Cost, CostRow, DriverKind, MessageLimit, Scheme
 
 METADATA: Final = 1024
-"""Bytes left free below the broker's limit: a batch of one carries its message's metadata inside what the broker measures."""
+"""Bytes left free below the broker's limit, which includes the message's metadata."""
 
 KIND: Final = DriverKind(
     name="pulsar",
@@ -30,9 +30,9 @@ KIND: Final = DriverKind(
     },
     checks="pytest_loadtest.drivers.pulsar.checks:CHECKS",
     costs={
-        # broker: below the 90 to 180 µs measured in the first minute of a JVM that still compiles; calibrate shows those
+        # The broker's cost is below the 90 to 180 µs of its first minute, in which the JVM still compiles; calibrate shows those.
         "pulsar": CostRow(cost=Cost(produce=75_000, consume=20_000, broker=75_000, per_byte=8.0), settings={"client": "library"}),
-        # of an entry, as measured cold with one message in each; a further message of a batch costs below a microsecond
+        # Costs of an entry, measured on a cold broker with one message in each; a further message of a batch costs below 1 µs.
         "pulsar-native": CostRow(
             cost=Cost(produce=60_000, consume=30_000, broker=75_000, per_byte=4.0, shared=0.99),
             settings={"client": "native", "batchingMaxMessages": 1},

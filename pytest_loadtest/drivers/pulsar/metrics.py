@@ -1,8 +1,8 @@
-"""What a broker says on ``/metrics/`` of itself and of a run's topics, and the columns that come of it. Pure.
+"""The parser of a broker's ``/metrics/``, and the telemetry columns computed from its series. Pure functions.
 
-Counters are live; rates and storage latencies that the broker reckons itself are those of its last period (``statsUpdateFrequencyInSecs``,
-``managedLedgerStatsPeriodSeconds``), so rates come from counters here. Names as in Pulsar's reference of metrics and its
-``NamespaceStatsAggregator``; brokers of other versions lack some of them.
+Counters are live. Rates and storage latencies that the broker computes itself are those of its last period (``statsUpdateFrequencyInSecs``,
+``managedLedgerStatsPeriodSeconds``); therefore rates are computed from counters here. The names are those of Pulsar's reference of metrics
+and its ``NamespaceStatsAggregator``; other versions lack some of them.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ STARTED: Final = "process_start_time_seconds"
 TOTALS: Final = {"sys.totalIn": "pulsar_in_messages_total", "sys.totalOut": "pulsar_out_messages_total"}
 
 _OF_TOPIC_ALONE: Final = frozenset({"pulsar_delayed_message_index_size_bytes"})
-"""Pulsar 4.0 says the same of each subscription by the same name (told apart since PIP-399): both together would be twice as much."""
+"""Pulsar 4.0 also reports these for each subscription under the same name (PIP-399 changed that): their sum would count twice."""
 
 _SET_TO_ZERO: Final = frozenset({"pulsar_publish_rate_limit_times"})
-"""The broker does so whenever it works out its rates (``PersistentTopic.updateRates``)."""
+"""Counters that the broker resets whenever it updates its rates (``PersistentTopic.updateRates``)."""
 
 Series = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Scraped:
-    """One answer.
+    """The values of one answer.
 
-    :param broker: by metric, summed over its series. :param topics: by metric and topic, summed over the topic's subscriptions.
+    :param broker: metric → sum over its series. :param topics: metric → topic → sum over the topic's subscriptions.
     """
 
     broker: Mapping[str, float]
@@ -84,34 +84,36 @@ class Scraped:
 
     @property
     def loaded(self) -> frozenset[str]:
-        """The topics of the run that this broker has."""
+        """The run's topics that this broker has."""
         return frozenset(self.topics.get("pulsar_in_messages_total", ()))
 
 
 class MetricsReader:
-    """Reads answers of one broker. The labels of a series are parsed when they are first met; numbers alone change.
+    """A parser for the answers of one broker, which parses the labels of a series only once.
 
-    :param prefix: with which the names of the run's topics begin, with their domain. :param exact: it is the name of the one topic, which
-        may have partitions. :param of_topics: whether topics are looked at, which costs our CPU some µs for each.
+    :param prefix: the begin of the names of the run's topics, with the domain. :param exact: the prefix is the name of the only topic,
+        which may have partitions. :param of_topics: read series of topics too, which costs some µs of our CPU for each.
     """
 
     def __init__(self, prefix: str, *, exact: bool, of_topics: bool) -> None:
         ours = re.escape(f'topic="{prefix}') + (r'(?:-partition-\d+)?"' if exact else "(?!__)")
+        # One expression selects the few lines that are needed; only their labels go through the parser of Prometheus' client.
         names = [rf"(?:{'|'.join(OF_BROKER)})(?=[{{ ])"]
         names += [rf"(?:{'|'.join(OF_TOPICS)})(?=\{{[^\n]*{ours})"] if of_topics else []
         self._lines = re.compile(rf"^({'|'.join(names)})(\{{[^\n]*\}})? +(\S+)", re.MULTILINE)
         self._known: dict[str, Mapping[str, str]] = {"": {}}
 
     def read(self, text: str) -> Scraped:
-        """:raises ValueError: a line is none of Prometheus' text format."""
+        """:raises ValueError: a line is not in Prometheus' text format."""
         broker, topics = defaultdict[str, float](float), defaultdict[str, dict[str, float]](dict)
-        for metric, text_of_labels, said in self._lines.findall(text):
-            labels, value = self._labels(text_of_labels), float(said)
-            if math.isnan(value) or labels.get("area", "heap") != "heap":  # of jvm_memory_bytes_…
+        for metric, text_of_labels, number in self._lines.findall(text):
+            labels, value = self._labels(text_of_labels), float(number)
+            if math.isnan(value) or labels.get("area", "heap") != "heap":  # jvm_memory_bytes_… has other areas too
                 continue
             topic = labels.get("topic")
+            # With exposeConsumerLevelMetricsInPrometheus each consumer has series too, which are included in those of the subscription.
             if "consumer_id" in labels or (metric in _OF_TOPIC_ALONE and "subscription" in labels):
-                continue  # part of another series: brokers may tell counters of each consumer too (exposeConsumerLevelMetricsInPrometheus)
+                continue
             if topic:
                 of_metric = topics[metric]
                 of_metric[topic] = of_metric.get(topic, 0.0) + value
@@ -132,9 +134,9 @@ def _parsed(labels: str) -> Mapping[str, str]:
 
 
 def columns(before: Scraped | None, now: Scraped, seconds: float) -> dict[str, float]:
-    """What one sample knows: sizes and counts as they stand, rates since the last one; latencies in ns, means over its last period.
+    """Return the columns of one sample: current sizes and counts, rates since the last answer, mean latencies of the last period in ns.
 
-    :param before: None: this is the first.
+    :param before: the last answer; None: there is none.
     """
     found = {column: sum(now.topics[metric].values()) for column, metric in _GAUGES.items() if metric in now.topics}
     found |= {column: now.broker[metric] for column, metric in _OF_BROKER_NOW.items() if metric in now.broker}
@@ -164,17 +166,17 @@ def _of_broker(before: Scraped, now: Scraped, metric: str) -> float | None:
 
 
 def counter_growth(before: Scraped | None, now: Scraped, metric: str) -> float | None:
-    """By how much a counter of all topics grew; None where one counts anew, or one came or went. :param before: None: it began at zero.
+    """Return the growth of a counter over all topics; None if a topic's counter was reset, or topics were added or removed.
 
-    One that the broker sets to zero itself grew by what it shows at least.
+    A counter that the broker itself sets to zero grew at least by its current value. :param before: None: the counter began at zero.
     """
-    theirs = now.topics.get(metric)
-    if theirs is None:
+    counts = now.topics.get(metric)
+    if counts is None:
         return None
     if before is None:
-        return sum(theirs.values())
+        return sum(counts.values())
     earlier = before.topics.get(metric, {})
-    anew = {topic for topic, value in theirs.items() if value < earlier.get(topic, 0.0)}
-    if earlier.keys() != theirs.keys() or (anew and metric not in _SET_TO_ZERO):
+    reset = {topic for topic, value in counts.items() if value < earlier.get(topic, 0.0)}
+    if earlier.keys() != counts.keys() or (reset and metric not in _SET_TO_ZERO):
         return None
-    return sum(theirs.values()) - sum(value for topic, value in earlier.items() if topic not in anew)
+    return sum(counts.values()) - sum(value for topic, value in earlier.items() if topic not in reset)

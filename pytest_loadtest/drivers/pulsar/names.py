@@ -1,10 +1,10 @@
-"""What a run is called at a Pulsar cluster: its namespace, topics and subscriptions, what of these it makes and what it deletes.
+"""The names of a run's namespace, topics and subscriptions at a Pulsar cluster, and which of them the run creates and deletes.
 
-A run without an existing topic has a namespace of its own, which is deleted with everything in it. On an existing topic it makes
-subscriptions alone, under names that hold its own name and nonce, and deletes those.
+A run without an existing topic has a namespace of its own, which is deleted with everything in it. On an existing topic it creates
+only subscriptions, under names with its own name and nonce, and deletes those.
 
-**What may be deleted is decided here and nowhere else**: a namespace or tenant that :meth:`RunNames.prepare` made in this very run (an
-answer that it was there before is an error, not a permission), and subscriptions with this run's mark. Topics are never deleted by name.
+**Only this module decides what may be deleted**: a namespace or tenant that :meth:`RunNames.prepare` created in this run (the answer that
+it existed before is an error, not a permission), and subscriptions with this run's mark. Topics are never deleted by name.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ _OUR_KEY: Final = re.compile(r"key-([0-9]{1,10})")
 
 
 def key_number(key: str) -> int:
-    """The number in one of our keys, a 31-bit hash of any other; 0 for none."""
+    """Return the number in one of our keys, a 31-bit hash of any other key; 0 for ''."""
     ours = _OUR_KEY.fullmatch(key)
     return int(ours[1]) if ours else zlib.crc32(key.encode()) & 0x7FFF_FFFF
 
 
 def own_namespace(settings: PulsarSettings, run: str) -> str:
-    """That a run makes where it has the admin REST."""
+    """Return the name of the namespace that a run with the admin REST creates."""
     return f"{settings.namespace_prefix}-{run}"
 
 
 def own_topic(settings: PulsarSettings, run: str, topology: Topology, index: int) -> str:
-    """Full name of a topic in it."""
-    return falling(f"{settings.topic_type}://{own_namespace(settings, run)}/topic-{index}", topology, index)
+    """Return the full name of a topic in :func:`own_namespace`."""
+    return with_hash_suffix(f"{settings.topic_type}://{own_namespace(settings, run)}/topic-{index}", topology, index)
 
 
-def falling(name: str, topology: Topology, index: int) -> str:
-    """The name, with an end by which it falls where the profile wants that topic."""
+def with_hash_suffix(name: str, topology: Topology, index: int) -> str:
+    """Return the name, with a suffix that gives it the position of ``skew.hashes`` if the profile has them."""
     return f"{name}-{suffix(f'{name}-', topology.hashes[index])}" if topology.hashes else name
 
 
 class RunNames:
-    """The names of one run, and what it made.
+    """The names of one run, and what it has created.
 
-    :ivar existing: the topic that exists without the run, or None where the run makes its own.
-    :ivar partitions: of each topic; of an existing one as the broker has it, once :meth:`look_up_partitions` was called.
-    :ivar not_applied: what :meth:`prepare` found that it cannot have, by the profile's key.
-    :ivar namespace: that the run makes, or :data:`DEFAULT_NAMESPACE` where it can make none; None on an existing topic.
+    :ivar existing: the topic that exists without the run; None if the run has its own topics.
+    :ivar partitions: partitions of each topic; for an existing topic the broker's number, once :meth:`look_up_partitions` was called.
+    :ivar not_applied: key of the profile → why :meth:`prepare` could not apply it.
+    :ivar namespace: the namespace that the run creates, or :data:`DEFAULT_NAMESPACE` if it cannot create one; None on an existing topic.
     """
 
     def __init__(self, context: DriverContext) -> None:
@@ -73,51 +73,51 @@ class RunNames:
 
     @property
     def facts(self) -> dict[str, str]:
-        """For the report: the namespace and its persistence, once set, or the existing topic and whether it is known to have existed."""
+        """The facts for the report: the namespace and its persistence, once set, or the existing topic and whether it surely existed."""
         if self.namespace is not None:
             stored = self._persistence.model_dump(by_alias=True, mode="json") if self._persistence else {}
-            said = ", ".join(f"{key} {str(value).lower()}" for key, value in stored.items())
-            return {"namespace": self.namespace} | ({"persistence": said} if said else {})
+            persistence = ", ".join(f"{key} {str(value).lower()}" for key, value in stored.items())
+            return {"namespace": self.namespace} | ({"persistence": persistence} if persistence else {})
         known = "existing" if self._target.admin_url else "existing, as far as can be known without target.adminUrl"
         return {"topic": f"{self.existing} ({known})"}
 
     def topic(self, index: int) -> str:
-        """The full name of a topic of the run."""
+        """Return the full name of a topic of the run."""
         if self.existing is not None:
             return self.existing
         if self._target.admin_url is not None:
             return own_topic(self._settings, self._run, self._topology, index)
-        return falling(f"{self._settings.topic_type}://{self.namespace}/{self._mark}-{index}", self._topology, index)
+        return with_hash_suffix(f"{self._settings.topic_type}://{self.namespace}/{self._mark}-{index}", self._topology, index)
 
     def subscription(self, number: int) -> str:
-        """The name of a topic's subscription."""
+        """Return the name of a topic's subscription."""
         return f"subscription-{number}" if self.existing is None else f"{self._mark}-{number}"
 
     def look_up_partitions(self, ask: Callable[[str], int | None]) -> None:
-        """Ask the broker, once, how many partitions the existing topic has, where there is one.
+        """Ask the broker, once, for the partitions of the existing topic, if the run has one.
 
-        :param ask: a topic → its partitions, 0 or 1 for one that has none; None: it is known not to exist. Raises TargetError where the
-            broker does not answer. A broker that makes topics by use says nothing of a missing topic without partitions, and makes it:
+        :param ask: topic → its number of partitions, 0 or 1 if it has none; None: it does not exist. It raises TargetError if the broker
+            does not answer. A broker that creates topics on use does not report a missing topic without partitions, but creates it:
             only the admin REST (:meth:`prepare`) can tell.
-        :raises TargetError: it does not exist, or what ``ask`` raises; the next call asks again.
+        :raises TargetError: the topic does not exist, or what ``ask`` raises; the next call asks again.
         """
         if self.existing is None or self._looked_up:
             return
-        found = ask(self.existing)
-        if found is None:
+        partitions = ask(self.existing)
+        if partitions is None:
             raise self.missing_topic()
-        self.partitions, self._looked_up = max(found, 1), True
+        self.partitions, self._looked_up = max(partitions, 1), True
 
     def missing_topic(self) -> TargetError:
-        """What to say where the existing topic does not exist."""
-        remedy = "make it first, or leave topic out and the run makes one of its own"
+        """Return the error for an existing topic that does not exist."""
+        remedy = "create it first, or leave topic out and the run creates one of its own"
         return TargetError(f"topic: {self.existing} does not exist at {self._target.url}: {remedy}")
 
     def prepare(self) -> None:
-        """Make what the run needs; see that the topic is there which it does not make.
+        """Create the run's namespace and topics, or check that the existing topic exists.
 
         :raises TargetError: the target refuses, has the run's namespace already, or lacks the existing topic.
-        :raises UsageError: ``persistence`` asks for more bookies than there are.
+        :raises UsageError: ``persistence`` needs more bookies than there are.
         """
         admin = self._admin()
         if self.existing is not None:
@@ -127,7 +127,7 @@ class RunNames:
         elif admin is not None:
             self._make_namespace(admin)
         elif self.partitions > 1:
-            raise TargetError(f"topics with {self.partitions} partitions are made by admin REST: give target.adminUrl")
+            raise TargetError(f"topics with {self.partitions} partitions need the admin REST: give target.adminUrl")
 
     def _make_namespace(self, admin: Admin) -> None:
         assert self.namespace is not None
@@ -139,11 +139,11 @@ class RunNames:
             admin.create_topic(self.topic(index), self.partitions)
 
     def _fitting(self, asked: Persistence | None, admin: Admin) -> Persistence | None:
-        """What of it the cluster can have: a ledger that is to lie on more bookies than there are is never made, and whoever opens a topic
-        waits for it until the time is out.
+        """Reduce the quorums to the number of bookies.
 
-        :raises UsageError: there are fewer than are asked for, and the cluster is the user's, or ``strictTuning`` forbids to apply less.
+        :raises UsageError: too few bookies in a cluster that the run did not start, or under ``strictTuning``.
         """
+        # A ledger on more bookies than exist is never created: opening its topic would wait until the time-out.
         bookies = None if asked is None else admin.bookies()
         if asked is None or bookies is None:
             return asked
@@ -152,16 +152,16 @@ class RunNames:
             return asked
         there = f"{bookies} {'bookie' if bookies == 1 else 'bookies'}"
         if not self._target.started or self._settings.strict_tuning:
-            wanted = ", ".join(f"{key} {count}" for key, count in beyond.items())
-            raise UsageError(f"persistence: {wanted} asked for, and {self._target.admin_url} has {there}: ask for at most {bookies}")
+            quorums = ", ".join(f"{key} {count}" for key, count in beyond.items())
+            raise UsageError(f"persistence: {quorums} asked for, and {self._target.admin_url} has {there}: ask for at most {bookies}")
         reason = f"asks for {{}}, the broker started here has {there}: {bookies} is applied"
         self.not_applied = {f"persistence.{key}": reason.format(count) for key, count in beyond.items()}
         return asked.model_copy(update={field: min(getattr(asked, field), bookies) for field in _QUORUMS})
 
     def clean_up(self, unsubscribe: Callable[[str, Sequence[str]], None]) -> None:
-        """Delete what this run made.
+        """Delete what this run has created.
 
-        :param unsubscribe: deletes subscriptions of a topic; called where there is no admin REST to do it.
+        :param unsubscribe: deletes subscriptions of a topic; called if there is no admin REST.
         :raises TargetError: the target refuses or does not answer.
         """
         admin = self._admin()

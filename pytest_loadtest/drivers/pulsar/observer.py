@@ -1,6 +1,6 @@
-"""Watches topics of somebody else: one non-durable reader for each topic or partition, from the latest message on.
+"""Readers of existing topics, for ``learn``: one non-durable reader for each topic or partition, from the latest message on.
 
-A reader acknowledges nothing, leaves no subscription, and keeps no message in the backlog. It would make a topic that does not exist;
+A reader acknowledges nothing, leaves no subscription, and keeps no message in the backlog. It would create a topic that does not exist;
 therefore the admin REST is asked first whether the topic exists.
 """
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 
-_POLL: Final = 100  # ms that a reader waits before it looks whether it shall end
+_POLL: Final = 100  # ms that a reader waits before it checks whether to stop
 _CLOSE: Final = 5.0
 
 
 class PulsarObserver:
-    """Reads topics from when it is made.
+    """Readers of some topics, which begin at once.
 
-    :raises UsageError: a topic that does not exist. :raises TargetError: broker or admin REST cannot be reached.
+    :raises UsageError: a topic does not exist. :raises TargetError: broker or admin REST cannot be reached.
     """
 
     def __init__(self, url: str, admin_url: str, topics: Sequence[str], settings: PulsarSettings) -> None:
@@ -38,7 +38,7 @@ class PulsarObserver:
         for topic in map(full_name, topics):
             partitions = admin.partitions(topic)
             if partitions is None:
-                raise UsageError(f"{topic} does not exist at {admin_url}, and learn makes none: is the name right?")
+                raise UsageError(f"{topic} does not exist at {admin_url}, and learn creates none: is the name right?")
             parts[topic] = [f"{topic}-partition-{i}" for i in range(partitions)] or [topic]
         self.topics = len(set(topics))
         self.partitions = max(map(len, parts.values()))
@@ -48,9 +48,9 @@ class PulsarObserver:
         self._client: Any = make_client(url, settings)
         self._threads: list[threading.Thread] = []
         try:
-            for topic, found in parts.items():
-                for part in found:
-                    self._open(topic, part)
+            for topic, names in parts.items():
+                for name in names:
+                    self._open(topic, name)
         except BaseException:
             self.close()
             raise
@@ -79,25 +79,25 @@ class PulsarObserver:
                 self._seen.put(TargetError(f"{topic} cannot be read any more: {error}"))
 
     def read(self, timeout: float) -> list[Seen]:
-        """What came; waits for the first up to ``timeout`` seconds."""
-        found: list[Seen] = []
+        """Return the messages that arrived; wait for the first up to ``timeout`` seconds."""
+        messages: list[Seen] = []
         try:
-            one = self._seen.get(timeout=timeout)
+            seen = self._seen.get(timeout=timeout)
             for _ in range(self._seen.qsize() + 1):
-                if isinstance(one, TargetError):
-                    raise one
-                found.append(one)
-                one = self._seen.get_nowait()
+                if isinstance(seen, TargetError):
+                    raise seen
+                messages.append(seen)
+                seen = self._seen.get_nowait()
         except Empty:
             pass
-        return found
+        return messages
 
     def behind(self) -> float:
-        """Seconds by which the last message took longer from publish to arrival than the fastest; a difference of clocks cancels out."""
+        """Return by how many seconds the last message took longer to arrive than the fastest one; a clock difference cancels out."""
         return self._last - self._least if self._least < float("inf") else 0.0
 
     def close(self) -> None:
-        """Ends the readers, whose subscriptions go with them; waits a few seconds at most."""
+        """End the readers, and with them their subscriptions; wait a few seconds at most."""
         self._stop.set()
         for thread in self._threads:
             thread.join(_CLOSE)
@@ -109,9 +109,9 @@ class PulsarObserver:
 
 
 def full_name(topic: str) -> str:
-    """``orders`` → ``persistent://public/default/orders``, as Pulsar's own clients complete names.
+    """Complete a topic's name as Pulsar's own clients do: ``orders`` → ``persistent://public/default/orders``.
 
-    :raises UsageError: neither a name nor tenant/namespace/name.
+    :raises UsageError: it is neither a name nor tenant/namespace/name.
     """
     domain, mark, rest = topic.partition("://")
     if not mark:
@@ -122,13 +122,13 @@ def full_name(topic: str) -> str:
 
 
 def observe_topics(url: str, topics: Sequence[str], settings: PulsarSettings, admin_url: str | None) -> PulsarObserver:
-    """Read these topics.
+    """Return readers of these topics.
 
     :raises UsageError: as :class:`PulsarObserver`, or without an admin URL.
     """
     if admin_url is None:
         raise UsageError(
-            "Pulsar needs --admin-url, e.g. http://host:8080: only there can be seen whether a topic exists, and to read one"
-            " that does not would make it"
+            "Pulsar needs --admin-url, e.g. http://host:8080: only the admin REST tells whether a topic exists, and reading a missing topic"
+            " would create it"
         )
     return PulsarObserver(url, admin_url, topics, settings)

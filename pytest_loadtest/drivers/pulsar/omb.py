@@ -1,4 +1,4 @@
-"""Driver files of OMB's for Pulsar: the classes ``Pulsar*Config`` of its ``driver-pulsar``."""
+"""OMB's driver files for Pulsar: the classes ``Pulsar*Config`` of its ``driver-pulsar``."""
 
 from __future__ import annotations
 
@@ -48,13 +48,14 @@ def _nothing(reason: str) -> Callable[[OmbFile, Any, Path], None]:
 
 
 def _authentication(out: OmbFile, value: Any, at: Path) -> None:
-    """``{plugin: a Java class, data: its parameters}``."""
+    """Read ``{plugin: a Java class, data: its parameters}``."""
     if not isinstance(value, dict) or not value.get("plugin"):
         return
     plugin = _PLUGINS.get(str(value["plugin"]).rpartition(".")[2])
     if plugin is None:
-        said = str(value["plugin"])
-        named = said if re.fullmatch(r"([a-z]+\.)+[A-Z][A-Za-z]*|\w*Authentication\w*", said) else "the value"  # the token itself, perhaps
+        # The value is shown only if it looks like a class: it may be the token itself, written in the wrong place.
+        name = str(value["plugin"])
+        named = name if re.fullmatch(r"([a-z]+\.)+[A-Z][A-Za-z]*|\w*Authentication\w*", name) else "the value"
         out.refuse((*at, "plugin"), f"authentication.plugin: {named} is not known", f"known: {', '.join(_PLUGINS)}")
         return
     try:
@@ -66,9 +67,9 @@ def _authentication(out: OmbFile, value: Any, at: Path) -> None:
 
 
 def _credentials(plugin: str, data: str) -> Mapping[str, str]:
-    """Pulsar's own spellings of a plugin's parameters.
+    """Return a plugin's parameters by our keys. :param data: as Pulsar's clients spell it.
 
-    :raises ValueError: they cannot be read.
+    :raises ValueError: the parameters cannot be read.
     """
     if plugin == "token":
         word, _, rest = data.partition(":")
@@ -83,12 +84,12 @@ def _credentials(plugin: str, data: str) -> Mapping[str, str]:
     else:
         pairs = dict(part.split(":", 1) for part in data.split(",") if ":" in part)
     names = _DATA[plugin]
-    found = {names.get(key, key): value.removeprefix("file://") for key, value in pairs.items()}
+    parameters = {names.get(key, key): value.removeprefix("file://") for key, value in pairs.items()}
     known = list(dict.fromkeys(names.values()))
-    unknown = [shown_key(key, below=True) for key in sorted(found.keys() - set(known) - {"type"})]  # any may be the password
-    if unknown or not found:
-        raise ValueError(f"wants {', '.join(known)}" + (f"; {', '.join(unknown)} is not known" if unknown else ""))
-    return {key: value for key, value in found.items() if key in known}
+    unknown = [shown_key(key, below=True) for key in sorted(parameters.keys() - set(known) - {"type"})]  # any may be the password
+    if unknown or not parameters:
+        raise ValueError(f"needs {', '.join(known)}" + (f"; {', '.join(unknown)} is not known" if unknown else ""))
+    return {key: value for key, value in parameters.items() if key in known}
 
 
 KEYS: Final = OmbKeys(

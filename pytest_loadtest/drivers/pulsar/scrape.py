@@ -1,4 +1,4 @@
-"""What a broker of Pulsar says of itself and counts of a run: its ``/metrics/``, and the admin REST where that says more."""
+"""The telemetry of a Pulsar broker during a run: its ``/metrics/``, and the admin REST for what is not there."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 MOST_TOPICS: Final = 200
-"""Topics, with partitions, whose series are looked at: some 30 ms of our CPU a scrape, and 0.1 s the first time."""
+"""Most topics, each partition counted, whose series are read: some 30 ms of our CPU per scrape, and 0.1 s the first time."""
 MOST_ASKED: Final = 4
-"""Topics, with partitions, whose statistics are asked for one by one."""
+"""Most topics, each partition counted, whose statistics are requested one by one."""
 BYTE_COST: Final = 60
-"""ns of the broker's CPU for a byte of its metrics (measured with 4.2.4: 0.9 to 1.7 s for the 24.5 MB of 2 000 topics)."""
+"""ns of the broker's CPU per byte of its metrics (measured with 4.2.4: 0.9 to 1.7 s for the 24.5 MB of 2 000 topics)."""
 QUESTION_COST: Final = 17 * MILLISECOND
-"""ns of the broker's CPU for a question to its REST (measured with 4.2.4, just started)."""
+"""ns of the broker's CPU per request to its REST (measured with 4.2.4, just started)."""
 SHARE: Final = 0.05
-"""Cores of the broker that all this may use: it is asked less often where answers cost more."""
+"""Most cores of the broker that telemetry may use: the dearer the answers, the fewer the requests."""
 TIMEOUT: Final = 8.0
 
 
 class Scrape:
-    """Made without touching the broker. What a broker does not answer is unknown; it is asked again.
+    """The telemetry source; the constructor sends nothing. Without an answer the values are unknown, and the broker is asked again.
 
-    Counts of a phase are those after the phase before it, at whose end it is asked too.
+    A phase's counts are the growth since the end of the phase before, when the broker was read too.
 
-    :raises TargetError: there is no address to ask at.
+    :raises TargetError: the target has no admin REST.
     """
 
     over_phases = True
 
     def __init__(self, watched: TelemetryContext) -> None:
         if watched.target.admin_url is None:
-            raise TargetError("there is no admin REST to ask: give target.adminUrl")
+            raise TargetError("the broker's telemetry needs the admin REST: give target.adminUrl")
         topology, settings = watched.topology, watched.settings
         self._watched, self._settings, self._url, self.used = watched, settings, watched.target.admin_url, 0.0
         self._namespace = None if topology.name else own_namespace(settings, watched.run)
@@ -55,9 +55,9 @@ class Scrape:
         self._reader: MetricsReader | None = None
         self._first, self._at, self._loaded_at = watched.kept.pop("counted", (None, 0, ()))
         self._last: Scraped | None = self._first
-        # whether the broker said, when it was asked last, at what time it had loaded each topic; and the same when the counts began
+        # True if the last answer had the load time of every topic; and the same for the answer at which the counts began.
         self._times_known = self._times_known_first = _all_known(self._loaded_at)
-        # what is confirmed of a topic that is not kept need not have been taken
+        # A broker may drop messages of a non-persistent topic, so that its counts cannot be compared with ours.
         self._countable = self._namespace is not None and settings.topic_type == "persistent"
         self._counts = self._countable and (watched.fresh or self._first is not None)
         self._not_before = self._asked = self._unanswered = self._answered = self._partly = self._cost = 0
@@ -73,18 +73,18 @@ class Scrape:
 
     @property
     def missing(self) -> list[str]:
-        """What is not known, and why."""
-        said = []
+        """The missing values, with the reasons."""
+        reasons = []
         if not self._few:
-            said.append(f"broker's counters of topics: the run has {self._count}, with partitions, and {MOST_TOPICS} are looked at at most")
+            reasons.append(f"broker's counters of topics: the run has {self._count} (with partitions), at most {MOST_TOPICS} are read")
         if self._partly:
-            said.append(f"broker's counters of topics: {self._partly} of {self._answered} answers had not all {self._count} of them")
+            reasons.append(f"broker's counters of topics: {self._partly} of {self._answered} answers lacked some of all {self._count}")
         if self._unanswered:
-            said.append(f"broker's own counters: {self._unanswered} of {self._asked} questions had no answer: {self._reason}")
-        return said
+            reasons.append(f"broker's own counters: {self._unanswered} of {self._asked} requests had no answer: {self._reason}")
+        return reasons
 
     def read(self, now: int) -> dict[str, float]:
-        """What the broker says now; nothing where it was asked too short a time ago, or does not answer."""
+        """Return the current columns; empty if the last request was too short ago, or without an answer."""
         return self._read(now) if now >= self._not_before else {}
 
     def _read(self, now: int) -> dict[str, float]:
@@ -93,26 +93,26 @@ class Scrape:
             return {}
         at, self._at = self._at, time.monotonic_ns()
         self._times_known = False
-        found = columns(self._last, scraped, (self._at - at) / SECOND) | (self._answer(lambda: self._ask_more(scraped.loaded)) or {})
+        sample = columns(self._last, scraped, (self._at - at) / SECOND) | (self._answer(lambda: self._ask_more(scraped.loaded)) or {})
         self._follow(scraped)
         if self._counts and scraped.loaded:
-            found["sys.continuous"] = float(self._times_known_first and self._times_known)
+            sample["sys.continuous"] = float(self._times_known_first and self._times_known)
         self._not_before = now + round(self._cost / SHARE) - SECOND // 2
-        return found
+        return sample
 
     def _answer(self, ask: Callable[[], Answer]) -> Answer | None:
         self._asked += 1
         try:
             return ask()
-        except (TargetError, AttributeError, LookupError, TypeError, ValueError) as error:  # the others: JSON of another form
+        except (TargetError, AttributeError, LookupError, TypeError, ValueError) as error:  # all but the first: JSON of another form
             reason = str(error) if isinstance(error, TargetError) else f"not an answer of Pulsar ({type(error).__name__}: {error})"
             self._unanswered, self._reason = self._unanswered + 1, reason
             self._connection.close()
-            self._connect()  # with a token of its own, where it needs one
+            self._connect()  # fetches a new OAuth2 token, if the broker needs one
             return None
 
     def _scrape(self) -> Scraped:
-        """What ``/metrics/`` says."""
+        """Read ``/metrics/``."""
         if self._reader is None:
             if self._namespace is None:
                 self._count = self._admin.partitions(self._prefix) or 1
@@ -121,36 +121,36 @@ class Scrape:
         try:
             scraped = self._reader.read(answer.text)
         except ValueError as error:
-            raise TargetError(f"GET {answer.url}: this is not Prometheus' text format: {error}") from error
+            raise TargetError(f"GET {answer.url}: the answer is not in Prometheus' text format: {error}") from error
         self._answered += 1
-        if self._few and len(scraped.loaded) != self._count:  # others are with another broker, or with none just now
+        if self._few and len(scraped.loaded) != self._count:  # some topics are at another broker, or at none just now
             self._partly += 1
             scraped = Scraped(scraped.broker, {})
         self._cost = len(answer.content) * BYTE_COST
         return scraped
 
     def _ask_more(self, topics: Collection[str]) -> dict[str, float]:
-        """Columns that only the REST has."""
-        found = dict[str, float]()
+        """Return the columns that only the REST has."""
+        sample = dict[str, float]()
         if self._namespace is not None:
-            found["sys.bundles"] = float(self._question(f"namespaces/{self._namespace}/bundles")["numBundles"])
+            sample["sys.bundles"] = float(self._question(f"namespaces/{self._namespace}/bundles")["numBundles"])
         if 0 < len(topics) <= MOST_ASKED:
             stats = [self._question(f"{path_of(topic)}/stats") for topic in sorted(topics)]
-            found |= topic_columns(stats)
+            sample |= topic_columns(stats)
             loaded_at = load_times(stats)
             self._counts &= self._loaded_at in ((), loaded_at)
             self._loaded_at, self._times_known = loaded_at, _all_known(loaded_at)
-        return found
+        return sample
 
     def _question(self, path: str) -> Any:
         self._cost += QUESTION_COST
         return self._admin.ask(self._connection, f"admin/v2/{path}").json()
 
     def _follow(self, scraped: Scraped) -> None:
-        """Whether counts of the phase can still be told: none began anew."""
+        """Check that no counter was reset: otherwise the counts of the phase are unknown."""
         if self._last is None:
-            self._counts &= not self._unanswered  # it may have been restarted
-            # a topic that has counted already may have been loaded again since the phase began
+            self._counts &= not self._unanswered  # the broker may have been restarted
+            # A topic with counts may have been loaded again since the phase began.
             self._times_known_first = self._times_known and not any(any(scraped.topics.get(one, {}).values()) for one in TOTALS.values())
         else:
             same = self._last.broker.get(STARTED) == scraped.broker.get(STARTED)
@@ -158,34 +158,34 @@ class Scrape:
         self._last = scraped
 
     def close(self) -> dict[str, float]:
-        """How many messages the broker counted since the phase began, now that its drain is over; nothing where it began anew meanwhile,
-        or does not tell."""
-        found = self._read_last() if self._countable and self._last is not None else {}
+        """Return the last columns, with the broker's message counts of the phase, after the drain. Counts that were reset are left out."""
+        sample = self._read_last() if self._countable and self._last is not None else {}
         self._connection.close()
-        return found
+        return sample
 
     def _read_last(self) -> dict[str, float]:
         before = self._last
-        found = self._read(time.monotonic_ns())
+        sample = self._read(time.monotonic_ns())
         if self._last is before:  # no answer
             return {}
         assert self._last is not None
         if self._last.loaded:
             self._watched.kept["counted"] = (self._last, self._at, self._loaded_at)
         grown = {column: counter_growth(self._first, self._last, metric) for column, metric in TOTALS.items()} if self._counts else {}
-        return found | {column: value for column, value in grown.items() if value is not None}
+        return sample | {column: value for column, value in grown.items() if value is not None}
 
 
 def _all_known(loaded_at: tuple[Any, ...]) -> bool:
     return bool(loaded_at) and None not in loaded_at
 
 
-# What the admin REST's statistics of a topic tell that ``/metrics/`` does not. Pure.
+# Columns of a topic's statistics in the admin REST, for what ``/metrics/`` does not have. Pure functions.
 
 
 def topic_columns(topics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Over all topics asked: chunks published a second, as the broker last reckoned it, and consumers that take nothing more: without
-    permits, or held back because too many messages are unacknowledged.
+    """Return chunks/s by the broker's last update, the number of starved consumers, and of all consumers, over all these topics.
+
+    A starved consumer takes no messages: it has no permits, or is blocked because too many messages are unacknowledged.
 
     :param topics: answers of ``/admin/v2/…/TOPIC/stats``.
     """
@@ -199,5 +199,5 @@ def topic_columns(topics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def load_times(topics: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
-    """When each was loaded: what it counts began then. Pulsar 4.0 does not tell."""
+    """Return when each topic was loaded, which is when its counters began; None for Pulsar 4.0, which does not report it."""
     return tuple(topic.get("topicCreationTimeStamp") for topic in topics)

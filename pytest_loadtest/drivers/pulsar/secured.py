@@ -1,7 +1,7 @@
-"""A Pulsar broker that wants to know who connects, or speaks TLS alone: keys made for one run, and what broker and clients hear of them.
+"""Keys and configuration for a Pulsar broker with authentication or TLS, generated for one run.
 
-Everything lies in one folder that goes with the broker's data. There is one role, a superuser: the run's clients have it, and so has the
-client inside the broker. Configuration keys: Pulsar's ``conf/standalone.conf``.
+All files are in one folder, which is deleted with the broker's data. There is one role, a superuser, for the run's clients and for the
+client inside the broker. The configuration keys are those of Pulsar's ``conf/standalone.conf``.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _PLUGINS: Final = "org.apache.pulsar.client.impl.auth.Authentication"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secured:
-    """What a broker and its clients are told.
+    """The security settings of a broker and its clients.
 
-    :param tls: it has TLS ports and no others. :param lines: of the broker's configuration, less the ports.
-    :param client: fields of :class:`~pytest_loadtest.profile.client.PulsarSettings`; secrets are in files that these name.
+    :param tls: all ports are TLS ports. :param lines: lines of the broker's configuration, without the ports.
+    :param client: fields of :class:`~pytest_loadtest.drivers.pulsar.settings.PulsarSettings`; they name the files that hold secrets.
     """
 
     tls: bool = False
@@ -43,7 +43,7 @@ class Secured:
 
 
 def secure(folder: Path, asked: SecuritySection | None) -> Secured:
-    """Make the keys. :param folder: does not exist yet, and is made where something is asked."""
+    """Generate the keys. :param folder: does not exist yet; it is created if ``asked`` is given."""
     if asked is None:
         return Secured()
     folder.mkdir(mode=0o700)
@@ -52,13 +52,13 @@ def secure(folder: Path, asked: SecuritySection | None) -> Secured:
     if asked.tls:
         lines, client = _tls(folder, clients=asked.auth == "tls")
     if asked.auth is not None:
-        told, client["authentication"] = {"token": _token, "basic": _basic, "tls": _certificate}[asked.auth](folder)
-        lines |= {"authenticationEnabled": "true", "authorizationEnabled": "true", "superUserRoles": ROLE, **told}
+        provider, client["authentication"] = {"token": _token, "basic": _basic, "tls": _certificate}[asked.auth](folder)
+        lines |= {"authenticationEnabled": "true", "authorizationEnabled": "true", "superUserRoles": ROLE, **provider}
     return Secured(tls=bool(asked.tls), lines=lines, client=client)
 
 
 def _tls(folder: Path, *, clients: bool) -> tuple[dict[str, str], dict[str, Any]]:
-    """:param clients: they need a certificate too."""
+    """:param clients: clients need a certificate too."""
     from pytest_loadtest.brokers.certificates import keys_of_run
 
     keys = keys_of_run(folder, client=ROLE if clients else None)
@@ -77,21 +77,20 @@ def _tls(folder: Path, *, clients: bool) -> tuple[dict[str, str], dict[str, Any]
 def _token(folder: Path) -> tuple[dict[str, str], Authentication]:
     key = _write(folder / TOKEN_KEY, secrets.token_bytes(32))
     token = _write(folder / "token", signed_token(key.read_bytes(), {"sub": ROLE}).encode())
-    told = {"tokenSecretKey": key.as_uri()}
-    return told | _plugin("Token", token.as_uri()), Authentication(plugin="token", token_file=str(token))
+    lines = {"tokenSecretKey": key.as_uri()} | _plugin("Token", token.as_uri())
+    return lines, Authentication(plugin="token", token_file=str(token))
 
 
 def _basic(folder: Path) -> tuple[dict[str, str], Authentication]:
     password = secrets.token_hex(16)
     file = _write(folder / "password", password.encode())
-    known = _write(folder / "htpasswd", f"{ROLE}:{apr1(password, secrets.token_hex(4))}\n".encode())
-    told = {"basicAuthConf": known.as_uri()}
-    own = json.dumps({"userId": ROLE, "password": password})
-    return told | _plugin("Basic", own), Authentication(plugin="basic", user_id=ROLE, password_file=str(file))
+    htpasswd = _write(folder / "htpasswd", f"{ROLE}:{apr1(password, secrets.token_hex(4))}\n".encode())
+    lines = {"basicAuthConf": htpasswd.as_uri()} | _plugin("Basic", json.dumps({"userId": ROLE, "password": password}))
+    return lines, Authentication(plugin="basic", user_id=ROLE, password_file=str(file))
 
 
 def _certificate(folder: Path) -> tuple[dict[str, str], Authentication]:
-    """The client's certificate is there already."""
+    """Use the client's certificate, which :func:`_tls` has made."""
     from pytest_loadtest.brokers.certificates import KeyPair
 
     client = KeyPair.below(folder, "client")
@@ -101,7 +100,7 @@ def _certificate(folder: Path) -> tuple[dict[str, str], Authentication]:
 
 
 def _plugin(name: str, own: str) -> dict[str, str]:
-    """:param own: parameters of the broker's own client."""
+    """:param own: the parameters for the broker's own client."""
     return {
         "authenticationProviders": _PROVIDERS + name,
         "brokerClientAuthenticationPlugin": _PLUGINS + name,
@@ -115,15 +114,15 @@ def _write(path: Path, data: bytes) -> Path:
     return path
 
 
-# The two forms in which a Pulsar broker knows somebody without certificates: a signed signed_token, and a line of an htpasswd file.
+# The two credentials without certificates: a signed token, and a line of an htpasswd file.
 
 ROUNDS: Final = 1000
 _ALPHABET: Final = "./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_ORDER: Final = ((0, 6, 12), (1, 7, 13), (2, 8, 14), (3, 9, 15), (4, 10, 5))  # of the digest's bytes; the one left over is 11
+_ORDER: Final = ((0, 6, 12), (1, 7, 13), (2, 8, 14), (3, 9, 15), (4, 10, 5))  # the digest's bytes; byte 11 comes last
 
 
 def signed_token(key: bytes, claims: Mapping[str, Any]) -> str:
-    """A JSON Web Token signed by HS256 (RFC 7519; RFC 7515, A.1). :param key: 32 bytes or more. :param claims: ``sub`` is the role."""
+    """Return a JSON Web Token signed by HS256 (RFC 7519; RFC 7515, A.1). :param key: 32 bytes or more. :param claims: ``sub``: the role."""
     signed = b".".join(_base64url(json.dumps(part).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, dict(claims)))
     return (signed + b"." + _base64url(hmac.digest(key, signed, "sha256"))).decode()
 
@@ -133,7 +132,9 @@ def _base64url(data: bytes) -> bytes:
 
 
 def apr1(password: str, salt: str) -> str:
-    """``$apr1$SALT$…``, Apache's MD5 form (``apr_md5_encode``): beside DES the only form that Pulsar's own provider knows.
+    """Return a password's hash ``$apr1$SALT$…`` by Apache's MD5 form (``apr_md5_encode``).
+
+    Pulsar's own provider takes no other form but DES.
 
     :param salt: up to 8 characters of ``./0-9A-Za-z``.
     """

@@ -1,4 +1,4 @@
-"""The ``driver`` section of Pulsar: how the client is set up. Flat, and spelled as OMB spells a key where it has one."""
+"""The ``driver`` section of Pulsar: the client's settings, flat, with OMB's spelling for the keys that OMB has."""
 
 from __future__ import annotations
 
@@ -13,48 +13,46 @@ from pytest_loadtest.values.quantities import MILLISECOND, MINUTE, SECOND
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-# The ``driver`` section's keys of messages in chunks (PIP-37).
-
 LIBRARY_EXPIRY: Final = MINUTE
-"""When pulsar-client for Python gives up an incomplete message, ns; it has no option for it."""
+"""ns after which pulsar-client for Python gives up an incomplete message; it has no option for it."""
 
 
 class ChunkingSettings(ClientSettings):
-    """Messages that are larger than the broker takes: how they are sent, and what a consumer does with those that stay incomplete."""
+    """Messages in chunks (PIP-37): sending messages larger than the broker takes, and receiving those that stay incomplete."""
 
     chunking_enabled: bool = False
-    """Messages beyond the broker's maxMessageSize travel in chunks. Wants batchingEnabled: false, and persistent topics."""
+    """Send messages larger than the broker's maxMessageSize in chunks. Needs batchingEnabled: false, and persistent topics."""
     max_pending_chunked_message: Count = 10
-    """Messages that one consumer (and partition) may have incomplete; of one more, the oldest is given up."""
+    """Incomplete messages that one consumer (and partition) may have; for one more, the oldest is given up."""
     auto_ack_oldest_chunked_message_on_queue_full: bool = False
-    """A message that is given up so is acknowledged, which loses it; otherwise it stays unacknowledged."""
+    """Acknowledge a message that is given up because of that limit, which loses it; otherwise it stays unacknowledged."""
     unacked_messages_timeout: Duration = 0
-    """What is not acknowledged by then comes again; 0: not while its consumer is connected. pulsar-client takes 10s or more."""
+    """Time after which unacknowledged messages are redelivered; 0: not while the consumer is connected. pulsar-client: 10s or more."""
     expire_time_of_incomplete_chunked_message: PositiveDuration = LIBRARY_EXPIRY
-    """A message incomplete for so long is acknowledged, which loses it: its producer is gone. pulsar-client has 1min and no option."""
+    """Time after which an incomplete message is acknowledged, which loses it: its producer is gone. pulsar-client: always 1min."""
 
 
 TICK: Final = "delayedDeliveryTickTimeMillis"
 STRICT: Final = "isDelayedDeliveryDeliverAtTimeStrict"
 DEFAULT_TICK: Final = 1000
-"""ms: the broker's own (``ServiceConfiguration``)."""
+"""ms: the broker's default (``ServiceConfiguration``)."""
 
 
 class Persistence(Section):
-    """How Pulsar stores the namespace of the run."""
+    """The storage policy of the run's namespace."""
 
     ensemble_size: Count = 1
-    """Bookies a ledger is spread over. More than there are is an error; on a broker that the run started fewer are applied, and named."""
+    """Bookies for each ledger. More than exist is an error; on a broker that the run started fewer are applied, and reported."""
     write_quorum: Count = 1
     """Copies of each entry."""
     ack_quorum: Count = 1
-    """Copies that must be safe before a publish is acknowledged."""
+    """Copies that must be stored before a publish is acknowledged."""
     deduplication_enabled: bool = False
     """The broker drops messages sent twice by one producer."""
 
 
 class Authentication(Section):
-    """Who the Pulsar client says it is. Secrets are left out of results; prefer the keys that name a file."""
+    """The client's credentials. Secrets are left out of results; prefer the keys that name a file."""
 
     plugin: Literal["token", "basic", "oauth2", "tls"]
     """token: token or tokenFile. basic: userId, and password or passwordFile. oauth2: issuerUrl, privateKey. tls: certFile, keyFile."""
@@ -91,7 +89,7 @@ def _pending(omb: int | None) -> int:
 
 
 class PulsarSettings(ChunkingSettings):
-    """A Pulsar client: connection, producer and consumer keys side by side."""
+    """A Pulsar client: keys for connections, producers and consumers."""
 
     name: Literal["pulsar"] = "pulsar"
 
@@ -101,42 +99,42 @@ class PulsarSettings(ChunkingSettings):
     io_threads: Count = 1
     """Network threads, over all connections of a worker."""
     connections_per_broker: Count = 1
-    """Connections to each broker; this client opens as many clients."""
+    """Connections to each broker; pulsar-client has one each, so this is the number of clients."""
     operation_timeout: Duration = 30 * SECOND
-    """For lookups, subscribing, creating producers."""
+    """Time limit of a lookup, of subscribing, and of creating a producer."""
     max_concurrent_lookup_requests: Count | None = None
     """Lookups in flight on one connection."""
     client_memory_limit_mb: Count | None = Field(default=None)
     """Bytes in flight over all producers of a worker, MB."""
     topic_type: Literal["persistent", "non-persistent"] = "persistent"
-    """non-persistent: stored nowhere, and publish latency is not applicable."""
+    """non-persistent: messages are not stored, and publish latency is not applicable."""
     namespace_prefix: str = Field(default="public/loadtest", pattern=r"^[\w.=:-]+/[\w.=:-]+$")
     """tenant/namespace; the run's name is appended."""
     namespace_bundles: Count | None = None
-    """Bundles that the run's namespace is made with; the broker's own number when absent."""
+    """Bundles of the run's namespace; the broker's default if absent."""
     persistence: Persistence | None = None
-    """Storage policy of the run's namespace; the broker's own when absent."""
+    """Storage policy of the run's namespace; the broker's default if absent."""
 
     batching_enabled: bool = True
-    """Several messages travel and are stored as one entry."""
+    """Send and store several messages as one entry."""
     batching_max_messages: int = Field(default=1000, ge=0)
-    """Messages in a batch at most; 0: no limit."""
+    """Most messages in a batch; 0: no limit."""
     batching_max_bytes: Size = 128 * 1024
-    """Bytes in a batch at most."""
+    """Most bytes in a batch."""
     batching_max_publish_delay_ms: Count = 1
-    """How long a batch waits to fill, ms."""
+    """Time that a batch waits for more messages, ms."""
     block_if_queue_full: bool = True
     """Wait when maxPendingMessages are in flight; otherwise such messages fail."""
     pending_queue_size: int | None = Field(default=None, ge=0, exclude=True)
-    """OMB's word for maxPendingMessages."""
+    """OMB's spelling of maxPendingMessages."""
     max_pending_messages: int = Field(ge=0, default_factory=lambda data: _pending(data.get("pending_queue_size")))
-    """Messages of one producer (and partition) in flight; 0: no limit of its own, memory bounds them (clientMemoryLimitMB)."""
+    """Most messages of one producer (and partition) in flight; 0: only clientMemoryLimitMB bounds them."""
     max_pending_messages_across_partitions: Count = 50_000
-    """Messages of one producer in flight, over all partitions."""
+    """Most messages of one producer in flight, over all partitions."""
     compression: Literal["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"] = "NONE"
-    """Of message bodies, in the client."""
+    """Compression of message bodies, in the client."""
     send_timeout: Duration = 30 * SECOND
-    """A message not acknowledged by then has failed; 0 waits for ever."""
+    """Time after which an unacknowledged message has failed; 0: never."""
 
     receiver_queue_size: Count = 1000
     """Messages prefetched by one consumer (and partition)."""
@@ -146,32 +144,32 @@ class PulsarSettings(ChunkingSettings):
     """Order is judged on Exclusive and Failover, per key on Key_Shared, never on Shared."""
 
     authentication: Authentication | None = None
-    """Who the client says it is."""
+    """The client's credentials."""
     tls_trust_certs_file_path: str | None = None
     """Certificates to trust, for pulsar+ssl:// targets."""
     tls_allow_insecure_connection: bool = False
     """Accept any certificate."""
     tls_enable_hostname_verification: bool = True
-    """The certificate must name the host, of the admin REST too. Pulsar's own clients and OMB do not check it unless told to."""
+    """Check that the certificate names the host, for the admin REST too. Pulsar's own clients and OMB do not check it by default."""
 
     def window(self, partitions: int) -> int:
-        """Messages of one producer in flight at most; 0: memory alone bounds them."""
+        """Return the most messages of one producer in flight; 0: only memory bounds them."""
         return min(self.max_pending_messages * partitions, self.max_pending_messages_across_partitions)
 
     @property
     def memory_limit(self) -> int | None:
-        """Bytes in flight over all producers of a worker; OMB's default where nothing else bounds them."""
-        asked = self.client_memory_limit_mb
-        if asked is None and not self.max_pending_messages:
-            asked = OMB_MEMORY_MB
-        return None if asked is None else asked * 1024**2
+        """Most bytes in flight over all producers of a worker; OMB's default if nothing else bounds them."""
+        limit = self.client_memory_limit_mb
+        if limit is None and not self.max_pending_messages:
+            limit = OMB_MEMORY_MB
+        return None if limit is None else limit * 1024**2
 
     def receive_window(self, partitions: int) -> int:
-        """Messages prefetched by one consumer at most."""
+        """Return the most messages prefetched by one consumer."""
         return min(self.receiver_queue_size * partitions, self.max_total_receiver_queue_size_across_partitions)
 
     def connections(self, producers: int, consumers: int, workers: int) -> int:
-        """Connections to a target of one broker: each worker's clients share theirs among all producers and consumers."""
+        """Return the connections to a target of one broker: all producers and consumers of a worker share its connections."""
         return min(producers + consumers, workers) * self.connections_per_broker
 
     def unchecked_host(self, urls: Iterable[str]) -> str | None:
@@ -184,44 +182,44 @@ class PulsarSettings(ChunkingSettings):
         return f"driver.tlsEnableHostnameVerification is false, as in a driver file of OMB that does not name it: {ANY_NAME}"
 
     def unordered(self, *, consumers: int, keyed: bool) -> tuple[str, str] | None:
-        """Order is judged on Exclusive and Failover, and per key on Key_Shared."""
+        """Return why order is not judged, and the remedy; None on Exclusive and Failover, and with keys on Key_Shared."""
         if self.subscription_type == "Key_Shared":
             return None if keyed else ("on Key_Shared without keys", "use keyDistributor: KEY_ROUND_ROBIN")
         return ("on a Shared subscription", "use Failover") if self.subscription_type == "Shared" else None
 
     @property
     def unacknowledged(self) -> tuple[str, str] | None:
-        """Messages to non-persistent topics are not acknowledged."""
+        """Why publishes are not acknowledged, and the remedy; None for persistent topics."""
         return None if self.topic_type == "persistent" else ("on non-persistent topics", "use topicType: persistent")
 
     def earliest(self, broker: Mapping[str, str]) -> int:
-        """Up to the broker's tick, and 0 in strict mode.
+        """Return by how many ns a message may come early: the broker's tick, or 0 in strict mode.
 
-        A broker that the run does not start is taken to have the default tick, unless ``broker.settings`` say what it has.
+        A broker that the run does not start is assumed to have the default tick, unless ``broker.settings`` say otherwise.
         """
         if strict(broker):
             return 0
-        given = broker.get(TICK, "")
-        return (int(given) if given.isdecimal() else DEFAULT_TICK) * MILLISECOND
+        tick = broker.get(TICK, "")
+        return (int(tick) if tick.isdecimal() else DEFAULT_TICK) * MILLISECOND
 
     @property
     def incomplete_messages(self) -> int | None:
-        """Messages in chunks that one consumer and partition may have incomplete."""
+        """Incomplete messages in chunks that one consumer and partition may have; None without chunks."""
         return self.max_pending_chunked_message if self.chunking_enabled else None
 
     def batch(self, rate: float, partitions: int, size: float, *, keyed: bool) -> float:
-        """What a producer sends while one batch may wait (``batchingMaxPublishDelayMs``), within its limits."""
+        """Return the messages in a batch: those sent during ``batchingMaxPublishDelayMs``, within the limits of a batch."""
         if not self.batching_enabled:
             return 1.0
         waiting = rate * self.batching_max_publish_delay_ms * MILLISECOND / SECOND
-        if keyed:  # without keys, a producer stays with one partition for longer than a batch may wait
+        if keyed:  # without keys a producer stays with one partition for longer than a batch waits
             if self.subscription_type == "Key_Shared":
-                return 1.0  # a batch holds one key, and there are more keys than messages wait
+                return 1.0  # a batch holds one key, and there are more keys than waiting messages
             waiting /= partitions
         most = self.batching_max_messages or waiting  # 0: no limit
         return max(1.0, min(waiting, most, self.batching_max_bytes / size))
 
 
 def strict(broker: Mapping[str, str]) -> bool:
-    """The broker delivers nothing early. :param broker: the settings of the broker."""
+    """Return whether the broker delivers nothing early. :param broker: the broker's settings."""
     return broker.get(STRICT, "").lower() == "true"

@@ -1,6 +1,6 @@
-"""The profile's keys as every client of Pulsar reads them: the window of a producer, and the account of what was applied and what not.
+"""The profile's keys as all clients of Pulsar read them: windows, batching, and the report of applied and unapplied keys.
 
-No client library is imported here: see :mod:`~pytest_loadtest.drivers.pulsar.library.client` for pulsar-client's part.
+This module imports no client library: see :mod:`~pytest_loadtest.drivers.pulsar.library.client` for pulsar-client's part.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 
 def stream_window(settings: PulsarSettings, partitions: int) -> int | None:
-    """Messages that one producer may have in flight. None where we hold none back: without ``blockIfQueueFull`` the client refuses what is
-    too much, and with ``maxPendingMessages: 0`` (OMB's ``pendingQueueSize: 0``) memory is the only limit."""
+    """Return the messages that one producer may have in flight; None: no limit of ours.
+
+    Without ``blockIfQueueFull`` the client rejects what is too much. With ``maxPendingMessages: 0`` (OMB's ``pendingQueueSize: 0``) memory
+    is the only limit.
+    """
     if not settings.block_if_queue_full or not settings.max_pending_messages:
         return None
     if partitions == 1:
@@ -29,21 +32,22 @@ def stream_window(settings: PulsarSettings, partitions: int) -> int | None:
 
 
 def batching(settings: PulsarSettings) -> bool:
-    """Whether messages may share an entry. A limit of one message is none (pulsar-client refuses it); a limit of 0 is no limit."""
+    """Return whether messages may share an entry. With a limit of one they may not (pulsar-client rejects that limit); 0 is no limit."""
     return settings.batching_enabled and settings.batching_max_messages != 1
 
 
 def batching_type(settings: PulsarSettings) -> str:
-    """``KeyBased``: a batch holds messages of one key; or ``Default``."""
-    # a batch goes to one consumer as a whole: where keys decide who gets a message it must hold one key
+    """Return ``KeyBased`` (a batch holds messages of one key) or ``Default``."""
+    # A batch goes to one consumer as a whole, so if keys decide which consumer gets a message, a batch must hold one key.
     return "KeyBased" if settings.subscription_type == "Key_Shared" else "Default"
 
 
 def applied_keys(settings: PulsarSettings, place: Mapping[str, str], partitions: int) -> dict[str, str]:
-    """What is applied as asked, by the profile's keys; a client says itself what becomes of the others (``ioThreads``,
-    ``connectionsPerBroker``), and where it rounds.
+    """Return the keys that every client applies as given, by the profile's spelling.
 
-    :param place: what is known of the run's namespace, or the existing topic.
+    Each client adds the others (``ioThreads``, ``connectionsPerBroker``) and values that it rounds.
+
+    :param place: the facts of the run's namespace or of the existing topic.
     """
     most, memory = stream_window(settings, partitions), settings.memory_limit
     pending = str(settings.max_pending_messages or "no own limit")
@@ -74,9 +78,9 @@ def applied_keys(settings: PulsarSettings, place: Mapping[str, str], partitions:
 
 
 def unapplied_keys(settings: PulsarSettings, *, admin: bool, existing: bool = False) -> dict[str, str]:
-    """What the profile asks for and the target cannot do, with the reason.
+    """Return the keys that the target cannot apply, with the reasons.
 
-    :param admin: whether there is an admin REST. :param existing: the topic was there before the run.
+    :param admin: the target has an admin REST. :param existing: the topic existed before the run.
     """
     facts: dict[str, str] = {}
     if existing:
@@ -132,11 +136,8 @@ def _yaml_bool(value: bool) -> str:
     return "true" if value else "false"
 
 
-# What brokers answered to messages sent, gathered in parts until the engine asks for it.
-
-
 def join_acks(parts: Sequence[Acks]) -> Acks | None:
-    """One part after another; None of none."""
+    """Concatenate answers; None if there are none."""
     if len(parts) < 2:
         return parts[0] if parts else None
     row, time, status = (np.concatenate([getattr(part, name) for part in parts]) for name in ("row", "time", "status"))

@@ -1,10 +1,10 @@
-"""Pulsar's binary protocol without a socket and without a clock: bytes in, events out, in the manner of h11.
+"""Pulsar's binary protocol without socket and clock: bytes in, events out, like h11.
 
-:mod:`~pytest_loadtest.wire.pulsar.framing` cuts a stream of bytes into frames, :mod:`~pytest_loadtest.wire.pulsar.connection` is one
-connection from its handshake to its end, :mod:`~pytest_loadtest.wire.pulsar.entries` makes and opens what a topic stores,
-:mod:`~pytest_loadtest.wire.pulsar.batches` is the messages inside of an entry, as columns,
-:mod:`~pytest_loadtest.wire.pulsar.chunks` a message that takes several entries. The commands are protobuf (``api.proto``);
-what protobuf does not know is skipped, what is malformed is a :class:`~pytest_loadtest.wire.pulsar.framing.ProtocolError`.
+:mod:`~pytest_loadtest.wire.pulsar.framing` splits a stream of bytes into frames, :mod:`~pytest_loadtest.wire.pulsar.connection` is one
+connection from handshake to end, :mod:`~pytest_loadtest.wire.pulsar.entries` writes and reads the entries of a topic,
+:mod:`~pytest_loadtest.wire.pulsar.batches` reads the messages in an entry as columns,
+:mod:`~pytest_loadtest.wire.pulsar.chunks` handles messages of several entries. The commands are protobuf (``api.proto``);
+unknown fields are skipped, malformed ones are a :class:`~pytest_loadtest.wire.pulsar.framing.ProtocolError`.
 
 The protocol: https://pulsar.apache.org/docs/developing-binary-protocol/.
 """

@@ -1,4 +1,4 @@
-"""The messages of a batch: ``metadata size u32 | SingleMessageMetadata | payload`` each, end to end; as columns."""
+"""The messages of a batch as columns. Each is ``metadata size u32 | SingleMessageMetadata | payload``; they are concatenated."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _U32: Final = struct.Struct(">I")
-_REMEMBERED: Final = 1 << 14
-_WORTH: Final = 1 << 8  # bytes; longer metadata has properties, is hardly the same twice, and would only take memory
-_SHORTEST: Final = 6  # bytes: the size of the metadata, and in it the size of an empty payload
+_REMEMBERED: Final = 1 << 14  # most entries of the cache of metadata
+_WORTH: Final = 1 << 8  # bytes: longer metadata has properties, rarely repeats, and would only take memory in the cache
+_SHORTEST: Final = 6  # bytes of the shortest message: the size of the metadata, and in it the size of an empty payload
 
 
 def prefix(size: int, key: bytes | None = None) -> bytes:
-    """What stands before the payload of a message in a batch. :param size: of the payload. :param key: its partition key."""
+    """Return the bytes before the payload of a message in a batch. :param size: bytes of the payload. :param key: its partition key."""
     metadata = (b"" if key is None else field(2, key)) + b"\x18" + varint(size)
     return _U32.pack(len(metadata)) + metadata
 
 
 class Single(NamedTuple):
-    """A message's own metadata in a batch, as far as it is asked for. :param key: what in it is not UTF-8 is written as ``\\xff``."""
+    """The used part of a message's metadata in a batch. :param key: bytes that are not UTF-8 are written as ``\\xff``."""
 
     size: int
     key: str | None
 
 
 class Messages(NamedTuple):
-    """Messages of one batch, ``(n,)`` each: where payloads begin in it, their bytes, their keys (None: none has one)."""
+    """The messages of one batch, ``(n,)`` each: starts of payloads in the batch, their sizes, their keys (None: no message has one)."""
 
     starts: NDArray[np.int64]
     sizes: NDArray[np.int32]
@@ -45,15 +45,15 @@ class Messages(NamedTuple):
 
 
 class BatchReader:
-    """Finds the messages of batches. What stands before a message is mostly what stood before the one before it, so it is remembered."""
+    """A parser of batches. It caches metadata, because messages of one batch mostly have the same."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Single] = {}
 
     def even(self, batch: memoryview, count: int) -> int | None:
-        """Where the payload of the first message begins, if all messages look as long as the first; None: some are not.
+        """Return the start of the first payload if all messages can have the length of the first; None otherwise.
 
-        The caller sees to it that what stands before the payloads is the same for all.
+        The caller checks that all messages have the same bytes before their payloads.
 
         :raises ProtocolError: it is no batch.
         """
@@ -64,9 +64,9 @@ class BatchReader:
         return start if start + single.size == length and single.key is None else None
 
     def messages(self, batch: memoryview, count: int) -> Messages:
-        """All of them, one after the other.
+        """Return all messages, read one by one.
 
-        :raises ProtocolError: it is no batch of so many messages.
+        :raises ProtocolError: it is no batch of ``count`` messages.
         """
         if not 0 <= count * _SHORTEST <= len(batch):
             raise ProtocolError(f"{count} messages in a batch of {len(batch)} bytes")
@@ -82,7 +82,7 @@ class BatchReader:
         return Messages(starts, sizes, keys if any(key is not None for key in keys) else None)
 
     def _single(self, batch: memoryview, place: int) -> tuple[int, Single]:
-        """Where the payload of the message at ``place`` begins, and what is said of it."""
+        """Return the start of the payload of the message at ``place``, and its metadata."""
         if place + 4 > len(batch):
             raise ProtocolError(f"a batch of {len(batch)} bytes ends at its message at {place}")
         start = place + 4 + _U32.unpack_from(batch, place)[0]
@@ -101,24 +101,24 @@ class BatchReader:
 
 def _read(metadata: bytes) -> Single:
     try:
-        found = SingleMessageMetadata.FromString(metadata)
+        parsed = SingleMessageMetadata.FromString(metadata)
     except DecodeError as error:
         raise ProtocolError(f"a message's metadata in a batch: {error}") from error
-    if not found.HasField("payload_size"):
-        raise ProtocolError("a message's metadata in a batch does not say how long its payload is")
-    return Single(found.payload_size, _text(found.partition_key) if found.HasField("partition_key") else None)
+    if not parsed.HasField("payload_size"):
+        raise ProtocolError("a message's metadata in a batch lacks the size of its payload")
+    return Single(parsed.payload_size, _text(parsed.partition_key) if parsed.HasField("partition_key") else None)
 
 
 def _text(key: str | bytes) -> str:
-    """Protobuf's parser gives bytes where a text is not UTF-8."""
+    # Protobuf's parser returns bytes for a text that is not UTF-8.
     return key if isinstance(key, str) else key.decode(errors="backslashreplace")
 
 
 def pending_mask(ack_set: Sequence[int], count: int) -> NDArray[np.bool_]:
-    """Of a batch of ``count`` messages those that the subscription still wants, ``(count,)``.
+    """Return which messages of a batch are not acknowledged yet, ``(count,)``.
 
-    :param ack_set: as a MESSAGE or ACK command has it: 64-bit words of a ``java.util.BitSet``, a bit set for each message that is still
-        to be consumed, without the words at its end that are 0. Empty in a MESSAGE: all are, nothing of the batch was acknowledged.
+    :param ack_set: the field of a MESSAGE or ACK command: 64-bit words of a ``java.util.BitSet`` with a bit set for each message that is
+        not acknowledged, without the last words that are 0. Empty in a MESSAGE: no message of the batch is acknowledged.
     """
     if not ack_set:
         return np.ones(count, np.bool_)

@@ -1,9 +1,8 @@
-"""Messages that are longer than an entry may be: a producer cuts them into chunks, each an entry of its own, a consumer puts them together.
+"""Messages larger than an entry may be: a producer splits them into chunks, each an entry of its own, and a consumer assembles them.
 
-All chunks have one uuid, the sequence id, and whatever else the message's metadata says; those of one message come in order, those of
-several may be mixed. A compressed message was compressed as a whole before it was cut, so that it is decompressed after it was put
-together, to the ``uncompressed_size`` that every chunk names (PIP-37; what is done with chunks that do not fit is as in
-``ConsumerImpl.processMessageChunk`` of Pulsar's clients).
+All chunks of a message have its uuid, sequence id and other metadata. They arrive in order, but mixed with chunks of other messages. A
+message is compressed before it is split, and decompressed after it is assembled, to the ``uncompressed_size`` in every chunk (PIP-37;
+unexpected chunks are handled as in ``ConsumerImpl.processMessageChunk`` of Pulsar's clients).
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ T = TypeVar("T")
 
 
 class GiveUpReason(Enum):
-    """GiveUpReason a chunk is part of no message."""
+    """The reasons for which chunks are given up."""
 
-    SPARE = "its message came, or comes, by other entries, or can never be whole"
-    OLDEST = "more messages were incomplete than may be, and its message was the oldest of them"
-    ORPHAN = "the chunks before it are not here"
-    EXPIRED = "the chunks after it did not come in time"
+    SPARE = "its message is complete, or is assembled from other entries, or can never be complete"
+    OLDEST = "too many messages were incomplete, and its message was the oldest of them"
+    ORPHAN = "the chunks before it are missing"
+    EXPIRED = "the chunks after it did not arrive in time"
 
 
 @dataclass(frozen=True, slots=True)
 class Assembled(Generic[T]):
-    """A whole message. :param payload: still compressed, if it is. :param where: of its chunks, in their order."""
+    """A whole message. :param payload: not decompressed. :param where: the ids of its chunks, in order."""
 
     payload: bytes | bytearray
     where: list[T]
 
 
 class _Pending(NamedTuple, Generic[T]):
-    """A message of which chunks are still to come. :param since: when the first of them came."""
+    """An incomplete message. :param since: the time of its first chunk."""
 
     chunks: int
     size: int
@@ -49,15 +48,13 @@ class _Pending(NamedTuple, Generic[T]):
 
 
 class ChunkAssembler(Generic[T]):
-    """What one consumer has of chunked messages; give it the entries whose metadata names a ``num_chunks_from_msg`` above 1.
+    """The incomplete messages of one consumer; add the entries whose ``num_chunks_from_msg`` is above 1.
 
-    ``where`` is what the caller knows the entry by, and by which a chunk that the broker delivers again is told from one that was
-    published twice.
+    ``where`` is the caller's id of an entry. It distinguishes a chunk that the broker delivers again from one that was published twice.
 
-    :param most: messages that may be incomplete at a time; for one more the oldest is given up.
-    :ivar given_up: chunks that were dropped and will not be part of a message, each with the reason; the caller takes them out. They are to
-        be acknowledged, or delivered again. Chunks that came again stand here only if they have another ``where``: the others are the very
-        entries that are still needed.
+    :param most: most messages that may be incomplete at a time; for one more the oldest is given up.
+    :ivar given_up: the dropped chunks, each with the reason; the caller removes them, and acknowledges them or lets them be delivered
+        again. A chunk that was delivered again with the same ``where`` is not here: its entry is still needed.
     """
 
     def __init__(self, most: int) -> None:
@@ -66,16 +63,16 @@ class ChunkAssembler(Generic[T]):
         self.given_up: list[tuple[GiveUpReason, T]] = []
 
     def __len__(self) -> int:
-        """Messages that are incomplete."""
+        """Return the number of incomplete messages."""
         return len(self._pending)
 
     def add(self, metadata: MessageMetadata, payload: memoryview, where: T, now: int = 0) -> Assembled[T] | None:
-        """One more chunk → the message that it completes. The payload is copied.
+        """Add a chunk, and return the message if it completes one. The payload is copied.
 
-        A first chunk begins its message anew; one that is there already is dropped; one that comes too early, or without a first, takes all
-        of its message with it.
+        A first chunk starts its message again; a chunk that is present already is dropped; for a chunk out of order, or without a first
+        chunk, the whole message is given up.
 
-        :param now: ns, of any clock. :raises ProtocolError: the chunks contradict each other or themselves; that message is given up.
+        :param now: ns, of any clock. :raises ProtocolError: the chunks contradict each other; the message is given up.
         """
         uuid, number = metadata.uuid, metadata.chunk_id
         if number == 0:
@@ -92,7 +89,7 @@ class ChunkAssembler(Generic[T]):
         return self._append(uuid, pending, payload, where)
 
     def expire(self, before: int) -> None:
-        """Give up the messages whose first chunk came before this instant."""
+        """Give up the messages whose first chunk arrived before this time."""
         while self._pending:
             uuid, oldest = next(iter(self._pending.items()))
             if oldest.since >= before:
@@ -101,7 +98,7 @@ class ChunkAssembler(Generic[T]):
 
     def _begin(self, metadata: MessageMetadata, where: T, now: int) -> None:
         old = self._pending.get(metadata.uuid)
-        if old is not None and where in old.where:  # its entries are delivered again, from the first
+        if old is not None and where in old.where:  # the broker delivers its entries again, from the first one on
             del self._pending[metadata.uuid]
         self._give_up(metadata.uuid, GiveUpReason.SPARE)
         while len(self._pending) >= self._most:
@@ -127,10 +124,10 @@ class ChunkAssembler(Generic[T]):
 
 
 def split_into_chunks(payload: memoryview, most: int, uuid: bytes) -> list[tuple[memoryview, bytes]]:
-    """A message's payload, after compression, → the payload of each of its chunks and what their metadata says besides (``more``).
+    """Return the payload of each chunk, and the additional fields of its metadata (``more``).
 
-    :param payload: not empty. :param most: bytes of a chunk's payload, at least 1: what the broker takes as a message less its metadata.
-    :param uuid: no other message of the topic has it; Pulsar's clients write ``producer name-sequence id``.
+    :param payload: after compression; not empty. :param most: most bytes of a chunk's payload, at least 1: the broker's limit for a
+        message less the metadata. :param uuid: unique in the topic; Pulsar's clients write ``producer name-sequence id``.
     """
     pieces = [payload[start : start + most] for start in range(0, len(payload), most)]
     return [(piece, chunk_of(uuid, len(pieces), len(payload), number)) for number, piece in enumerate(pieces)]

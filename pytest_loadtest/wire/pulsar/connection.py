@@ -1,7 +1,7 @@
-"""One connection, from its handshake to its end: bytes in, events out, and the bytes that are to go out.
+"""One connection, from handshake to end: received bytes to events, and the bytes to send.
 
-Events are the commands that came, as ``api.proto`` has them, but for the two that come with every entry (:class:`Receipt`,
-:class:`Entry`). The connection answers pings and authentication challenges itself.
+Events are the received commands of ``api.proto``, except for the two that exist for every entry (:class:`Receipt`, :class:`Entry`). The
+connection itself answers pings and authentication challenges.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 PROTOCOL_VERSION: Final = 21
-_BUFFERS: Final = 512  # of one sendmsg; Linux takes 1024 (IOV_MAX)
+_BUFFERS: Final = 512  # buffers of one sendmsg; Linux takes 1024 (IOV_MAX)
 _PONG: Final = encode_command(api.Command(type=api.Command.PONG, pong=api.Pong()))
 _PING: Final = encode_command(api.Command(type=api.Command.PING, ping=api.Ping()))
 _FEATURES: Final = api.FeatureFlags(
@@ -30,17 +30,17 @@ _KINDS: Final[dict[int, str]] = {value: name.lower() for name, value in api.Comm
 
 
 class Receipt(NamedTuple):
-    """The broker has an entry. :param producer: its number. :param sequence: of the entry's first message."""
+    """A receipt: the broker has stored an entry. :param producer: its number. :param sequence: sequence id of the entry's first message."""
 
     producer: int
     sequence: int
 
 
 class Entry(NamedTuple):
-    """An entry for a consumer. :param ack_set: of a batch, which messages are still to be had, as 64-bit words; empty: all.
+    """An entry for a consumer. :param ack_set: which messages of a batch are not acknowledged yet, as 64-bit words; empty: all.
 
-    :param epoch: of the consumer, as it last told the broker (PIP-84), when the broker read it; -1: it does not say.
-    :param body: for :func:`~pytest_loadtest.wire.pulsar.entries.open_entry`; a view of what was read.
+    :param epoch: the consumer's epoch when the broker read the entry (PIP-84); -1: not given.
+    :param body: for :func:`~pytest_loadtest.wire.pulsar.entries.open_entry`; a view of the received bytes.
     """
 
     consumer: int
@@ -54,13 +54,13 @@ class Entry(NamedTuple):
 
 
 Event = Receipt | Entry | Any
-"""Of other commands the message itself: ``api.Connected``, ``api.LookupResponse``, ``api.Error``, …"""
+"""Other commands are the message itself: ``api.Connected``, ``api.LookupResponse``, ``api.Error``, …"""
 
 
 class PulsarConnection:
-    """:param client: named to the broker. :param method: of authentication; "none": none.
-    :param credentials: gives what the method asks for, at the start and whenever the broker challenges.
-    :param proxy_to: ``host:port`` of the broker that a proxy is to pass us on to.
+    """:param client: name of the client for the broker. :param method: of authentication; "none": none.
+    :param credentials: returns the data for the method, at the start and for each challenge of the broker.
+    :param proxy_to: ``host:port`` of the broker to which a proxy connects this connection.
     :ivar ready: the broker has accepted the handshake. :ivar max_message: bytes of the largest message that it takes.
     """
 
@@ -74,10 +74,10 @@ class PulsarConnection:
         self.features = api.FeatureFlags()
         self.space = self._decoder.space
 
-    # --- out
+    # --- sending
 
     def open(self) -> None:
-        """Say hello; to be called once, first."""
+        """Send CONNECT; call it once, first."""
         hello = api.Connect(client_version=self._client, protocol_version=PROTOCOL_VERSION, feature_flags=_FEATURES)
         if self._method != "none":
             hello.auth_method_name, hello.auth_data = self._method, self._credentials()
@@ -86,28 +86,28 @@ class PulsarConnection:
         self.send(api.Command(type=api.Command.CONNECT, connect=hello))
 
     def send(self, command: api.Command) -> None:
-        """Put a command behind the others."""
+        """Append a command."""
         self._out.append(encode_command(command))
 
     def add(self, buffers: Iterable[bytes | memoryview]) -> None:
-        """Put whole frames behind the others, none of them empty; they must not change later."""
+        """Append whole frames, none of them empty; they must not change later."""
         self._out.extend(buffers)
 
     def ping(self) -> None:
-        """Ask for a sign of life."""
+        """Append a PING."""
         self._out.append(_PING)
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something to go out."""
+        """True if there are bytes to send."""
         return bool(self._out)
 
     def next(self) -> list[bytes | memoryview]:
-        """What to give to one ``sendmsg``."""
+        """Return the buffers for one ``sendmsg``."""
         return list(islice(self._out, _BUFFERS))
 
     def sent(self, count: int) -> None:
-        """``count`` bytes of it are gone."""
+        """Remove ``count`` sent bytes."""
         out = self._out
         while count:
             first = out[0]
@@ -117,12 +117,12 @@ class PulsarConnection:
             count -= len(first)
             out.popleft()
 
-    # --- in
+    # --- receiving
 
     def filled(self, count: int) -> list[Event]:
-        """What ``count`` more bytes in :meth:`space` say.
+        """Return the events of ``count`` more bytes in :meth:`space`.
 
-        :raises ProtocolError: they are not Pulsar's protocol; what came before the fault in the same bytes is lost with it.
+        :raises ProtocolError: they are not Pulsar's protocol; valid events in the same bytes are lost too.
         """
         events: list[Event] = []
         for frame in self._decoder.filled(count):
@@ -137,7 +137,8 @@ class PulsarConnection:
         kind = command.type
         if kind == api.Command.SEND_RECEIPT:
             receipt = command.send_receipt
-            if not (receipt.producer_id and receipt.sequence_id):  # else both are there, and there is one of these for every entry
+            # Fast path, as there is one receipt for every entry: values other than 0 are present, so only others need the check.
+            if not (receipt.producer_id and receipt.sequence_id):
                 _check(command)
             events.append(Receipt(receipt.producer_id, receipt.sequence_id))
         elif kind == api.Command.MESSAGE:
@@ -173,12 +174,12 @@ class PulsarConnection:
 
 
 def _check(command: api.Command) -> None:
-    """Protobuf's parser itself leaves it to the reader whether all is there that must be.
+    """Check that a command is complete, which protobuf's parser does not do.
 
-    :raises ProtocolError: the part that the command's type names is missing, or a field that must be there.
+    :raises ProtocolError: the part for the command's type or a required field is missing.
     """
     name = _KINDS[command.type]
     if not command.HasField(name):
-        raise ProtocolError(f"a command {name} without what belongs to it")
+        raise ProtocolError(f"a command {name} without its part")
     if not command.IsInitialized():
-        raise ProtocolError(f"a command {name} without a field that it must have")
+        raise ProtocolError(f"a command {name} without a required field")

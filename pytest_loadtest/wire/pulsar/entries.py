@@ -1,10 +1,10 @@
-"""Entries, what a topic stores: one message or a batch under one metadata, guarded by a CRC.
+"""Entries, the units that a topic stores: one message or a batch with one metadata and a CRC.
 
-On the wire, behind the command::
+On the wire, after the command::
 
     [0x0e02 | size u32 | broker entry metadata]  0x0e01 | CRC32-C u32 | metadata size u32 | MessageMetadata | payload
 
-The CRC is over everything behind it. The commands and metadata that go with every entry are written by hand, a few fields each.
+The CRC covers all bytes after it. The commands and metadata of an entry have a few fields and are written without protobuf, for speed.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _SHORT: Final = tuple(bytes((number,)) for number in range(0x80))
 
 
 class CorruptEntryError(ProtocolError):
-    """The CRC of an entry does not fit: it was damaged on its way."""
+    """The CRC of an entry does not match: it was damaged in transfer or storage."""
 
 
 def varint(number: int) -> bytes:
-    """As protobuf writes an unsigned number."""
+    """Return protobuf's encoding of an unsigned number."""
     if number < 0x80:
         return _SHORT[number]
     parts = bytearray()
@@ -47,13 +47,13 @@ def varint(number: int) -> bytes:
 
 
 def field(number: int, value: bytes) -> bytes:
-    """A field of bytes or text, as protobuf writes it."""
+    """Return protobuf's encoding of a field of bytes or text."""
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
 @dataclass(frozen=True, slots=True)
 class EntrySealer:
-    """What all entries of one producer at one partition have in common."""
+    """The common part of all entries of one producer at one partition."""
 
     name: bytes
     command: bytes
@@ -61,22 +61,23 @@ class EntrySealer:
 
     @classmethod
     def of(cls, producer: int, name: str) -> EntrySealer:
-        """:param producer: its number on the connection. :param name: as the broker knows it."""
+        """:param producer: its number on the connection. :param name: its name at the broker."""
         return cls(name.encode(), b"\x08" + varint(producer) + b"\x10", field(1, name.encode()) + b"\x10")
 
     def uuid(self, sequence: int) -> bytes:
-        """Of a message in chunks, as Pulsar's clients name it: ``producer name-sequence id``."""
+        """Return the uuid of a message in chunks, as Pulsar's clients do: ``producer name-sequence id``."""
         return b"%s-%d" % (self.name, sequence)
 
     def seal(
         self, payload: Sequence[bytes | memoryview], *, sequence: int, count: int, published: bytes, batched: bool, more: bytes = b"",
         chunk: bool = False,
     ) -> bytes:  # fmt: skip
-        """The frame of an entry up to its payload, which is to follow it as it is.
+        """Return the frame of an entry up to its payload, which must follow unchanged.
 
-        :param sequence: of its first message. :param count: messages in it. :param published: :func:`publish_time` of it.
-        :param batched: whether the payload is a batch. :param more: further fields of its metadata; protobuf takes them in any order.
+        :param sequence: sequence id of its first message. :param count: number of messages. :param published: :func:`publish_time`.
+        :param batched: the payload is a batch. :param more: additional fields of its metadata; protobuf takes fields in any order.
         """
+        # The tags below are protobuf's ``field number << 3 | wire type``, of CommandSend and MessageMetadata in PulsarApi.proto.
         number = varint(sequence)
         command = self.command + number
         metadata = self.metadata + number + published + more
@@ -100,33 +101,33 @@ class EntrySealer:
 
 
 def publish_time(ms: int) -> bytes:
-    """The metadata's field 3. :param ms: since 1970."""
+    """Return the metadata's field 3. :param ms: since 1970."""
     return b"\x18" + varint(ms)
 
 
 def compressed(number: int, size: int) -> bytes:
-    """The metadata's fields 8 and 9. :param size: bytes before it was compressed."""
+    """Return the metadata's fields 8 and 9. :param size: bytes before compression."""
     return b"\x40" + varint(number) + b"\x48" + varint(size)
 
 
 def deliver_at(ms: int) -> bytes:
-    """The metadata's field 19. :param ms: since 1970."""
+    """Return the metadata's field 19. :param ms: since 1970."""
     return b"\x98\x01" + varint(ms)
 
 
 def chunk_of(uuid: bytes, chunks: int, total: int, number: int) -> bytes:
-    """The metadata's fields 26 to 29. :param total: bytes of the whole message. :param number: of this chunk, from 0."""
+    """Return the metadata's fields 26 to 29. :param total: bytes of the whole message. :param number: number of this chunk, from 0."""
     return (
         b"\xd2\x01" + varint(len(uuid)) + uuid + b"\xd8\x01" + varint(chunks) + b"\xe0\x01" + varint(total) + b"\xe8\x01" + varint(number)
     )
 
 
 def open_entry(body: memoryview) -> tuple[MessageMetadata, memoryview]:
-    """What follows a MESSAGE command → the entry's metadata and its payload, as it was sent.
+    """Return the metadata and the payload, as it was sent, from the bytes after a MESSAGE command.
 
-    The payload is a batch if the metadata *has* ``num_messages_in_batch``, be it 1; a chunk if ``num_chunks_from_msg`` is above 1.
+    The payload is a batch if the metadata *has* ``num_messages_in_batch``, even 1; a chunk if ``num_chunks_from_msg`` is above 1.
 
-    :raises CorruptEntryError: the CRC does not fit. :raises ProtocolError: it is no entry.
+    :raises CorruptEntryError: the CRC does not match. :raises ProtocolError: it is no entry.
     """
     try:
         magic, number = _HEAD.unpack_from(body)
@@ -137,7 +138,7 @@ def open_entry(body: memoryview) -> tuple[MessageMetadata, memoryview]:
         if magic == _MAGIC:
             start += _HEAD.size
             if crc32c(body[start:]) != number:
-                raise CorruptEntryError("an entry does not fit its CRC32-C")
+                raise CorruptEntryError("an entry does not match its CRC32-C")
         (size,) = _U32.unpack_from(body, start)
         start += 4
         if start + size > len(body):
@@ -145,6 +146,6 @@ def open_entry(body: memoryview) -> tuple[MessageMetadata, memoryview]:
         metadata = MessageMetadata.FromString(bytes(body[start : start + size]))
     except (struct.error, DecodeError) as error:
         raise ProtocolError(f"an entry of {len(body)} bytes: {error}") from error
-    if not metadata.IsInitialized():  # the parser itself takes whatever is there
-        raise ProtocolError("an entry's metadata without a field that it must have")
+    if not metadata.IsInitialized():  # protobuf's parser does not check this
+        raise ProtocolError("an entry's metadata without a required field")
     return metadata, body[start + size :]

@@ -1,4 +1,4 @@
-"""Frames on a connection: ``total size u32 | command size u32 | command | what belongs to it``, big-endian, as the protocol has it."""
+"""Frames on a connection: ``total size u32 | command size u32 | command | its payload``, big-endian."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import numpy as np
 if TYPE_CHECKING:
     from pytest_loadtest.wire.pulsar.api_pb2 import Command
 
-MAX_MESSAGE: Final = 5 * 1024**2  # bytes; what a broker takes that names no other limit
-OVERHEAD: Final = 10 * 1024  # bytes that a frame may have beyond its message: Pulsar's MESSAGE_SIZE_FRAME_PADDING
+MAX_MESSAGE: Final = 5 * 1024**2  # bytes; the limit of a broker that does not state another one
+OVERHEAD: Final = 10 * 1024  # most bytes of a frame in addition to its message: Pulsar's MESSAGE_SIZE_FRAME_PADDING
 _SIZE: Final = struct.Struct(">I")
 _SIZES: Final = struct.Struct(">II")
 
 
 class ProtocolError(ValueError):
-    """What came is not Pulsar's protocol, or contradicts itself; nothing after it on that connection can be read."""
+    """The received bytes are not Pulsar's protocol, or contradict each other; nothing after them on the connection can be read."""
 
 
 def encode_command(command: Command) -> bytes:
-    """One command as a frame of its own."""
+    """Return a command as a frame."""
     body = command.SerializeToString()
     return _SIZES.pack(len(body) + 4, len(body)) + body
 
 
 def split_frame(frame: memoryview) -> tuple[memoryview, memoryview]:
-    """A frame without its total size → its command, and what follows it.
+    """Split a frame, without its total size, into its command and the rest.
 
     :raises ProtocolError: the command is longer than the frame.
     """
@@ -38,52 +38,53 @@ def split_frame(frame: memoryview) -> tuple[memoryview, memoryview]:
 
 
 class FrameDecoder:
-    """Bytes of one connection → frames. Read into :meth:`space` and tell :meth:`filled` how much came.
+    """The decoder of one connection. Read into :meth:`space`, and pass the number of bytes to :meth:`filled`.
 
-    Frames are views of the memory they were read into, which lives as long as they do; only the part of a frame at the end of a full
-    piece of memory is ever moved.
+    Frames are views of the memory, which lives as long as they do; bytes are copied only for the incomplete frame at the end of a full
+    piece of memory.
 
-    :param piece: bytes of a piece of memory; a larger frame gets one of its own.
-    :ivar most: bytes that a frame may have.
+    :param piece: bytes of a piece of memory; a larger frame gets its own.
+    :ivar most: most bytes of a frame.
     """
 
     def __init__(self, piece: int = 1 << 18, most: int = MAX_MESSAGE + OVERHEAD) -> None:
         self.most = most
         self._piece = piece
         self._memory = _new_memory(piece)
-        self._start = self._end = 0  # of the bytes that are no frame yet
+        self._start = self._end = 0  # the bytes of the incomplete frame
 
     def space(self) -> memoryview:
-        """Where the next bytes go; never empty."""
+        """Return the memory for the next bytes; never empty."""
         return self._memory[self._end :]
 
     def filled(self, count: int) -> list[memoryview]:
-        """The frames that ``count`` more bytes complete, each without its total size.
+        """Return the frames that ``count`` more bytes complete, each without its total size.
 
-        :raises ProtocolError: no frame can be so long, or so short.
+        :raises ProtocolError: a frame has an impossible length.
         """
+        # Local names: this loop runs once for each frame.
         self._end += count
         memory, start, end = self._memory, self._start, self._end
         frames: list[memoryview] = []
-        wanted = 4
+        needed = 4
         while end - start >= 4:
             total = _SIZE.unpack_from(memory, start)[0]
             if not 4 <= total <= self.most:
                 raise ProtocolError(f"a frame of {total} bytes, where 4 to {self.most} are possible")
-            wanted = total + 4
-            if end - start < wanted:
+            needed = total + 4
+            if end - start < needed:
                 break
-            frames.append(memory[start + 4 : start + wanted])
-            start += wanted
-            wanted = 4
+            frames.append(memory[start + 4 : start + needed])
+            start += needed
+            needed = 4
         self._start = start
-        if start + wanted > len(memory) or end == len(memory):
-            self._move(wanted)
+        if start + needed > len(memory) or end == len(memory):
+            self._move(needed)
         return frames
 
-    def _move(self, wanted: int) -> None:
+    def _move(self, needed: int) -> None:
         rest = self._memory[self._start : self._end]
-        self._memory = _new_memory(max(self._piece, wanted))
+        self._memory = _new_memory(max(self._piece, needed))
         self._memory[: len(rest)] = rest
         self._start, self._end = 0, len(rest)
 

@@ -239,16 +239,16 @@ CONFLICTS = [
     ),
     (
         "driver: {name: pulsar, persistence: {ensembleSize: 2, writeQuorum: 3}}",
-        "5:24: driver.persistence: wants ackQuorum ≤ writeQuorum ≤ ensembleSize",
+        "5:24: driver.persistence: needs ackQuorum ≤ writeQuorum ≤ ensembleSize",
     ),
-    ("driver: {name: pulsar, authentication: {plugin: token}}", "5:24: driver.authentication: token wants either token or tokenFile"),
+    ("driver: {name: pulsar, authentication: {plugin: token}}", "5:24: driver.authentication: token needs either token or tokenFile"),
     (
         "driver: {name: pulsar, authentication: {plugin: tls, certFile: a}}",
-        "5:24: driver.authentication: tls wants certFile and keyFile",
+        "5:24: driver.authentication: tls needs certFile and keyFile",
     ),
     (
         "driver: {name: pulsar, authentication: {plugin: basic, userId: a}}",
-        "5:24: driver.authentication: basic wants userId and either password or passwordFile",
+        "5:24: driver.authentication: basic needs userId and either password or passwordFile",
     ),
     (
         "target: {security: {auth: tls}}",

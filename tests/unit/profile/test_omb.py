@@ -190,7 +190,7 @@ WRONG = [
     ),
     (
         "driverClass: a.PulsarBenchmarkDriver\nclient: {authentication: {plugin: a.AuthenticationTls, data: 'tlsCertFil:/a'}}\n",
-        "d.yaml:2:62: authentication.data: wants certFile, keyFile; tlsCertFil is not known",
+        "d.yaml:2:62: authentication.data: needs certFile, keyFile; tlsCertFil is not known",
     ),
     ("driverClass: a.MqttBenchmarkDriver\nclient: {qos: 3}\n", "d.yaml:2:15: driver.qos: 3 is none of its values (known: 0, 1, 2)"),
     (

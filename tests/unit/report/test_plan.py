@@ -24,6 +24,6 @@ def test_the_plan() -> None:
     assert "4.58 MiB as a heap" in short
     hour, warning = lines("deliverAfter: 1h\n")
     assert "72.0 M messages pending" in hour
-    assert warning.startswith("WARNING      the broker is given 1.00 GiB, the index needs 1.61 GiB as a heap: shorten the delay")
+    assert warning.startswith("WARNING      the broker has 1.00 GiB, the index needs 1.61 GiB as a heap: shorten the delay")
     assert len(lines("deliverAfter: 1h\n", "target: {url: pulsar://h:1}\n")) == 1
     assert lines() == []

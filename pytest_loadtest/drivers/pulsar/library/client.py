@@ -1,4 +1,4 @@
-"""The profile's keys as options of pulsar-client, and the account of how they were applied."""
+"""The profile's keys as options of pulsar-client, and the report of how they are applied."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pulsar
 
 from pytest_loadtest.drivers.pulsar import settings_facts
 from pytest_loadtest.drivers.pulsar.auth import oauth2_options, password_of, required_key, tls_context, token_of
-from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, explain_connect_error
+from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, NOT_AUTHORIZED, explain_connect_error
 from pytest_loadtest.drivers.pulsar.settings import LIBRARY_EXPIRY
 from pytest_loadtest.drivers.pulsar.settings_facts import batching, batching_type, stream_window
 from pytest_loadtest.errors import TargetError
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.pulsar.settings import Authentication, PulsarSettings
 
 VERSION: Final[str] = pulsar.__version__
-CLOSE_TIMEOUT: Final = 5.0  # seconds until a broker that does not answer is not waited for any more
+CLOSE_TIMEOUT: Final = 5.0  # seconds to wait for a broker that does not answer
 _INT32 = 2**31 - 1
 _COMPRESSIONS = {"NONE": "NONE", "LZ4": "LZ4", "ZLIB": "ZLib", "ZSTD": "ZSTD", "SNAPPY": "SNAPPY"}
 _TYPES = {"Exclusive": "Exclusive", "Shared": "Shared", "Failover": "Failover", "Key_Shared": "KeyShared"}
 
 
 def make_client(url: str, settings: PulsarSettings) -> Any:
-    """A client that has not connected yet.
+    """Return a client that is not connected yet.
 
     :raises UsageError: the profile's ``authentication`` is incomplete, or a file of its keys for TLS cannot be used.
     """
     if url.startswith("pulsar+ssl:"):
-        tls_context(settings)  # the client names no file that it cannot read, and goes on
+        tls_context(settings)  # raises for unreadable files; the client would go on and not name them
     options: dict[str, Any] = {
         "operation_timeout_seconds": -(-settings.operation_timeout // SECOND),
-        # the profile means all clients of a worker together
+        # The profile's number is for all clients of a worker together.
         "io_threads": -(-settings.io_threads // settings.connections_per_broker),
         "stats_interval_in_seconds": 0,
-        # never a logging.Logger: its lock and the GIL can deadlock with the client's own threads
+        # Never a logging.Logger: its lock and the GIL can deadlock with the client's own threads.
         "logger": pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
         "tls_trust_certs_file_path": settings.tls_trust_certs_file_path,
         "tls_allow_insecure_connection": settings.tls_allow_insecure_connection,
@@ -57,7 +57,7 @@ def make_client(url: str, settings: PulsarSettings) -> Any:
 
 
 def client_authentication(auth: Authentication) -> Any:
-    """The authentication object of pulsar-client.
+    """Return the authentication object of pulsar-client.
 
     :raises UsageError: a key that the plugin needs is missing, or its file cannot be read.
     """
@@ -72,20 +72,18 @@ def client_authentication(auth: Authentication) -> Any:
 
 
 def not_connected(what: str, url: str, settings: PulsarSettings, error: pulsar.PulsarException) -> TargetError:
-    """What to say where the client could not connect: its own words, and why, where that can be found out."""
+    """Return the error for a client that could not connect: the client's own message, and the reason if it can be found."""
     blind = isinstance(error, pulsar.Timeout | pulsar.ConnectError | pulsar.AuthenticationError)
     reason = explain_connect_error(url, settings) if blind else None
     if reason is None and isinstance(error, pulsar.ConnectError) and url.startswith("pulsar+ssl:"):
-        reason = (
-            f"this address lets us in: do the brokers that it names have certificates with the names that it gives? If not: {NAME_REMEDY}"
-        )
+        reason = f"this address accepts the client: do the brokers that it names have certificates with these names? If not: {NAME_REMEDY}"
     if isinstance(error, pulsar.AuthorizationError):
-        reason = "the broker knows the client and does not let it: grant its role produce and consume there"
+        reason = NOT_AUTHORIZED
     return TargetError(f"{what} cannot connect to {url}: {error}" + (f": {reason}" if reason else ""))
 
 
 def close(clients: Sequence[Any]) -> list[threading.Thread]:
-    """Disconnect, whether or not the broker answers. :returns: threads that do it, which have ended or end soon."""
+    """Disconnect, whether or not the broker answers. :returns: the threads that disconnect, which have ended or end soon."""
     closers = [threading.Thread(target=_close, args=(client,), name="pulsar-close", daemon=True) for client in clients]
     deadline = time.monotonic() + CLOSE_TIMEOUT
     for closer in closers:
@@ -93,22 +91,22 @@ def close(clients: Sequence[Any]) -> list[threading.Thread]:
     for client, closer in zip(clients, closers, strict=True):
         closer.join(max(deadline - time.monotonic(), 0))
         if closer.is_alive():
-            # Both are needed, in this order. shutdown() alone could deadlock: it holds the GIL while it waits for the callbacks of messages
-            # in flight, and these need the GIL; close() calls them all before it begins to wait for the broker. close() alone does not
-            # return without a broker, and a thread that is still in it when the interpreter ends crashes the process.
+            # Both calls are needed, in this order. shutdown() alone could deadlock: it holds the GIL while it waits for the callbacks of
+            # messages in flight, which need the GIL; close() calls them all before it begins to wait for the broker. close() alone does
+            # not return without a broker, and a thread that is still in it when the interpreter ends crashes the process.
             client.shutdown()
     return closers
 
 
 def _close(client: Any) -> None:
-    with contextlib.suppress(pulsar.PulsarException):  # closed under us, or the broker is gone: nothing is left to disconnect
+    with contextlib.suppress(pulsar.PulsarException):  # it is closed already, or the broker is gone
         client.close()
 
 
 def count_partitions(client: Any, url: str, topic: str) -> int | None:
-    """How many it has, 1 where it is not partitioned; None: it is known not to exist.
+    """Return the topic's number of partitions, 1 if it is not partitioned; None: it does not exist.
 
-    :param url: the client's, for the error. :raises TargetError: the broker does not answer.
+    :param url: the client's URL, for the error. :raises TargetError: the broker does not answer.
     """
     try:
         return len(client.get_topic_partitions(topic))
@@ -119,7 +117,7 @@ def count_partitions(client: Any, url: str, topic: str) -> int | None:
 
 
 def unsubscribe_as_consumer(url: str, settings: PulsarSettings, topic: str, subscriptions: Sequence[str]) -> None:
-    """Delete subscriptions that have no consumer any more. Without an admin REST only a consumer can do that, so we become one.
+    """Delete subscriptions without consumers, by subscribing: without an admin REST only a consumer can delete its subscription.
 
     :raises TargetError: one of them has a consumer, or the broker does not answer.
     """
@@ -134,17 +132,16 @@ def unsubscribe_as_consumer(url: str, settings: PulsarSettings, topic: str, subs
 
 
 def producer_options(settings: PulsarSettings, partitions: int) -> dict[str, Any]:
-    """Keyword arguments of ``create_producer``.
-
-    The client never blocks. With ``blockIfQueueFull`` we keep the window ourselves. The client chooses the partition of each message and
-    does not tell, so that our window is one for all partitions together, and the client's own queue of each partition can hold all of it.
-    """
+    """Return the keyword arguments of ``create_producer``. The client never blocks: under ``blockIfQueueFull`` the driver has a window."""
+    # The client chooses the partition of each message and does not report it. So the driver's window is for all partitions together, and
+    # the client's queue of each partition must hold all of it. Each chunk of a message takes a place in that queue, therefore the queue
+    # has no limit (0) with chunks.
     most = stream_window(settings, partitions)
     pending, across = settings.max_pending_messages, settings.max_pending_messages_across_partitions
-    if most is not None:  # of a message in chunks each takes a place of the client's queue, which then has no limit of its own (0)
+    if most is not None:
         pending, across = (0, 0) if settings.chunking_enabled else (most, most * partitions)
     options: dict[str, Any] = {
-        "send_timeout_millis": _milliseconds(settings.send_timeout),  # 0 waits for ever, here as there
+        "send_timeout_millis": _milliseconds(settings.send_timeout),  # 0 is no time-out for the client too
         "compression_type": getattr(pulsar.CompressionType, _COMPRESSIONS[settings.compression]),
         "max_pending_messages": min(pending, _INT32),
         "max_pending_messages_across_partitions": min(across, _INT32),
@@ -161,12 +158,12 @@ def producer_options(settings: PulsarSettings, partitions: int) -> dict[str, Any
 
 
 def consumer_options(settings: PulsarSettings, *, existing: bool = False) -> dict[str, Any]:
-    """Keyword arguments of ``subscribe``. :param existing: the topic was there before the run, and what it holds is not the run's."""
+    """Return the keyword arguments of ``subscribe``. :param existing: the topic existed before the run, with messages of others."""
     return {
         "consumer_type": getattr(pulsar.ConsumerType, _TYPES[settings.subscription_type]),
         "receiver_queue_size": settings.receiver_queue_size,
         "max_total_receiver_queue_size_across_partitions": settings.max_total_receiver_queue_size_across_partitions,
-        # a topic of our own is read from its beginning, so that nothing is missed that was sent before we subscribed
+        # The run's own topic is read from its beginning, so that no message sent before the subscription is missed.
         "initial_position": pulsar.InitialPosition.Latest if existing else pulsar.InitialPosition.Earliest,
         "max_pending_chunked_message": settings.max_pending_chunked_message,
         "auto_ack_oldest_chunked_message_on_queue_full": settings.auto_ack_oldest_chunked_message_on_queue_full,
@@ -175,9 +172,9 @@ def consumer_options(settings: PulsarSettings, *, existing: bool = False) -> dic
 
 
 def library_applied_keys(settings: PulsarSettings, place: Mapping[str, str], partitions: int) -> dict[str, str]:
-    """What the client was told, by the profile's keys; it takes the operation time-out in whole seconds, that of a message in whole ms.
+    """Return the keys as applied, by the profile's spelling. The client takes the operation time-out in whole s, that of a message in ms.
 
-    :param place: what is known of the run's namespace, or the existing topic.
+    :param place: the facts of the run's namespace or of the existing topic.
     """
     facts = settings_facts.applied_keys(settings, place, partitions) | {
         "ioThreads": f"{settings.io_threads}" if settings.connections_per_broker == 1 else f"{settings.io_threads}, over all clients",
@@ -188,12 +185,12 @@ def library_applied_keys(settings: PulsarSettings, place: Mapping[str, str], par
     if settings.chunking_enabled:
         facts["expireTimeOfIncompleteChunkedMessage"] = exact_duration(LIBRARY_EXPIRY)
     if settings.memory_limit is not None:
-        facts["clientMemoryLimitMB"] += ", kept by us: pulsar-client for Python has no such limit"
+        facts["clientMemoryLimitMB"] += ", kept by the driver: pulsar-client for Python has no such limit"
     return facts
 
 
 def library_unapplied_keys(settings: PulsarSettings) -> dict[str, str]:
-    """Keys that this client has no option for, with the reason."""
+    """Return the keys for which this client has no option, with the reasons."""
     if not settings.chunking_enabled or settings.expire_time_of_incomplete_chunked_message == LIBRARY_EXPIRY:
         return {}
     return {"expireTimeOfIncompleteChunkedMessage": f"pulsar-client has no option for it, and waits {exact_duration(LIBRARY_EXPIRY)}"}

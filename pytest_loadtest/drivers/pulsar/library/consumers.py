@@ -1,6 +1,6 @@
-"""All consumers of one worker: their places, what they got, and their coming and going while messages flow.
+"""The consumers of one worker on pulsar-client: their places and messages, and attaching and detaching during load.
 
-Each attach and each detach works in a thread of its own, for pulsar-client blocks for both.
+Each attach and each detach has a thread of its own, because pulsar-client blocks for both.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import DriverContext
 
     Copy = tuple[int, int, bytes, int, int, int]
-    "Place of the consumer, instant, the first bytes, size, order, flags: see :class:`~pytest_loadtest.drivers.base.Received`."
+    "Place of the consumer, time of arrival, the first bytes, size, order, flags: see :class:`~pytest_loadtest.drivers.base.Received`."
 
 
 class _Newcomer(NamedTuple):
-    """A consumer that receives, and that the engine does not know of yet. ``number``: in the run."""
+    """A consumer that receives already, but is not reported to the engine yet. ``number``: its number in the run."""
 
     number: int
     place: int
@@ -42,47 +42,47 @@ class _Newcomer(NamedTuple):
 
 
 class PulsarConsumers:
-    """See :class:`~pytest_loadtest.drivers.base.Driver` for places.
+    """All consumers. See :class:`~pytest_loadtest.drivers.base.Driver` for places.
 
-    :param opening: subscribes consumers, all or none; blocks. Called in threads of this class too.
+    :param opening: subscribes consumers, all or none; it blocks, and is called in threads of this class too.
     """
 
     def __init__(self, opening: Callable[[Sequence[int]], list[PulsarConsumer]]) -> None:
         self._opening = opening
-        self._copies: deque[Copy] = deque()  # as the consumers' threads left them
+        self._copies: deque[Copy] = deque()  # filled by the consumers' threads
         self._here: dict[int, PulsarConsumer] = {}  # by place
         self._leaving: list[PulsarConsumer] = []
         self._numbering, self._places = threading.Lock(), 0
         self._newcomers: deque[_Newcomer] = deque()
         self._untold: set[int] = set()  # places that the engine does not know yet
-        self._early: list[Copy] = []  # what came to these
+        self._early: list[Copy] = []  # messages for these places
         self._threads: list[threading.Thread] = []
         self._failures: deque[Exception] = deque()
 
     def open(self, consumers: Sequence[int]) -> NDArray[np.int32]:
-        """Subscribe and receive. :returns: their places. :raises TargetError: one of them cannot."""
+        """Subscribe and receive. :returns: the places of the consumers. :raises TargetError: a consumer cannot subscribe."""
         opened = self._opening(consumers)
         with self._numbering:
             joined = self._begin(consumers, opened)
         return self._tell(joined).place
 
     def attach(self, consumers: Sequence[int]) -> None:
-        """The same without waiting for it: :meth:`attached` tells."""
+        """Begin to subscribe in a thread; :meth:`attached` returns the consumers."""
         self._start("pulsar-attach", lambda: self._join(consumers))
 
     def _join(self, consumers: Sequence[int]) -> None:
         try:
             opened = self._opening(consumers)
-            with self._numbering:  # until they are in the queue, so that places are told in their order
+            with self._numbering:  # held until they are in the queue, so that places are reported in their order
                 self._newcomers.extend(self._begin(consumers, opened))
         except Exception as error:  # raised on the engine's thread, by attached()
             self._failures.append(error)
 
     def _begin(self, consumers: Sequence[int], opened: Sequence[PulsarConsumer]) -> list[_Newcomer]:
-        """Give them their places and let them receive."""
+        """Give the consumers their places and start to receive."""
         joined = [_Newcomer(*row) for row in zip(consumers, count(self._places), opened, strict=False)]
         self._places += len(joined)
-        self._untold.update(one.place for one in joined)  # before anything comes
+        self._untold.update(one.place for one in joined)  # before the first message can arrive
         for one in joined:
             one.consumer.start(one.place, self._copies)
         return joined
@@ -103,7 +103,7 @@ class PulsarConsumers:
         return self._tell(joined) if joined else None
 
     def detach(self, places: Sequence[int]) -> None:
-        """Begin to close them. Each takes the batch that it has begun to its end: half of it would come again as a whole, elsewhere."""
+        """Begin to close consumers. Each receives its current batch to the end: otherwise all of it would be delivered again elsewhere."""
         leaving = [self._here.pop(place) for place in places]
         for consumer in leaving:
             consumer.leave()
@@ -111,7 +111,7 @@ class PulsarConsumers:
         self._start("pulsar-detach", lambda: _close_all(leaving))
 
     def pause(self, places: Sequence[int]) -> None:
-        """Take no more from the client; ``receiverQueueSize`` bounds what it fetches ahead."""
+        """Stop taking messages from the client; ``receiverQueueSize`` bounds what it fetches ahead."""
         for place in places:
             self._here[place].pause()
 
@@ -121,7 +121,7 @@ class PulsarConsumers:
             self._here[place].resume()
 
     def take(self) -> Received | None:
-        """What all of them got since the last call, or None; what newcomers got waits until :meth:`attached` has told their places."""
+        """Return the messages since the last call, or None; those of new consumers wait until :meth:`attached` has returned the places."""
         came = self._early + [self._copies.popleft() for _ in range(len(self._copies))]
         self._early = [copy for copy in came if copy[0] in self._untold] if self._untold else []
         if self._early:
@@ -129,11 +129,11 @@ class PulsarConsumers:
         return received_columns(came) if came else None
 
     def disconnected(self) -> list[str]:
-        """Names of those that have no connection just now."""
+        """Return the names of consumers that are not connected at present."""
         return [consumer.name for consumer in self._here.values() if not consumer.connected]
 
     def expect_close(self) -> None:
-        """The clients are about to be closed: what the threads then see is no failure."""
+        """Expect that the clients are closed: the errors that the threads then get are no failures."""
         for consumer in [*self._here.values(), *self._leaving, *(one.consumer for one in list(self._newcomers))]:
             consumer.expect_close()
 
@@ -153,32 +153,32 @@ def _close_all(consumers: Sequence[PulsarConsumer]) -> None:
         consumer.close()
 
 
-# Messages on their way in, one by one through pulsar-client: a thread for each consumer stamps, acknowledges and keeps them.
+# Messages arrive one by one through pulsar-client: a thread for each consumer timestamps, acknowledges and stores them.
 #
-# As in :mod:`~pytest_loadtest.drivers.pulsar.library.producers`, the client is used by its compiled consumer, and its messages end
-# in a deque that all consumers share and the engine's thread empties without a lock.
+# As in :mod:`~pytest_loadtest.drivers.pulsar.library.producers`, the driver uses the client's compiled consumer, and messages go into
+# a deque that all consumers share and that the engine's thread empties without a lock.
 
-RECEIVE_TIMEOUT: Final = 500  # ms; only for a consumer that closing does not wake
+RECEIVE_TIMEOUT: Final = 500  # ms; needed only for a consumer that close() does not wake
 _REDELIVERED: Final = int(Flag.REDELIVERED)
 _CORRUPT: Final = int(Flag.CORRUPT)
 
 
 def partition_of(message: Any) -> int:
-    """Order within a partitioned topic is per partition."""
+    """Return a message's partition: a partitioned topic keeps order per partition."""
     partition: int = message.message_id().partition()
     return partition
 
 
 def key_of(message: Any) -> int:
-    """Order under Key_Shared is per key: the number in ours, a 31-bit hash of any other."""
+    """Return the number of a message's key: Key_Shared keeps order per key."""
     return key_number(message.partition_key())
 
 
 def received_columns(copies: Sequence[Copy]) -> Received:
-    """One message or more as columns."""
+    """Return at least one message as columns."""
     place, time, fronts, size, order, flags = zip(*copies, strict=True)
     heads = b"".join(fronts)
-    if len(heads) != len(copies) * HEAD:  # compact envelopes, and what is not ours
+    if len(heads) != len(copies) * HEAD:  # compact envelopes, and foreign messages
         heads = b"".join(front.ljust(HEAD, b"\0") for front in fronts)
     return Received(
         consumer=np.array(place, np.int32),
@@ -191,13 +191,13 @@ def received_columns(copies: Sequence[Copy]) -> Received:
 
 
 class PulsarConsumer:
-    """Receives from one subscription in a thread of its own.
+    """A consumer of one subscription, which receives in a thread of its own.
 
     :param client: the client's ``_pulsar.Consumer``.
-    :param order: what order is judged within, of a message; None: nothing besides the stream.
-    :param gone: told why the consumer cannot go on.
-    :param partitions: of its topic.
-    :ivar thread: there as soon as it was started.
+    :param order: message → the group in which order is judged; None: only the stream.
+    :param gone: called with the reason why the consumer cannot go on.
+    :param partitions: the partitions of its topic.
+    :ivar thread: exists after :meth:`start`.
     """
 
     def __init__(
@@ -219,23 +219,24 @@ class PulsarConsumer:
         self.thread: threading.Thread
 
     def start(self, place: int, copies: deque[Copy]) -> None:
-        """Receive in a thread from now on. :param copies: takes what comes."""
+        """Start to receive in a thread. :param copies: messages are appended to it."""
         self.thread = threading.Thread(target=self.run, args=(place, copies), name=self.name, daemon=True)
         self.thread.start()
 
     def run(self, place: int, copies: deque[Copy]) -> None:
-        """Receive, stamp, acknowledge, until closed or told to leave."""
+        """Receive, timestamp and acknowledge, until closed or told to leave."""
         try:
             while not (self._closing or self._leaving):
                 try:
                     self._receive(place, copies)
                 except _pulsar.Timeout:
                     continue
-        except Exception as error:  # this thread ends by it: poll() raises it on the engine's thread
+        except Exception as error:  # this thread ends; poll() raises the error on the engine's thread
             if not self._closing:
                 self._gone(f"{self.name}: {error}")
 
     def _receive(self, place: int, copies: deque[Copy]) -> None:
+        # Local names: this loop runs once for each message.
         receive, acknowledge, clock, append = self._client.receive, self._client.acknowledge, self._clock, copies.append
         order, checksum = self._order, self._checksum
         while True:
@@ -254,45 +255,43 @@ class PulsarConsumer:
             if checksum and not body_ok(data):
                 flags |= _CORRUPT
             append((place, now, data[:HEAD], len(data), order(message) if order else 0, flags))
-            acknowledge(message)  # synchronous, but the client groups acknowledgements and answers at once
+            acknowledge(message)  # synchronous, but returns at once: the client groups acknowledgements
 
     @property
     def connected(self) -> bool:
         return bool(self._client.is_connected())
 
     def pause(self) -> None:
-        """Take no more from the client, whose queue fills: ``receiverQueueSize`` bounds it."""
+        """Stop taking messages from the client; ``receiverQueueSize`` bounds its queue."""
         self._go.clear()
         self._halted = True
 
     def resume(self) -> None:
-        """Go on, unless it is leaving."""
+        """Continue, unless the consumer is leaving."""
         self._halted = self._leaving or self._closing
         self._go.set()
 
     def expect_close(self) -> None:
-        """The client is about to be closed: what the thread then sees is no failure."""
+        """Expect that the client is closed: the error that the thread then gets is no failure."""
         self._closing = self._halted = True
         self._go.set()
 
     def leave(self) -> None:
-        """Begin to end the thread, where no message acknowledged comes again: see :meth:`close`."""
+        """Begin to end the thread, at a point from which no acknowledged message is delivered again: see :meth:`close`."""
         self._leave_by = self._clock() + RECEIVE_TIMEOUT * MILLISECOND
         self._leaving = self._halted = True
         self._go.set()
 
     def close(self) -> None:
-        """After :meth:`leave`: wait for the thread, and give what is not acknowledged to the others. Blocks."""
+        """Wait for the thread after :meth:`leave`, then close: the broker gives unacknowledged messages to other consumers. Blocks."""
         self.thread.join()
         with contextlib.suppress(_pulsar.PulsarException):  # the broker is gone, and the consumer with it
             self._client.close()
 
     def _in_begun_batch(self, message: Any) -> bool:
-        """Whether the message belongs to a batch of which messages were taken before the leave.
-
-        The broker sends a batch again as a whole as long as one message of it is not acknowledged. So a begun batch is taken to its end;
-        in each partition the first message of the next entry shows that the end was reached.
-        """
+        """Return whether the message belongs to a batch of which messages were taken before the leave."""
+        # The broker delivers a batch again as a whole as long as one of its messages is not acknowledged. So a begun batch is received to
+        # its end; in each partition the first message of the next entry shows that the end was reached.
         where = message.message_id()
         partition = where.partition()
         if where.batch_index() <= 0:  # -1: not in a batch
@@ -300,5 +299,5 @@ class PulsarConsumer:
         return partition not in self._ended
 
     def _may_end(self) -> bool:
-        """Whether every partition has shown the end of its batch. One where nothing more comes never does, hence the time."""
+        """Return whether every partition has shown the end of its batch. One without further messages never does, hence the time-out."""
         return len(self._ended) >= self._partitions or self._clock() >= self._leave_by

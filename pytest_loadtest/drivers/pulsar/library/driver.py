@@ -1,11 +1,11 @@
-"""Pulsar through pulsar-client for Python.
+"""The Pulsar driver on pulsar-client for Python.
 
-With an admin URL each run has a namespace of its own, ``<namespacePrefix>-<run>``, deleted with everything in it afterwards. Without one,
-topics are made by use in ``public/default``, under names that no other run has, and stay there. An existing topic is used as it is
-(:mod:`~pytest_loadtest.drivers.pulsar.names`).
+With an admin URL each run has a namespace of its own, ``<namespacePrefix>-<run>``, which is deleted with everything in it afterwards.
+Without one, topics are created on use in ``public/default``, under names unique to the run, and stay there. An existing topic is used as
+it is (:mod:`~pytest_loadtest.drivers.pulsar.names`).
 
-pulsar-client must not be used across a fork, has no connectionsPerBroker (N connections are N clients here, dealt in turn), and
-hangs in ``close()`` when the broker does not answer. It sends again after a reconnect without saying so: ``resends`` is unknown.
+pulsar-client must not be used across a fork, has no connectionsPerBroker (N connections are N clients here, used in turn), and
+hangs in ``close()`` if the broker does not answer. It resends after a reconnect without reporting it: ``resends`` is unknown.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-_CONNECTING: Final = 16  # subscribing is one round trip after another; so many go side by side
+_CONNECTING: Final = 16  # threads that subscribe in parallel, as subscribing is a sequence of round trips
 _RETRY: Final = 0.1  # seconds
-_LOOK: Final = MILLISECOND  # between two looks whether a window that was full has room again
-_THREADS_END: Final = 1.0  # seconds that threads get to see that their client was closed
+_LOOK: Final = MILLISECOND  # between two checks whether a full window has room again
+_THREADS_END: Final = 1.0  # seconds to wait for threads to notice that their client was closed
 
 
 class PulsarDriver:
-    """One worker's clients of one Pulsar cluster.
+    """The clients of one worker at one Pulsar cluster.
 
-    :raises UsageError: ``strictTuning`` and a key that this client cannot apply.
+    :raises UsageError: this client cannot apply a key, and the profile has ``strictTuning``.
     """
 
     def __init__(self, context: DriverContext) -> None:
@@ -70,29 +70,32 @@ class PulsarDriver:
         self._connecting = threading.Lock()
 
     def facts(self) -> DriverFacts:
-        """Settings applied and not applied. Needs no connection; the partitions of an existing topic are known once one was made, and the
-        persistence of the run's namespace to whoever prepared it."""
+        """Return the settings applied and not applied.
+
+        No connection is needed, but the partitions of an existing topic are known only after one, and the persistence of the run's
+        namespace only in the worker that prepared it.
+        """
         applied = options.library_applied_keys(self._settings, self._names.facts, self._names.partitions)
         unapplied = self._not_applied | self._names.not_applied
         return DriverFacts(client="pulsar-client", version=options.VERSION, applied=applied, not_applied=unapplied)
 
     def prepare(self) -> None:
-        """Make namespace and topics, or see that the existing topic is there.
+        """Create namespace and topics, or check that the existing topic exists.
 
         :raises TargetError: the target cannot be reached or refuses, has the run's namespace already, or lacks the existing topic.
-        :raises UsageError: ``persistence`` asks for more bookies than there are.
+        :raises UsageError: ``persistence`` needs more bookies than there are.
         """
         self._names.prepare()
 
     def open_consumers(self, consumers: Sequence[int]) -> NDArray[np.int32]:
-        """Subscribe; returns the places of the consumers when all of them receive.
+        """Subscribe, and return the places of the consumers when all of them receive.
 
         :raises TargetError: one cannot be opened, or the existing topic does not exist.
         """
         return self._consumers.open(consumers)
 
     def open_producers(self, streams: Sequence[int]) -> None:
-        """Connect a producer for each stream; returns when every one may send.
+        """Connect a producer for each stream; return when all may send.
 
         :raises TargetError: one cannot be opened, or the existing topic does not exist.
         """
@@ -102,47 +105,47 @@ class PulsarDriver:
         self._producers = PulsarProducers(clients, streams, self._context, window=most, memory=self._settings.memory_limit)
 
     def attach(self, consumers: Sequence[int]) -> None:
-        """Begin to open more consumers, in a thread."""
+        """Begin to open more consumers in a thread."""
         self._consumers.attach(consumers)
 
     def attached(self) -> Joined | None:
-        """Consumers that were established since the last call, or None.
+        """Return the consumers established since the last call, or None.
 
-        :raises TargetError: one cannot be opened.
+        :raises TargetError: a consumer cannot be opened.
         """
         return self._consumers.attached()
 
     def detach(self, places: Sequence[int]) -> None:
-        """Begin to close these consumers, in a thread. What they have not acknowledged the broker gives to others of their subscription."""
+        """Begin to close consumers in a thread. The broker gives their unacknowledged messages to others of their subscription."""
         self._consumers.detach(places)
 
     def pause(self, places: Sequence[int]) -> None:
-        """These take and acknowledge nothing until :meth:`resume`; their client fetches ``receiverQueueSize`` messages ahead."""
+        """Stop taking and acknowledging messages until :meth:`resume`; the client fetches ``receiverQueueSize`` messages ahead."""
         self._consumers.pause(places)
 
     def resume(self, places: Sequence[int]) -> None:
-        """Go on. What the client fetched meanwhile is stamped as it is handed over now."""
+        """Continue. Messages that the client fetched during the pause get the time at which they are taken now."""
         self._consumers.resume(places)
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """Hand over what the windows and ``clientMemoryLimitMB`` take, one message after another; never block.
+        """Send the messages that fit into the windows and ``clientMemoryLimitMB``, one by one; never block.
 
-        :returns: positions of those that are not taken, ascending; None when all are. With ``blockIfQueueFull`` off all are: what finds
-            no room comes back as FAILED.
+        :returns: the positions of the others, ascending; None if there are none. With ``blockIfQueueFull`` off there are none: a message
+            without room is answered as FAILED.
         :raises TargetError: a producer was closed.
         """
         return self._producers.send(burst)
 
     def acks(self) -> Acks | None:
-        """What was answered since the last call, or None."""
+        """Return the answers since the last call, or None."""
         return self._producers.acks()
 
     def take(self) -> Received | None:
-        """What all consumers got since the last call, or None; also after :meth:`close`."""
+        """Return the messages of all consumers since the last call, or None; also after :meth:`close`."""
         return self._consumers.take()
 
     def poll(self, timeout_ns: int) -> None:
-        """Wait: the client's own threads do the I/O. After a refusal, until a message was answered, within a millisecond.
+        """Wait while the client's own threads do the I/O. After a refusal, return within 1 ms of the next answer.
 
         :raises TargetError: a consumer cannot go on.
         """
@@ -155,18 +158,18 @@ class PulsarDriver:
                 return
 
     def opening_times(self) -> Mapping[str, NDArray[np.int64]]:
-        """Not told."""
+        """Return {}: unknown for this client."""
         return {}
 
     def disconnected(self) -> str | None:
-        """The first that has no connection just now, and how many more; None when all have."""
+        """Return the first producer or consumer that is not connected at present, with the number of others; None if all are connected."""
         names = self._producers.disconnected() + self._consumers.disconnected()
         if not names:
             return None
         return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
     def close(self) -> None:
-        """Disconnect everything, in some seconds at most; safe to call twice, and after an error."""
+        """Disconnect everything within some seconds; safe to call twice, and after an error."""
         self._consumers.expect_close()
         with self._connecting:
             self._closed = True
@@ -178,7 +181,7 @@ class PulsarDriver:
         self._consumers.join_threads(deadline)
 
     def cleanup(self) -> None:
-        """Delete what the run made: its namespace, or its subscriptions of an existing topic.
+        """Delete what the run created: its namespace, or its subscriptions of an existing topic.
 
         :raises TargetError: the target refuses or does not answer.
         """
@@ -192,8 +195,9 @@ class PulsarDriver:
         topic, number = topology.topic_of_consumer(consumer), topology.subscription_of_consumer(consumer)
         name = f"consumer {consumer} (topic {topic}, subscription {number})"
         kwargs = options.consumer_options(self._settings, existing=names.existing is not None)
-        made = self._wait_for_topic(name, lambda: client.subscribe(names.topic(topic), names.subscription(number), **kwargs))
-        return PulsarConsumer(made._consumer, name, self._context, self._order(names.partitions), self._failures.append, names.partitions)
+        subscribed = self._wait_for_topic(name, lambda: client.subscribe(names.topic(topic), names.subscription(number), **kwargs))
+        order = self._order(names.partitions)
+        return PulsarConsumer(subscribed._consumer, name, self._context, order, self._failures.append, names.partitions)
 
     def _open_producer(self, client: Any, stream: int) -> Any:
         """:returns: the compiled producer."""
@@ -202,16 +206,18 @@ class PulsarDriver:
         return self._wait_for_topic(f"producer of stream {stream}", lambda: client.create_producer(topic, **kwargs))._producer
 
     def _order(self, partitions: int) -> Callable[[Any], int] | None:
-        """What order is judged within. Also where it is not judged: the drain must tell first copies from possible second ones."""
+        """Return the function that gives the group in which order is judged; None: only the stream."""
+        # Needed also if order is not judged: messages that arrive interleaved from several partitions would look like second copies, and
+        # every drain would wait for more of them.
         if self._context.ordered and self._settings.subscription_type == "Key_Shared":
             return key_of
         return partition_of if partitions > 1 else None
 
     def _connect(self, numbers: Sequence[int], opening: Callable[[Any, int], T]) -> list[T]:
-        """Open all side by side, dealt over the clients in turn; the first failure ends it."""
+        """Open all in parallel, with the clients in turn; the first failure ends it."""
         if not numbers:
             return []
-        with self._connecting:  # the first of the consumers may come while the run is on
+        with self._connecting:  # the first consumers may be attached during the run, in a thread
             if self._closed:
                 raise TargetError("the run is over")
             if not self._clients:
@@ -226,7 +232,7 @@ class PulsarDriver:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _wait_for_topic(self, what: str, call: Callable[[], Any]) -> Any:
-        """A topic may be not found for a moment after it was made; one that somebody else made should be there."""
+        """Retry while the topic is not found: a new topic may be missing for a moment. An existing topic must exist at once."""
         deadline = time.monotonic_ns() + self._settings.operation_timeout
         while True:
             try:

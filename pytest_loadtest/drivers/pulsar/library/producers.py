@@ -1,7 +1,7 @@
-"""Messages on their way out, one by one through pulsar-client: what is paid per message is short, sums are done in bulk.
+"""The producers of one worker on pulsar-client: messages are sent one by one, accounting is done in bulk.
 
-The client is used by its compiled producers: the Python wrapper around them checks eleven argument types per message, a tenth of the
-cost of sending one. Its threads run our code in one place here, the callback of an answer; it only appends to a deque, which the engine's
+The driver uses the client's compiled producers: the Python wrapper around them checks eleven argument types per message, a tenth of the
+cost of sending one. The client's threads run our code only in the callback of an answer. It only appends to a deque, which the engine's
 thread empties without a lock. A callback that raises ends the process.
 """
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import DriverContext
 
     Answer = tuple[int, int, int, int, Any]
-    """Row, index of the producer here, bytes of the message, instant, the client's result."""
+    """Row, index of the producer here, bytes of the message, time of the answer, the client's result."""
 
     Taken = slice | NDArray[np.bool_]
-    """Which messages of a burst are taken, to index its columns with."""
+    """Index of the messages of a burst that are sent now."""
 
 _KEY: Final = "key-{}"
 _NONE: Final = np.empty(0, np.int64)
@@ -44,12 +44,12 @@ _NONE: Final = np.empty(0, np.int64)
 class PulsarProducers:
     """All producers of one worker; each sends one stream.
 
-    :param clients: the client's ``_pulsar.Producer`` of each of the ``streams``, which must not block.
-    :param streams: ascending.
-    :param window: messages that one stream may have in flight; None: as many as the client takes.
-    :param memory: bytes that all streams together may have in flight, for pulsar-client for Python has no such limit; None: no limit. As
-        in the Java client (PIP-74) a message may begin while there is any room, so that one larger than the limit passes.
-    :ivar refused: whether the last :meth:`send` refused something.
+    :param clients: the client's ``_pulsar.Producer`` for each of the ``streams``; it must not block.
+    :param streams: numbers of streams, ascending.
+    :param window: most messages of one stream in flight; None: as many as the client takes.
+    :param memory: most bytes of all streams in flight, as pulsar-client for Python has no such limit; None: no limit. As in the Java
+        client (PIP-74) a message is sent while there is any room, so that one larger than the limit passes.
+    :ivar refused: True if the last :meth:`send` refused a message.
     """
 
     def __init__(
@@ -63,17 +63,17 @@ class PulsarProducers:
         self._in_flight = np.zeros(len(streams), np.int64)
         self._bytes_in_flight = 0
         self._last_answer = np.zeros(len(streams), np.int64)
-        self._answers: deque[Answer] = deque()  # as the client's threads left them
-        self._counted: list[Acks] = []  # no longer in flight, not yet handed to the engine
+        self._answers: deque[Answer] = deque()  # filled by the client's threads
+        self._counted: list[Acks] = []  # no longer in flight, not yet returned to the engine
         self.refused = False
-        self._answered = False  # anything, since the last send()
+        self._answered = False  # True if a message was answered since the last send()
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """Hand over what finds room in its stream's window and in memory.
+        """Send the messages that fit into their stream's window and into memory.
 
-        :returns: positions of the rest, None where there is none. With ``blockIfQueueFull`` off the rest is FAILED at once, as the client
-            fails what finds its own queue full.
-        :raises TargetError: a producer was closed under us.
+        :returns: the positions of the others, None if there are none. With ``blockIfQueueFull`` off the others are FAILED at once, as the
+            client does when its own queue is full.
+        :raises TargetError: a producer was closed.
         """
         self._count_answers()
         indexes = np.searchsorted(self._streams, burst.stream)
@@ -91,7 +91,7 @@ class PulsarProducers:
         return None
 
     def _without_room(self, indexes: NDArray[np.intp], sizes: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Positions, ascending, of the messages that may not go now."""
+        """Return the positions, ascending, of the messages that cannot be sent now."""
         refused = _NONE if self._window is None else positions_without_room(indexes, self._window - self._in_flight)
         if self._memory is None:
             return refused
@@ -101,14 +101,14 @@ class PulsarProducers:
         return np.sort(np.concatenate([refused, going[room_for:]]))
 
     def _hand_over(self, burst: Burst, taken: Taken, indexes: NDArray[np.intp], sizes: NDArray[np.int32]) -> None:
-        """:param taken: which of the burst; the other columns are of those alone."""
+        """:param taken: the messages of the burst to send; the other columns are only for these."""
         burst.idle[taken] = self._idle_since(indexes)
         self._in_flight += np.bincount(indexes, minlength=len(self._in_flight))
         self._bytes_in_flight += int(sizes.sum())
         burst.sent[taken] = self._send_each(burst, taken, indexes.tolist(), sizes.tolist())
 
     def _idle_since(self, indexes: NDArray[np.intp]) -> NDArray[np.int64]:
-        """For the first message of each stream that has nothing in flight, the instant of its latest answer; 0 for all others."""
+        """Return the time of the latest answer for the first message of each stream without messages in flight; 0 for all others."""
         idle = np.zeros(len(indexes), np.int64)
         empty = np.flatnonzero(self._in_flight[indexes] == 0)
         if len(empty):
@@ -117,7 +117,7 @@ class PulsarProducers:
         return idle
 
     def _send_each(self, burst: Burst, taken: Taken, indexes: list[int], sizes: list[int]) -> list[int]:
-        """Through the client, each with a callback of its own. :returns: the instants, ns."""
+        """Send each message through the client, with a callback of its own. :returns: the send times, ns."""
         pool, payload = self._pool, burst.payload[taken]
         heads = encode_heads(
             pool, nonce=self._nonce, stream=burst.stream[taken], seq=burst.seq[taken], intended=burst.intended[taken], payload=payload
@@ -137,8 +137,8 @@ class PulsarProducers:
                 if due != AT_ONCE:
                     message.deliver_at(due)
                 stamp(clock())
-                # The client's answer does not say which message it is for, so that each has a callback of its own. What the result says
-                # is slow to ask for: _count_answers() does it, off the client's threads.
+                # The client's answer does not name its message, so each message has a callback of its own. Reading the result is slow,
+                # therefore _count_answers() does it, outside of the client's threads.
                 send_to[index](
                     message.build(), lambda result, _id, row=row, index=index, size=size: answered((row, index, size, clock(), result))
                 )
@@ -147,13 +147,13 @@ class PulsarProducers:
         return sent
 
     def acks(self) -> Acks | None:
-        """What was answered since the last call, or None."""
+        """Return the answers since the last call, or None."""
         self._count_answers()
         counted, self._counted = self._counted, []
         return join_acks(counted)
 
     def _count_answers(self) -> None:
-        """What was answered is in flight no longer."""
+        """Remove the answered messages from those in flight."""
         n = len(self._answers)
         if n == 0:
             return
@@ -169,11 +169,11 @@ class PulsarProducers:
 
     @property
     def may_have_room(self) -> bool:
-        """Whether the last :meth:`send` refused something and anything was answered since."""
+        """True if the last :meth:`send` refused messages and a message was answered since."""
         return self.refused and (self._answered or len(self._answers) > 0)
 
     def disconnected(self) -> list[str]:
-        """Names of those that have no connection just now."""
+        """Return the names of producers that are not connected at present."""
         streams = zip(self._streams.tolist(), self._clients, strict=True)
         return [f"producer of stream {stream}" for stream, client in streams if not client.is_connected()]
 

@@ -1,4 +1,4 @@
-"""Entries that came → columns of messages, many entries at once."""
+"""Conversion of received entries to columns of messages, many entries at once."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ if TYPE_CHECKING:
 
     Buffer = bytes | memoryview
 
-_JOIN_BELOW: Final = 1 << 15  # bytes: entries that are smaller on average are read as one
+# Bytes: entries that are smaller on average are copied into one array, so that numpy is called once instead of once for each entry.
+_JOIN_BELOW: Final = 1 << 15
 _CORRUPT: Final = np.int8(Flag.CORRUPT)
 
 
 class Arrival(NamedTuple):
     """One entry for one consumer.
 
-    :param place: of the consumer. :param time: ns. :param order: what order is judged within. :param flags: of all its messages.
-    :param messages: in its batch; 0: it is one message and no batch. :param data: its payload, decompressed.
-    :param chosen: which messages of the batch are meant; None: all.
+    :param place: the consumer's place. :param time: ns. :param order: the group in which order is judged. :param flags: for all messages.
+    :param messages: the number in the batch; 0: the entry is one message, not a batch. :param data: the decompressed payload.
+    :param chosen: indexes of the messages in the batch to take; None: all.
     """
 
     place: int
@@ -45,7 +46,7 @@ class Arrival(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Messages of some arrivals: of each arrival its number and how many it has; the rest by message."""
+    """Messages of some arrivals: number and message count per arrival; the other columns per message."""
 
     numbers: list[int]
     counts: list[int]
@@ -56,8 +57,8 @@ class _Part(NamedTuple):
 
 
 class ArrivalReader:
-    """:param damaged: the head of a message that stands for an entry that cannot be read: a full form.
-    :param checksum: bodies are verified.
+    """:param damaged: the head, in the full form, of the message that represents an unreadable entry.
+    :param checksum: verify bodies.
     :param keyed: order is judged by key.
     """
 
@@ -65,7 +66,9 @@ class ArrivalReader:
         self._reader, self._damaged, self._checksum, self._keyed = reader, damaged, checksum, keyed
 
     def columns(self, came: Sequence[Arrival]) -> Received:
-        """The messages of at least one arrival, in the order in which they came."""
+        """Return the messages of at least one arrival, in the order of arrival."""
+        # The batches of one producer mostly have messages of one length with the same bytes before each payload. Such arrivals are read
+        # together by slicing (even); only the others are read message by message (odd).
         even: defaultdict[tuple[bytes, int], list[int]] = defaultdict(list)
         odd: list[int] = []
         for number, (_, _, _, _, count, data, chosen) in enumerate(came):
@@ -88,7 +91,7 @@ class ArrivalReader:
             return None
 
     def _read_even(self, came: Sequence[Arrival], numbers: list[int], front: bytes, length: int, odd: list[int]) -> _Part:
-        """Arrivals whose messages all look like each other; those that only look so at first are added to ``odd``."""
+        """Read arrivals whose messages all begin with the same bytes ``front``; append the arrivals with other messages to ``odd``."""
         before = len(front)
         blocks = [np.frombuffer(came[number].data, np.uint8).reshape(-1, length) for number in numbers]
         if len(blocks) > 1 and sum(block.size for block in blocks) < _JOIN_BELOW * len(blocks):
@@ -110,27 +113,27 @@ class ArrivalReader:
         return _Part(numbers, [len(block) for block in blocks], together, _sizes(len(together), size), corrupt)
 
     def _read(self, arrival: Arrival, number: int) -> _Part:
-        """One arrival, message by message."""
+        """Read one arrival, message by message."""
         data = memoryview(arrival.data)
-        if not arrival.messages:  # one message without a byte: nobody's of ours
+        if not arrival.messages:  # one message without a byte, so a foreign one
             return _Part([number], [1], np.zeros((1, HEAD), np.uint8), _sizes(1, 0), np.array([self._checksum]))
         try:
-            found = self._reader.messages(data, arrival.messages)
+            batch = self._reader.messages(data, arrival.messages)
         except ProtocolError:
             return _Part([number], [1], np.frombuffer(self._damaged, np.uint8).reshape(1, HEAD), _sizes(1, max(len(data), HEAD)))
         chosen = range(arrival.messages) if arrival.chosen is None else arrival.chosen.tolist()
-        bodies = [data[start : start + size] for start, size in zip(found.starts.tolist(), found.sizes.tolist(), strict=True)]
+        bodies = [data[start : start + size] for start, size in zip(batch.starts.tolist(), batch.sizes.tolist(), strict=True)]
         heads = b"".join([bytes(bodies[i][:HEAD]).ljust(HEAD, b"\0") for i in chosen])
         order = None
-        if self._keyed and found.keys is not None:
-            order = np.array([key_number(found.keys[i] or "") for i in chosen], np.int64)
+        if self._keyed and batch.keys is not None:
+            order = np.array([key_number(batch.keys[i] or "") for i in chosen], np.int64)
         corrupt = np.array([not body_ok(bytes(bodies[i])) for i in chosen], np.bool_) if self._checksum else None
-        sizes = found.sizes if arrival.chosen is None else found.sizes[arrival.chosen]
+        sizes = batch.sizes if arrival.chosen is None else batch.sizes[arrival.chosen]
         return _Part([number], [len(sizes)], np.frombuffer(heads, np.uint8).reshape(-1, HEAD), sizes, corrupt, order)
 
 
 class _Form(NamedTuple):
-    """What the envelope asks of a pool."""
+    """The attributes of a payload pool that ``encode_heads`` needs."""
 
     marks: NDArray[np.uint32]
     head_size: NDArray[np.uint8]
@@ -138,7 +141,7 @@ class _Form(NamedTuple):
 
 
 def damaged_head(nonce: int) -> bytes:
-    """One that is known as ours and as damaged: one bit of its check is wrong. The full form, also where the run has compact ones."""
+    """Return a head of this run that is detected as damaged: one bit of its check is wrong. It has the full form in every run."""
     zero = np.zeros(1, np.int64)
     form = _Form(marks(zero.astype(np.int16)), np.full(1, HEAD, np.uint8), compact=False)
     stream, payload = zero.astype(np.int32), zero.astype(np.uint16)
@@ -152,19 +155,19 @@ def _sizes(count: int, size: int) -> NDArray[np.int32]:
 
 
 def _all_begin(blocks: Sequence[NDArray[np.uint8]], front: bytes) -> bool:
-    wanted = np.frombuffer(front, np.uint8)
-    return all(len(block) == 1 or bool(np.all(block[:, : len(front)] == wanted)) for block in blocks)
+    expected = np.frombuffer(front, np.uint8)
+    return all(len(block) == 1 or bool(np.all(block[:, : len(front)] == expected)) for block in blocks)
 
 
 def _received(came: Sequence[Arrival], parts: Sequence[_Part]) -> Received:
-    """Parts in the order of their arrivals."""
+    """Join the parts and sort their messages by arrival."""
     numbers = np.array([number for part in parts for number in part.numbers])
     counts = np.array([count for part in parts for count in part.counts])
     heads = [part.heads for part in parts]
     sizes = [part.sizes for part in parts]
     which = np.repeat(numbers, counts)
     place, time, order, flags = (np.array(column, np.int64) for column in list(zip(*came, strict=True))[:4])
-    found = Received(
+    received = Received(
         consumer=place.take(which).astype(np.int32),
         heads=heads[0] if len(heads) == 1 else np.concatenate(heads),
         size=sizes[0] if len(sizes) == 1 else np.concatenate(sizes),
@@ -176,10 +179,10 @@ def _received(came: Sequence[Arrival], parts: Sequence[_Part]) -> Received:
     for part in parts:
         rows = slice(done, done := done + len(part.sizes))
         if part.corrupt is not None:
-            found.flags[rows] |= np.where(part.corrupt, _CORRUPT, np.int8(0))
+            received.flags[rows] |= np.where(part.corrupt, _CORRUPT, np.int8(0))
         if part.order is not None:
-            found.order[rows] = part.order
+            received.order[rows] = part.order
     if len(parts) == 1:
-        return found
+        return received
     turn = np.argsort(which, kind="stable")
-    return Received(*(getattr(found, name)[turn] for name in ("consumer", "heads", "size", "time", "order", "flags")))
+    return Received(*(getattr(received, name)[turn] for name in ("consumer", "heads", "size", "time", "order", "flags")))

@@ -1,4 +1,4 @@
-"""A producer or consumer at one partition: finds its broker, is made there, and comes again after a loss, with back-off."""
+"""A producer or consumer at one partition: it looks up its broker, is created there, and reconnects after a loss, with back-off."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import enum
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from pytest_loadtest.drivers.pulsar.connect_errors import NOT_AUTHORIZED
 from pytest_loadtest.drivers.pulsar.native.link import Refused
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
@@ -14,10 +15,10 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
     from pytest_loadtest.drivers.pulsar.native.link import Address, BrokerLink
 
-REMEDY: Final = ": the broker knows the client and does not let it: grant its role produce and consume there"
 _FIRST: Final = 100 * MILLISECOND  # between two attempts; doubled each time, as in Pulsar's own clients
-_LONGEST: Final = 10 * SECOND  # theirs is 60 s: too long for a test that waits for a broker that comes again
-_FINAL: Final = frozenset(  # asking again does not help
+# Pulsar's own clients wait up to 60 s: too long for a test that waits for a restarted broker.
+_LONGEST: Final = 10 * SECOND
+_FINAL: Final = frozenset(  # errors for which a retry does not help
     {
         api.AuthenticationError, api.AuthorizationError, api.UnsupportedVersionError, api.TopicTerminatedError, api.InvalidTopicName,
         api.IncompatibleSchema, api.NotAllowedError, api.ProducerFenced,
@@ -33,9 +34,9 @@ class _State(enum.Enum):
 
 
 class Attachment(ABC):
-    """:param topic: full name, with its partition. :param number: its own among producers, or among consumers.
-    :param name: for messages, "producer of stream 3".
-    :ivar link: where it is attached; None while it is not.
+    """:param topic: full name, with the partition. :param number: unique among producers, or among consumers.
+    :param name: for error messages, "producer of stream 3".
+    :ivar link: the connection on which it is established; None while it is not.
     """
 
     __slots__ = (
@@ -55,16 +56,16 @@ class Attachment(ABC):
 
     @abstractmethod
     def command(self, request: int) -> api.Command:
-        """That makes it at its broker."""
+        """Return the command that creates it at its broker."""
 
     @abstractmethod
     def attached(self, answer: Any) -> None:
-        """It is there, on ``link``."""
+        """Handle the success: it is established on ``link``."""
 
-    # --- coming
+    # --- connecting
 
     def open(self) -> None:
-        """Begin; to be called once."""
+        """Begin to connect; call it once."""
         self._give_up = self._cluster.clock() + self._cluster.timeout
         self._cluster.admit(self)
 
@@ -89,6 +90,7 @@ class Attachment(ABC):
             return None
         address, proxy_to = found
         self._proxied = proxy_to is not None
+        # It is registered before the request: the broker may close it before its answer is read.
         link = self._trying = self._cluster.link(address, proxy_to, self.number)
         link.users[self.kind, self.number] = self
         return self._cluster.ask(link, self.command, self._answered)
@@ -103,12 +105,13 @@ class Attachment(ABC):
                 link.users.pop((self.kind, self.number), None)
             return self._again(answer)
         if link is not None:
-            link.users[self.kind, self.number] = self  # again: the broker may have closed an earlier one under this number meanwhile
+            # Registered again: a CLOSE for its predecessor with this number may have removed it.
+            link.users[self.kind, self.number] = self
         self._state, self.link, self.established, self._delay = _State.OPEN, link, True, 0
         return self.attached(answer)
 
     def _again(self, refused: Refused) -> None:
-        """Try later, unless that is of no use."""
+        """Retry later, or fail if a retry does not help."""
         self._state, self.reason = _State.WAITING, refused.message
         late = self._cluster.clock() > self._give_up
         unreachable = refused.error is None and self._cluster.unreachable
@@ -122,30 +125,30 @@ class Attachment(ABC):
             self._cluster.admit(self)
 
     def fail(self, why: str) -> None:
-        """It cannot come, or go on: so says the next turn."""
+        """Report that it cannot connect or go on; the cluster's next turn raises the error."""
         self._cluster.failures.append(why)
 
     def _failure(self, refused: Refused) -> str:
         if refused.error == api.TopicNotFound and self.established:
             return f"{self.name}: {self.topic} does not exist any more: {refused.message}"
-        remedy = REMEDY if refused.error == api.AuthorizationError else ""
+        remedy = f": {NOT_AUTHORIZED}" if refused.error == api.AuthorizationError else ""
         return f"{self.name} cannot {'go on' if self.established else f'connect to {self._cluster.url}'}: {refused.message}{remedy}"
 
-    # --- going
+    # --- losing and leaving
 
     def lost(self, reason: str, address: Address | None) -> None:
-        """Its connection is gone, or the broker closed it. :param address: where the broker says that its topic is now."""
+        """Reconnect after its connection was lost or the broker closed it. :param address: the topic's new broker; None: unknown."""
         if self._state is not _State.OPEN:
             return
         self.link, self.reason, self._state = None, reason, _State.WAITING
         self._give_up = self._cluster.clock() + self._cluster.timeout
         if self._proxied:
-            address = None  # behind a proxy: only a lookup tells the way
+            address = None  # the brokers are behind a proxy: only a lookup gives an address that can be reached
         self._delay, self._assigned = _FIRST, address
         self._cluster.after(0 if address else _FIRST, self._retry)
 
     def leave(self) -> BrokerLink | None:
-        """It comes no more. :returns: where the broker has it, or was asked for it and will: there it is to be closed."""
+        """Stop for ever. :returns: the connection on which it is, or is being, established: the caller closes it there."""
         before, self._state = self._state, _State.GONE
         link = self.link or self._trying
         self.link = self._trying = None

@@ -1,4 +1,4 @@
-"""Which messages go into which batch, and to which partition: columns in, columns out, no I/O."""
+"""Grouping of messages into batches and partitions, and the payloads of their entries: columns in, columns out, no I/O."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 
 
 _SWITCH: Final = 10  # publish delays that a producer stays with a partition: Java's batchingPartitionSwitchFrequencyByPublishDelay
-_BEFORE: Final = len(prefix(2**31 - 1, b"key-%d" % (2**31 - 1)))  # bytes before a message in a batch, at most
+_BEFORE: Final = len(prefix(2**31 - 1, b"key-%d" % (2**31 - 1)))  # most bytes before a message in a batch
 
 
 class BatchLimits(NamedTuple):
-    """Of one batch. :param messages: 0: no limit. :param size: bytes of payload. :param delay: ns that its first message may wait."""
+    """The limits of a batch. :param messages: 0: no limit. :param size: bytes of payload. :param delay: ns that its first message waits."""
 
     messages: int
     size: int
     delay: int
 
     def within(self, room: int, smallest: int) -> BatchLimits:
-        """The same so that a batch takes at most ``room`` bytes with what stands before each of its messages.
+        """Return a copy with ``size`` capped so that payloads and per-message headers fit into ``room`` bytes.
 
-        :param smallest: bytes of payload that each message has at least.
+        :param smallest: bytes of the smallest payload.
         """
         return self._replace(size=min(self.size, room * smallest // (smallest + _BEFORE)))
 
 
 class Batches(NamedTuple):
-    """Batches that are to go now.
+    """The batches to send now.
 
-    :param order: positions of messages, batch by batch; None: all, as they stand.
-    :param starts: of each batch, its first place in ``order``. :param stops: one past its last. :param sizes: bytes of payload.
-    :param kept: positions of the messages that wait on, ascending; None: none does.
+    :param order: positions of messages, batch by batch; None: all, in their order.
+    :param starts: index in ``order`` of each batch's first message. :param stops: one past its last. :param sizes: bytes of payload.
+    :param kept: positions of the messages that keep waiting, ascending; None: there are none.
     """
 
     order: Column | None
@@ -55,14 +55,15 @@ class Batches(NamedTuple):
 
 
 def form_batches(group: Column, size: Column, since: Column, now: int, limits: BatchLimits) -> Batches:
-    """Batches of messages that stand in the order in which they came, at least one.
+    """Group at least one message into batches.
 
-    :param group: of each message, what it may be in one batch with: its producer at a partition, and its key where keys must not mix.
-    :param since: ns, when it came.
+    :param group: for each message, in order of arrival: its producer and partition, with its key if a batch may hold only one key.
+    :param since: for each message, its time of arrival, ns.
     """
     most = limits.messages or len(group)
     order, starts = _groups(group)
     ripe = now - limits.delay
+    # Fast path: all messages are one batch.
     if order is None and len(group) <= most and since[0] <= ripe and (total := int(np.add.reduce(size))) <= limits.size:
         return Batches(None, [0], [len(group)], [total], None)
     stops = np.empty_like(starts)
@@ -71,13 +72,14 @@ def form_batches(group: Column, size: Column, since: Column, now: int, limits: B
     ordered_size = size if order is None else size[order]
     bytes_ = np.add.reduceat(ordered_size, starts)
     due = since[starts if order is None else order[starts]] <= ripe
+    # Fast path: every group is one batch.
     if due.all() and int(counts.max()) <= most and int(bytes_.max()) <= limits.size:
         return Batches(order, starts.tolist(), stops.tolist(), bytes_.tolist(), None)
     return _cut(order, starts, counts, bytes_, due, ordered_size, most, limits.size)
 
 
 def _groups(group: Column) -> tuple[Column | None, Column]:
-    """:returns: positions by group, None where there is only one; and where each group begins."""
+    """:returns: positions sorted by group, None if there is only one group; and the start of each group."""
     if not np.count_nonzero(group != group[0]):
         return None, np.zeros(1, np.int64)
     order = np.argsort(group, kind="stable")
@@ -92,7 +94,7 @@ def _cut(
     order: Column | None, starts: Column, counts: Column, bytes_: Column, due: NDArray[np.bool_], size: Column, most: int,
     most_bytes: int,
 ) -> Batches:  # fmt: skip
-    """The same where some groups wait, or are more than one batch."""
+    """Return batches if some groups keep waiting or make several batches."""
     begins: list[int] = []
     ends: list[int] = []
     sums = np.zeros(len(size) + 1, np.int64)
@@ -116,7 +118,7 @@ def _cut(
 
 
 def _ends(size: Column, most: int, most_bytes: int, *, whole: bool) -> list[int]:
-    """Where batches end, each as long as it may be; the last one only if it is full, or ``whole``."""
+    """Return the ends of the longest possible batches; the last batch only if it is full, or ``whole``."""
     ends: list[int] = []
     sums = np.cumsum(size, dtype=np.int64)
     place = before = 0
@@ -131,12 +133,12 @@ def _ends(size: Column, most: int, most_bytes: int, *, whole: bool) -> list[int]
 
 
 class Partitioner:
-    """Which partition of its topic a message goes to, as Pulsar's clients choose: by the hash of its key, or in turn.
+    """The choice of partitions, as in Pulsar's clients: by the hash of the key, or round robin without keys.
 
-    In turn, and with batches, a producer stays with a partition so that they fill: for ten publish delays, as the Java client, and for as
-    many messages as a batch may have, as the C++ client.
+    In round robin with batches, a producer stays with a partition so that batches fill: for ten publish delays, as in the Java client, and
+    for as many messages as a batch may have, as in the C++ client.
 
-    :param partitions: of each topic. :param limits: of a batch; of one message where there are no batches.
+    :param partitions: partitions of each topic. :param limits: limits of a batch; one message if batching is off.
     """
 
     def __init__(self, partitions: int, limits: BatchLimits) -> None:
@@ -144,7 +146,7 @@ class Partitioner:
         self._of_key = np.empty(0, np.int64)
 
     def choose(self, stream: NDArray[np.int32], seq: Column, intended: Column, key: NDArray[np.int32] | None) -> Column:
-        """Of each message."""
+        """Return the partition of each message."""
         if self._partitions == 1:
             return np.zeros(len(seq), np.int64)
         if key is not None:
@@ -163,7 +165,7 @@ class Partitioner:
 
 
 def java_hash(text: str) -> int:
-    """``String.hashCode()`` of ASCII text without its sign, the Java client's default (``HashingScheme.JavaStringHash``)."""
+    """Return ``String.hashCode()`` of ASCII text without its sign: the Java client's default (``HashingScheme.JavaStringHash``)."""
     value = 0
     for code in text.encode("ascii"):
         value = (31 * value + code) & 0xFFFF_FFFF
@@ -172,18 +174,19 @@ def java_hash(text: str) -> int:
 
 # Envelopes and payload numbers → the payloads of entries.
 
-_TABLE_BELOW: Final = 2048  # bytes: larger bodies are handed to the socket where they lie
-_JOIN_BELOW: Final = 2048  # bytes a message on average: smaller ones are put together
+_TABLE_BELOW: Final = 2048  # bytes: larger bodies are given to the socket without a copy
+_JOIN_BELOW: Final = 2048  # bytes per message on average: smaller messages are joined into one buffer
 
 
 class EntryPacker:
-    """:param batched: whether payloads are batches, where every message has a prefix of its own."""
+    """:param batched: payloads are batches, in which every message has a prefix."""
 
     def __init__(self, pool: PayloadPool, *, batched: bool) -> None:
         self._pool, self._batched = pool, batched
         self._heads = pool.head_size.tolist()
         sizes = pool.sizes.tolist()
         self._prefixes = [prefix(size) if batched else b"" for size in sizes]
+        # If all messages have one size, a table of them (prefix, head, body) makes packing a single take() and one copy of the heads.
         self._table: NDArray[np.uint8] | None = None
         if len(set(sizes)) == 1 and sizes[0] < _TABLE_BELOW:
             rows = [front + bytes(head) + body for front, head, body in zip(self._prefixes, self._heads, pool.bodies, strict=True)]
@@ -193,9 +196,9 @@ class EntryPacker:
         self, heads: NDArray[np.uint8], payload: NDArray[np.uint16], key: NDArray[np.int32] | None, starts: Sequence[int],
         stops: Sequence[int],
     ) -> list[list[Buffer]]:  # fmt: skip
-        """Of each entry, its payload.
+        """Return the payload of each entry.
 
-        :param heads: of the messages, ``(n, 32)``. :param starts: where entries begin among them. :param stops: where they end.
+        :param heads: heads of the messages, ``(n, 32)``. :param starts: start of each entry among the messages. :param stops: its end.
         """
         if self._table is not None and (key is None or not self._batched):
             return self._pack_even(heads, payload, starts, stops)

@@ -1,4 +1,4 @@
-"""What the native client is to the rest of the driver: its name, how it reads the profile's keys, and its few questions."""
+"""The native client's report of the profile's keys, and its requests about topics and subscriptions."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 
 NAME: Final = "pytest-loadtest"
+_FAILED: Final = 1  # PulsarApi.proto: CommandPartitionedTopicMetadataResponse.LookupType
 
 
 def partition_window(settings: PulsarSettings, partitions: int) -> int | None:
-    """Messages that one producer may have in flight at one partition, as in Pulsar's Java client; None: no such limit."""
+    """Return the most messages of one producer in flight at one partition, as in Pulsar's Java client; None: no such limit."""
     most = settings.max_pending_messages
     return min(most, max(settings.max_pending_messages_across_partitions // partitions, 1)) if most else None
 
 
 def native_facts(settings: PulsarSettings, names: RunNames, not_applied: Mapping[str, str], batches: Counter[int] | None) -> DriverFacts:
-    """How the client is set up. :param batches: how many went, by their number of messages."""
+    """Return the client's settings, applied and not. :param batches: number of messages in a batch → number of batches sent."""
     most = partition_window(settings, names.partitions)
     applied = settings_facts.applied_keys(settings, names.facts, names.partitions)
     applied |= {
@@ -47,7 +48,7 @@ def native_facts(settings: PulsarSettings, names: RunNames, not_applied: Mapping
 
 
 def _sizes(batches: Counter[int]) -> str:
-    """``1 200 batches of 1 to 120 messages, half of them of up to 100``."""
+    """Return a text such as ``1200 batches of 1 to 120 messages, half of them of up to 100``."""
     total, seen = batches.total(), 0
     for size in sorted(batches):
         seen += batches[size]
@@ -57,36 +58,31 @@ def _sizes(batches: Counter[int]) -> str:
 
 
 def native_unapplied_keys(settings: PulsarSettings, context: DriverContext, names: RunNames) -> dict[str, str]:
-    """Keys that cannot be applied, with the reason.
+    """Return the keys that cannot be applied, with the reasons.
 
-    :raises UsageError: there are some, and ``strictTuning`` forbids it.
+    :raises UsageError: there are such keys, and the profile has ``strictTuning``.
     """
-    found = settings_facts.unapplied_keys(settings, admin=context.target.admin_url is not None, existing=names.existing is not None)
+    unapplied = settings_facts.unapplied_keys(settings, admin=context.target.admin_url is not None, existing=names.existing is not None)
     if settings.io_threads > 1:
-        found["ioThreads"] = "the native client has one thread a worker: start more workers (-n)"
-    if settings.strict_tuning and found:
-        raise UsageError(f"strictTuning: the native client cannot apply {'; '.join(f'{key}: {why}' for key, why in found.items())}")
-    return found
+        unapplied["ioThreads"] = "the native client has one thread per worker: start more workers (-n)"
+    if settings.strict_tuning and unapplied:
+        raise UsageError(f"strictTuning: the native client cannot apply {'; '.join(f'{key}: {why}' for key, why in unapplied.items())}")
+    return unapplied
 
 
 def query_partitions(cluster: Cluster, topic: str) -> int | None:
-    """How many the topic has, 0 where it has none; None: it does not exist.
+    """Return the topic's number of partitions, 0 if it is not partitioned; None: it does not exist.
 
-    :raises TargetError: the broker does not say.
+    :raises TargetError: the broker does not answer, or answers with another error.
     """
-    answer = _ask(
-        cluster,
-        f"the partitions of {topic}",
-        lambda number: api.Command(
-            type=api.Command.PARTITIONED_METADATA,
-            partitioned_metadata=api.PartitionedMetadata(topic=topic, request_id=number, metadata_auto_creation_enabled=False),
-        ),
-    )
-    if isinstance(answer, Refused):
-        if answer.error == api.TopicNotFound:
-            return None
-        raise TargetError(f"cannot ask for the topic {topic}: {answer.message}")
-    if answer.response == 1:
+
+    def request(number: int) -> api.Command:
+        # Without auto-creation: the request must not create a topic that is missing.
+        part = api.PartitionedMetadata(topic=topic, request_id=number, metadata_auto_creation_enabled=False)
+        return api.Command(type=api.Command.PARTITIONED_METADATA, partitioned_metadata=part)
+
+    answer = _wait(cluster, f"the partitions of {topic}", lambda done: cluster.ask_service(request, done))
+    if isinstance(answer, Refused) or answer.response == _FAILED:
         if answer.error == api.TopicNotFound:
             return None
         raise TargetError(f"cannot ask for the topic {topic}: {answer.message}")
@@ -94,7 +90,7 @@ def query_partitions(cluster: Cluster, topic: str) -> int | None:
 
 
 def delete_subscriptions(cluster: Cluster, settings: PulsarSettings, topic: str, subscriptions: Sequence[str]) -> None:
-    """Delete subscriptions that have no consumer any more. Without an admin REST only a consumer can do that, so we become one.
+    """Delete subscriptions without consumers, by subscribing: without an admin REST only a consumer can delete its subscription.
 
     :raises TargetError: one of them has a consumer, or the broker does not answer.
     """
@@ -110,29 +106,25 @@ def delete_subscriptions(cluster: Cluster, settings: PulsarSettings, topic: str,
 def _unsubscribe(cluster: Cluster, settings: PulsarSettings, topic: str, subscription: str, number: int) -> None:
     def subscribe(request: int) -> api.Command:
         kind = TYPES.index(settings.subscription_type)
-        wanted = api.Subscribe(topic=topic, subscription=subscription, sub_type=kind, consumer_id=number, request_id=request)
-        return api.Command(type=api.Command.SUBSCRIBE, subscribe=wanted)
+        part = api.Subscribe(topic=topic, subscription=subscription, sub_type=kind, consumer_id=number, request_id=request)
+        return api.Command(type=api.Command.SUBSCRIBE, subscribe=part)
 
     def leave(request: int) -> api.Command:
         return api.Command(type=api.Command.UNSUBSCRIBE, unsubscribe=api.Unsubscribe(consumer_id=number, request_id=request))
 
-    found = _wait(cluster, f"the broker of {topic}", lambda done: cluster.look_up(topic, done))
-    if not isinstance(found, Refused):
-        link = cluster.link(*found)
+    answer = _wait(cluster, f"the broker of {topic}", lambda done: cluster.look_up(topic, done))
+    if not isinstance(answer, Refused):
+        link = cluster.link(*answer)
         for command in (subscribe, leave):
-            found = _wait(cluster, f"the end of {subscription}", partial(cluster.ask, link, command))
-            if isinstance(found, Refused):
+            answer = _wait(cluster, f"the end of {subscription}", partial(cluster.ask, link, command))
+            if isinstance(answer, Refused):
                 break
-    if isinstance(found, Refused):
-        raise TargetError(f"the subscription {subscription!r} of {topic} is left there, delete it: {found.message}")
-
-
-def _ask(cluster: Cluster, what: str, make: Callable[[int], api.Command]) -> Any:
-    return _wait(cluster, what, lambda done: cluster.ask_service(make, done))
+    if isinstance(answer, Refused):
+        raise TargetError(f"the subscription {subscription!r} of {topic} is left there, delete it: {answer.message}")
 
 
 def _wait(cluster: Cluster, what: str, begin: Callable[[Callable[[Any], None]], None]) -> Any:
-    """The answer to a question, waited for."""
+    """Wait for the answer to a request and return it."""
     answers: list[Any] = []
     begin(answers.append)
     cluster.wait(f"waiting for {what}", lambda: bool(answers))

@@ -1,4 +1,4 @@
-"""All connections of a worker to one cluster: requests and their answers, lookups, timers, and the loop that serves them."""
+"""All connections of a worker to one cluster, with requests, lookups and timers, and the loop that serves them."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
     from pytest_loadtest.wire.pulsar.connection import Entry, Receipt
 
     Done = Callable[[Any], None]
-    "Told the answer: a message of ``api.proto``, or the :class:`Refused`."
+    "Called with the answer: a message of ``api.proto``, or :class:`Refused`."
 
 
-_KEEP_ALIVE: Final = 5 * SECOND  # between two looks at who is silent
+_KEEP_ALIVE: Final = 5 * SECOND  # between two checks for silent connections
 ON_THEIR_WAY: Final = 200
-"""Producers and consumers that are being made at a time, unless told otherwise."""
-_SELECTABLE: Final = 1024
+"""Default for the producers and consumers that are being established at a time."""
+_SELECTABLE: Final = 1024  # FD_SETSIZE: select() takes no larger descriptor
 _READ: Final = select.EPOLLIN
 _WRITE: Final = select.EPOLLOUT
 _BROKEN: Final = select.EPOLLERR | select.EPOLLHUP
 
 
 def _unasked(event: object, now: int) -> str:
-    return "the broker sent what nobody had asked for"
+    return "the broker sent a receipt, an entry or an error that was not requested"
 
 
 class Cluster:
     """:param url: ``pulsar://host:6650[,host2:6650]``. :param method: of authentication. :param credentials: data for it.
-    :param connections: to each broker. :param timeout: ns that a request may take.
-    :param most: producers and consumers that are being made at a time.
-    :ivar on_receipt: told of each entry that a broker has. :ivar on_entry: told of each entry that came.
-    :ivar on_error: told of each entry that a broker did not take.
+    :param connections: number per broker. :param timeout: ns that a request may take.
+    :param most: most producers and consumers that are being established at a time.
+    :ivar on_receipt: called for each entry that a broker has stored. :ivar on_entry: called for each received entry.
+    :ivar on_error: called for each entry that a broker rejected.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Cluster:
     # --- connections
 
     def link(self, address: Address, proxy_to: str | None = None, number: int = 0) -> BrokerLink:
-        """A connection to this broker; made where there is none. :param number: whoever asks with the same one shares it."""
+        """Return a connection to this broker, a new one if there is none. :param number: callers with the same number share it."""
         key = (address, proxy_to, number % self._connections)
         link = self._by_key.get(key)
         if link is None or link.failure:
@@ -93,27 +93,27 @@ class Cluster:
         return link
 
     def service(self) -> BrokerLink:
-        """A connection for questions: to the first address that was given, or to the next one after one that failed."""
+        """Return a connection for requests: to the first given address, or to the next one after a failure."""
         return self.link(self._services[self._failed_services % len(self._services)])
 
     def ask_service(self, make: Callable[[int], api.Command], done: Done) -> None:
-        """Ask whichever of the addresses that were given lets us in; the last one's refusal counts."""
+        """Send a request to the first of the given addresses that accepts the client; the last rejection counts."""
 
-        def answer(found: Any) -> None:
-            if isinstance(found, Refused) and found.error is None and not (self.server or self.unreachable):
+        def answer(reply: Any) -> None:
+            if isinstance(reply, Refused) and reply.error is None and not (self.server or self.unreachable):
                 self.ask(self.service(), make, answer)
             else:
-                done(found)
+                done(reply)
 
         self.ask(self.service(), make, answer)
 
     @property
     def unreachable(self) -> bool:
-        """Whether no broker has ever accepted us, and all of the addresses that were given have failed."""
+        """True if no broker ever accepted the client, and all given addresses have failed."""
         return not self.server and self._failed_services >= len(self._services)
 
     def flush(self, link: BrokerLink) -> None:
-        """Write what waits on it."""
+        """Write the waiting bytes of a connection, unless it already waits to become writable."""
         if link.ready and not link.writes:
             self._wait_to_write(link, link.write())
 
@@ -126,7 +126,7 @@ class Cluster:
     # --- the loop
 
     def turn(self, timeout: int) -> None:
-        """Serve what can be served within ``timeout`` ns, and go on as soon as anything was.
+        """Wait up to ``timeout`` ns for an event, serve all connections with events, and run the timers that are due.
 
         :raises TargetError: a producer or consumer cannot go on.
         """
@@ -137,7 +137,7 @@ class Cluster:
             select.select((), (), (), timeout / SECOND)
         elif timeout == 0 or self._comes(self._epoll, timeout / SECOND):
             for descriptor, what in self._epoll.poll(0):
-                if (link := self._by_descriptor.get(descriptor)) is not None:  # not lost with one before it
+                if (link := self._by_descriptor.get(descriptor)) is not None:  # None if it was lost together with an earlier one
                     self._serve(link, what)
         self._run_timers()
         if self.failures:
@@ -145,7 +145,9 @@ class Cluster:
 
     @staticmethod
     def _comes(epoll: select.epoll, seconds: float) -> bool:
-        """Wait. epoll itself counts in whole milliseconds, so that it is asked only where select takes no such number (``FD_SETSIZE``)."""
+        """Wait, and return whether there are events."""
+        # epoll's timeout has a resolution of 1 ms, which is too coarse for batches and ticks; select()'s is finer. epoll waits only if its
+        # own descriptor is too large for select().
         if epoll.fileno() >= _SELECTABLE:
             return bool(epoll.poll(seconds, 1))
         return bool(select.select((epoll,), (), (), seconds)[0])
@@ -163,6 +165,7 @@ class Cluster:
             self.lose(link)
 
     def _dispatch(self, link: BrokerLink, event: Any, now: int) -> None:
+        # Receipts and entries come first: there is one for every batch.
         kind = type(event).__name__
         problem = None
         if kind == "Receipt":
@@ -177,7 +180,7 @@ class Cluster:
             self.max_message, self.server = link.connection.max_message, event.server_version
             link.accepted()
         elif kind == "Error" and not link.ready:
-            link.fail(f"the broker refuses us: {event.message}")
+            link.fail(f"the broker rejects the client: {event.message}")
             link.refused = event.error
         elif kind == "TopicMigrated":
             link.fail("its topics have moved to another cluster")
@@ -187,22 +190,23 @@ class Cluster:
             link.fail(problem)
 
     def _closed(self, link: BrokerLink, event: api.CloseProducer | api.CloseConsumer) -> None:
-        """The broker has closed one of ours, as where its topic moves to another broker, whose name newer ones tell."""
+        """Handle a producer or consumer that the broker closed, e.g. because its topic moves; newer brokers name the next one."""
         key = ("producer", event.producer_id) if isinstance(event, api.CloseProducer) else ("consumer", event.consumer_id)
         user = link.users.pop(key, None)
         if user is not None:
             url = event.assigned_broker_service_url_tls if link.address.tls else event.assigned_broker_service_url
-            user.lost(f"closed by the broker at {link.address}", Address.said(url))
+            user.lost(f"closed by the broker at {link.address}", Address.parse(url))
 
     def lose(self, link: BrokerLink) -> None:
-        """The connection is gone: so say all who waited for an answer, and all who used it."""
-        if self._by_descriptor.get(link.descriptor) is not link:  # lost before; the descriptor may be another's by now
+        """Handle a lost connection: fail its pending requests and notify its users."""
+        if self._by_descriptor.get(link.descriptor) is not link:  # lost before; another connection may have the descriptor now
             return
         del self._by_descriptor[link.descriptor]
-        if self._epoll is not None:  # closing does not do it as long as somebody has a duplicate of the descriptor
+        # close() does not unregister a descriptor of which a forked process has a duplicate.
+        if self._epoll is not None:
             self._epoll.unregister(link.descriptor)
         link.close()
-        if link.address == self._services[self._failed_services % len(self._services)]:  # not those that were left before
+        if link.address == self._services[self._failed_services % len(self._services)]:  # not an address that was given up before
             self._failed_services += 1
         reason = f"{link.address}: {link.failure}"
         answers, users = list(link.answers.values()), list(link.users.values())
@@ -213,15 +217,15 @@ class Cluster:
         for user in users:
             user.lost(reason, None)
 
-    # --- producers and consumers on their way
+    # --- producers and consumers that are being established
 
     def admit(self, attachment: LinkUser) -> None:
-        """Let it begin, when fewer than so many are on their way."""
+        """Start it as soon as fewer than ``most`` are being established."""
         self._queue.append(attachment)
         self._admit()
 
     def arrived(self) -> None:
-        """One that was admitted is there, or tries later."""
+        """Count one that is no longer being established: it succeeded, failed, or left."""
         self._arrived += 1
         self._opening -= 1
         self._admit()
@@ -234,7 +238,7 @@ class Cluster:
     # --- timers
 
     def after(self, delay: int, work: Callable[[], None]) -> None:
-        """Do it in ``delay`` ns."""
+        """Run ``work`` in ``delay`` ns."""
         heapq.heappush(self._timers, (self.clock() + delay, next(self._order), work))
 
     def _run_timers(self) -> None:
@@ -265,20 +269,20 @@ class Cluster:
         self.flush(link)
 
     def wait(self, what: str, until: Callable[[], bool]) -> None:
-        """Serve until it holds, as long as somebody arrives within twice the time of a request.
+        """Serve until the condition holds.
 
-        :raises TargetError: nobody does.
+        :raises TargetError: no producer or consumer was established for twice the time-out of a request.
         """
         seen, end = self._arrived, self.clock() + 2 * self.timeout
         while not until():
             if seen != self._arrived:
                 seen, end = self._arrived, self.clock() + 2 * self.timeout
             if self.clock() > end:
-                raise TargetError(f"{what}: nothing has come of it for {2 * self.timeout / SECOND:.0f} s")
+                raise TargetError(f"{what}: no progress for {2 * self.timeout / SECOND:.0f} s")
             self.turn(100 * MILLISECOND)
 
     def close(self) -> None:
-        """Disconnect from everything, after what waits was written as far as sockets take it."""
+        """Close all connections, after writing what the sockets take."""
         for link in list(self._by_descriptor.values()):
             if link.ready:
                 link.write()
@@ -293,16 +297,16 @@ class Cluster:
             self._epoll = None
 
 
-# Which broker has a topic: questions that go from broker to broker.
+# Lookups of a topic's broker, which may be redirected from broker to broker.
 
-_REDIRECTS: Final = 20  # that one lookup may take, as in Pulsar's Java client
+_REDIRECTS: Final = 20  # most redirects of one lookup, as in Pulsar's Java client
 _REDIRECT, _FAILED = 0, 2  # LookupResponse.response
 
 
 class Lookups:
-    """Who asks for the same topic at the same time shares the question.
+    """Lookups of topics; simultaneous lookups of the same topic share one request.
 
-    :param service: a connection to begin at. :param link: a connection to a broker. :param ask: sends a request there.
+    :param service: returns a connection to begin at. :param link: returns a connection to a broker. :param ask: sends a request.
     """
 
     def __init__(
@@ -313,38 +317,38 @@ class Lookups:
         self._waiting: defaultdict[str, list[Done]] = defaultdict(list)
 
     def begin(self, topic: str, done: Done) -> None:
-        """:param done: told ``(address, proxy_to)`` of the broker that has the topic, or what went wrong (:class:`Refused`)."""
+        """:param done: called with ``(address, proxy_to)`` of the broker that has the topic, or with :class:`Refused`."""
         self._waiting[topic].append(done)
         if len(self._waiting[topic]) == 1:
             self._at(topic, self._service(), authoritative=False, left=_REDIRECTS)
 
     def _at(self, topic: str, link: BrokerLink, authoritative: bool, left: int) -> None:
-        def answer(found: Any) -> None:
-            where = found if isinstance(found, Refused) else _where(found, link.address)
-            if isinstance(where, Refused) or found.response != _REDIRECT:
+        def answer(reply: Any) -> None:
+            where = reply if isinstance(reply, Refused) else _where(reply, link.address)
+            if isinstance(where, Refused) or reply.response != _REDIRECT:
                 return self._found(topic, where)
             if not left:
                 return self._found(topic, Refused("redirected without end", api.UnknownError))
-            return self._at(topic, self._link(where[0]), found.authoritative, left - 1)
+            return self._at(topic, self._link(where[0]), reply.authoritative, left - 1)
 
         def question(number: int) -> api.Command:
             return api.Command(type=api.Command.LOOKUP, lookup=api.Lookup(topic=topic, request_id=number, authoritative=authoritative))
 
         self._ask(link, question, answer)
 
-    def _found(self, topic: str, found: Any) -> None:
+    def _found(self, topic: str, result: Any) -> None:
         for done in self._waiting.pop(topic, ()):
-            done(found)
+            done(result)
 
 
-def _where(found: api.LookupResponse, asked: Address) -> tuple[Address, str | None] | Refused:
-    """The broker that an answer names: its address and None, or that of its proxy and the broker's ``host:port``."""
-    if found.response == _FAILED:
-        return Refused(found.message, found.error)
-    url = found.broker_service_url_tls if asked.tls else found.broker_service_url
-    address = Address.said(url)
+def _where(reply: api.LookupResponse, asked: Address) -> tuple[Address, str | None] | Refused:
+    """Return the broker that an answer names: its address and None, or the proxy's address and the broker's ``host:port``."""
+    if reply.response == _FAILED:
+        return Refused(reply.message, reply.error)
+    url = reply.broker_service_url_tls if asked.tls else reply.broker_service_url
+    address = Address.parse(url)
     if address is None:
         return Refused(f"the broker of the topic has no {'TLS' if asked.tls else 'plain'} address: {url!r}", api.UnknownError)
-    if found.response != _REDIRECT and found.proxy_through_service_url:
+    if reply.response != _REDIRECT and reply.proxy_through_service_url:
         return asked, url.partition("://")[2]
     return address, None

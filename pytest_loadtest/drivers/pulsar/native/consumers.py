@@ -1,4 +1,4 @@
-"""All consumers of one worker: their places, what they got, what they acknowledge, and their coming and going while messages flow."""
+"""The consumers of one worker: places, received messages, acknowledgements, and attaching and detaching during load."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
     from pytest_loadtest.wire.pulsar.connection import Entry
 
-_GROUPED: Final = 100 * MILLISECOND  # acknowledgements wait for others so long, as in Pulsar's own clients
-_MOST: Final = 1000  # acknowledgements that wait
-_LOOK: Final = 200 * MILLISECOND  # between two looks after incomplete messages
+_GROUPED: Final = 100 * MILLISECOND  # time that acknowledgements wait for others, as in Pulsar's own clients
+_MOST: Final = 1000  # most acknowledgements that wait
+_LOOK: Final = 200 * MILLISECOND  # between two checks for incomplete messages
 _REDELIVERED: Final = int(Flag.REDELIVERED)
 
 
 class NativeConsumers:
-    """:param topics: of a consumer, by its number in the run: name, topics of its partitions, subscription."""
+    """:param topics: a consumer's number in the run → its name, the topics of its partitions, its subscription."""
 
     def __init__(
         self, cluster: Cluster, context: DriverContext, topics: Callable[[int], tuple[str, Sequence[str], str]], *, earliest: bool
@@ -48,16 +48,16 @@ class NativeConsumers:
         self._came: list[Arrival] = []
         self._unacked: set[PartitionConsumer] = set()
         self.written: set[Any] = set()
-        self._chunked: set[PartitionConsumer] = set()  # that have incomplete messages
+        self._chunked: set[PartitionConsumer] = set()  # those with incomplete messages
         self._ack_at: int | None = None
         self._look_at: int | None = None
         self._damaged = damaged_head(context.nonce)
         self._reader = ArrivalReader(BatchReader(), self._damaged, checksum=context.checksum, keyed=self._keyed)
 
-    # --- coming and going
+    # --- attaching and detaching
 
     def begin(self, consumers: Sequence[int]) -> list[NativeConsumer]:
-        """Begin to subscribe them."""
+        """Begin to subscribe consumers."""
         begun = [self._make(number) for number in consumers]
         self._coming += begun
         for consumer in begun:
@@ -80,7 +80,7 @@ class NativeConsumers:
         return consumer
 
     def welcome(self, consumers: Iterable[NativeConsumer]) -> Joined:
-        """They have their places, and get messages from now on. :raises TargetError: one of them could not come."""
+        """Give consumers their places and let messages flow. :raises TargetError: a consumer could not subscribe."""
         joined = list(consumers)
         self._refuse(joined)
         for consumer in joined:
@@ -93,10 +93,10 @@ class NativeConsumers:
         return Joined(np.array([one.number for one in joined], np.int32), np.array([one.place for one in joined], np.int32))
 
     def attached(self) -> Joined | None:
-        """As :meth:`Driver.attached`."""
+        """See :meth:`Driver.attached`."""
         self._refuse(self._coming)
-        there = [one for one in self._coming if one.established]
-        return self.welcome(there) if there else None
+        established = [one for one in self._coming if one.established]
+        return self.welcome(established) if established else None
 
     def _refuse(self, coming: Iterable[NativeConsumer]) -> None:
         failed = [one for one in coming if one.failure]
@@ -107,7 +107,7 @@ class NativeConsumers:
             raise TargetError("; ".join(one.failure for one in failed))
 
     def detach(self, places: Sequence[int]) -> None:
-        """Acknowledge what was taken, and close; what waits goes to others."""
+        """Acknowledge the taken messages, and close; the broker gives waiting messages to other consumers."""
         for place in places:
             self._close(self._here.pop(place))
         self.write()
@@ -121,12 +121,12 @@ class NativeConsumers:
                 self._cluster.ask(link, _closing(part.number), lambda answer: None)
 
     def pause(self, places: Sequence[int]) -> None:
-        """What still comes waits here; the broker is allowed no more."""
+        """Keep further messages waiting, and permit the broker no more."""
         for place in places:
             self._here[place].paused = True
 
     def resume(self, places: Sequence[int]) -> None:
-        """What waits is taken now."""
+        """Take the waiting messages now."""
         now = self._context.clock()
         for place in places:
             consumer = self._here[place]
@@ -140,10 +140,10 @@ class NativeConsumers:
     # --- messages
 
     def entry(self, entry: Entry, now: int) -> None:
-        """An entry came."""
+        """Handle a received entry."""
         part = self._parts.get(entry.consumer)
         if part is None:
-            return  # it left; others get what it has not acknowledged
+            return  # the consumer left; the broker gives its unacknowledged messages to others
         if part.owner.paused:
             part.waiting.append(entry)
         else:
@@ -156,7 +156,8 @@ class NativeConsumers:
         try:
             metadata, payload = open_entry(entry.body)
             messages = metadata.num_messages_in_batch
-            if entry.ack_set:  # as the broker counts: Pulsar's Consumer.sendMessages
+            # The broker charges permits only for the pending messages of a batch: Pulsar's Consumer.sendMessages.
+            if entry.ack_set:
                 messages = int(np.count_nonzero(pending_mask(entry.ack_set, messages)))
             if part.is_stale(entry):
                 pass
@@ -169,7 +170,7 @@ class NativeConsumers:
             else:
                 part.to_ack.append(where)
                 self._read(part, entry, metadata, payload, flags, now)
-        except ProtocolError:  # damaged: it is counted as such, and acknowledged so that it does not come again
+        except ProtocolError:  # damaged: count it as corrupt, and acknowledge it so that it is not delivered again
             part.to_ack.append(where)
             self._came.append(Arrival(part.owner.place, now, 0, flags, 0, self._damaged))
         part.took(messages)
@@ -182,8 +183,8 @@ class NativeConsumers:
     def _read(
         self, part: PartitionConsumer, entry: Entry, metadata: api.MessageMetadata, payload: memoryview, flags: int, now: int
     ) -> None:
-        """A whole entry, or a message put together. :raises ProtocolError: it cannot be decompressed."""
-        if metadata.HasField("marker_type"):
+        """Decompress and store an entry, or a message assembled from chunks. :raises ProtocolError: it cannot be decompressed."""
+        if metadata.HasField("marker_type"):  # left by transactions or replication: not a message
             return
         if metadata.compression:
             payload = compression.decompress(metadata.compression, payload, metadata.uncompressed_size)
@@ -195,7 +196,7 @@ class NativeConsumers:
         self._came.append(Arrival(part.owner.place, now, order, flags, batch, payload, chosen))
 
     def serve(self, now: int) -> int | None:
-        """Do what is due. :returns: when more will be, ns; None: at no time yet."""
+        """Do what is due. :returns: the time of the next due work, ns; None: there is none."""
         if self._look_at is not None and self._look_at <= now:
             self._chunked = {part for part in self._chunked if part.number in self._parts and part.look(now)}
             self._look_at = now + _LOOK if self._chunked else None
@@ -205,7 +206,7 @@ class NativeConsumers:
         return min((at for at in (self._ack_at, self._look_at) if at is not None), default=None)
 
     def acknowledge(self) -> None:
-        """All that was taken."""
+        """Acknowledge all taken messages."""
         for part in self._unacked:
             part.acknowledge()
         self._unacked.clear()
@@ -213,20 +214,20 @@ class NativeConsumers:
         self.write()
 
     def write(self) -> None:
-        """Send what was put on connections."""
+        """Write the commands that were appended to connections."""
         for link in self.written:
             self._cluster.flush(link)
         self.written.clear()
 
     def take(self) -> Received | None:
-        """As :meth:`Driver.take`."""
+        """See :meth:`Driver.take`."""
         if not self._came:
             return None
         came, self._came = self._came, []
         return self._reader.columns(came)
 
     def disconnected(self) -> list[str]:
-        """Names of those that have no connection just now."""
+        """Return the names of consumers that are not connected at present."""
         return [consumer.name for consumer in self._here.values() if any(part.link is None for part in consumer.parts)]
 
 

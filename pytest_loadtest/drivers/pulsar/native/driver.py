@@ -1,6 +1,6 @@
-"""Pulsar by its wire protocol: see :class:`~pytest_loadtest.drivers.base.Driver` for what each method promises.
+"""The driver on Pulsar's wire protocol: see :class:`~pytest_loadtest.drivers.base.Driver` for the contract of each method.
 
-The run's names are those of the library driver, as is what it makes and deletes (:mod:`~pytest_loadtest.drivers.pulsar.names`).
+It names, creates and deletes topics as the library driver does (:mod:`~pytest_loadtest.drivers.pulsar.names`).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, DriverFacts, Joined, Received
     from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 
-_HEADROOM: Final = 1024  # bytes that the metadata of an entry may take of the broker's limit
+_HEADROOM: Final = 1024  # bytes of the broker's limit that are reserved for the metadata of an entry
 
 
 class NativePulsarDriver:
-    """One worker's producers and consumers at one Pulsar cluster.
+    """The producers and consumers of one worker at one Pulsar cluster.
 
-    :raises UsageError: ``strictTuning`` and a key that this client cannot apply; an ``authentication`` that is incomplete.
+    :raises UsageError: this client cannot apply a key, and the profile has ``strictTuning``.
     """
 
     def __init__(self, context: DriverContext) -> None:
@@ -49,24 +49,24 @@ class NativePulsarDriver:
         self._consumers: NativeConsumers | None = None
 
     def facts(self) -> DriverFacts:
-        """Settings applied and not applied; once messages went, also the sizes of their batches."""
+        """Return the settings applied and not applied; once messages were sent, also the sizes of their batches."""
         batches = self._producers.batches if self._producers else None
         return client.native_facts(self._settings, self._names, self._not_applied, batches)
 
     def prepare(self) -> None:
-        """Make namespace and topics, or see that the existing topic is there.
+        """Create namespace and topics, or check that the existing topic exists.
 
         :raises TargetError: the target cannot be reached or refuses, has the run's namespace already, or lacks the existing topic.
-        :raises UsageError: ``persistence`` asks for more bookies than there are.
+        :raises UsageError: ``persistence`` needs more bookies than there are.
         """
         self._names.prepare()
 
-    # --- coming
+    # --- connecting
 
     def open_consumers(self, consumers: Sequence[int]) -> NDArray[np.int32]:
-        """Subscribe; returns the places of the consumers when all subscriptions are established.
+        """Subscribe, and return the places of the consumers when all subscriptions are established.
 
-        :raises TargetError: one cannot be opened, or the existing topic does not exist.
+        :raises TargetError: a consumer cannot be opened, or the existing topic does not exist.
         """
         if not len(consumers):
             return np.empty(0, np.int32)
@@ -77,9 +77,9 @@ class NativePulsarDriver:
             return own.welcome(begun).place
 
     def open_producers(self, streams: Sequence[int]) -> None:
-        """Connect a producer of each stream to each partition of its topic; returns when every one may send.
+        """Connect a producer of each stream to each partition of its topic; return when all may send.
 
-        :raises TargetError: one cannot be opened, or the existing topic does not exist.
+        :raises TargetError: a producer cannot be opened, or the existing topic does not exist.
         :raises UsageError: a payload is larger than the broker takes.
         """
         if not len(streams):
@@ -115,41 +115,41 @@ class NativePulsarDriver:
             self._own_consumers().begin(consumers)
 
     def attached(self) -> Joined | None:
-        """Consumers that were established since the last call, or None."""
+        """Return the consumers established since the last call, or None."""
         return self._consumers.attached() if self._consumers else None
 
     def detach(self, places: Sequence[int]) -> None:
-        """Close these consumers; what they have not acknowledged the broker gives to others of their subscription."""
+        """Close consumers; the broker gives their unacknowledged messages to others of their subscription."""
         if self._consumers:
             self._consumers.detach(places)
 
     def pause(self, places: Sequence[int]) -> None:
-        """These take and acknowledge nothing until :meth:`resume`; ``receiverQueueSize`` bounds what the broker sends meanwhile."""
+        """Stop taking and acknowledging messages until :meth:`resume`; ``receiverQueueSize`` bounds what the broker still sends."""
         if self._consumers:
             self._consumers.pause(places)
 
     def resume(self, places: Sequence[int]) -> None:
-        """Go on. What came meanwhile is stamped now."""
+        """Continue. Messages that arrived during the pause get the current time."""
         if self._consumers:
             self._consumers.resume(places)
 
     # --- messages
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """Take what finds room in the windows and in ``clientMemoryLimitMB``; it leaves with its batch."""
+        """Take the messages that fit into the windows and ``clientMemoryLimitMB``; they are sent with their batches."""
         assert self._producers, "send() before open_producers()"
         return self._producers.send(burst)
 
     def acks(self) -> Acks | None:
-        """What was answered since the last call, or None."""
+        """Return the answers since the last call, or None."""
         return self._producers.acks() if self._producers else None
 
     def take(self) -> Received | None:
-        """What all consumers got since the last call, or None; also after :meth:`close`."""
+        """Return the messages of all consumers since the last call, or None; also after :meth:`close`."""
         return self._consumers.take() if self._consumers else None
 
     def poll(self, timeout_ns: int) -> None:
-        """Send batches whose time has come, read what comes, until the time is over or a refused stream may find room.
+        """Send due batches and read, until the time is over or a refused stream may have room.
 
         :raises TargetError: a producer or consumer cannot go on.
         """
@@ -166,7 +166,7 @@ class NativePulsarDriver:
                 return
 
     def _serve(self, now: int) -> int:
-        """Do what is due. :returns: when more will be."""
+        """Do what is due. :returns: the time of the next due work."""
         due = now + 1000 * MILLISECOND
         if self._producers is not None:
             at = self._producers.flush_at
@@ -179,20 +179,20 @@ class NativePulsarDriver:
         return due
 
     def opening_times(self) -> Mapping[str, NDArray[np.int64]]:
-        """Not told."""
+        """Return {}: unknown for this client."""
         return {}
 
     def disconnected(self) -> str | None:
-        """The first that has no connection just now, and how many more; None when all have."""
+        """Return the first producer or consumer that is not connected at present, with the number of others; None if all are connected."""
         names = (self._producers.disconnected() if self._producers else []) + (self._consumers.disconnected() if self._consumers else [])
         if not names:
             return None
         return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
-    # --- going
+    # --- closing
 
     def close(self) -> None:
-        """Disconnect everything; safe to call twice, and after an error. Waits for nothing."""
+        """Disconnect everything without waiting; safe to call twice, and after an error."""
         if self._cluster is not None:
             if self._consumers is not None:
                 self._consumers.acknowledge()
@@ -200,7 +200,7 @@ class NativePulsarDriver:
             self._cluster = None
 
     def cleanup(self) -> None:
-        """Delete what the run made: its namespace, or its subscriptions of an existing topic.
+        """Delete what the run created: its namespace, or its subscriptions of an existing topic.
 
         :raises TargetError: the target refuses or does not answer.
         """
@@ -212,7 +212,7 @@ class NativePulsarDriver:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """:raises TargetError: what cannot be had; where no connection ever stood, with what may be the reason."""
+        """:raises TargetError: the error of the block; if no connection was ever accepted, with the likely reason."""
         url = self._context.target.url
         try:
             yield
@@ -251,14 +251,14 @@ class NativePulsarDriver:
         return name, self._topics(topic), self._names.subscription(subscription)
 
     def _topics(self, index: int) -> list[str]:
-        """A topic's partitions, or the topic itself."""
+        """Return the names of a topic's partitions, or the topic itself."""
         topic = self._names.topic(index)
         return [f"{topic}-partition-{i}" for i in range(self._names.partitions)] if self._partitioned else [topic]
 
     def _look_up_partitions(self, cluster: Cluster) -> None:
         def ask(topic: str) -> int | None:
-            found = client.query_partitions(cluster, topic)
-            self._partitioned = bool(found)
-            return found
+            partitions = client.query_partitions(cluster, topic)
+            self._partitioned = bool(partitions)
+            return partitions
 
         self._names.look_up_partitions(ask)

@@ -1,4 +1,4 @@
-"""One connection to a broker: a socket that never blocks, with or without TLS, and who uses it."""
+"""One connection to a broker: a socket that never blocks, with or without TLS, and its users."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.wire.pulsar.connection import Event, PulsarConnection
 
-_READS: Final = 8  # of one turn, so that one connection does not keep the others waiting
-_TLS_PIECE: Final = 1 << 16  # bytes handed to TLS at once
-_QUIET: Final = 30 * SECOND  # without a byte, after which we ask; as Pulsar's own clients do (keepAliveInterval)
-_DEAD: Final = 60 * SECOND
+_READS: Final = 8  # most reads of one turn, so that one connection does not keep the others waiting
+_TLS_PIECE: Final = 1 << 16  # bytes given to TLS at once
+_QUIET: Final = 30 * SECOND  # silence after which a ping is sent, as in Pulsar's own clients (keepAliveInterval)
+_DEAD: Final = 60 * SECOND  # silence after which the connection is given up
 _CONNECT: Final = 10 * SECOND
 _ERRORS: Final = {number: name for name, number in api.ServerError.items()}
 _PORTS: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
 
 
 class Address(NamedTuple):
-    """Where a broker listens."""
+    """A broker's address."""
 
     host: str
     port: int
@@ -39,15 +39,15 @@ class Address(NamedTuple):
 
     @classmethod
     def of(cls, url: str) -> Address:
-        """``pulsar://host:6650`` or ``pulsar+ssl://host:6651``. :raises ValueError: it is neither."""
+        """Parse ``pulsar://host:6650`` or ``pulsar+ssl://host:6651``. :raises ValueError: it is neither."""
         parts = urlsplit(url)
         if parts.scheme not in _PORTS or not parts.hostname:
             raise ValueError(f"{url!r} is no Pulsar URL: write pulsar://host:6650 or pulsar+ssl://host:6651")
         return cls(parts.hostname, parts.port or _PORTS[parts.scheme], parts.scheme == "pulsar+ssl")
 
     @classmethod
-    def said(cls, url: str) -> Address | None:
-        """What a broker says; None where that is no address."""
+    def parse(cls, url: str) -> Address | None:
+        """Parse an address from a broker; None if it is no address."""
         try:
             return cls.of(url)
         except ValueError:
@@ -58,7 +58,7 @@ class Address(NamedTuple):
 
 
 class Refused:
-    """A request that failed. :param error: one of ``api.proto``'s server errors; None: there is no answer, as the connection is gone."""
+    """A failed request. :param error: one of ``api.proto``'s server errors; None: the connection was lost before the answer."""
 
     def __init__(self, message: str, error: int | None = None) -> None:
         name = _ERRORS.get(error) if error is not None else None
@@ -66,21 +66,21 @@ class Refused:
 
 
 class LinkUser(Protocol):
-    """A producer or consumer, to its connections."""
+    """A producer or consumer, as its connection uses it."""
 
     def begin(self) -> bool:
-        """It is its turn to find its broker. :returns: whether it is on its way now; not if it has left meanwhile."""
+        """Begin to look up its broker. :returns: False if it has left."""
 
     def lost(self, reason: str, address: Address | None) -> None:
-        """Its connection is gone, or the broker closed it. :param address: where the broker says that its topic is now."""
+        """Handle a lost connection, or a close by the broker. :param address: the topic's new broker; None: unknown."""
 
 
 class BrokerLink:
-    """Connects as soon as it is made, without waiting for it.
+    """A connection, which begins to connect at once.
 
-    :ivar users: producers and consumers here, by their numbers. :ivar answers: who waits for the answer to a request, by its number.
-    :ivar failure: why it is no connection any more; empty while it is one.
-    :ivar refused: the server error with which the broker refused us. :ivar shaken: it is connected, with TLS where that is asked for.
+    :ivar users: producers and consumers, by kind and number. :ivar answers: number of a pending request → the callback for its answer.
+    :ivar failure: why the connection has failed; empty while it has not.
+    :ivar refused: the server error with which the broker rejected it. :ivar shaken: it is connected, and the TLS handshake is done.
     """
 
     def __init__(self, address: Address, connection: PulsarConnection, tls: ssl.SSLContext | None, clock: Callable[[], int]) -> None:
@@ -91,22 +91,22 @@ class BrokerLink:
         self.refused: int | None = None
         self.last_read = self._asked = clock()
         self._connected = self.shaken = False
-        self._rest: bytes | memoryview = b""  # of what TLS was given, which must get it again
+        self._rest: bytes | memoryview = b""  # bytes that TLS has not taken yet
         self._early: list[api.Command] = []
         self._tls = tls
         self._socket = self._begin()
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.writes = True  # whether it waits until it can write
+        self.writes = True  # True while it waits to become writable
         self.descriptor = self._socket.fileno()
 
     def _begin(self) -> socket.socket:
-        """A socket that begins to connect to the first address of the name that does not refuse at once: localhost may be two."""
+        """Return a socket that connects to the first address that does not refuse at once: a name (localhost) may have several."""
         try:
-            found = socket.getaddrinfo(self.address.host, self.address.port, type=socket.SOCK_STREAM)
+            addresses = socket.getaddrinfo(self.address.host, self.address.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             self.fail(f"the name {self.address.host} cannot be resolved: {_wording(error)}")
             return socket.socket()
-        for family, kind, _, _, where in found:
+        for family, kind, _, _, where in addresses:
             begun = socket.socket(family, kind)
             begun.setblocking(False)
             number = begun.connect_ex(where)
@@ -118,28 +118,28 @@ class BrokerLink:
 
     @property
     def ready(self) -> bool:
-        """Whether the broker has accepted us."""
+        """True if the broker has accepted the connection."""
         return self.connection.ready and not self.failure
 
     def send(self, command: api.Command) -> None:
-        """Put it behind the others; what comes before the broker has accepted us waits for that."""
+        """Append a command; commands before the broker has accepted the connection wait until then."""
         if self.connection.ready:
             self.connection.send(command)
         else:
             self._early.append(command)
 
     def accepted(self) -> None:
-        """The broker has accepted us."""
+        """Send the commands that waited until the broker accepted the connection."""
         for command in self._early:
             self.connection.send(command)
         self._early.clear()
 
     def fail(self, why: object) -> None:
-        """It is no connection any more."""
+        """Mark the connection as failed; the first reason is kept."""
         self.failure = self.failure or str(why)
 
     def step(self) -> bool:
-        """The socket can be written: connect, shake hands, write. :returns: whether it waits to be able to write again."""
+        """Connect, do the handshake, or write, as the socket is writable. :returns: whether it waits to become writable again."""
         try:
             if not self._connected:
                 self._end_connect()
@@ -155,7 +155,7 @@ class BrokerLink:
         if number:
             raise OSError(number, os.strerror(number))
         self._connected = True
-        if self.address.tls:  # not before: it raises what a connection that is still being made runs into
+        if self.address.tls:  # not earlier: wrap_socket() raises the error of a connection that is not established yet
             assert self._tls is not None
             self._socket = self._tls.wrap_socket(self._socket, server_hostname=self.address.host, do_handshake_on_connect=False)
 
@@ -170,13 +170,13 @@ class BrokerLink:
         self.shaken = True
         try:
             self.connection.open()
-        except TargetError as error:  # the issuer of tokens
+        except TargetError as error:  # the issuer gave no token
             self.fail(error)
             return False
         return self.write()
 
     def write(self) -> bool:
-        """Write what the socket takes, once it is connected. :returns: whether something is left."""
+        """Write what the socket takes. :returns: whether bytes are left."""
         try:
             if isinstance(self._socket, ssl.SSLSocket):
                 self._write_tls(self._socket)
@@ -190,6 +190,7 @@ class BrokerLink:
         return False
 
     def _write_tls(self, stream: ssl.SSLSocket) -> None:
+        # After a partial write OpenSSL must get the same bytes again, so they are joined and kept in _rest until it has taken them.
         while self._rest or self.connection.waiting:
             if not self._rest:
                 self._rest = memoryview(b"".join(self.connection.next()))
@@ -197,7 +198,7 @@ class BrokerLink:
             self._rest = self._rest[stream.send(self._rest[:_TLS_PIECE]) :]
 
     def read(self) -> list[tuple[list[Event], int]]:
-        """What came since the handshake of TLS, each part with the instant of its read."""
+        """Return the events that arrived, each group with the time of its read. The TLS handshake must be done."""
         came: list[tuple[list[Event], int]] = []
         connection = self.connection
         try:
@@ -209,7 +210,8 @@ class BrokerLink:
                     self.fail("the broker closed the connection")
                     break
                 came.append((connection.filled(size), now))
-                if isinstance(self._socket, ssl.SSLSocket):  # what it has read ahead, no poll tells of
+                # epoll does not report bytes that TLS has read ahead: they must be read now.
+                if isinstance(self._socket, ssl.SSLSocket):
                     if number >= _READS and not self._socket.pending():
                         break
                 elif number >= _READS or size < len(space):
@@ -221,24 +223,24 @@ class BrokerLink:
         return came
 
     def keep_alive(self, now: int) -> None:
-        """Ask for a sign of life after a silence; fail after a long one."""
+        """Send a ping after a silence; fail after a long one."""
         silence = now - self.last_read
         if not self.ready and silence > _CONNECT:
             self.fail(f"no connection within {_CONNECT // SECOND} s")
         elif silence > _DEAD:
-            self.fail(f"no sign of life for {silence // SECOND} s")
+            self.fail(f"no bytes from the broker for {silence // SECOND} s")
         elif self.ready and silence > _QUIET and now - self._asked > _QUIET:
             self._asked = now
             self.connection.ping()
 
     def close(self) -> None:
-        """Twice does no harm."""
+        """Close the socket; safe to call twice."""
         self.fail("closed")
         self._socket.close()
 
 
 def _wording(error: Exception) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in NOT_THIS_HOST:  # of a broker that a lookup named, perhaps
+    if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in NOT_THIS_HOST:  # possibly a broker from a lookup
         return f"TLS: {error.verify_message.rstrip('.')}: {NAME_REMEDY}"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"TLS: the broker's certificate is not trusted: {error.verify_message}"

@@ -1,4 +1,4 @@
-"""One consumer: at each partition of its topic a subscription, what it allows the broker to send, and what it acknowledges."""
+"""One consumer: its subscription at each partition of its topic, with permits, acknowledgements and messages in chunks."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
-"""By the number that SUBSCRIBE has."""
-_ALONE: Final = ("Exclusive", "Failover")  # one consumer gets everything, in order
+"""Subscription types, in the order of their numbers in SUBSCRIBE."""
+_ALONE: Final = ("Exclusive", "Failover")  # types where one consumer gets all messages, in order
 
 
 class EntryId(NamedTuple):
-    """Which entry: see ``api.MessageId``."""
+    """The id of an entry: see ``api.MessageId``."""
 
     ledger_id: int
     entry_id: int
@@ -33,9 +33,9 @@ class EntryId(NamedTuple):
 
 
 class PartitionConsumer(Attachment):
-    """One consumer at one partition. Its number is its own among all of the worker's.
+    """One consumer at one partition, with a number that is unique in the worker.
 
-    :param queue: messages that it allows the broker to send ahead. :param earliest: it begins with the oldest message.
+    :param queue: messages that it permits the broker to send ahead. :param earliest: begin with the oldest message.
     """
 
     __slots__ = (
@@ -55,28 +55,29 @@ class PartitionConsumer(Attachment):
         self._taken, self.flowing = 0, False
         self.to_ack: list[EntryId] = []
         self.waiting: list[Entry] = []  # while it is paused
-        self._chunks: ChunkedMessages[EntryId] | None = None  # from the first chunk on
+        self._chunks: ChunkedMessages[EntryId] | None = None  # made with the first chunk
 
     def fail(self, why: str) -> None:
-        """While it comes, that concerns nobody but whoever waits for it."""
+        """Report a failure: of the run if it was established before, otherwise only of its own attach."""
         if self.established:
             super().fail(why)
         self.owner.failure = why
 
     def command(self, request: int) -> api.Command:
-        """Subscribe."""
-        wanted = api.Subscribe(
+        """Return SUBSCRIBE."""
+        part = api.Subscribe(
             topic=self.topic, subscription=self._subscription, sub_type=TYPES.index(self._kind), consumer_id=self.number,
             request_id=request, durable=True, initial_position=int(self._earliest),
         )  # fmt: skip
         if self._epoch:
-            wanted.consumer_epoch = self._epoch
+            part.consumer_epoch = self._epoch
         if self._kind == "Key_Shared":
-            wanted.key_shared_meta.key_shared_mode = 0
-        return api.Command(type=api.Command.SUBSCRIBE, subscribe=wanted)
+            part.key_shared_meta.key_shared_mode = 0
+        return api.Command(type=api.Command.SUBSCRIBE, subscribe=part)
 
     def attached(self, answer: Any) -> None:
-        """What waits here comes again; what was taken is acknowledged before anything comes, as otherwise it would come twice."""
+        """Acknowledge what was taken on the lost connection, then let messages flow again."""
+        # The broker delivers waiting messages again. The acknowledgements must precede FLOW, or it would deliver the taken ones too.
         self.waiting.clear()
         self.acknowledge()
         self._chunks = None
@@ -84,11 +85,11 @@ class PartitionConsumer(Attachment):
             self.flow()
 
     def is_stale(self, entry: Entry) -> bool:
-        """Whether it was on its way when everything was asked for again, and comes once more."""
+        """Return whether the entry was sent before a request to redeliver everything: it is delivered once more (PIP-84)."""
         return 0 <= entry.epoch < self._epoch
 
     def assemble(self, metadata: api.MessageMetadata, payload: memoryview, where: EntryId, now: int) -> memoryview | None:
-        """One more chunk → the whole message that it completes, whose chunks are to be acknowledged.
+        """Add a chunk; return the whole message if it completes one, whose chunks are then acknowledged.
 
         :raises ProtocolError: the chunks contradict each other.
         """
@@ -108,7 +109,7 @@ class PartitionConsumer(Attachment):
         chunks.to_ack.clear()
 
     def look(self, now: int) -> bool:
-        """After incomplete messages. :returns: whether there still are any."""
+        """Check incomplete messages for expiry and redelivery. :returns: whether there still are any."""
         if self._chunks is None:
             return False
         again = self._chunks.look(now)
@@ -118,24 +119,25 @@ class PartitionConsumer(Attachment):
             self._redeliver(again)
         return self._chunks.waits
 
-    def _redeliver(self, wanted: list[EntryId]) -> None:
-        """Ask for these again. A sole consumer is sent all that is not acknowledged; what is on its way by then is known by its epoch."""
+    def _redeliver(self, ids: list[EntryId]) -> None:
+        """Request entries again."""
+        # A sole consumer gets everything that is not acknowledged again. Entries that were already sent have the earlier epoch (PIP-84).
         again = api.RedeliverUnacknowledged(consumer_id=self.number)
         if self._kind in _ALONE:
             self._epoch += 1
             again.consumer_epoch = self._epoch
         else:
-            for each in wanted:
+            for each in ids:
                 again.message_ids.add(**each._asdict())
         self.write(api.Command(type=api.Command.REDELIVER_UNACKNOWLEDGED, redeliver_unacknowledged=again))
 
     def flow(self) -> None:
-        """Let the broker send as much as the queue takes."""
+        """Permit the broker to send as many messages as the queue takes."""
         self.flowing, self._taken = True, 0
         self._allow(self._queue)
 
     def took(self, messages: int) -> None:
-        """So many of the messages that were allowed came, and there is room for as many."""
+        """Count taken messages; permit as many again once half of the queue is empty."""
         self._taken += messages
         if 2 * self._taken >= self._queue:
             taken, self._taken = self._taken, 0
@@ -145,7 +147,8 @@ class PartitionConsumer(Attachment):
         self.write(api.Command(type=api.Command.FLOW, flow=api.Flow(consumer_id=self.number, message_permits=messages)))
 
     def acknowledge(self) -> None:
-        """Tell the broker what was taken; one id stands for all before it where one consumer gets everything in order, and whole."""
+        """Acknowledge the taken entries."""
+        # Cumulative if one consumer gets all messages in order and no message is in chunks: the last id then covers all before it.
         if not self.to_ack or self.link is None:
             return
         cumulative = self._chunks is None and self._kind in _ALONE
@@ -157,7 +160,7 @@ class PartitionConsumer(Attachment):
         self.write(api.Command(type=api.Command.ACK, ack=ack))
 
     def write(self, command: api.Command) -> None:
-        """Put a command on its connection; :class:`NativeConsumers` sends it at the end of the turn."""
+        """Append a command to the connection; :class:`NativeConsumers` writes it at the end of the turn."""
         if self.link is not None:
             self.link.connection.add((encode_command(command),))
             self.owner.written.add(self.link)
@@ -166,7 +169,7 @@ class PartitionConsumer(Attachment):
 class NativeConsumer:
     """One consumer, at all partitions of its topic.
 
-    :ivar number: in the run. :ivar place: -1 until it is established. :ivar failure: why it cannot come.
+    :ivar number: its number in the run. :ivar place: -1 until it is established. :ivar failure: why it cannot subscribe; '' if it can.
     """
 
     def __init__(self, number: int, name: str, written: set[Any]) -> None:
@@ -179,17 +182,19 @@ class NativeConsumer:
         return all(part.established for part in self.parts)
 
 
-# What one consumer at one partition has of messages in chunks, and what becomes of those that stay incomplete: as Pulsar's clients do.
+# Messages in chunks at one consumer and partition; incomplete messages are handled as in Pulsar's clients.
 
 T = TypeVar("T")
 
 
 class ChunkedMessages(Generic[T]):
-    """Incomplete messages beyond ``maxPendingChunkedMessage``, the oldest first, and chunks without those before them are left
-    unacknowledged; with ``autoAckOldestChunkedMessageOnQueueFull`` the former are acknowledged. What is left is asked for again after
-    ``unackedMessagesTimeout``. What stays incomplete for ``expireTimeOfIncompleteChunkedMessage`` is acknowledged.
+    """The assembly of chunks, with the profile's keys for incomplete messages.
 
-    :ivar to_ack: chunks that are of no use any more. The caller takes them out.
+    Beyond ``maxPendingChunkedMessage`` the oldest incomplete message is given up, and so are chunks without those before them. Both stay
+    unacknowledged; with ``autoAckOldestChunkedMessageOnQueueFull`` the former are acknowledged. Unacknowledged chunks are requested again
+    after ``unackedMessagesTimeout``. A message incomplete for ``expireTimeOfIncompleteChunkedMessage`` is acknowledged.
+
+    :ivar to_ack: chunks to acknowledge, as they are no longer needed. The caller removes them.
     """
 
     def __init__(self, settings: PulsarSettings) -> None:
@@ -198,13 +203,13 @@ class ChunkedMessages(Generic[T]):
         self._acked = {GiveUpReason.SPARE, GiveUpReason.EXPIRED}
         if settings.auto_ack_oldest_chunked_message_on_queue_full:
             self._acked.add(GiveUpReason.OLDEST)
-        self._left: dict[T, int] = {}  # since when, ns; the oldest first
+        self._left: dict[T, int] = {}  # unacknowledged chunk → time when it was given up, ns; the oldest first
         self.to_ack: list[T] = []
 
     def add(self, metadata: MessageMetadata, payload: memoryview, where: T, now: int, wall: int) -> Assembled[T] | None:
-        """One more chunk → the whole message that it completes, whose chunks are to be acknowledged.
+        """Add a chunk; return the whole message if it completes one, whose chunks are to be acknowledged.
 
-        :param now: ns, as of the driver. :param wall: ns since 1970, with which a chunk's time of publishing is compared.
+        :param now: ns of the driver's clock. :param wall: ns since 1970, to compare with a chunk's publish time.
         :raises ProtocolError: the chunks contradict each other.
         """
         self._left.pop(where, None)
@@ -215,7 +220,7 @@ class ChunkedMessages(Generic[T]):
             self._settle(now, self._acked | {GiveUpReason.ORPHAN} if late else self._acked)
 
     def look(self, now: int) -> list[T]:
-        """Give up what has expired. :returns: chunks that are to come again now."""
+        """Give up expired messages. :returns: the chunks to request again now."""
         self._assembler.expire(now - self._expiry)
         self._settle(now, self._acked)
         if not self._timeout:
@@ -227,7 +232,7 @@ class ChunkedMessages(Generic[T]):
 
     @property
     def waits(self) -> bool:
-        """Whether :meth:`look` will have anything to do."""
+        """True if :meth:`look` may have something to do later."""
         return len(self._assembler) > 0 or len(self._left) > 0
 
     def _settle(self, now: int, acked: set[GiveUpReason]) -> None:

@@ -1,4 +1,4 @@
-"""One producer at one partition: what it has sent and what is not answered, which it sends again after a loss."""
+"""One producer at one partition: its unanswered entries, which are sent again after a loss, and the frames of entries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Unanswered:
     """An entry, or a message in chunks, that the broker has not answered.
 
-    :param receipts: that it takes. :ivar sends: how often it was written to a connection. :ivar left: receipts still to come.
+    :param receipts: number of receipts for it. :ivar sends: how often it was sent. :ivar left: number of missing receipts.
     """
 
     __slots__ = ("count", "frame", "left", "place", "receipts", "rows", "sends", "sequence", "since", "size")
@@ -44,9 +44,9 @@ class Unanswered:
 
 
 class PartitionProducer(Attachment):
-    """Its number is its place among the worker's.
+    """A producer, with a number that is its index among the worker's producers.
 
-    :ivar sequence: of its next message. :ivar unanswered: the oldest first; None: it has sent nothing yet.
+    :ivar sequence: sequence id of its next message. :ivar unanswered: the oldest first; None: it has not sent anything yet.
     """
 
     __slots__ = ("_epoch", "_registered", "sealer", "sequence", "unanswered")
@@ -59,16 +59,16 @@ class PartitionProducer(Attachment):
         self.unanswered: deque[Unanswered] | None = None
 
     def command(self, request: int) -> api.Command:
-        """Under the name that the broker gave at first, so that it knows what it has of us already."""
-        made = api.Producer(
+        """Return PRODUCER, with the name that the broker gave it first: deduplication works by that name."""
+        part = api.Producer(
             topic=self.topic, producer_id=self.number, request_id=request, epoch=self._epoch, user_provided_producer_name=False
         )
         if self._registered:
-            made.producer_name = self._registered
-        return api.Command(type=api.Command.PRODUCER, producer=made)
+            part.producer_name = self._registered
+        return api.Command(type=api.Command.PRODUCER, producer=part)
 
     def attached(self, answer: Any) -> None:
-        """Send again what was not answered."""
+        """Send the unanswered entries again."""
         if self.sealer is None:
             self._registered = answer.producer_name
             self.sealer = EntrySealer.of(self.number, self._registered)
@@ -81,7 +81,7 @@ class PartitionProducer(Attachment):
         self._cluster.flush(self.link)
 
     def send(self, entry: Unanswered) -> bool:
-        """It is to go. :returns: whether it goes now, on ``link``; otherwise as soon as there is one."""
+        """Send an entry. :returns: True if it was appended to ``link``; otherwise it is sent with the next connection."""
         if self.unanswered is None:
             self.unanswered = deque()
         self.unanswered.append(entry)
@@ -93,10 +93,9 @@ class PartitionProducer(Attachment):
         return True
 
     def answered(self, sequence: int) -> Unanswered | None:
-        """The broker has answered the entry of this sequence, with all its chunks; None where it was answered or given up before, or where
-        chunks are left.
+        """Count a receipt; return the entry if the broker has now answered all of it, None if it was answered or given up before.
 
-        :raises ValueError: an older one was not answered yet.
+        :raises ValueError: an older entry is not answered yet.
         """
         unanswered = self.unanswered
         if not unanswered or sequence < unanswered[0].sequence:
@@ -107,11 +106,11 @@ class PartitionProducer(Attachment):
         return None if unanswered[0].left else unanswered.popleft()
 
 
-# Messages that go now → the frames of their entries: packed, compressed, cut into chunks where they are too large, sealed.
+# Messages to send → the frames of their entries: packed, compressed, split into chunks if too large, sealed.
 
 
 class Held(NamedTuple):
-    """Messages that were taken. ``since``: ns; ``heads``: ``(n, 32)``; ``place``: their producer and partition."""
+    """Columns of taken messages. ``since``: ns; ``heads``: ``(n, 32)``; ``place``: producer and partition."""
 
     row: Column
     place: Column
@@ -122,18 +121,18 @@ class Held(NamedTuple):
     key: NDArray[np.int32] | None
 
     def choose(self, positions: Column) -> Held:
-        """Some of them, in this order."""
+        """Return the messages at these positions, in this order."""
         return Held(*(None if column is None else column[positions] for column in self))  # type: ignore[arg-type]
 
     @classmethod
     def joined(cls, held: Sequence[Held]) -> Held:
-        """All of at least one, one behind the other."""
+        """Concatenate at least one."""
         return cls(*(None if column[0] is None else np.concatenate(column) for column in zip(*held, strict=True)))  # type: ignore[arg-type]
 
 
 class EntryWriter:
-    """:param codec: of ``wire.pulsar.compression``, 0: none. :param one_key: all messages of a batch have the same key.
-    :ivar most: bytes of an entry's payload beyond which it is cut into chunks; None: never.
+    """:param codec: number of a compression, 0: none. :param one_key: all messages of a batch have the same key.
+    :ivar most: most bytes of an entry's payload; larger ones are split into chunks; None: no limit.
     """
 
     def __init__(self, pool: PayloadPool, parts: Sequence[PartitionProducer], codec: int, *, one_key: bool) -> None:
@@ -142,10 +141,10 @@ class EntryWriter:
         self.most: int | None = None
 
     def write(self, messages: Held, made: Batches, now: int, *, batched: bool, due: Column | None = None) -> Iterator[Unanswered]:
-        """Of each batch its entry. Each must be sent before the next is asked for: its producer numbers them.
+        """Yield the entry of each batch. Send each before taking the next, because sending sets the next sequence id.
 
-        :param messages: batch by batch. :param batched: otherwise every one is an entry of its own.
-        :param due: of each entry, ms since the epoch, before which no consumer is to get it.
+        :param messages: batch by batch. :param batched: False: every message is an entry of its own.
+        :param due: time of each entry, ms since 1970, before which no consumer gets it.
         """
         packed = self._packers[batched].pack(messages.heads, messages.payload, messages.key, made.starts, made.stops)
         published = entries.publish_time(time.time_ns() // MILLISECOND)
@@ -162,7 +161,7 @@ class EntryWriter:
     def _seal(
         self, part: PartitionProducer, payload: list[Buffer], count: int, published: bytes, more: bytes, *, batched: bool
     ) -> tuple[tuple[Buffer, ...], int]:
-        """:returns: its frame, or the frames of all its chunks; and how many receipts come of it."""
+        """:returns: the entry's frame, or the frames of all its chunks; and the number of receipts for it."""
         assert part.sealer is not None
         if self._codec:
             data = b"".join(payload)

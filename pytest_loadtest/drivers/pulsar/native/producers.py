@@ -1,4 +1,4 @@
-"""All producers of one worker: a tick's messages are grouped by producer and partition in one sort, and go as batches."""
+"""The producers of one worker: one sort groups a tick's messages by producer and partition, and they are sent in batches."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _CHECK: Final = 100 * MILLISECOND  # between two looks at who waits beyond sendT
 
 class NativeProducers:
     """:param parts: all partitions of the first of the ``streams``, then those of the second, and so on.
-    :param streams: ascending. :param window: messages of one stream in flight at one partition; None: no such limit.
-    :ivar refused: whether the last :meth:`send` refused something. :ivar flush_at: when the next batch is due, ns.
-    :ivar batches: how many batches went, by their number of messages.
+    :param streams: ascending. :param window: most messages of one stream in flight at one partition; None: no such limit.
+    :ivar refused: True if the last :meth:`send` refused a message. :ivar flush_at: time when the next batch is due, ns.
+    :ivar batches: number of messages in a batch → number of batches sent.
     """
 
     def __init__(
@@ -72,14 +72,15 @@ class NativeProducers:
         self.batches: Counter[int] = Counter()
 
     def bound(self, room: int) -> None:
-        """No batch takes more than ``room`` bytes, though ``batchingMaxBytes`` may allow more."""
+        """Limit batches to ``room`` bytes, though ``batchingMaxBytes`` may allow more."""
+        # The broker closes the connection for a larger entry, which would be sent again on the next connection, and so on for ever.
         self._limits = self._limits.within(room, int(self._context.pool.sizes.min()))
         self._writer.most = room if self._context.settings.chunking_enabled else None
 
     # --- taking
 
     def send(self, burst: Burst) -> Column | None:
-        """As :meth:`Driver.send`."""
+        """See :meth:`Driver.send`."""
         self._count_answers()
         stream = self._streams.searchsorted(burst.stream)
         place = stream * self._partitions + self._partitioner.choose(burst.stream, burst.seq, burst.intended, burst.key)
@@ -101,11 +102,12 @@ class NativeProducers:
         return None
 
     def _hold(self, burst: Burst, taken: Taken, stream: Column, place: Column, size: Column, now: int) -> None:
-        """They are in flight from now on, and leave with their batch."""
+        """Keep messages for their batch; they are in flight from now on."""
         burst.sent[taken] = now
         burst.idle[taken] = self._in_flight.idle_since(stream)
         more = int(np.add.reduce(size))
         self._in_flight.add(stream, place, more)
+        # Copies, because the burst's columns belong to the engine and are reused after send().
         payload = burst.payload[taken].copy()
         heads = encode_heads(
             self._context.pool, nonce=self._context.nonce, stream=burst.stream[taken], seq=burst.seq[taken],
@@ -128,7 +130,7 @@ class NativeProducers:
     # --- sending
 
     def _send_delayed(self, held: Held, due: Column, now: int) -> Held:
-        """Messages that a consumer is to get later are in no batch: those go at once. :returns: the others."""
+        """Send messages with a due time at once, as Pulsar's clients do not batch them. :returns: the other messages."""
         later = due != AT_ONCE
         positions = np.flatnonzero(later)
         if len(positions):
@@ -141,7 +143,7 @@ class NativeProducers:
         """Send the batches that are full or have waited long enough."""
         held = self._held[0] if len(self._held) == 1 else Held.joined(self._held)
         group = held.place
-        if self._by_key and held.key is not None:
+        if self._by_key and held.key is not None:  # Key_Shared: a batch holds messages of one key
             group = group << 32 | held.key
         made = form_batches(group, held.size, held.since, now, self._limits)
         if made.starts:
@@ -166,37 +168,38 @@ class NativeProducers:
     # --- answers
 
     def receipt(self, receipt: Receipt, now: int) -> str | None:
-        """The broker has an entry. :returns: what is wrong about it, if anything is."""
+        """Handle a receipt. :returns: the problem if it is invalid, so that the connection is given up."""
         try:
             entry = self._parts[receipt.producer].answered(receipt.sequence)
         except ValueError as error:
             return str(error)
         except IndexError:
-            return f"the broker has an entry of producer {receipt.producer}, and there is none"
+            return f"the broker acknowledged an entry of unknown producer {receipt.producer}"
         if entry is not None:
             self._answer(entry, now, Status.ACKED)
         return None
 
     def error(self, error: api.SendError, now: int) -> str | None:
-        """The broker did not take an entry. :returns: why the connection must be given up, so that it is sent again on another."""
+        """Handle a rejected entry. :returns: why the connection must be given up, so that the entry is sent again on another."""
+        # Only these two errors are final for the entry. For all others Pulsar's Java client reconnects and sends it again.
         if error.error in (api.NotAllowedError, api.ChecksumError):
             try:
                 entry = self._parts[error.producer_id].answered(error.sequence_id)
             except ValueError as wrong:
                 return str(wrong)
             except IndexError:
-                return f"the broker refuses an entry of producer {error.producer_id}, and there is none"
+                return f"the broker rejected an entry of unknown producer {error.producer_id}"
             if entry is not None:
                 self._answer(entry, now, Status.FAILED)
             return None
-        return f"the broker did not take an entry: {error.message}"
+        return f"the broker rejected an entry: {error.message}"
 
     def _answer(self, entry: Unanswered, now: int, status: Status) -> None:
         self._answered.append((entry, now, status))
         self._news = True
 
     def give_up_late(self, now: int) -> None:
-        """What was not answered within sendTimeout has failed."""
+        """Fail the entries that were not answered within ``sendTimeout``."""
         if not self._timeout or now < self._check_at:
             return
         self._check_at = now + _CHECK
@@ -206,13 +209,13 @@ class NativeProducers:
                 self._answer(unanswered.popleft(), now, Status.FAILED)
 
     def acks(self) -> Acks | None:
-        """As :meth:`Driver.acks`."""
+        """See :meth:`Driver.acks`."""
         self._count_answers()
         counted, self._counted = self._counted, []
         return join_acks(counted)
 
     def _count_answers(self) -> None:
-        """What was answered is in flight no longer."""
+        """Remove the answered messages from those in flight."""
         if not self._answered:
             return
         answered, self._answered = self._answered, []
@@ -229,15 +232,15 @@ class NativeProducers:
 
     @property
     def may_have_room(self) -> bool:
-        """Whether the last :meth:`send` refused something and anything was answered since."""
+        """True if the last :meth:`send` refused messages and an entry was answered since."""
         return self.refused and self._news
 
     def disconnected(self) -> list[str]:
-        """Names of those that have no connection just now."""
+        """Return the names of producers that are not connected at present."""
         return [part.name for part in self._parts if part.link is None]
 
 
-# What a worker's producers have in flight, and what may still go: by partition, by stream, and in bytes of all together.
+# The messages in flight of a worker's producers: by partition, by stream, and in bytes over all.
 
 _NONE = np.empty(0, np.int64)
 
@@ -245,8 +248,8 @@ _NONE = np.empty(0, np.int64)
 class InFlight:
     """Streams are numbered from 0; a *place* is a partition of a stream, ``stream * partitions + partition``.
 
-    :param window: messages of one place; None: no limit.
-    :param memory: bytes of all together; None: no limit. As in the Java client (PIP-74) a message may begin while there is any room.
+    :param window: most messages of one place; None: no limit.
+    :param memory: most bytes over all; None: no limit. As in the Java client (PIP-74) a message may be sent while there is any room.
     """
 
     def __init__(self, streams: int, partitions: int, window: int | None, memory: int | None) -> None:
@@ -258,10 +261,11 @@ class InFlight:
         self._bytes = 0
 
     def beyond(self, stream: Column, place: Column, size: Column) -> Column:
-        """Positions, ascending, of the messages that may not go now; of each stream, all from one on."""
+        """Return the positions, ascending, of the messages that cannot be sent now: for each stream, all from one message on."""
         refused = _NONE
         if self._window is not None:
             refused = positions_without_room(place, self._room)
+            # A message that waits for one partition holds back the later ones of its stream, which keeps the stream's order.
             if len(refused) and self._partitions > 1:
                 self._first[:] = len(stream)
                 np.minimum.at(self._first, stream[refused], refused)
@@ -274,7 +278,7 @@ class InFlight:
         return np.sort(np.concatenate([refused, going[room_for:]]))
 
     def idle_since(self, stream: Column) -> Column | int:
-        """For the first message of each stream that has nothing in flight, the instant of its latest answer; 0 for all others."""
+        """Return the time of the latest answer for the first message of each stream without messages in flight; 0 for all others."""
         (empty,) = (self._of_stream.take(stream) == 0).nonzero()
         if not len(empty):
             return 0
@@ -286,13 +290,13 @@ class InFlight:
         return idle
 
     def add(self, stream: Column, place: Column, size: int) -> None:
-        """These messages are in flight. :param size: bytes of all of them."""
+        """Count messages as in flight. :param size: bytes of all of them."""
         np.subtract.at(self._room, place, 1)
         np.add.at(self._of_stream, stream, 1)
         self._bytes += size
 
     def answered(self, place: int, count: int, time: int, size: int) -> None:
-        """So many messages of a place are answered. :param size: bytes of all of them."""
+        """Count ``count`` messages of a place as answered. :param size: bytes of all of them."""
         stream = place // self._partitions
         self._room[place] += count
         self._of_stream[stream] -= count
@@ -300,5 +304,5 @@ class InFlight:
         self._bytes -= size
 
     def places(self) -> list[int]:
-        """That have anything in flight."""
+        """Return the places with messages in flight."""
         return np.flatnonzero(self._room != (self._window or 0)).tolist()

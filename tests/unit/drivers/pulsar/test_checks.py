@@ -59,10 +59,10 @@ def test_an_existing_topic_has_a_full_name_of_the_topic_type(topic: str, problem
 @pytest.mark.parametrize(
     ("authentication", "missing"),
     [
-        ("plugin: basic, password: p", "basic wants userId and either password or passwordFile"),
-        ("plugin: token, token: a, tokenFile: b", "token wants either token or tokenFile"),
-        ("plugin: oauth2, issuerUrl: https://i", "oauth2 wants issuerUrl and privateKey"),
-        ("plugin: tls, certFile: c", "tls wants certFile and keyFile"),
+        ("plugin: basic, password: p", "basic needs userId and either password or passwordFile"),
+        ("plugin: token, token: a, tokenFile: b", "token needs either token or tokenFile"),
+        ("plugin: oauth2, issuerUrl: https://i", "oauth2 needs issuerUrl and privateKey"),
+        ("plugin: tls, certFile: c", "tls needs certFile and keyFile"),
     ],
 )
 def test_each_plugin_needs_its_credentials_exactly_once(authentication: str, missing: str) -> None:

@@ -136,4 +136,4 @@ def test_a_plan() -> None:
     day = Delays(seed=0, at=24 * 3600 * SECOND)
     much = planned_index(day, rate=10_000, messages=864_000_000, topics=1, subscriptions=1, tick=1000)
     assert "19.3 GiB as a heap" in much.text
-    assert str(much.warning(1 << 30)).startswith("the broker is given 1.00 GiB, the index needs 19.3 GiB as a heap")
+    assert str(much.warning(1 << 30)).startswith("the broker has 1.00 GiB, the index needs 19.3 GiB as a heap")

@@ -44,7 +44,7 @@ def test_existing_topic_is_asked_for_once() -> None:
 
 def test_existing_topic_that_is_known_to_be_missing() -> None:
     """The error says what to do; a run with topics of its own asks for none."""
-    with pytest.raises(TargetError, match="orders does not exist at .*: make it first"):
+    with pytest.raises(TargetError, match="orders does not exist at .*: create it first"):
         RunNames(context(name="persistent://public/default/orders")).look_up_partitions(lambda _: None)
     own = RunNames(context(partitions=4))
     own.look_up_partitions(lambda _: None)
@@ -114,7 +114,7 @@ def test_missing_topic_is_named_and_nothing_is_made_or_deleted(where: str) -> No
     answers[f"GET {ORDERS}/{where}"] = (404, {"reason": "Topic not found"})
     with rest(answers) as (url, asked):
         driver = PulsarDriver(context(admin=url, name=EXISTING))
-        with pytest.raises(TargetError, match=rf"topic: {EXISTING} does not exist at pulsar://127\.0\.0\.1:1: make it first"):
+        with pytest.raises(TargetError, match=rf"topic: {EXISTING} does not exist at pulsar://127\.0\.0\.1:1: create it first"):
             driver.prepare()
         driver.cleanup()
     assert {what.partition(" ")[0] for what, _, _ in asked} == {"GET"}

@@ -44,7 +44,7 @@ def test_an_unknown_parameter_is_named_without_its_value(data: str) -> None:
     """The value may be the password."""
     with pytest.raises(ProfileError) as error:
         pulsar(f"authentication: {{plugin: a.AuthenticationBasic, data: '{data}'}}")
-    assert "authentication.data: wants userId, password; pasword is not known" in str(error.value)
+    assert "authentication.data: needs userId, password; pasword is not known" in str(error.value)
     assert "sesame" not in str(error.value)
 
 

@@ -184,10 +184,10 @@ def test_what_cannot_be_compared(broker: Broker, how: str) -> None:
         broker.refuses["metrics"] = 503
     assert "sys.totalIn" not in source.close()
     if how == "elsewhere":
-        assert source.missing == ["broker's counters of topics: 2 of 2 answers had not all 2 of them"]
+        assert source.missing == ["broker's counters of topics: 2 of 2 answers lacked some of all 2"]
     if how == "away":
         (said,) = source.missing
-        assert said.startswith(f"broker's own counters: 1 of 3 questions had no answer: GET {broker.url}/metrics/: 503")
+        assert said.startswith(f"broker's own counters: 1 of 3 requests had no answer: GET {broker.url}/metrics/: 503")
 
 
 def test_an_existing_topic_has_the_partitions_that_its_broker_says(broker: Broker) -> None:
@@ -204,7 +204,7 @@ def test_a_broker_that_does_not_answer_is_asked_again(broker: Broker) -> None:
     source = scrape(broker)
     broker.refuses["metrics"] = 401
     assert source.read(turn(1)) == {}
-    assert source.missing[0].startswith(f"broker's own counters: 1 of 1 questions had no answer: GET {broker.url}/metrics/: 401")
+    assert source.missing[0].startswith(f"broker's own counters: 1 of 1 requests had no answer: GET {broker.url}/metrics/: 401")
     broker.refuses.clear()
     assert source.read(turn(2))
     broker.refuses["metrics"] = 500
@@ -219,7 +219,7 @@ def test_one_who_may_not_ask_for_statistics_has_the_metrics(broker: Broker) -> N
     source = scrape(broker)
     source.read(turn(1))
     assert "sys.messagesIn" in source.read(turn(2))
-    assert source.missing[0].startswith("broker's own counters: 2 of 4 questions had no answer")
+    assert source.missing[0].startswith("broker's own counters: 2 of 4 requests had no answer")
 
 
 def test_it_is_asked_no_more_often_than_the_broker_can_well_afford(broker: Broker) -> None:
@@ -234,7 +234,7 @@ def test_many_topics_are_not_looked_at(broker: Broker) -> None:
     source = scrape(broker, topics=MOST_TOPICS + 1)
     assert source.read(turn(1)) == {"sys.bundles": 4}
     assert "sys.totalIn" not in source.close()
-    assert source.missing == ["broker's counters of topics: the run has 201, with partitions, and 200 are looked at at most"]
+    assert source.missing == ["broker's counters of topics: the run has 201 (with partitions), at most 200 are read"]
 
 
 def test_it_says_who_it_is(broker: Broker) -> None:
@@ -247,7 +247,7 @@ def test_another_text_is_an_error(broker: Broker, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(broker, "answer", lambda _path: "process_cpu_seconds_total a\n")
     source = scrape(broker)
     assert source.read(turn(1)) == {}
-    assert "this is not Prometheus' text format" in source.missing[0]
+    assert "the answer is not in Prometheus' text format" in source.missing[0]
 
 
 def test_without_an_admin_rest_there_is_nobody_to_ask() -> None:

@@ -122,9 +122,7 @@ def test_any_bytes(batch: bytes, count: int) -> None:
     assert np.all(found.starts + found.sizes <= len(batch))
 
 
-@pytest.mark.parametrize(
-    ("metadata", "said"), [(b"", "does not say how long"), (b"\x12\x01k", "does not say how long"), (b"\x18", "metadata")]
-)
+@pytest.mark.parametrize(("metadata", "said"), [(b"", "lacks the size"), (b"\x12\x01k", "lacks the size"), (b"\x18", "metadata")])
 def test_metadata_that_is_none(metadata: bytes, said: str) -> None:
     """Without the payload's size, or no protobuf."""
     with pytest.raises(ProtocolError, match=said):

@@ -73,5 +73,5 @@ def test_more_than_was_said_is_not_made() -> None:
 @pytest.mark.parametrize("number", [-1, 0, 5, 1000])
 def test_unknown(number: int) -> None:
     """The error names what is known."""
-    with pytest.raises(ProtocolError, match=rf"{number} is not known: NONE, LZ4, ZLIB, ZSTD, SNAPPY are 0 to 4"):
+    with pytest.raises(ProtocolError, match=rf"{number} is unknown: NONE, LZ4, ZLIB, ZSTD, SNAPPY are 0 to 4"):
         decompress(number, memoryview(b"abc"), 3)

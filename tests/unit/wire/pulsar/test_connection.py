@@ -183,7 +183,7 @@ def test_any_bytes_in_a_command(part: bytes, kind: int) -> None:
 @pytest.mark.parametrize("name", sorted(set(api.Command.Type.keys()) - {"PING", "AUTH_CHALLENGE"}))
 def test_a_command_without_its_part(name: str) -> None:
     """It is an error: a receipt that names nothing is none for message 0 of producer 0."""
-    with pytest.raises(ProtocolError, match=f"a command {name.lower()} without what belongs to it"):
+    with pytest.raises(ProtocolError, match=f"a command {name.lower()} without its part"):
         feed(connection(), encode_command(api.Command(type=api.Command.Type.Value(name))))
 
 
@@ -200,7 +200,7 @@ def test_a_command_without_its_part(name: str) -> None:
 def test_a_command_without_a_field(command: api.Command) -> None:
     """One that must be there is not 0 when it is not."""
     told = command.SerializePartialToString()
-    with pytest.raises(ProtocolError, match="without a field that it must have"):
+    with pytest.raises(ProtocolError, match="without a required field"):
         feed(connection(), (len(told) + 4).to_bytes(4, "big") + len(told).to_bytes(4, "big") + told)
 
 
