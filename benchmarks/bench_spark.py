@@ -18,6 +18,7 @@ import json
 import os
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ import pyarrow.parquet as pq
 
 from pytest_loadtest.message.samples import EVIDENCE, KINDS, MANIFEST_VERSION, Flag
 from pytest_loadtest.pipeline.aggregate import aggregate
-from pytest_loadtest.pipeline.run_file import RUN_VERSION, STREAMS_FILE, write_columns, write_document
+from pytest_loadtest.pipeline.run_file import STREAMS_FILE, RunCircumstances, RunFile, RunStreams, write_columns
 from pytest_loadtest.pipeline.session import SparkHost
 from pytest_loadtest.values.quantities import SECOND
 
@@ -69,14 +70,13 @@ def generate(folder: Path, messages: int, shape: Shape) -> None:
         }  # fmt: skip
         manifest["sent"]["streams"] = [worker, shape.streams, WORKERS]  # type: ignore[index]
         (folder / f"gw{worker}.manifest.json").write_text(json.dumps(manifest))
-    plan = {
-        "version": RUN_VERSION, "run": "bench", "nonce": 1, "workers": [f"gw{i}" for i in range(WORKERS)],
-        "start": SECOND, "duration": duration, "rate": shape.rate, "topics": shape.topics, "subscriptions": 1, "ordered": True,
-        "publish_acks": True, "broadcasts": False,
-        "buckets": [f"bucket {i}" for i in range(BUCKETS)],
-        "streams": {"count": shape.streams, "file": STREAMS_FILE},
-    }  # fmt: skip
-    write_document(folder, plan)
+    facts = RunCircumstances(plan={}, scaling={}, broker={}, driver={}, versions={}, machine={})
+    RunFile(
+        run="bench", nonce=1, workers=tuple(f"gw{i}" for i in range(WORKERS)), start=SECOND, duration=duration, rate=shape.rate,
+        topics=shape.topics, subscriptions=1, ordered=True, publish_acks=True, broadcasts=False,
+        buckets=tuple(f"bucket {i}" for i in range(BUCKETS)), streams=RunStreams(count=shape.streams, file=STREAMS_FILE),
+        started=0.0, seed=0, scale=None, test="", profile={}, facts=facts,
+    ).write(folder)  # fmt: skip
     write_columns(folder, [("first", np.zeros(shape.streams, np.int64)), ("end", np.full(shape.streams, per_stream))])
 
 
@@ -146,8 +146,7 @@ def main() -> None:
         if not (folder / "run.json").exists():
             folder.mkdir(parents=True)
             generate(folder, options.messages, Shape(options.streams, options.topics, options.rate, options.twice))
-        run = json.loads((folder / "run.json").read_text())
-        write_document(folder, run | {"window": options.window * SECOND or None})
+        replace(RunFile.read(folder), window=options.window * SECOND or None).write(folder)
         host = SparkHost(Path(scratch), dict(setting.split("=", 1) for setting in options.conf))
         try:
             started = time.perf_counter()

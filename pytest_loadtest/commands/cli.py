@@ -237,11 +237,12 @@ def _status(search: Sequence[Path], outcomes: Mapping[Path, str]) -> int:
 def _judge(session: SparkSession, folder: Path, custom: Custom | None) -> str:
     """Print the summary of the samples in a folder. :returns: their outcome."""
     from pytest_loadtest.fleet.judge import conclude_run, read_results
-    from pytest_loadtest.fleet.measured_run import measure_run, read_run
+    from pytest_loadtest.fleet.measured_run import measure_run
+    from pytest_loadtest.pipeline.run_file import RunFile
     from pytest_loadtest.report.terminal import summary_lines
 
     try:
-        if not read_run(folder).get("ended"):
+        if not RunFile.read(folder).ended:
             raise NoData("the load of this run did not end normally; results.json, if it exists, has the reason")
         _, document = conclude_run(measure_run(session, folder, custom), before=read_results(folder))
     except BrokenRun as error:

@@ -28,7 +28,6 @@ from pytest_loadtest.report.document import dumps
 from pytest_loadtest.report.figures import figures
 from pytest_loadtest.report.measured import timeline_section
 from pytest_loadtest.results.load import Load, together, without_measurements
-from pytest_loadtest.schedule.changes import Aborted
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.verdict import slo
 from pytest_loadtest.verdict.abort import evaluate_aborted
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.measurements import Counts, Measurements
     from pytest_loadtest.observe.disagreement import Disagreement
     from pytest_loadtest.observe.telemetry import Telemetry
+    from pytest_loadtest.pipeline.run_file import RunFile
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.report.baseline import Baseline
     from pytest_loadtest.verdict.objectives import Objective
@@ -72,8 +72,8 @@ def conclude_run(
     :returns: the result for the test, and the results document.
     """
     folder, run = samples.folder, samples.run
-    profile = profiles.from_document(run["profile"])
-    if run["scale"] is not None:
+    profile = profiles.from_document(run.profile)
+    if run.scale is not None:
         profile = profile.as_scaled()
     seen = {key: value for key, value in (before or {}).items() if key in ("peak", "backlog") and value is not None}
     built = None if backlog is None else settle_backlog(backlog, dict(samples.stages), samples.measurements)
@@ -104,13 +104,14 @@ def conclude_run(
     results, findings = compare_with_baseline(results, profile.slo.gates, recorded_baseline(before) or baseline)
     verdict = with_findings(verdict, findings)
     (folder / "results.json").write_text(dumps(results), encoding="utf-8")
-    hdr.write_log(folder / "latency.hlog", measurements, run["started"])
-    finished = partial(Load, profile_name=profile.name, scale=run["scale"], tolerances=allowed)
+    assert run.started is not None, "samples are of a load that has begun"
+    hdr.write_log(folder / "latency.hlog", measurements, run.started)
+    finished = partial(Load, profile_name=profile.name, scale=run.scale, tolerances=allowed)
     parts = tuple(finished(name=name, measurements=m, verdict=v) for name, m, v in shown)
-    parts += tuple(without_measurements(profile.name, name, verdict, run["scale"]) for name, verdict in not_begun)
+    parts += tuple(without_measurements(profile.name, name, verdict, run.scale) for name, verdict in not_begun)
     load = finished(
-        measurements=measurements, verdict=verdict, name=run.get("workload") or "", stages=parts, peak=peak, backlog=built,
-        files=samples.files, aborted=(run.get("aborted") or {}).get("reason"),
+        measurements=measurements, verdict=verdict, name=run.workload or "", stages=parts, peak=peak, backlog=built,
+        files=samples.files, aborted=None if run.aborted is None else run.aborted.reason,
     )  # fmt: skip
     return RunResult(load=load, properties=tuple(junit.junit_properties(results))), results
 
@@ -119,12 +120,12 @@ def _whole_verdict(
     samples: MeasuredRun, measurements: Measurements, profile: Profile, objectives: Sequence[Objective], telemetry: Telemetry | None
 ) -> tuple[slo.Verdict, tuple[str, ...]]:
     """Return the verdict on the run alone, without stages, search and baseline; and the notes of the report."""
-    run, notes = samples.run, (*samples.notes, *_unchecked_host(profile, samples.run["facts"]["broker"]))
+    run, notes = samples.run, (*samples.notes, *_unchecked_host(profile, samples.run.facts.broker))
     verdict = _verdict(run, objectives, measurements, profile)
     if samples.failure:
         own = tuple(finding for finding in verdict.findings if finding.objective.metric != "custom")
         verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=own, reasons=(samples.failure,))
-    wrong = None if telemetry is None else _disagreement(telemetry, measurements, run["facts"]["broker"])
+    wrong = None if telemetry is None else _disagreement(telemetry, measurements, run.facts.broker)
     if wrong is None:
         return verdict, notes
     if not wrong.certain or (verdict.outcome is slo.Outcome.MISSED and not wrong.compared):  # a proven miss remains one
@@ -134,33 +135,34 @@ def _whole_verdict(
 
 def _completed(samples: MeasuredRun, profile: Profile, drained: Backlog | None, telemetry: Telemetry | None) -> Measurements:
     """Return the measurements with the values that are not in the samples."""
-    forgotten, index = samples.run["facts"]["driver"].get("forgotten"), fullest(telemetry)
+    forgotten, index = samples.run.facts.driver.get("forgotten"), fullest(telemetry)
     return replace(samples.measurements, backlog=drained, checksum=profile.checksum, delayed_index=index, forgotten=forgotten)
 
 
-def _scaled(objectives: Sequence[Objective], run: dict[str, Any], written: Collection[str] = ()) -> tuple[Objective, ...]:
+def _scaled(objectives: Sequence[Objective], run: RunFile, written: Collection[str] = ()) -> tuple[Objective, ...]:
     """Return the objectives scaled as the run is. :param written: keys of the ``slo`` section that were written for scaled runs."""
-    if run["scale"] is None:
+    if run.scale is None:
         return tuple(objectives)
-    return scale_objectives(objectives, run["pace"], run["share"], written)
+    assert run.pace is not None and run.share is not None, "a scaled run has all three factors"
+    return scale_objectives(objectives, run.pace, run.share, written)
 
 
-def _disagreement(telemetry: Telemetry, measured: Measurements, broker: dict[str, Any]) -> Disagreement | None:
+def _disagreement(telemetry: Telemetry, measured: Measurements, broker: Mapping[str, Any]) -> Disagreement | None:
     """Return a contradiction between the broker's counters and the samples. :param broker: its facts, as in ``run.json``."""
     shared, restarted = broker.get("mode") == "url", bool(broker.get("restarts"))
     return disagreement(telemetry, measured.counts, measured.subscriptions, shared=shared, restarted=restarted)
 
 
-def _verdict(run: dict[str, Any], objectives: Sequence[Objective], measurements: Measurements, profile: Profile) -> slo.Verdict:
-    if run.get("aborted"):
-        return evaluate_aborted(objectives, measurements, profile.generator, Aborted(**run["aborted"]))
-    if run.get("foregone"):
-        return evaluate_ended(objectives, measurements, profile.generator, run["foregone"])
+def _verdict(run: RunFile, objectives: Sequence[Objective], measurements: Measurements, profile: Profile) -> slo.Verdict:
+    if run.aborted:
+        return evaluate_aborted(objectives, measurements, profile.generator, run.aborted)
+    if run.foregone:
+        return evaluate_ended(objectives, measurements, profile.generator, run.foregone)
     return slo.evaluate(objectives, measurements, profile.generator)
 
 
 def _stage_verdict(
-    name: str, measured: Measurements, run: dict[str, Any], profile: Profile, allowed: tuple[Objective, ...]
+    name: str, measured: Measurements, run: RunFile, profile: Profile, allowed: tuple[Objective, ...]
 ) -> slo.Verdict:  # fmt: skip
     """Judge a stage by its own objectives alone; implicit ones apply to the whole run.
 
@@ -170,25 +172,25 @@ def _stage_verdict(
     if not objectives:
         return slo.Verdict(outcome=slo.Outcome.MET, findings=())
     verdict = slo.evaluate(_scaled(objectives, run), replace(measured, checksum=profile.checksum), profile.generator, tolerated=allowed)
-    if run.get("aborted") and verdict.outcome is slo.Outcome.NO_DATA:  # cut short by the abort, which is a miss of the run
+    if run.aborted and verdict.outcome is slo.Outcome.NO_DATA:  # cut short by the abort, which is a miss of the run
         return replace(verdict, outcome=slo.Outcome.MISSED)
     return verdict
 
 
-def stages_not_begun(run: Mapping[str, Any], profile: Profile) -> list[tuple[str, slo.Verdict]]:
+def stages_not_begun(run: RunFile, profile: Profile) -> list[tuple[str, slo.Verdict]]:
     """Return the stages that never began, because the load was ended before, each with its verdict.
 
     Their objectives could not be judged: *no data*, unless the run was aborted, which makes it *missed* in any case.
     """
-    begun = {stage["name"] for stage in run["stages"]}
+    begun = {stage.name for stage in run.stages}
     if not begun or len(begun) == len(profile.stages):
         return []
-    reason = f"never began: the load was ended {format_duration(run['duration'])} into the phase"
-    outcome = slo.Outcome.MISSED if run.get("aborted") else slo.Outcome.NO_DATA
+    reason = f"never began: the load was ended {format_duration(run.duration)} into the phase"
+    outcome = slo.Outcome.MISSED if run.aborted else slo.Outcome.NO_DATA
     verdicts = []
     for stage in profile.stages:
         if stage.name not in begun:
-            findings = tuple(no_data(objective, reason) for objective in _scaled(stage.slo.objectives, dict(run)))
+            findings = tuple(no_data(objective, reason) for objective in _scaled(stage.slo.objectives, run))
             # a stage without objectives is listed too: it has nothing that could be missed
             verdict = slo.Verdict(outcome=outcome if findings else slo.Outcome.MET, findings=findings, reasons=(reason,))
             verdicts.append((stage.name, verdict))
@@ -196,13 +198,13 @@ def stages_not_begun(run: Mapping[str, Any], profile: Profile) -> list[tuple[str
 
 
 def _bottleneck(
-    telemetry: Telemetry | None, run: dict[str, Any], measurements: Measurements | None, verdict: slo.Verdict
+    telemetry: Telemetry | None, run: RunFile, measurements: Measurements | None, verdict: slo.Verdict
 ) -> dict[str, Any] | None:
     """Return the section with the telemetry and the side that it shows as the bottleneck; None without telemetry."""
     if telemetry is None:
         return None
     limits = [reason for reason in verdict.reasons if reason != slo.REMEDY] if verdict.outcome is slo.Outcome.GENERATOR_LIMITED else []
-    conclusion = conclude(telemetry, measurements, generator=limits, cores=run["facts"]["machine"]["cores"])
+    conclusion = conclude(telemetry, measurements, generator=limits, cores=run.facts.machine["cores"])
     return bottleneck.bottleneck_section(conclusion, telemetry)
 
 
@@ -224,7 +226,7 @@ def combine_workloads(name: str, results: Sequence[RunResult]) -> RunResult:
     return RunResult(load=whole, properties=(("load.outcome", whole.outcome.value), *properties))
 
 
-def write_broken_results(run: dict[str, Any], folder: Path, error: BrokenRun) -> dict[str, Any]:
+def write_broken_results(run: RunFile, folder: Path, error: BrokenRun) -> dict[str, Any]:
     """Write the results document of a run that was given up.
 
     :param folder: the folder of the phase that was measured last; created if missing.
@@ -252,14 +254,14 @@ def _unchecked_host(profile: Profile, broker: Mapping[str, Any]) -> tuple[str, .
     return () if note is None else (note,)
 
 
-def _facts(run: dict[str, Any], folder: Path, notes: tuple[str, ...] = ()) -> RunFacts:
-    facts = run["facts"]
+def _facts(run: RunFile, folder: Path, notes: tuple[str, ...] = ()) -> RunFacts:
+    facts = run.facts
     return RunFacts(
-        test=run["test"], workload=run.get("workload") or "", profile_name=run["profile"]["name"], profile=run["profile"], seed=run["seed"],
-        started=run["started"] and datetime.fromtimestamp(run["started"], UTC).isoformat(timespec="milliseconds"), results=str(folder),
-        scale=run["scale"],
-        scaling=facts["scaling"], plan=facts["plan"], broker=facts["broker"], driver=facts["driver"], versions=facts["versions"],
-        machine=facts["machine"], notes=notes,
+        test=run.test, workload=run.workload or "", profile_name=run.profile["name"], profile=run.profile, seed=run.seed,
+        started=datetime.fromtimestamp(run.started, UTC).isoformat(timespec="milliseconds") if run.started else None, results=str(folder),
+        scale=run.scale,
+        scaling=facts.scaling, plan=facts.plan, broker=facts.broker, driver=facts.driver, versions=facts.versions,
+        machine=facts.machine, notes=notes,
     )  # fmt: skip
 
 

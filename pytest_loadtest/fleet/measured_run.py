@@ -6,7 +6,6 @@ the command ``aggregate``. A failure in users' code never costs the run its own 
 
 from __future__ import annotations
 
-import json
 import math
 import numbers
 import traceback
@@ -16,9 +15,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.errors import NoData, UsageError
+from pytest_loadtest.errors import UsageError
 from pytest_loadtest.pipeline import read
 from pytest_loadtest.pipeline.aggregate import aggregate_with_stages
+from pytest_loadtest.pipeline.run_file import RunFile
 from pytest_loadtest.pipeline.samples import SampledRun, SampleFiles, Samples, kinds_of
 from pytest_loadtest.values.units import Duration, Rate
 from pytest_loadtest.verdict.custom import HOOK
@@ -38,13 +38,13 @@ PACKAGE = str(Path(__file__).parents[1])
 class MeasuredRun:
     """A run folder with its measurements.
 
-    :param run: the content of ``run.json``. :param stages: the measurements of each stage by name; the windows of a backlog too.
+    :param stages: the measurements of each stage by name; the windows of a backlog too.
     :param failure: the error in users' own code, with its traceback; empty if there was none.
     :param notes: incidents that readers of the results must know.
     """
 
     folder: Path
-    run: dict[str, Any]
+    run: RunFile
     measurements: Measurements
     stages: tuple[tuple[str, Measurements], ...]
     failure: str = ""
@@ -53,7 +53,7 @@ class MeasuredRun:
     @property
     def files(self) -> SampleFiles:
         """The sample files in the folder."""
-        return SampleFiles(self.folder, kinds_of(self.run), self.run["subscriptions"])
+        return SampleFiles(self.folder, kinds_of(self.run), self.run.subscriptions)
 
 
 def measure_run(spark: SparkSession, folder: Path, custom: Custom | None = None) -> MeasuredRun:
@@ -62,32 +62,17 @@ def measure_run(spark: SparkSession, folder: Path, custom: Custom | None = None)
     :param custom: users' hook; its errors do not affect the run's own measurements.
     :raises NoData: samples are missing, or differ from what the workers reported to have written.
     """
-    run = read_run(folder)
+    run = RunFile.read(folder)
     measurements, stages = aggregate_with_stages(spark, folder) if kinds_of(run) else (read.measure(folder), ())
     measured = MeasuredRun(folder=folder, run=run, measurements=measurements, stages=stages)
-    if custom is None or run.get("connects_only"):  # without messages there are no samples to ask about
+    if custom is None or run.connects_only:  # without messages there are no samples to ask about
         return measured
     metrics, failure = custom_metrics(custom, spark, run, measured.files)
     return replace(measured, measurements=replace(measurements, custom=metrics), failure=failure)
 
 
-def read_run(folder: Path) -> dict[str, Any]:
-    """Return the content of ``run.json``.
-
-    :raises NoData: it is missing or unreadable.
-    """
-    try:
-        run: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise NoData(f"{folder / 'run.json'} cannot be read: {error}") from error
-    return run
-
-
-def custom_metrics(custom: Custom, spark: SparkSession, run: Mapping[str, Any], files: SampleFiles) -> tuple[dict[str, CustomValue], str]:
-    """Call users' hook; return its metrics by name, and the traceback of an error in it (empty without one).
-
-    :param run: the content of ``run.json``.
-    """
+def custom_metrics(custom: Custom, spark: SparkSession, run: RunFile, files: SampleFiles) -> tuple[dict[str, CustomValue], str]:
+    """Call users' hook; return its metrics by name, and the traceback of an error in it (empty without one)."""
     try:
         returned = custom(spark, SampledRun.of(run, files.folder), Samples(spark, files))
         return {_name(name): _value(name, value) for name, value in returned.items()}, ""

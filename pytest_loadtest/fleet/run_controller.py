@@ -304,4 +304,4 @@ class RunController:
 def _write_broken(workloads: Sequence[WorkloadRun], error: BrokenRun) -> list[dict[str, Any]]:
     from pytest_loadtest.fleet.judge import write_broken_results
 
-    return [write_broken_results(workload.document(), workload.folder or workload.root / "measure", error) for workload in workloads]
+    return [write_broken_results(workload.run_file(), workload.folder or workload.root / "measure", error) for workload in workloads]

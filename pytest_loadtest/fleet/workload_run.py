@@ -7,7 +7,7 @@ phase, and raises an error when the workers sent anything but what was planned: 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +21,7 @@ from pytest_loadtest.fleet.planning import installed_versions, machine_document
 from pytest_loadtest.fleet.targets import target_address, with_keys
 from pytest_loadtest.fleet.wall_clock import WallClock
 from pytest_loadtest.fleet.watches import abort_reporting
-from pytest_loadtest.pipeline.run_file import RUN_VERSION, STREAMS_FILE, write_columns, write_document
+from pytest_loadtest.pipeline.run_file import STREAMS_FILE, RunChange, RunCircumstances, RunFile, RunStage, RunStreams, write_columns
 from pytest_loadtest.plan.connecting import opened_clients, opened_consumers, opened_each
 from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.report.build import broker_document, driver_document
@@ -237,7 +237,7 @@ class WorkloadRun:
         """Write ``run.json`` of the current phase."""
         assert self.folder is not None
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_document(self.folder, self.document() | ({"ended": True} if ended else {}))
+        replace(self.run_file(), ended=ended).write(self.folder)
 
     def _columns(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
         """Return the first and the end sequence in every stream, for the phase that has ended and for each of its stages."""
@@ -256,25 +256,24 @@ class WorkloadRun:
             return []
         return list(pairwise([self.phase.before, *(self._boundary(span.start) for span in self.spans[1:]), self.ends]))
 
-    def document(self) -> dict[str, Any]:
+    def run_file(self) -> RunFile:
         """Return the content of ``run.json``, which describes the run to the aggregation of its samples."""
         plan, profile, topology, phase = self.plan, self.part.profile, self.plan.topology, self.phase
         duration = 0 if phase is None else self.duration
-        return {
-            "version": RUN_VERSION, "run": self.run, "workload": self.name or None, "nonce": self.nonce, "workers": list(self.workers),
-            "start": self.start, "duration": duration, "rate": self._rate(duration), "topics": topology.topics,
-            "subscriptions": topology.subscriptions, "broadcasts": topology.broadcasts, "ordered": profile.ordered,
-            "connections": opened_clients(plan), "connects_only": profile.connects_only, "connect_rate": profile.connect_rate,
-            "delays": self.clock.delays(profile), "publish_acks": profile.publish_acks, "buckets": list(plan.bucket_names),
-            "streams": {"count": topology.streams, "file": STREAMS_FILE}, "stages": [] if self.ends is None else self._stages(),
-            "changes": [change.document(in_bytes=profile.in_bytes) for change in self.changes],
-            "window": plan.profile.slo.window, "drift": "drift" in plan.profile.slo,
-            "foregone": next((change.foregone for change in self.changes if change.foregone), None),
-            "aborted": self.aborted and asdict(self.aborted),
-            "started": self.started, "seed": profile.seed, "scale": None if plan.scale is None else plan.scale.factor,
-            "pace": None if plan.scale is None else plan.scale.rate, "share": None if plan.scale is None else plan.scale.messages,
-            "test": self.test, "profile": profile.document(), "facts": self._facts(),
-        }  # fmt: skip
+        return RunFile(
+            run=self.run, workload=self.name or None, nonce=self.nonce, workers=tuple(self.workers),
+            start=self.start, duration=duration, rate=self._rate(duration), topics=topology.topics,
+            subscriptions=topology.subscriptions, broadcasts=topology.broadcasts, ordered=profile.ordered,
+            connections=opened_clients(plan), connects_only=profile.connects_only, connect_rate=profile.connect_rate,
+            delays=self.clock.delays(profile), publish_acks=profile.publish_acks, buckets=tuple(plan.bucket_names),
+            streams=RunStreams(count=topology.streams, file=STREAMS_FILE), stages=() if self.ends is None else self._stages(),
+            changes=tuple(RunChange(**change.document(in_bytes=profile.in_bytes)) for change in self.changes),
+            window=plan.profile.slo.window, drift="drift" in plan.profile.slo,
+            foregone=next((change.foregone for change in self.changes if change.foregone), None), aborted=self.aborted,
+            started=self.started, seed=profile.seed, scale=None if plan.scale is None else plan.scale.factor,
+            pace=None if plan.scale is None else plan.scale.rate, share=None if plan.scale is None else plan.scale.messages,
+            test=self.test, profile=profile.document(), facts=self._facts(),
+        )  # fmt: skip
 
     def _rate(self, duration: int) -> float:
         """Return the offered msg/s: the planned rate, or the mean of what was sent if the rate changed in the phase."""
@@ -285,22 +284,21 @@ class WorkloadRun:
         end = self.ends or self.phase.ends
         return (end.total - self.phase.before.total) / (duration / 1e9) if duration else self.plan.rate
 
-    def _stages(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "name": span.name, "start": self.start + span.start, "duration": span.duration, "slo": dict(span.slo) or None,
-                "rate": (after.total - before.total) / (span.duration / 1e9), "window": span.slo.window, "drift": "drift" in span.slo,
-            }
+    def _stages(self) -> tuple[RunStage, ...]:
+        return tuple(
+            RunStage(
+                name=span.name, start=self.start + span.start, duration=span.duration, slo=dict(span.slo) or None,
+                rate=(after.total - before.total) / (span.duration / 1e9), window=span.slo.window, drift="drift" in span.slo,
+            )
             for span, (before, after) in zip(self.spans, self._stage_bounds(), strict=True)
-        ]  # fmt: skip
+        )  # fmt: skip
 
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "plan": self.plan.document, "scaling": {} if self.plan.scale is None else dict(self.plan.scale.changes),
-            "broker": broker_document(self.broker.facts) | {"restarts": self._restarts()} if self.broker else {},
-            "driver": driver_document(self.facts),
-            "versions": installed_versions(), "machine": machine_document(), "source": self.source,
-        }  # fmt: skip
+    def _facts(self) -> RunCircumstances:
+        return RunCircumstances(
+            plan=self.plan.document, scaling={} if self.plan.scale is None else dict(self.plan.scale.changes),
+            broker=broker_document(self.broker.facts) | {"restarts": self._restarts()} if self.broker else {},
+            driver=driver_document(self.facts), versions=installed_versions(), machine=machine_document(), source=self.source,
+        )  # fmt: skip
 
     def _restarts(self) -> list[dict[str, Any]]:
         return [

@@ -23,7 +23,7 @@ from pytest_loadtest.metrics import histogram
 from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.expected import Expected, Opening, Recorded, WorkerEvidence
 from pytest_loadtest.metrics.measurements import Counts, Measurements, Series
-from pytest_loadtest.pipeline.run_file import RUN_FILE, RUN_VERSION, Columns
+from pytest_loadtest.pipeline.run_file import RUN_FILE, Columns, RunFile, read_json, what_is_wrong
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.histogram import Histogram
+    from pytest_loadtest.pipeline.run_file import RunStage
 
 
 TASK_ROWS = 2_000_000
@@ -88,19 +89,20 @@ def load(path: Path) -> RunFolder:
 
     :raises NoData: something is missing, unclean, or disagrees; names the worker or the file.
     """
-    document = _json(path / RUN_FILE, "the run was never planned here, or its controller died")
+    described = RunFile.read(path)
+    workers = described.workers
+    columns = Columns(path, described.streams.file, described.streams.count)
     try:
-        columns = _columns(path, document)
-        run, workers, nonce = _run(document, columns), [str(worker) for worker in document["workers"]], int(document["nonce"])
-        stages = _stages(document.get("stages") or [], run, columns)
+        run = _run(described, columns)
+        stages = _stages(described, run, columns)
     except (KeyError, TypeError, ValueError) as error:
-        raise NoData(f"{path / RUN_FILE}: {_what(error)}") from error
-    manifests = {worker: _manifest(path, worker, nonce) for worker in workers}
+        raise NoData(f"{path / RUN_FILE}: {what_is_wrong(error)}") from error
+    manifests = {worker: _manifest(path, worker, described.nonce) for worker in workers}
     strangers = {file.name for file in path.glob(f"*{MANIFEST_SUFFIX}")} - {worker + MANIFEST_SUFFIX for worker in workers}
     if strangers:
         raise NoData(f"{path / min(strangers)}: its worker is not one of the run's ({', '.join(workers)})")
     files = {f"{kind}/{name}": rows for kind in KINDS for name, rows in _reconcile(path, kind, manifests).items()}
-    recorded, senders = _recorded(path, manifests, document), _senders(path, manifests)
+    recorded, senders = _recorded(path, manifests, described), _senders(path, manifests)
     return RunFolder(path=path, run=run, stages=stages, recorded=recorded, files=files, senders=senders)
 
 
@@ -133,76 +135,57 @@ def _in_time(files: Mapping[str, int]) -> list[str]:
     return sorted(files, key=lambda file: (when[file], file))
 
 
-def _json(path: Path, absent: str) -> Any:
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise NoData(f"{path} is missing: {absent}") from error
-    except ValueError as error:
-        raise NoData(f"{path} is not whole: {error}") from error
-
-
-def _what(error: Exception) -> str:
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
-
-
-def _columns(path: Path, document: Any) -> Columns:
-    if document["version"] != RUN_VERSION:
-        raise ValueError(f"version {document['version']} is not {RUN_VERSION}, the one this release reads")
-    return Columns(path, str(document["streams"]["file"]), int(document["streams"]["count"]))
-
-
-def _run(document: Any, columns: Columns) -> Expected:
-    first, end, topics = columns.read("first"), columns.read("end"), int(document["topics"])
+def _run(described: RunFile, columns: Columns) -> Expected:
+    first, end, topics = columns.read("first"), columns.read("end"), described.topics
     if topics < 1:
         raise ValueError(f"topics must be at least 1, not {topics}")
-    if document["subscriptions"] < 0:
-        raise ValueError(f"subscriptions must be at least 0, not {document['subscriptions']}")
+    if described.subscriptions < 0:
+        raise ValueError(f"subscriptions must be at least 0, not {described.subscriptions}")
     return Expected(
-        start=int(document["start"]),
-        duration=int(document["duration"]),
-        rate=float(document["rate"]),
+        start=described.start,
+        duration=described.duration,
+        rate=float(described.rate),
         topics=topics,
-        subscriptions=int(document["subscriptions"]),
-        ordered=bool(document["ordered"]),
-        publish_acks=bool(document["publish_acks"]),
-        buckets=tuple(document["buckets"]),
+        subscriptions=described.subscriptions,
+        ordered=described.ordered,
+        publish_acks=described.publish_acks,
+        buckets=described.buckets,
         stream_topics=np.arange(len(first)) % topics,
         first=first,
         end=end,
-        broadcasts=bool(document["broadcasts"]),
-        delays=Delays.from_document(document["delays"]) if document.get("delays") else None,  # older runs do not say
-        **_cuts(document),
+        broadcasts=described.broadcasts,
+        delays=Delays.from_document(described.delays) if described.delays else None,
+        window=_window(described),
+        drift=described.drift,
     )
 
 
-def _cuts(document: Any) -> dict[str, Any]:
-    """What the objectives of the run, or stage, want told apart by time."""
-    window = document.get("window")
+def _window(described: RunFile | RunStage) -> int | None:
+    window = described.window
     if window is not None and (window < SECOND or window % SECOND):
         raise ValueError(f"window must be whole seconds, not {window} ns")
-    return {"window": window, "drift": bool(document.get("drift"))}
+    return window
 
 
-def _stages(stages: Any, run: Expected, columns: Columns) -> dict[str, Expected]:
-    """Each stage as a run of its own, of some of the messages."""
+def _stages(described: RunFile, run: Expected, columns: Columns) -> dict[str, Expected]:
+    """Return each stage as a run of its own, of some of the messages."""
     found: dict[str, Expected] = {}
-    for i, stage in enumerate(stages):
-        name, first, end = str(stage["name"]), columns.read(f"first_{i}"), columns.read(f"end_{i}")
+    for i, stage in enumerate(described.stages):
+        name, first, end = stage.name, columns.read(f"first_{i}"), columns.read(f"end_{i}")
         if name in found:
             raise ValueError(f"stage {name!r} is there twice")
         if ((first < end) & ((first < run.first) | (end > run.end))).any():
             raise ValueError(f"stage {name!r} has messages that are not the run's")
-        start, duration, rate = int(stage["start"]), int(stage["duration"]), float(stage["rate"])
         found[name] = replace(
-            run, start=start, duration=duration, rate=rate, first=first, end=np.maximum(first, end), **_cuts(stage)
+            run, start=stage.start, duration=stage.duration, rate=float(stage.rate), first=first, end=np.maximum(first, end),
+            window=_window(stage), drift=stage.drift,
         )  # fmt: skip
     return found
 
 
 def _manifest(path: Path, worker: str, nonce: int) -> Any:
     file = path / f"{worker}{MANIFEST_SUFFIX}"
-    manifest = _json(file, f"worker {worker} died or was killed before it had closed its samples")
+    manifest = read_json(file, f"worker {worker} died or was killed before it had closed its samples")
     try:
         if manifest["version"] != MANIFEST_VERSION:
             raise ValueError(f"version {manifest['version']} is not {MANIFEST_VERSION}, the one this release reads")
@@ -211,7 +194,7 @@ def _manifest(path: Path, worker: str, nonce: int) -> Any:
         if manifest["worker"] != worker or manifest["nonce"] != nonce:
             raise ValueError(f"it belongs to worker {manifest['worker']} of run {manifest['nonce']}, not to {worker} of {nonce}")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise NoData(f"{file}: {_what(error)}") from error
+        raise NoData(f"{file}: {what_is_wrong(error)}") from error
     return manifest
 
 
@@ -223,7 +206,7 @@ def _reconcile(path: Path, kind: str, manifests: Mapping[str, Any]) -> dict[str,
             files = {str(file["name"]): int(file["rows"]) for file in manifest[kind]["files"]}
             total = int(manifest[kind]["rows"])
         except (KeyError, TypeError, ValueError) as error:
-            raise NoData(f"{path / (worker + MANIFEST_SUFFIX)}: {kind}: {_what(error)}") from error
+            raise NoData(f"{path / (worker + MANIFEST_SUFFIX)}: {kind}: {what_is_wrong(error)}") from error
         if total != sum(files.values()):
             raise NoData(f"{path / (worker + MANIFEST_SUFFIX)}: {kind} has {total} rows, its files have {sum(files.values())}")
         for name, expected in files.items():
@@ -252,7 +235,7 @@ def _check_file(file: Path, kind: str, expected: int, worker: str) -> None:
         raise NoData(f"{file} (worker {worker}) has {found} rows, its manifest says {expected}")
 
 
-def _recorded(path: Path, manifests: Mapping[str, Any], document: Any) -> Recorded:
+def _recorded(path: Path, manifests: Mapping[str, Any], described: RunFile) -> Recorded:
     parts: list[tuple[int, int, WorkerEvidence]] = []
     opening: list[tuple[str, Histogram]] = []
     for worker, manifest in manifests.items():
@@ -261,7 +244,7 @@ def _recorded(path: Path, manifests: Mapping[str, Any], document: Any) -> Record
             parts.append((int(manifest["foreign"]), int(manifest["corrupt"]), evidence))
             opening += [(name, histogram.of_document(found)) for name, found in manifest["opening"].items()]
         except (KeyError, TypeError, ValueError) as error:
-            raise NoData(f"{path / (worker + MANIFEST_SUFFIX)}: {_what(error)}") from error
+            raise NoData(f"{path / (worker + MANIFEST_SUFFIX)}: {what_is_wrong(error)}") from error
     kinds = dict.fromkeys(kind for kind, _ in opening)
     times = {kind: merged for kind in kinds if (merged := histogram.merge(part for name, part in opening if name == kind)) is not None}
     return Recorded(
@@ -269,7 +252,7 @@ def _recorded(path: Path, manifests: Mapping[str, Any], document: Any) -> Record
         corrupt=sum(corrupt for _, corrupt, _ in parts),
         workers=tuple(evidence for _, _, evidence in parts),
         latencies={kind: found for kind, found in times.items() if kind in LATENCIES},
-        opening=opening_of(path, document, manifests, times),
+        opening=opening_of(path, described, manifests, times),
     )
 
 
@@ -287,7 +270,7 @@ def _senders(path: Path, manifests: Mapping[str, Any]) -> dict[str, range]:
             start, stop, step = map(int, manifest["sent"]["streams"])
             senders[worker] = range(start, stop, step)
         except (KeyError, TypeError, ValueError) as error:
-            raise NoData(f"{path / (worker + MANIFEST_SUFFIX)}: streams of sent: {_what(error)}") from error
+            raise NoData(f"{path / (worker + MANIFEST_SUFFIX)}: streams of sent: {what_is_wrong(error)}") from error
     return senders
 
 
@@ -324,17 +307,17 @@ def measure(run_dir: Path) -> Measurements:
 # How the connections of a run came up, from what the run asked for and its workers' manifests say.
 
 
-def opening_of(path: Path, run: Any, manifests: Mapping[str, Any], times: Mapping[str, Histogram | None]) -> Opening | None:
+def opening_of(path: Path, described: RunFile, manifests: Mapping[str, Any], times: Mapping[str, Histogram | None]) -> Opening | None:
     """None of a run whose connections are neither paced nor all that there is.
 
-    :param run: ``run.json``. :param manifests: by worker. :param times: ``connect`` and ``dial``, of all workers.
+    :param manifests: by worker. :param times: ``connect`` and ``dial``, of all workers.
     :raises NoData: not all of the connections came up, or nobody told.
     """
-    alone, rate = bool(run.get("connects_only")), run.get("connect_rate")
+    alone, rate, asked = described.connects_only, described.connect_rate, described.connections
     if not alone and rate is None:
         return None
     try:
-        asked, found = int(run["connections"]), {worker: dict(manifest["connecting"]) for worker, manifest in manifests.items()}
+        found = {worker: dict(manifest["connecting"]) for worker, manifest in manifests.items()}
         spans = [[one[who] for one in found.values() if who in one] for who in ("consumers", "producers")]
         took = sum(max(ended for _, ended, *_ in span) - min(began for began, *_ in span) for span in spans if span)
         in_time = None if rate is None else sum(int(count) for span in spans for *_, count in span)

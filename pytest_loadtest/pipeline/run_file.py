@@ -1,19 +1,25 @@
-"""What a run was, as two files of its folder: ``run.json``, and beside it one number for each stream, in columns.
+"""The description of a run, as two files of its folder: ``run.json``, and ``streams.npz`` with one number for each stream, in columns.
 
-The columns are ``first`` and ``end`` of the run, ``first_0``, ``end_0``, ``first_1`` … of its stages: int64, by stream, the first measured
-sequence and one past the last. ``numpy.load`` reads them.
+``run.json`` is :class:`RunFile`: the controller writes it from there, and every reader gets it parsed. The columns are ``first`` and
+``end`` of the run, ``first_0``, ``end_0``, ``first_1`` … of its stages: int64, by stream, the first measured sequence and one past the
+last. ``numpy.load`` reads them.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import types
 import zipfile
 import zlib
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, is_dataclass
+from typing import TYPE_CHECKING, Any, Final, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from pytest_loadtest.errors import NoData
+from pytest_loadtest.schedule.changes import Aborted  # noqa: TC001 - get_type_hints looks it up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,11 +32,189 @@ RUN_VERSION: Final = 3
 STREAMS_FILE: Final = "streams.npz"
 
 
-def write_document(folder: Path, document: dict[str, Any]) -> None:
-    """Write ``run.json`` aside and rename it: nobody ever reads half of it."""
-    aside = folder / f".{RUN_FILE}.tmp"
-    aside.write_text(json.dumps(document, indent=1), encoding="utf-8")
-    aside.replace(folder / RUN_FILE)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStreams:
+    """The number of streams, and the file of their columns."""
+
+    count: int
+    file: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStage:
+    """A stage that has begun. :param start: ns on the samples' clock. :param slo: its section; None without one."""
+
+    name: str
+    start: int
+    duration: int
+    slo: Mapping[str, Any] | None
+    rate: float
+    window: int | None = None
+    drift: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunChange:
+    """A change of a running load; None leaves a thing as it is.
+
+    :param at: ns after the phase's start. :param rate: per second, in bytes if ``bytes``. :param distribution: the payload mix changed.
+    :param foregone: the objective that could no longer hold. :param aborted: why the run was aborted.
+    """
+
+    at: int
+    rate: float | None
+    bytes: bool
+    distribution: bool
+    paused: bool | None
+    consumers: int | None
+    end: bool
+    foregone: str | None
+    aborted: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCircumstances:
+    """The circumstances of a run, as documents of the modules that know them."""
+
+    plan: Mapping[str, Any]
+    scaling: Mapping[str, Any]
+    broker: Mapping[str, Any]
+    driver: Mapping[str, Any]
+    versions: Mapping[str, Any]
+    machine: Mapping[str, Any]
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFile:
+    """The content of ``run.json``. Its keys are these names; those with a default can be missing in folders of older releases.
+
+    :param run: id of the run. :param workload: its name if several ran together. :param nonce: in every envelope. :param start: of the
+        measured phase on the samples' clock, ns. :param duration: ns, 0 before the phase has begun. :param rate: offered, msg/s.
+    :param topics: their number. :param subscriptions: of each topic. :param ordered: order is judged.
+    :param connections: to be opened by all workers. :param connects_only: the run has connections and no messages.
+    :param connect_rate: per second; None: as fast as they come. :param delays: document of :class:`~pytest_loadtest.message.due.Delays`.
+    :param publish_acks: an acknowledgement means that the target has the message. :param buckets: names of the size buckets.
+    :param window: ns, for objectives on windows. :param drift: the first and the last tenth are compared.
+    :param foregone: the objective that could no longer hold, so that the load was ended. :param started: wall clock at the start, seconds
+        since the epoch; None before it. :param scale: factor of ``--load-scale``; None: as written. :param pace: the factor for rates.
+    :param share: the factor for numbers of messages. :param test: node id. :param profile: the profile's document.
+    :param ended: the load came to its end.
+    """
+
+    version: int = RUN_VERSION
+    run: str
+    workload: str | None = None
+    nonce: int
+    workers: tuple[str, ...]
+    start: int
+    duration: int
+    rate: float
+    topics: int
+    subscriptions: int
+    broadcasts: bool
+    ordered: bool
+    connections: int = 0
+    connects_only: bool = False
+    connect_rate: float | None = None
+    delays: Mapping[str, Any] | None = None
+    publish_acks: bool
+    buckets: tuple[str, ...]
+    streams: RunStreams
+    stages: tuple[RunStage, ...] = ()
+    changes: tuple[RunChange, ...] = ()
+    window: int | None = None
+    drift: bool = False
+    foregone: str | None = None
+    aborted: Aborted | None = None
+    started: float | None
+    seed: int
+    scale: float | None
+    pace: float | None = None
+    share: float | None = None
+    test: str
+    profile: Mapping[str, Any]
+    facts: RunCircumstances
+    ended: bool = False
+
+    def write(self, folder: Path) -> None:
+        """Write ``run.json`` to a temporary name and rename it, so that a reader never gets half of it."""
+        document = dataclasses.asdict(self)
+        if not self.ended:
+            del document["ended"]
+        temporary = folder / f".{RUN_FILE}.tmp"
+        temporary.write_text(json.dumps(document, indent=1), encoding="utf-8")
+        temporary.replace(folder / RUN_FILE)
+
+    @classmethod
+    def read(cls, folder: Path) -> RunFile:
+        """Parse ``run.json``.
+
+        :raises NoData: the file is missing, not whole or of another version, or a key is missing or has a value of another type; names
+            file and key.
+        """
+        path = folder / RUN_FILE
+        document = read_json(path, "the run was never planned here, or its controller died")
+        try:
+            if document["version"] != RUN_VERSION:
+                raise ValueError(f"version {document['version']} is not {RUN_VERSION}, the one this release reads")
+            found: RunFile = _parsed(cls, document, "")
+        except (KeyError, TypeError, ValueError) as error:
+            raise NoData(f"{path}: {what_is_wrong(error)}") from error
+        return found
+
+
+_TYPES: Final[Mapping[Any, tuple[tuple[type, ...], str]]] = {
+    int: ((int,), "a whole number"), float: ((int, float), "a number"), bool: ((bool,), "true or false"), str: ((str,), "a text"),
+    Mapping: ((dict,), "an object"), tuple: ((list,), "a list"),
+}  # fmt: skip
+"""The Python types of a JSON value, and the words for them, by the type of a field."""
+
+
+def _parsed(kind: Any, value: Any, key: str) -> Any:
+    """Return a JSON value as the type of a field. :param key: its place, for messages.
+
+    :raises KeyError: a key is missing. :raises TypeError: a value has another type.
+    """
+    if isinstance(kind, types.UnionType):
+        kind = next(part for part in get_args(kind) if part is not types.NoneType)
+        if value is None:
+            return None
+    plain = Mapping if is_dataclass(kind) else get_origin(kind) or kind
+    accepted, words = _TYPES[plain]
+    if not _is_of(value, accepted, plain):
+        raise TypeError(f"{key or 'the document'} must be {words}, not {value!r}")
+    if isinstance(kind, type) and is_dataclass(kind):
+        place, hints = f"{key}." if key else "", get_type_hints(kind)
+        for field in dataclasses.fields(kind):
+            if field.name not in value and field.default is MISSING:
+                raise KeyError(f"{place}{field.name}")
+        return kind(**{name: _parsed(hint, value[name], place + name) for name, hint in hints.items() if name in value})
+    if plain is tuple:
+        return tuple(_parsed(get_args(kind)[0], item, f"{key}[{at}]") for at, item in enumerate(value))
+    return value
+
+
+def _is_of(value: Any, accepted: tuple[type, ...], plain: Any) -> bool:
+    return isinstance(value, accepted) and (plain is bool or not isinstance(value, bool))  # to Python a bool is an int
+
+
+def read_json(path: Path, absent: str) -> Any:
+    """Parse a JSON file. :param absent: why it can be missing.
+
+    :raises NoData: it is missing, or not whole.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise NoData(f"{path} is missing: {absent}") from error
+    except (OSError, ValueError) as error:
+        raise NoData(f"{path} is not whole: {error}") from error
+
+
+def what_is_wrong(error: Exception) -> str:
+    """Return the message of an error in a document; a KeyError has only the key."""
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
 
 
 def write_columns(folder: Path, columns: Iterable[tuple[str, NDArray[np.int64]]]) -> None:

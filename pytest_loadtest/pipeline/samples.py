@@ -9,13 +9,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_loadtest.message.samples import KINDS, Flag
 
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
     from pyspark.sql import DataFrame, SparkSession
+
+    from pytest_loadtest.pipeline.run_file import RunFile
 
 _SPARK = {"int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint"}
 """Spark's names of the columns' types."""
@@ -50,22 +52,21 @@ class SampledRun:
     stages: Mapping[str, tuple[int, int]]
 
     @classmethod
-    def of(cls, document: Mapping[str, Any], folder: Path) -> SampledRun:
-        """:param document: its ``run.json``."""
-        spans = {stage["name"]: (stage["start"], stage["start"] + stage["duration"]) for stage in document["stages"]}
+    def of(cls, run: RunFile, folder: Path) -> SampledRun:
+        """Return the run for a hook."""
+        assert run.started is not None, "the load of a run with samples has begun"
         return cls(
-            test=document["test"], profile=document["profile"]["name"], workload=document.get("workload") or "", folder=folder,
-            start=document["start"], started=document["started"], duration=document["duration"], rate=document["rate"],
-            topics=document["topics"], subscriptions=document["subscriptions"], buckets=tuple(document["buckets"]),
-            scale=document["scale"], stages=spans,
+            test=run.test, profile=run.profile["name"], workload=run.workload or "", folder=folder, start=run.start, started=run.started,
+            duration=run.duration, rate=run.rate, topics=run.topics, subscriptions=run.subscriptions, buckets=run.buckets, scale=run.scale,
+            stages={stage.name: (stage.start, stage.start + stage.duration) for stage in run.stages},
         )  # fmt: skip
 
 
-def kinds_of(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """The kinds of samples that a run has; none where nobody of it sends. :param document: its ``run.json``."""
-    sends = document["streams"]["count"] > 0 and not document.get("connects_only")  # older runs do not say
-    copies = "broadcast" if document["broadcasts"] else "received"
-    has = {"sent": sends, copies: sends and document["subscriptions"] > 0}
+def kinds_of(run: RunFile) -> tuple[str, ...]:
+    """Return the kinds of samples that a run has; none if it sends nothing."""
+    sends = run.streams.count > 0 and not run.connects_only
+    copies = "broadcast" if run.broadcasts else "received"
+    has = {"sent": sends, copies: sends and run.subscriptions > 0}
     return tuple(kind for kind in KINDS if has.get(kind))
 
 

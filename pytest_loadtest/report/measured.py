@@ -16,7 +16,7 @@ from pytest_loadtest.values.wording import format_value
 from pytest_loadtest.verdict.observations import blocked_share, unfit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.measurements import Breakdown, Counts, CustomValue, DelayedIndex, Measurements, Series
     from pytest_loadtest.metrics.silent import Silent
     from pytest_loadtest.metrics.time_slices import OverTime
+    from pytest_loadtest.pipeline.run_file import RunChange, RunFile
 
 
 PERCENTILES: Final = (50, 75, 90, 95, 99, 99.9, 99.99)
@@ -207,34 +208,32 @@ BLOCKED: Final = MILLISECOND
 """Messages were blocked in a second in which each of them waited so long on the average, ns."""
 
 
-def timeline_section(run: Mapping[str, Any], measurements: Measurements | None) -> dict[str, Any]:
-    """The section of a run's document. :param run: ``run.json``. :param measurements: None where nothing was measured."""
+def timeline_section(run: RunFile, measurements: Measurements | None) -> dict[str, Any]:
+    """Return the section ``timeline`` of a run's document. :param measurements: None if nothing was measured."""
     return {
-        "stages": [_stage_span(stage, run["start"]) for stage in run["stages"]],
-        "changes": [{"at": change["at"], "text": _change_text(change)} for change in run.get("changes") or ()],  # older runs do not say
-        "restarts": [{"down": one["down"], "ready": one["ready"]} for one in run["facts"]["broker"].get("restarts") or ()],
+        "stages": [
+            {"name": stage.name, "start": stage.start - run.start, "end": stage.start - run.start + stage.duration} for stage in run.stages
+        ],
+        "changes": [{"at": change.at, "text": _change_text(change)} for change in run.changes],
+        "restarts": [{"down": one["down"], "ready": one["ready"]} for one in run.facts.broker.get("restarts") or ()],
         "stalls": [] if measurements is None else _stalls(measurements),
         "blocked": [] if measurements is None else _blocked(measurements),
     }
 
 
-def _stage_span(stage: Mapping[str, Any], start: int) -> dict[str, Any]:
-    return {"name": stage["name"], "start": stage["start"] - start, "end": stage["start"] - start + stage["duration"]}
-
-
-def _change_text(change: Mapping[str, Any]) -> str:
+def _change_text(change: RunChange) -> str:
     said = []
-    if change["rate"] is not None:
-        said.append(f"rate {format_rate(ByteRate(change['rate']) if change['bytes'] else change['rate'])}")
-    if change["paused"] is not None:
-        said.append("consumers paused" if change["paused"] else "consumers go on")
-    if change["consumers"] is not None:
-        said.append(f"{change['consumers']} consumers of each subscription")
-    if change["distribution"]:
+    if change.rate is not None:
+        said.append(f"rate {format_rate(ByteRate(change.rate) if change.bytes else change.rate)}")
+    if change.paused is not None:
+        said.append("consumers paused" if change.paused else "consumers go on")
+    if change.consumers is not None:
+        said.append(f"{change.consumers} consumers of each subscription")
+    if change.distribution:
         said.append("payload mix")
-    if change["end"]:
-        lost = f"ended: {change['foregone']} could no longer hold" if change["foregone"] else "ended"
-        said.append(change.get("aborted") or lost)
+    if change.end:
+        lost = f"ended: {change.foregone} could no longer hold" if change.foregone else "ended"
+        said.append(change.aborted or lost)
     return ", ".join(said)
 
 

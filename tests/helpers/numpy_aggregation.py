@@ -75,11 +75,12 @@ class NumpyAggregation:
 
     def measure(self, folder: Path) -> MeasuredRun:
         """Measure the samples in ``folder``."""
-        from pytest_loadtest.fleet.measured_run import MeasuredRun, custom_metrics, read_run
+        from pytest_loadtest.fleet.measured_run import MeasuredRun, custom_metrics
         from pytest_loadtest.pipeline import read
+        from pytest_loadtest.pipeline.run_file import RunFile
         from pytest_loadtest.pipeline.samples import kinds_of
 
-        run = read_run(folder)
+        run = RunFile.read(folder)
         whole, stages = measured(folder) if kinds_of(run) else (read.measure(folder), ())
         run_measured = MeasuredRun(folder=folder, run=run, measurements=whole, stages=stages)
         if self._custom is None:

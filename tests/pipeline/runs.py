@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from builders.run_file import made_run_file
 
 from pytest_loadtest.engine.sample_files import write_samples
 from pytest_loadtest.message import broadcast
 from pytest_loadtest.message.samples import EVIDENCE, KINDS, MANIFEST_VERSION, Flag, Status
 from pytest_loadtest.metrics.expected import Expected, Recorded, WorkerEvidence
-from pytest_loadtest.pipeline.run_file import RUN_VERSION, STREAMS_FILE, write_columns, write_document
+from pytest_loadtest.pipeline.run_file import STREAMS_FILE, RunFile, RunStage, RunStreams, write_columns
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def write_run(
     """Write a whole run folder: sent rows to workers by stream, received rows by turns, ``chunk`` rows a file."""
     recorded = make_recorded(workers)
     folder.mkdir(parents=True)
-    write_document(folder, _document(run, workers) | {"stages": _stages(stages or {})})
+    _described(run, workers, stages or {}).write(folder)
     write_columns(folder, _columns(run, stages or {}))
     for i, evidence in enumerate(recorded.workers):
         mine = {"sent": np.flatnonzero(sent["stream"] % workers == i), "received": np.arange(i, len(received["seq"]), workers)}
@@ -183,32 +184,18 @@ def write_run(
     return folder
 
 
-def _document(run: Expected, workers: int) -> dict[str, Any]:
-    plain = {
-        name: getattr(run, name)
-        for name in ("start", "duration", "rate", "topics", "subscriptions", "broadcasts", "ordered", "publish_acks", "window", "drift")
-    }
-    streams = {"count": len(run.first), "file": STREAMS_FILE}
-    known = {
-        "version": RUN_VERSION, "run": "r1", "nonce": NONCE, "workers": [f"gw{i}" for i in range(workers)], "buckets": list(run.buckets),
-    }  # fmt: skip
-    delays = run.delays and run.delays.document()
-    return known | plain | {"streams": streams, "profile": {}, "seed": 0, "scale": 1.0, "delays": delays}
-
-
-def _stages(stages: dict[str, Expected]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": name,
-            "start": stage.start,
-            "duration": stage.duration,
-            "rate": stage.rate,
-            "slo": None,
-            "window": stage.window,
-            "drift": stage.drift,
-        }
-        for name, stage in stages.items()
-    ]
+def _described(run: Expected, workers: int, stages: dict[str, Expected]) -> RunFile:
+    names = ("start", "duration", "rate", "topics", "subscriptions", "broadcasts", "ordered", "publish_acks", "buckets", "window", "drift")
+    return made_run_file(
+        **{name: getattr(run, name) for name in names}, nonce=NONCE, workers=tuple(f"gw{i}" for i in range(workers)),
+        streams=RunStreams(count=len(run.first), file=STREAMS_FILE), delays=run.delays and run.delays.document(),
+        stages=tuple(
+            RunStage(
+                name=name, start=stage.start, duration=stage.duration, rate=stage.rate, slo=None, window=stage.window, drift=stage.drift
+            )
+            for name, stage in stages.items()
+        ),
+    )  # fmt: skip
 
 
 def _columns(run: Expected, stages: dict[str, Expected]) -> Iterator[tuple[str, NDArray[np.int64]]]:

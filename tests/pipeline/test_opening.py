@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders.run_file import made_run_file
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.pipeline.read import opening_of
 from pytest_loadtest.values.quantities import SECOND
 
-RUN = {"connections": 5, "connects_only": True, "connect_rate": 2}
+RUN = made_run_file(connections=5, connects_only=True, connect_rate=2)
 MANIFESTS = {
     "gw0": {"connecting": {"consumers": [0, 2 * SECOND, SECOND, 1], "producers": [10 * SECOND, 11 * SECOND, 0, 2]}},
     "gw1": {"connecting": {"producers": [10 * SECOND, 13 * SECOND, 2 * SECOND, 1]}},
@@ -32,8 +33,8 @@ def test_all_workers_together() -> None:
 
 def test_others_have_none() -> None:
     """Neither paced nor all that there is; nor the runs of an older release, which could be neither."""
-    assert opening_of(PATH, {**RUN, "connects_only": False, "connect_rate": None}, {"gw0": {}}, {}) is None
-    assert opening_of(PATH, {}, {"gw0": {}}, {}) is None
+    assert opening_of(PATH, made_run_file(connections=5), {"gw0": {}}, {}) is None
+    assert opening_of(PATH, made_run_file(), {"gw0": {}}, {}) is None
 
 
 @pytest.mark.parametrize(

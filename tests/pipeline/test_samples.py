@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from builders.run_file import made_run_file
 from pyspark import cloudpickle
 from pyspark.sql import functions as F
 from runs import empty, generate, make_run, make_stages, write_run
 
 from pytest_loadtest.message.samples import KINDS
 from pytest_loadtest.pipeline.aggregate import aggregate
+from pytest_loadtest.pipeline.run_file import RunFile, RunStreams
 from pytest_loadtest.pipeline.samples import SampledRun, SampleFiles, Samples, kinds_of
 
 if TYPE_CHECKING:
@@ -72,17 +74,16 @@ def test_a_kind_that_the_run_has_not_is_an_error_that_names_what_there_is(tmp_pa
 )
 def test_the_kinds_of_a_run(streams: int, subscriptions: int, kinds: tuple[str, ...]) -> None:
     """Nobody subscribes, or nobody of ours sends: other people's messages have no samples."""
-    document = {"streams": {"count": streams}, "subscriptions": subscriptions, "broadcasts": subscriptions >= 64}
-    assert kinds_of(document) == kinds
-    assert kinds_of(document | {"connects_only": True}) == ()
+    run = made_run_file(streams=RunStreams(count=streams, file=""), subscriptions=subscriptions, broadcasts=subscriptions >= 64)
+    assert kinds_of(run) == kinds
+    assert kinds_of(replace(run, connects_only=True)) == ()
 
 
 def test_the_run_is_told_in_times_of_its_samples(tmp_path: Path) -> None:
     """As ``run.json`` has it."""
     run = make_run(messages=20)
     folder = write_run(tmp_path / "run", run, *generate(run, 1), stages=make_stages(run, 1))
-    document = json.loads((folder / "run.json").read_text()) | {"test": "t.py::test", "profile": {"name": "p"}, "started": 1.5}
-    told = SampledRun.of(document, folder)
+    told = SampledRun.of(RunFile.read(folder), folder)
     assert (told.test, told.profile, told.workload, told.start, told.buckets) == ("t.py::test", "p", "", run.start, run.buckets)
     assert told.stages["down"] == (run.start + run.duration // 4, run.start + run.duration // 2)
 

@@ -19,10 +19,10 @@ from pytest_loadtest import brokers
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.fleet.local import LocalFleet
-from pytest_loadtest.fleet.measured_run import read_run
 from pytest_loadtest.fleet.messages import Part, Request, RunResult
 from pytest_loadtest.fleet.options import Options
 from pytest_loadtest.fleet.run_controller import RunController
+from pytest_loadtest.pipeline.run_file import RunFile
 from pytest_loadtest.results.load import Load
 from pytest_loadtest.verdict import slo
 
@@ -95,8 +95,7 @@ class NumpyRunController(RunController):
 
     def _judge(self, run: Run) -> RunResult:
         folder = run.state.workloads[0].folder
-        document = read_run(folder)
-        profile, measurements = profiles.from_document(document["profile"]), measured(folder)[0]
+        profile, measurements = profiles.from_document(RunFile.read(folder).profile), measured(folder)[0]
         verdict = slo.evaluate(profile.objectives, measurements, profile.generator)
         load = Load(profile_name=profile.name, measurements=measurements, verdict=verdict)
         return RunResult(load=load, properties=(("folder", str(folder)),))

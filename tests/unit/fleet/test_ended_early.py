@@ -39,7 +39,7 @@ def test_a_phase_ended_by_a_broken_objective_is_missed(tmp_path: Path, foregone:
     workload.changes.append(Change(at=1000, end=True, foregone=foregone))
     samples = MeasuredRun(
         folder=tmp_path,
-        run=workload.document(),
+        run=workload.run_file(),
         measurements=made(end_to_end=spread(1, 20, 900)),
         stages=(),
     )

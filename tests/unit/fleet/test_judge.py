@@ -24,10 +24,11 @@ from pytest_loadtest.fleet.messages import Part
 from pytest_loadtest.fleet.watches import BacklogWatch
 from pytest_loadtest.fleet.workload_run import WorkloadRun
 from pytest_loadtest.observe.telemetry import COUNTERS, Telemetry
+from pytest_loadtest.pipeline.run_file import RunChange, RunStage
 from pytest_loadtest.report import terminal
 from pytest_loadtest.report.baseline import Baseline
 from pytest_loadtest.report.document import results_schema
-from pytest_loadtest.schedule.changes import CHANGE_IN, Change
+from pytest_loadtest.schedule.changes import CHANGE_IN, Aborted, Change
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.values.units import ms
 from pytest_loadtest.verdict.objectives import Slo
@@ -49,7 +50,7 @@ def samples(profile: Profile, folder: Path, *, scale: float | None = None, cap: 
     run = WorkloadRun(
         name="", part=Part(profile=profile), plan=plan, root=folder, nonce=1, test="t", source="p.yaml", run="r", workers=["main"]
     )
-    return MeasuredRun(folder=folder, run=run.document() | {"started": 1.7e9}, measurements=measured(**changed), stages=())
+    return MeasuredRun(folder=folder, run=replace(run.run_file(), started=1.7e9), measurements=measured(**changed), stages=())
 
 
 def findings(of: MeasuredRun, **seen: Any) -> dict[str, Finding]:
@@ -93,7 +94,7 @@ def counted_by_the_broker(folder: Path, continuous: float, taken: float) -> None
 def test_a_broker_at_a_url_that_took_fewer_than_it_confirmed_is_no_data(continuous: float, outcome: Outcome, tmp_path: Path) -> None:
     """Other clients can only raise its number. Where its counters may have begun anew, it is a note."""
     made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path)
-    made.run["facts"]["broker"]["mode"] = "url"
+    made.run.facts.broker["mode"] = "url"
     counted_by_the_broker(tmp_path, continuous, made.measurements.counts.acked - 1)
     result, document = conclude_run(made)
     assert result.load.outcome is outcome
@@ -105,7 +106,7 @@ def test_a_broker_at_a_url_that_took_fewer_than_it_confirmed_is_no_data(continuo
 def test_a_comparison_with_the_broker_that_was_lost_is_no_data(restarts: list[Any], outcome: Outcome, tmp_path: Path) -> None:
     """Unless the run restarted the broker on purpose: then its counters began anew."""
     made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path)
-    made.run["facts"]["broker"]["restarts"] = restarts
+    made.run.facts.broker["restarts"] = restarts
     said = f"{COUNTERS}: KeyError: 'x', 12 s into the phase"
     observing.write_telemetry(tmp_path, Telemetry.of_rows([SECOND], [{"sys.dropped": 0.0}], missing=(said,), lost={COUNTERS: said}))
     result, document = conclude_run(made)
@@ -119,7 +120,7 @@ def test_results_note_that_host_names_were_not_checked(tmp_path: Path) -> None:
     for driver, notes in (("{name: pulsar}", 0), ("{name: pulsar, tlsEnableHostnameVerification: false}", 1)):
         profile = profiles.loads(LEAST.replace("{name: loopback}", driver), "p.yaml")
         aggregated = samples(profile, tmp_path)
-        aggregated.run["facts"]["broker"] = {**aggregated.run["facts"]["broker"], **tls}
+        aggregated.run.facts.broker.update(tls)
         _, results = conclude_run(aggregated)
         assert sum("names in certificates were not checked" in note for note in results["notes"]) == notes
 
@@ -232,16 +233,17 @@ STAGED = (
 )
 
 
-def ended_after_the_first_stage(folder: Path, aborted: dict[str, Any] | None = None) -> MeasuredRun:
+def ended_after_the_first_stage(folder: Path, aborted: Aborted | None = None) -> MeasuredRun:
     """A run whose body ended the load before its second stage."""
     found = samples(profiles.loads(STAGED, "p.yaml"), folder)
-    run = found.run | {"duration": 10 * SECOND, "aborted": aborted, "changes": [Change(at=10 * SECOND, end=True).document(in_bytes=False)]}
-    run["stages"] = [{"name": "ramp", "start": 0, "duration": 10 * SECOND, "slo": None}]
+    changes = (RunChange(**Change(at=10 * SECOND, end=True).document(in_bytes=False)),)
+    stages = (RunStage(name="ramp", start=0, duration=10 * SECOND, slo=None, rate=1.0),)
+    run = replace(found.run, duration=10 * SECOND, aborted=aborted, changes=changes, stages=stages)
     return replace(found, run=run, stages=(("ramp", found.measurements),))
 
 
-@pytest.mark.parametrize(("aborted", "outcome"), [(None, Outcome.NO_DATA), ({"reason": "too late", "blocked": False}, Outcome.MISSED)])
-def test_a_stage_that_never_began_is_named_and_never_met(aborted: dict[str, Any] | None, outcome: Outcome, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("aborted", "outcome"), [(None, Outcome.NO_DATA), (Aborted(reason="too late", blocked=False), Outcome.MISSED)])
+def test_a_stage_that_never_began_is_named_and_never_met(aborted: Aborted | None, outcome: Outcome, tmp_path: Path) -> None:
     """Its objectives were not judged; a run that was lost is missed whatever its later stages would have been."""
     result, document = conclude_run(ended_after_the_first_stage(tmp_path, aborted))
     assert result.load.outcome is outcome
@@ -266,8 +268,8 @@ def test_a_largest_latency_of_a_stage_is_tolerated_by_the_profile(tmp_path: Path
         text = f"slo: {{{slo}}}\nstages: [{{name: only, duration: 10s, slo: {{endToEndLatency: {{max: 50ms}}}}}}]\n"
         profile = profiles.loads(LEAST.replace("testDuration: 10s\n", "") + text, "p.yaml")
         made = samples(profile, tmp_path, **some)
-        stages = [{"name": "only", "start": 0, "duration": 10 * SECOND, "slo": dict(profile.stages[0].slo)}]
-        made = replace(made, run=made.run | {"stages": stages}, stages=(("only", made.measurements),))
+        stages = (RunStage(name="only", start=0, duration=10 * SECOND, slo=dict(profile.stages[0].slo), rate=1.0),)
+        made = replace(made, run=replace(made.run, stages=stages), stages=(("only", made.measurements),))
         load = conclude_run(made)[0].load
         assert load.stage("only").outcome is outcome
         assert (load.stage("only").end_to_end.max < ms(50)) is (outcome is Outcome.MET)
@@ -280,7 +282,7 @@ def test_duplicates_at_qos_2_are_judged_by_what_the_client_says_of_sessions(
     """Of the run's own facts, when all workers have told them."""
     profile = profiles.loads(LEAST.replace("{name: loopback}", "{name: mqtt, qos: 2}"), "p.yaml")
     made = samples(profile, tmp_path, counts={"duplicates": 4, "resent": 4, "duplicates_of_resent": 4})
-    made.run["facts"]["driver"]["forgotten"] = forgotten
+    made.run.facts.driver["forgotten"] = forgotten
     assert conclude_run(made)[0].load.outcome is outcome
 
 

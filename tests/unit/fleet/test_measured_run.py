@@ -5,19 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from builders.run_file import made_run_file
 
-from pytest_loadtest.errors import NoData
-from pytest_loadtest.fleet.measured_run import custom_metrics, read_run
+from pytest_loadtest.fleet.measured_run import custom_metrics
 from pytest_loadtest.pipeline.samples import SampleFiles
 from pytest_loadtest.values.units import Rate, ms
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-DOCUMENT: dict[str, Any] = {
-    "test": "t.py::test", "profile": {"name": "p"}, "start": 0, "started": 1.5, "duration": 1, "rate": 1.0, "topics": 1, "subscriptions": 1,
-    "buckets": [], "scale": None, "stages": [],
-}  # fmt: skip
 
 
 def measured(tmp_path: Path, answer: Any) -> tuple[dict[str, Any], str]:
@@ -28,7 +23,7 @@ def measured(tmp_path: Path, answer: Any) -> tuple[dict[str, Any], str]:
             raise answer
         return answer
 
-    return custom_metrics(hook, None, DOCUMENT, SampleFiles(tmp_path, ()))  # type: ignore[arg-type]
+    return custom_metrics(hook, None, made_run_file(), SampleFiles(tmp_path, ()))  # type: ignore[arg-type]
 
 
 def test_durations_rates_numbers_and_none_are_accepted(tmp_path: Path) -> None:
@@ -59,12 +54,3 @@ def test_an_exception_is_reported_with_the_lines_of_the_users_code(tmp_path: Pat
     first, *rest = failure.splitlines()
     assert first == "pytest_loadtest_aggregate failed: KeyError: 'gold'"
     assert "test_measured_run.py" in rest[0] and "raise answer" in rest[1] and "pytest_loadtest/fleet" not in failure
-
-
-def test_a_folder_without_run_json_is_no_data(tmp_path: Path) -> None:
-    """The error names the file, missing or unreadable."""
-    with pytest.raises(NoData, match=rf"{tmp_path}/run.json cannot be read: "):
-        read_run(tmp_path)
-    (tmp_path / "run.json").write_text("{")
-    with pytest.raises(NoData, match=rf"{tmp_path}/run.json cannot be read: "):
-        read_run(tmp_path)

@@ -187,11 +187,11 @@ def test_what_was_lost_is_known_when_all_have_said_it(tmp_path: Path) -> None:
     workload = workload_of(loopback(), tmp_path)
     facts = DriverFacts(client="c", version="1", losses=0)
     workload.set_driver_facts(facts)
-    assert workload.document()["facts"]["driver"]["losses"] is None
+    assert workload.run_file().facts.driver["losses"] is None
     workload.add_worker_facts({"gw0": facts, "gw1": replace(facts, losses=2)})
-    assert workload.document()["facts"]["driver"]["losses"] == 2
-    assert workload.document()["facts"]["driver"]["forgotten"] is None
+    assert workload.run_file().facts.driver["losses"] == 2
+    assert workload.run_file().facts.driver["forgotten"] is None
     workload.add_worker_facts({"gw0": replace(facts, forgotten=1), "gw1": replace(facts, forgotten=2)})
-    assert workload.document()["facts"]["driver"]["forgotten"] == 3
+    assert workload.run_file().facts.driver["forgotten"] == 3
     workload.add_worker_facts({"gw0": replace(facts, losses=None)})
-    assert workload.document()["facts"]["driver"]["losses"] is None
+    assert workload.run_file().facts.driver["losses"] is None

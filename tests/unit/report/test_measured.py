@@ -8,31 +8,36 @@ from typing import Any
 
 import numpy as np
 from builders.measurements import MS, made, made_series
+from builders.run_file import made_run_file
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.metrics.expected import WorkerEvidence
+from pytest_loadtest.pipeline.run_file import RunChange, RunStage
 from pytest_loadtest.report.measured import MOST_SPANS, second_spans, timeline_section
 from pytest_loadtest.values.quantities import SECOND
 
-NOTHING: dict[str, Any] = {"start": 5 * SECOND, "stages": [], "facts": {"broker": {}}}
 
-
-def change(at: int, **what: Any) -> dict[str, Any]:
+def change(at: int, **what: Any) -> RunChange:
     none = dict.fromkeys(("rate", "paused", "consumers", "foregone"))
-    return {"at": at, "bytes": False, "distribution": False, "end": False, **none, **what}
+    return RunChange(**{"at": at, "bytes": False, "distribution": False, "end": False, **none, **what})
+
+
+def stage(name: str, start: int, duration: int) -> RunStage:
+    return RunStage(name=name, start=start, duration=duration, slo=None, rate=1.0)
 
 
 def test_what_the_run_did() -> None:
     """Times are those of the measured phase."""
-    run = NOTHING | {
-        "stages": [{"name": "up", "start": 5 * SECOND, "duration": 2 * SECOND}, {"name": "down", "start": 7 * SECOND, "duration": SECOND}],
-        "changes": [
+    run = made_run_file(
+        start=5 * SECOND, stages=(stage("up", 5 * SECOND, 2 * SECOND), stage("down", 7 * SECOND, SECOND)),
+        changes=(
             change(1, rate=500.0), change(2, rate=2.0**20, bytes=True, consumers=3), change(3, paused=True), change(4, paused=False),
             change(5, distribution=True), change(6, end=True, foregone="loss"), change(7, end=True),
-        ],
-        "facts": {"broker": {"restarts": [{"down": 3, "ready": None, "downAt": "", "readyAt": None}]}},
-    }  # fmt: skip
+        ),
+    )  # fmt: skip
+    broker = {"restarts": [{"down": 3, "ready": None, "downAt": "", "readyAt": None}]}
+    run = replace(run, facts=replace(run.facts, broker=broker))
     found = timeline_section(run, None)
     assert found["stages"] == [
         {"name": "up", "start": 0, "end": 2 * SECOND},
@@ -52,7 +57,7 @@ def test_when_workers_stalled_and_messages_were_blocked() -> None:
     worker = WorkerEvidence(worker="gw1", cpu=0.5, stalled=499 * MS, longest_stall=400 * MS, gc=0, seconds=seconds)
     blocked = np.zeros(10, np.int64)
     blocked[[4, 5]] = 10_000 * MS, 9_999 * MS  # of 10 000 messages
-    found = timeline_section(NOTHING, made(workers=(worker,), series=replace(made_series(), blocked=blocked)))
+    found = timeline_section(made_run_file(), made(workers=(worker,), series=replace(made_series(), blocked=blocked)))
     assert found["stalls"] == [{"worker": "gw1", "start": 2 * SECOND, "end": 4 * SECOND}]
     assert found["blocked"] == [{"start": 4 * SECOND, "end": 5 * SECOND}]
     assert found["changes"] == []
