@@ -1,7 +1,7 @@
-"""The floor of the machine: what sending, reading, answering and sleeping cost a loop that does nothing else.
+"""The lower limit on this machine: the cost of sending, reading, answering and sleeping in a loop that does nothing else.
 
-It speaks just enough MQTT 5 for mosquitto. Packets are made beforehand and known to be shorter than 128 bytes; messages are counted by
-their first byte. No envelope, no check, no sample, no window, no second attempt: less than this no Python client can take on this machine.
+It has just enough MQTT 5 for mosquitto. Packets are made beforehand and are shorter than 128 bytes; messages are counted by their first
+byte. It has no envelope, check, sample, window or retry: no Python client can use less on this machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NEXT = {PUBLISH << 4 | 2: PUBACK << 4, PUBLISH << 4 | 4: PUBREC << 4, PUBREC << 
 
 
 def connected(url: str, ca_file: str | None, client_id: str, topic: str | None, qos: int) -> Any:
-    """A socket on which CONNECT, and SUBSCRIBE where there is a topic, were answered."""
+    """Return a socket after CONNECT, and after SUBSCRIBE if there is a topic."""
     parts = urlsplit(url)
     made: Any = socket.create_connection((parts.hostname, parts.port))
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -47,7 +47,7 @@ def connected(url: str, ca_file: str | None, client_id: str, topic: str | None, 
 
 
 class Reader:
-    """Reads what came to its sockets. :ivar messages: PUBLISH packets so far. :ivar ended: messages answered to their end."""
+    """Reads the messages of its sockets. :ivar messages: PUBLISH packets so far. :ivar ended: completely acknowledged messages."""
 
     def __init__(self) -> None:
         self.messages = self.ended = 0
@@ -56,13 +56,13 @@ class Reader:
         self._epoll = select.epoll()  # before any socket, for select() takes low numbers only
 
     def add(self, sock: Any) -> Any:
-        """Read this one too."""
+        """Read this socket too."""
         self._sockets[sock.fileno()] = sock
         self._epoll.register(sock.fileno(), select.EPOLLIN)
         return sock
 
     def wait(self, seconds: float) -> None:
-        """Read what comes until then, or what comes first."""
+        """Read until this time, or until the first arrivals."""
         if seconds > 0 and not select.select((self._epoll,), (), (), seconds)[0]:
             return
         for fd, _ in self._epoll.poll(0):
@@ -92,7 +92,7 @@ class Reader:
 
 
 def _publish(case: Case, sockets: list[Any], reader: Reader, topic: str, start: float) -> tuple[int, list[float]]:
-    """Send what is due every tick, and read what comes. :returns: messages, and how late each was, s."""
+    """Send the due messages every tick, and read arrivals. :returns: number of messages, and the lateness of each, s."""
     packets = [encode_packet(Publish(topic, bytes(64), case.qos, packet_id=1 if case.qos else 0))]
     if case.qos:
         at = packets[0].index(b"\0\1", 4 + len(topic))
@@ -114,7 +114,7 @@ def _publish(case: Case, sockets: list[Any], reader: Reader, topic: str, start: 
 
 
 def run_bare(role: str, case: Case, at: dict[str, str], name: str) -> None:
-    """One process, as :func:`roles.run_role` has it."""
+    """Run one process in the form of :func:`roles.run_role`."""
     began, cpu, (_, most) = time.monotonic(), time.process_time(), resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     shared = "$share/bare/" if role == "in" and case.consumers > 1 else ""

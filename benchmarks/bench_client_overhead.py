@@ -1,8 +1,8 @@
-"""CPU per message of ours around pulsar-client: ``python benchmarks/bench_client_overhead.py``.
+"""Our CPU per message around pulsar-client: ``python benchmarks/bench_client_overhead.py``.
 
-The driver's producers and consumers run on a null client that has pulsar-client's calls and does nothing; what the same calls cost in a
-bare loop is taken off. Best of several repeats (the least disturbed one), for bursts that are one stream's and for bursts that are
-many streams': one message of each of 200, and of 20 of them.
+The driver's producers and consumers use a null client that has pulsar-client's calls and does nothing; the cost of the same calls in a bare
+loop is subtracted. The result is the best of several repeats (the least disturbed one), for bursts of one stream and for bursts of many
+streams: one message of each of 200, and of 20 of them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class NullProducer:
 
 
 class NullConsumer:
-    """Has one message ``count`` times, then is closed."""
+    """Returns one message ``count`` times, then is closed."""
 
     def __init__(self, message: Any, count: int) -> None:
         self._message, self._left = message, count
@@ -65,7 +65,7 @@ def context(checksum: bool = False) -> DriverContext:
 
 
 def best(work: Callable[[], object]) -> float:
-    """CPU µs per message of ``work``, which handles MESSAGES of them."""
+    """Return the CPU µs per message of ``work``, which handles MESSAGES of them."""
     costs = []
     for _ in range(REPEATS):
         begin = time.process_time_ns()
@@ -75,7 +75,7 @@ def best(work: Callable[[], object]) -> float:
 
 
 def produce(streams: int, size: int, keyed: bool) -> tuple[float, float]:
-    """Whole and bare cost of sending bursts of this size, whose messages are of as many of the streams as possible."""
+    """Return the total and bare cost of sending bursts of this size, from as many streams as possible."""
     seq = np.arange(size, dtype=np.int64)
     stream, payload = np.resize(np.arange(streams, dtype=np.int32), size), np.zeros(size, np.uint16)
     key = seq.astype(np.int32) if keyed else None
@@ -101,7 +101,7 @@ def produce(streams: int, size: int, keyed: bool) -> tuple[float, float]:
 
 
 def consume(consumers: int, size: int, order: Callable[[Any], int] | None, checksum: bool = False) -> tuple[float, float]:
-    """Whole and bare cost of receiving: the consumer's thread for all messages, then taking them in bursts of this size."""
+    """Return the total and bare cost of receiving: the consumer's thread for all messages, then taking them in bursts of this size."""
     made = context(checksum)
     data = payloads.whole_payloads(made.pool, np.zeros((1, 32), np.uint8), np.zeros(1, np.uint16))[0]
     message = _pulsar.MessageBuilder().content(data).partition_key("key-1").build()

@@ -1,13 +1,13 @@
-"""The index of delayed messages on two real brokers, as more and more of them are pending.
+"""The index of delayed messages on two real brokers, with a growing number of pending messages.
 
-``python benchmarks/bench_delayed_index.py [--rounds 2] [--looks 20000,50000] [--versions 4.0.0,4.2.4]``: starts each version of Pulsar in
-turn (4.0.0 has the heap, 4.2.4 time buckets), round after round, and sends so many delayed messages to one Shared subscription, each count
-to a topic of its own, with due times of three kinds (``KINDS``). It reads the size of the index from the topic's stats, the broker's CPU,
-and what Java's heap (after a garbage collection) and the pool of direct memory lose when the subscription is deleted, and its index with
-it. The Roaring column is CRoaring (pyroaring) on the very entries and due times of the messages sent. ``jcmd`` of the JDK lists the heap;
-without it there is no figure of it. More rounds, and a run with ``--more``, which adds to what is kept, tell what is noise.
+``python benchmarks/bench_delayed_index.py [--rounds 2] [--looks 20000,50000] [--versions 4.0.0,4.2.4]`` starts each version of Pulsar in
+turn (4.0.0 has the heap, 4.2.4 time buckets), round after round. It sends each number of delayed messages to one Shared subscription of its
+own topic, with due times of three kinds (``KINDS``). It reads the size of the index from the topic's stats, the broker's CPU, and the
+memory that Java's heap (after a garbage collection) and the pool of direct memory free when the subscription and its index are deleted. The
+Roaring column is CRoaring (pyroaring) with the same entries and due times. ``jcmd`` of the JDK lists the heap; without it there is no
+figure for it. More rounds, and a run with ``--more``, which adds to the stored data, show the noise.
 
-All is kept in ``docs/howto/delayed-index.json``, of which ``python benchmarks/delayed_index.py`` makes table and plot, without a broker.
+The data is in ``docs/howto/delayed-index.json``; ``python benchmarks/delayed_index.py`` makes table and plot from it, without a broker.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ SETTINGS = {
 
 
 class Watched:
-    """A broker and what can be asked of it."""
+    """A broker and its observable values."""
 
     def __init__(self, broker: brokers.Broker) -> None:
         self._rest, self._pid = str(broker.facts.admin_url), int(broker.facts.pid or 0)
@@ -66,10 +66,10 @@ class Watched:
         return self._ask(f"persistent/public/default/{topic}/stats")
 
     def memory(self) -> tuple[float | None, float]:
-        """Bytes on Java's heap after a collection (None without ``jcmd``), and of the pool of direct memory.
+        """Return the bytes on Java's heap after a collection (None without ``jcmd``), and of the pool of direct memory.
 
-        Of the heap those of the classes that an index is made of: all else moves by megabytes meanwhile. Of the pool what is in use: what
-        the JVM says of direct memory goes by chunks of 8 MiB, which the pool keeps.
+        Heap: only the classes of an index count, as everything else changes by megabytes. Pool: the memory in use counts, as the JVM's
+        figure for direct memory is in chunks of 8 MiB, which the pool keeps.
         """
         pool = self._ask("broker-stats/allocator-stats/default")
         chunks = [chunk for arena in pool["directArenas"] for chunk_list in arena["chunkLists"] for chunk in chunk_list["chunks"]]
@@ -89,13 +89,13 @@ class Watched:
         return found
 
     def cpu(self) -> float:
-        """Seconds so far."""
+        """Return the CPU seconds so far."""
         times = psutil.Process(self._pid).cpu_times()
         return float(times.user + times.system)
 
 
 def due_times(kind: Kind, count: int) -> NDArray[np.int64]:
-    """ms since the epoch, from the start of a bucket on, as the model has it."""
+    """Return ms since the epoch, from the start of a bucket, as in the model."""
     base = (int(time.time() * 1000) + LATER) >> BITS << BITS
     if kind.within:
         return base + np.random.default_rng(1).integers(0, kind.within, count)
@@ -103,7 +103,7 @@ def due_times(kind: Kind, count: int) -> NDArray[np.int64]:
 
 
 def send(client: Any, topic: str, due: NDArray[np.int64]) -> NDArray[np.int64]:
-    """:returns: ``(n, 2)``, ledger and entry of each message."""
+    """Send the messages. :returns: ``(n, 2)``, ledger and entry of each."""
     producer = client.create_producer(topic, block_if_queue_full=True, max_pending_messages=5000)
     places, left, done = np.full((len(due), 2), -1, np.int64), [len(due)], threading.Event()
 
@@ -123,7 +123,7 @@ def send(client: Any, topic: str, due: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def settle(broker: Watched, topic: str, count: int) -> tuple[int, int]:
-    """Messages in the index and its bytes, once all are there."""
+    """Return the number of messages in the index and its bytes, once all are in it."""
     end = time.monotonic() + WAIT
     while True:
         stats = broker.stats(topic)
@@ -136,7 +136,7 @@ def settle(broker: Watched, topic: str, count: int) -> tuple[int, int]:
 
 
 def roaring(due: NDArray[np.int64], places: NDArray[np.int64]) -> int:
-    """Bytes of the bitmaps of these entries."""
+    """Return the bytes of the bitmaps of these entries."""
     pieces: dict[tuple[int, int], list[int]] = defaultdict(list)
     for bucket, ledger, entry in np.column_stack([due >> BITS, places]).tolist():
         pieces[bucket, ledger].append(entry)
@@ -144,7 +144,7 @@ def roaring(due: NDArray[np.int64], places: NDArray[np.int64]) -> int:
 
 
 def least(broker: Watched) -> tuple[float | None, float]:
-    """What of both memories is left."""
+    """Return the least use of both memories."""
     heaps, directs = list[float](), list[float]()
     for _ in range(READS):
         heap, direct = broker.memory()
@@ -155,7 +155,7 @@ def least(broker: Watched) -> tuple[float | None, float]:
 
 
 def measure(broker: Watched, version: str, kind: Kind, count: int, turn: int) -> Row:
-    """One look, on a topic of its own."""
+    """Measure once, on a new topic."""
     topic = f"index-{KINDS.index(kind)}-{count}-{turn}"
     client = pulsar.Client(broker.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     try:
@@ -178,7 +178,7 @@ def measure(broker: Watched, version: str, kind: Kind, count: int, turn: int) ->
 
 
 def on(version: str, looks: tuple[int, ...], turn: int) -> list[Row]:
-    """A broker that starts anew, all kinds and looks on it."""
+    """Start a broker and measure all kinds and numbers on it."""
     with tempfile.TemporaryDirectory() as name:
         asked = brokers.BrokerRequest(kind="pulsar", mode="process", folder=Path(name) / "broker", version=version, settings=SETTINGS)
         broker = brokers.start(asked, print)

@@ -1,8 +1,8 @@
-"""CPU time of the engine per message, each way, recording included: ``python benchmarks/bench_engine.py [--rounds 3]``.
+"""CPU time of the engine per message in each direction, with recording: ``python benchmarks/bench_engine.py [--rounds 3]``.
 
-Out: the engine's loop over a driver that takes and answers everything and does no more, on a clock that stands still. In: what the
-consumers hand over at each look, decoded, checked for order and recorded. Process CPU time, the recorder's writer thread included; the
-median of the rounds. Start: from the description of a phase until its first tick.
+Out: the engine's loop over a driver that accepts and answers everything, on a fake clock. In: the consumers' arrivals, decoded, checked for
+order and recorded. The figure is process CPU time with the recorder's writer thread, the median of the rounds. Start: from the description
+of a phase until its first tick.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ KEYS = 10_000
 
 @dataclass(frozen=True)
 class Shape:
-    """One row of the table: as many consumers as streams, or as said."""
+    """One row of the table; by default as many consumers as streams."""
 
     streams: int
     rate: int
@@ -73,7 +73,7 @@ SHAPES = (
 
 
 class Swallowing:
-    """A driver that takes everything and answers it at the next look: what is left is the engine."""
+    """A driver that accepts everything and answers it at the next call, so the cost is the engine's."""
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock, self._taken = clock, list[np.ndarray]()
@@ -139,7 +139,7 @@ def engine_of(shape: Shape, clock: FakeClock, driver: Swallowing, pool: PayloadP
 
 
 def out(shape: Shape, folder: Path) -> float:
-    """µs per message sent, answered and recorded."""
+    """Return the µs per message sent, answered and recorded."""
     clock, pool = FakeClock(), pool_of(shape)
     engine = engine_of(shape, clock, Swallowing(clock), pool)
     recorder = Recorder(folder, "main", pool, shape.topology, range(shape.streams))
@@ -152,7 +152,7 @@ def out(shape: Shape, folder: Path) -> float:
 
 
 def start(shape: Shape, folder: Path) -> float:
-    """µs from the description of a phase until it has begun and sent for the first time."""
+    """Return the µs from the description of a phase until its first messages are sent."""
     clock, pool = FakeClock(), pool_of(shape)
     engine = engine_of(shape, clock, Swallowing(clock), pool)
     begun = time.process_time_ns()
@@ -162,7 +162,7 @@ def start(shape: Shape, folder: Path) -> float:
 
 
 class Handed:
-    """A driver that hands over what it was given."""
+    """A driver that returns prepared arrivals."""
 
     def __init__(self, received: Iterator[Received]) -> None:
         self._received = list(received)[::-1]
@@ -172,7 +172,7 @@ class Handed:
 
 
 def handed(shape: Shape, pool: PayloadPool) -> Iterator[Received]:
-    """What comes in at each look: the consumers have the streams, or their keys, among them."""
+    """Return the arrivals of each call; the streams, or their keys, are divided among the consumers."""
     each = max(shape.rate * COLLECT // SECOND, 1)
     consumers = shape.consumers or shape.streams
     for first in range(0, shape.messages, each):
@@ -187,7 +187,7 @@ def handed(shape: Shape, pool: PayloadPool) -> Iterator[Received]:
 
 
 def into(shape: Shape, folder: Path) -> float:
-    """µs per message taken, checked and recorded."""
+    """Return the µs per message taken, checked and recorded."""
     pool = pool_of(shape)
     inbox = Inbox(Handed(handed(shape, pool)), pool, nonce=1, ordered=True)  # type: ignore[arg-type]
     everybody = np.arange(shape.topology.all_consumers, dtype=np.int32)
@@ -206,7 +206,7 @@ def into(shape: Shape, folder: Path) -> float:
 
 
 def median(measure: Callable[[Shape, Path], float], shape: Shape, rounds: int) -> float:
-    """Of several rounds in folders of their own."""
+    """Return the median of several rounds in separate folders."""
     runs = []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:

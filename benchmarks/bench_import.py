@@ -1,6 +1,6 @@
-"""What the plugin adds to every pytest run: ``python benchmarks/bench_import.py``.
+"""The plugin's cost for every pytest run: ``python benchmarks/bench_import.py``.
 
-``pytest --version`` with and without the plugin, alternating, CPU time of the process; the median of the differences.
+Runs ``pytest --version`` with and without the plugin, alternating, and prints the median of the differences in CPU time of the process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ROUNDS = 15
 
 
 def cpu(*options: str) -> float:
-    """ms of CPU time of one ``pytest --version``, which loads all plugins."""
+    """Return the ms of CPU time of one ``pytest --version``, which loads all plugins."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     subprocess.run(

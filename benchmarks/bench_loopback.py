@@ -1,11 +1,11 @@
-"""CPU per message of the loopback driver and of its relay, flat out and at a rate, for one stream and for many.
+"""CPU per message of the loopback driver and of its relay, at full speed and at a rate, for one stream and for many.
 
-``python benchmarks/bench_loopback.py [--seconds 2]``. CPU time, not wall time: driver and relay may share a core with whatever else runs.
-The driver's figure is everything on its side: envelope, framing, both directions of the socket, acks, heads of what was received; without
-the making of the bursts.
+``python benchmarks/bench_loopback.py [--seconds 2]``. It is CPU time, not wall time, as driver and relay may share a core with other
+programs. The driver's figure is everything on its side: envelope, framing, both directions of the socket, acks, heads of arrivals; without
+making the bursts.
 
-Each stream has a topic and a consumer of its own; a burst takes the streams in turn and goes on where the one before it ended. Flat out
-means as fast as a window of four bursts allows.
+Each stream has its own topic and consumer; a burst takes the streams in turn and continues after the last one of the burst before. Full
+speed is limited by a window of four bursts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ COLLECT = 25_000_000  # ns between two looks at what came back at a rate, as the
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Bytes of a message, messages of a burst, streams, and bursts a second; None: flat out, of one stream."""
+    """Bytes of a message, messages of a burst, streams, and bursts a second; None: full speed, one stream."""
 
     size: int = 128
     burst: int
@@ -61,7 +61,7 @@ CASES = (
 
 @contextmanager
 def relay() -> Iterator[tuple[int, int]]:
-    """Its process id and port."""
+    """Start the relay. :returns: its process id and port."""
     command = [sys.executable, "-m", "pytest_loadtest.drivers.loopback.relay"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin and process.stdout
@@ -70,13 +70,13 @@ def relay() -> Iterator[tuple[int, int]]:
 
 
 def cpu_of(pid: int) -> float:
-    """Seconds."""
+    """Return the CPU seconds of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def opened(port: int, case: Case) -> LoopbackDriver:
-    """A driver with all its streams and consumers."""
+    """Return a driver with all its streams and consumers open."""
     pool = payloads.build_pool(
         buckets=None, message_size=case.size, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=False, max_size=None
     )
@@ -98,7 +98,7 @@ def opened(port: int, case: Case) -> LoopbackDriver:
 
 
 def burst_from(first: int, case: Case) -> Burst:
-    """The next burst after ``first`` messages."""
+    """Return the next burst after ``first`` messages."""
     row = np.arange(first, first + case.burst)
     sent, idle = np.zeros((2, case.burst), np.int64)
     payload = np.zeros(case.burst, np.uint16)
@@ -107,13 +107,13 @@ def burst_from(first: int, case: Case) -> Burst:
 
 
 def rest_of(burst: Burst, refused: NDArray[np.int64]) -> Burst:
-    """What is to be offered again."""
+    """Return the messages to offer again."""
     columns = ("row", "stream", "seq", "intended", "payload", "sent", "idle")
     return Burst(**{name: getattr(burst, name)[refused] for name in columns})
 
 
 def run(port: int, pid: int, case: Case, seconds: float) -> str:
-    """One row of the table."""
+    """Measure one row of the table."""
     driver = opened(port, case)
     sent = got = bursts = collect_at = 0
     making = 0.0

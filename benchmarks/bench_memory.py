@@ -1,7 +1,7 @@
 """Resident memory of the load workers over a long run: ``python benchmarks/bench_memory.py [minutes] [msg/s]``.
 
-Runs pytest with two workers on the loopback relay (10 minutes at 50 000 msg/s unless told otherwise) and reads the workers' resident size
-from /proc every 10 s while they measure. Flat means: the second half's mean is within 5 % of the first half's.
+Runs pytest with two workers on the loopback relay (by default 10 minutes at 50 000 msg/s) and reads the workers' resident size from /proc
+every 10 s while they measure. Memory is constant if the second half's mean is within 5 % of the first half's.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def test_memory(load):
 
 
 def workers(pid: int) -> list[int]:
-    """The xdist workers below a pytest process: its children that wait for execnet's first line."""
+    """Return the xdist workers of a pytest process: its children that wait for execnet's first line."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [int(child) for child in children if b"exec(eval(" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
 def resident(pid: int) -> float:
-    """MiB."""
+    """Return the resident size in MiB."""
     status = Path(f"/proc/{pid}/status").read_text().splitlines()
     return int(next(line for line in status if line.startswith("VmRSS")).split()[1]) / 1024
 
@@ -64,7 +64,7 @@ def main(minutes: float = 10, rate: int = 50_000) -> None:
 
 
 def watch(run: subprocess.Popen[bytes], folder: Path) -> list[list[float]]:
-    """Resident sizes every 10 s while samples are being written."""
+    """Return the resident sizes every 10 s while samples are written."""
     rows: list[list[float]] = []
     while run.poll() is None:
         time.sleep(10)

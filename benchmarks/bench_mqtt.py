@@ -1,12 +1,12 @@
-"""CPU per delivery of the generator on a real broker, native, library and bare in turns: ``python benchmarks/bench_mqtt.py``.
+"""CPU per delivery of the generator on a real broker, with native, library and bare client in turn: ``python benchmarks/bench_mqtt.py``.
 
-The engine, the driver and the recorder, with all samples written; producers in one process and consumers in another. The figure of a side
-is the CPU time of its process while load ran, drain included, divided by the messages it sent or the copies it got. Beside them stand the
-broker's CPU time for each copy, what connecting took, memory for each connection, and the publishers' send delay.
-``bare`` is the floor: a loop of sends, reads and sleeps at the same instants that knows the packets' length beforehand, checks nothing and
-keeps nothing (``bare_mqtt.py``). ``--case`` picks cases by number, ``--client`` the clients. ``--broker artemis`` is for the cases without
-TLS; a case that comes again has a JVM that has compiled more.
-mosquitto's ``max_inflight_messages`` is 1 000, not 20, or one publisher at QoS 1 would wait most of its time.
+It runs the engine, the driver and the recorder, with all samples written; producers are in one process and consumers in another. The figure
+of a side is the CPU time of its process while load ran, with the drain, divided by its messages sent or copies received. Further columns:
+the broker's CPU time per copy, the time for connecting, memory per connection, and the publishers' send delay.
+``bare`` is the lower limit: a loop of sends, reads and sleeps at the same times that has the packets' lengths beforehand, and neither
+checks nor keeps anything (``bare_mqtt.py``). ``--case`` selects cases by number, ``--client`` the clients. ``--broker artemis`` is for the
+cases without TLS; in a repeated case the JVM has compiled more.
+mosquitto's ``max_inflight_messages`` is 1 000, not 20, as one publisher at QoS 1 would otherwise wait most of its time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pytest_loadtest.schedule.topology import Topology
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One shape of load; ``rate`` is of what is sent. ``tls``: consumers connect over TLS 1.3, producers never do."""
+    """One shape of load; ``rate`` is the send rate. ``tls``: consumers connect with TLS 1.3, producers never do."""
 
     name: str
     rate: float
@@ -69,7 +69,7 @@ CASES = (
 
 
 def made_driver(case: Case, client: str, at: dict[str, Any], name: str, worker: str) -> tuple[Any, DriverContext]:
-    """:param at: ``url``; for TLS ``subscriber_url`` and the authority ``ca_file`` too."""
+    """Return a driver. :param at: ``url``; for TLS also ``subscriber_url`` and the authority's ``ca_file``."""
     topology = Topology(topics=1, partitions=1, producers=case.producers, subscriptions=case.subscriptions, consumers=case.consumers)
     pool = build_pool(
         buckets=None, message_size=64, randomized=True, random_ratio=1.0, file_content=None, seed=1, checksum=False, max_size=None
@@ -85,13 +85,13 @@ def made_driver(case: Case, client: str, at: dict[str, Any], name: str, worker: 
 
 
 def cpu_of(pid: int) -> float:
-    """CPU s that a process took so far."""
+    """Return the CPU s of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 
 
 def run_case(case: Case, client: str, broker: brokers.Broker) -> dict[str, Any]:
-    """Both roles of a case."""
+    """Run both roles of a case."""
     facts = broker.facts
     pid, at = facts.pid, {"url": facts.url, "subscriber_url": facts.subscriber_url}
     if case.tls:
@@ -101,7 +101,7 @@ def run_case(case: Case, client: str, broker: brokers.Broker) -> dict[str, Any]:
 
 
 def row(case: Case, client: str, found: dict[str, Any]) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     out, got = found["out"], found["in"]
     cost = [1e6 * each["cpu"] / max(each["messages"], 1) for each in (out, got)]
     broker = 1e6 * found["broker"] / max(got["messages"], 1)

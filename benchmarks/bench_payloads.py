@@ -23,7 +23,7 @@ REPEATS = 7
 
 
 def pool(weights: dict[str, int]) -> PayloadPool:
-    """A pool of small payloads, so that copying bodies does not hide the rest."""
+    """Return a pool of small payloads, so that copying bodies does not hide the other costs."""
     ranges = [(name, *parse_range(name), weight) for name, weight in weights.items()]
     buckets = [Bucket(name=name, low=low, high=high, weight=weight) for name, low, high, weight in ranges]
     return build_pool(
@@ -32,7 +32,7 @@ def pool(weights: dict[str, int]) -> PayloadPool:
 
 
 def cost(work: Callable[[], object], burst: int) -> float:
-    """CPU ns per message of ``work``, which handles one burst."""
+    """Return the CPU ns per message of ``work``, which handles one burst."""
     rounds = MESSAGES // burst
     best = float("inf")
     for _ in range(REPEATS):
@@ -44,7 +44,7 @@ def cost(work: Callable[[], object], burst: int) -> float:
 
 
 def steps(chosen: PayloadPool, burst: int) -> dict[str, Callable[[], object]]:
-    """What is done for each burst, by name."""
+    """Return the steps for each burst, by name."""
     chooser, nonce = PayloadChooser(chosen, 0, range(3, 5)), 0xC0FFEE
     seq, stream = np.arange(burst, dtype=np.int64), np.full(burst, 3, np.int32)
     index = np.zeros(burst, np.int64)
@@ -60,7 +60,7 @@ def steps(chosen: PayloadPool, burst: int) -> dict[str, Callable[[], object]]:
 
 
 def table(title: str, weights: dict[str, int]) -> None:
-    """One line per step and burst size."""
+    """Return one line per step and burst size."""
     chosen = pool(weights)
     for burst in (10, 100, 1000):
         for name, work in steps(chosen, burst).items():

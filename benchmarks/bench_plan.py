@@ -1,8 +1,8 @@
-"""What planning costs, and what a run's document costs, of very many clients: ``python benchmarks/bench_plan.py``.
+"""The cost of planning, and of a run's documents, for very many clients: ``python benchmarks/bench_plan.py``.
 
-Each row is a process of its own, so that its peak memory is its own. *Plan*: compile the profile and print the plan, as ``--load-plan``
-does. *Document*: what the controller does when a phase is over: hold what all workers sent against the plan, write ``run.json`` and
-``streams.npz``. Time is wall clock; memory is the highest resident size until then, the interpreter and its libraries included.
+Each row is a separate process, so that its peak memory is its own. *Plan*: compile the profile and print the plan, as ``--load-plan`` does.
+*Document*: the controller's work after a phase: compare the workers' messages with the plan, write ``run.json`` and ``streams.npz``. Time
+is wall clock; memory is the highest resident size so far, with the interpreter and its libraries.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ WORKERS = 16
 
 
 def peak() -> float:
-    """MiB."""
+    """Return the peak memory in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def measure(lines: str) -> str:
-    """One row, in this process."""
+    """Measure one row in this process."""
     from pytest_loadtest import profile as profiles
     from pytest_loadtest.drivers import planned_facts
     from pytest_loadtest.kinds.registry import shipped_costs
@@ -60,7 +60,7 @@ def measure(lines: str) -> str:
 
 
 def document(plan, root: Path) -> tuple[float, int]:  # type: ignore[no-untyped-def]
-    """Seconds that the end of a phase takes, and bytes that it leaves."""
+    """Return the seconds that the end of a phase takes, and the bytes that it writes."""
     from pytest_loadtest.fleet.messages import Part, PhaseFinished
     from pytest_loadtest.fleet.workload_run import WorkloadRun
 

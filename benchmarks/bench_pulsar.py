@@ -1,10 +1,10 @@
-"""CPU per message of the generator on a real Pulsar, native and library side by side: ``python benchmarks/bench_pulsar.py``.
+"""CPU per message of the generator on a real Pulsar, with the native and the library client: ``python benchmarks/bench_pulsar.py``.
 
-The engine, the driver and the recorder of one worker, as a run has them, with all samples written; producers in one process and consumers
-in another, so that what goes out and what comes in have figures of their own. The figure is the CPU time of the process while load ran,
-drain included, divided by its messages. It also tells what was lost, the send delay, and what a bare loop of sleeps beside it saw.
+It runs the engine, the driver and the recorder of one worker, as in a run, with all samples written; producers are in one process and
+consumers in another, so that both have separate figures. The figure is the CPU time of the process while load ran, with the drain, divided
+by its messages. It also prints losses, the send delay, and the delay of a bare loop of sleeps next to it.
 
-``--url`` and ``--admin`` name a running broker; without them one is started. ``--case`` picks cases by number, ``--client`` the clients.
+``--url`` and ``--admin`` name a running broker; without them one is started. ``--case`` selects cases by number, ``--client`` the clients.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def made_driver(case: Case, client: str, where: dict[str, Any], name: str, worke
 
 
 def run_case(case: Case, client: str, where: dict[str, Any]) -> dict[str, Any]:
-    """Both roles of a case."""
+    """Run both roles of a case."""
     name = f"bench-{secrets.token_hex(4)}"
     lead, _ = made_driver(case, client, where, name, "lead")
     lead.prepare()
@@ -111,7 +111,7 @@ def run_case(case: Case, client: str, where: dict[str, Any]) -> dict[str, Any]:
 
 
 def row(case: Case, client: str, found: dict[str, Any]) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     out, got = found["out"], found["in"]
     cost = [1e6 * each["cpu"] / max(each["messages"], 1) for each in (out, got)]
     lost = out["messages"] - got["messages"]

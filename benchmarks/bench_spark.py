@@ -37,7 +37,7 @@ WORKERS, BUCKETS = 10, 8
 
 
 class Shape(NamedTuple):
-    """Of the run: all streams share the rate, msg/s. ``twice`` is the share of deliveries that come twice."""
+    """The shape of the run: all streams share the rate, msg/s. ``twice`` is the share of duplicated deliveries."""
 
     streams: int
     topics: int
@@ -46,7 +46,7 @@ class Shape(NamedTuple):
 
 
 def generate(folder: Path, messages: int, shape: Shape) -> None:
-    """Every worker's part of the run, ten seconds a file."""
+    """Write every worker's part of the run, ten seconds a file."""
     per_stream = messages // shape.streams
     duration = messages * SECOND // shape.rate
     own = np.arange(shape.streams)
@@ -118,7 +118,7 @@ def _driver(parent: psutil.Process) -> psutil.Process:
 
 
 def _cpu(java: psutil.Process) -> float:
-    """CPU seconds so far of this process, of the driver and of its Python workers, also of those that have ended."""
+    """Return the CPU seconds so far of this process, of the driver and of its Python workers, including ended ones."""
     times = [process.cpu_times() for process in (psutil.Process(), java, *java.children(recursive=True))]
     ended = sum(each.children_user + each.children_system for each in times[2:])
     return ended + sum(each.user + each.system for each in times)

@@ -1,15 +1,14 @@
 """Our search and OpenMessaging Benchmark's rule on the same broker: ``python benchmarks/compare_peak.py``.
 
-The broker is a token bucket whose capacity wanders: every second it is drawn anew around its mean. All is arithmetic under a sum of
-nanoseconds, so an hour of load takes a moment. The question to both is one: the highest rate at which p99 of the latency stays within
-100 ms for a minute. *Truth* is the rate at which half of many such holds, each from an idle broker, are met; without noise it is the
-closed form.
+The broker is a token bucket with a varying capacity: it is drawn again every second around its mean. All of it is arithmetic, so an hour of
+load takes a moment. Both have the same task: find the highest rate at which p99 of the latency stays within 100 ms for a minute. *Truth* is
+the rate at which half of many such holds, each from an idle broker, are met; without noise it is the closed form.
 
-OMB names no found rate. *found* is what its result lets a reader take for it: the mean publish rate of the measured five minutes, in
-which the rule goes on adjusting; *swing* is the lowest and highest rate in that time, *meanwhile* the share of its seconds within the
-bound. For our search it is the peak, with its interval. *anew*, for both: of 100 holds of a minute at the rate found, each from an idle
-broker, how many are met. OMB's rule sees a queue before the broker by acknowledgements (``publish``), a queue behind it by what consumers
-got (``deliver``).
+OMB reports no found rate. *found* is what a reader may conclude from its result: the mean publish rate of the measured five minutes, in
+which the rule continues to adjust; *swing* is the lowest and highest rate in that time, *meanwhile* the share of its seconds within the
+bound. For our search it is the peak, with its interval. *anew*, for both: of 100 holds of a minute at the found rate, each from an idle
+broker, the number that are met. OMB's rule detects a queue before the broker by acknowledgements (``publish``), and a queue after it by the
+consumers' messages (``deliver``).
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ CAPACITIES, NOISES, SEEDS = (2_000, 20_000, 200_000), (0.0, 0.01, 0.05), range(1
 
 
 class Broker:
-    """A token bucket with a capacity of its own every second."""
+    """A token bucket with a separate capacity for every second."""
 
     def __init__(self, capacity: float, noise: float, seed: int) -> None:
         self.capacity, self.noise, self.level, self.clock = capacity, noise, 0.0, 0
         self._random = random.Random(seed)
 
     def load(self, rate: float, duration: int) -> Iterator[tuple[int, float]]:
-        """Second by second: messages over the bound, messages that passed."""
+        """Return, second by second, the messages over the bound and the messages that passed."""
         for _ in range(round(duration / SECOND)):
             now = TokenBucket(max(self.capacity * self._random.gauss(1, self.noise), 1.0), DEPTH)
             over, before = now.exceeding(rate, SECOND, BOUND, self.level), now.waiting(self.level)
@@ -53,7 +52,7 @@ class Broker:
             yield over, rate + before - now.waiting(self.level)
 
     def met(self, rate: float, duration: int) -> bool:
-        """Ended as soon as the percentile can no longer hold."""
+        """Return True if the hold is met; ends as soon as the percentile can no longer hold."""
         room = (1 - PERCENTILE / 100) * messages(rate, duration)
         for over, _ in self.load(rate, duration):
             room -= over
@@ -68,7 +67,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Rates in msg/s, time in ns. ``meanwhile``: share of the seconds of the search itself, where it goes on until the end."""
+    """Rates in msg/s, time in ns. ``meanwhile``: share of the seconds of the search itself, if it continues until the end."""
 
     found: float
     time: int
@@ -106,7 +105,7 @@ def share_met(broker: Broker, rate: float, times: int) -> float:
 
 
 def omb(capacity: float, noise: float, seed: int, behind: bool) -> Answer:
-    """The producers never wait: they queue whatever the rule asks for (``pendingQueueSize: 0``; memory has no limit here)."""
+    """Run OMB's rule. Producers never wait: they queue the requested rate (``pendingQueueSize: 0``; memory has no limit here)."""
     broker, rule = Broker(capacity, noise, seed), OmbController()
     offered = passed = 0.0
     measured: list[tuple[float, float, bool]] = []

@@ -1,6 +1,6 @@
-"""Table and plot of what ``bench_delayed_index.py`` measured, beside the model: ``python benchmarks/delayed_index.py [data.json]``.
+"""Table and plot of the data from ``bench_delayed_index.py``, with the model: ``python benchmarks/delayed_index.py [data.json]``.
 
-The plot is written beside the data, as an SVG. It needs matplotlib (``pip install --group plots``); without it there is the table alone.
+The plot is an SVG in the folder of the data. It needs matplotlib (``pip install --group plots``); without it only the table is printed.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ TOLD = (10_000, 20_000, 50_000, 100_000, 200_000, 400_000)
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """How due times are spread: so many a millisecond one after the other, or at random within so many milliseconds."""
+    """The distribution of due times: a number per millisecond one after the other, or at random within a number of milliseconds."""
 
     name: str
     per_ms: int = 0
     within: int = 0
 
     def bitmaps(self, messages: int) -> float:
-        """Bytes of a message by the model of time buckets, as Roaring counts them."""
+        """The bytes of a message by the model of time buckets, as Roaring counts them."""
         return self._model(messages).bitmaps / messages
 
     def with_objects(self, messages: int) -> float:
-        """With Java's objects."""
+        """The bytes of a message with Java's objects."""
         return self._model(messages).total / messages
 
     def rule(self, messages: int) -> float:
-        """Bytes of a message by a rule of thumb: 2 up to 4096 messages a bucket, then 8192/M, and 8192/ledger where a bucket holds ledgers.
+        """The bytes of a message by a rule of thumb: 2 up to 4096 messages a bucket, then 8192/M, and 8192/ledger if a bucket has ledgers.
 
-        It leaves out that ledgers cut buckets: 0.62 bytes where it says 0.5, at x = 16 and y = 10.
+        It ignores that ledgers cut buckets: 0.62 bytes instead of 0.5 at x = 16 and y = 10.
         """
         size = (self.per_ms or messages / self.within) * (1 << BITS)
         return 2.0 if size <= CONTAINER / 2 else CONTAINER / min(size, LEDGER)
@@ -92,7 +92,7 @@ class Row:
 
 
 def grouped(rows: Iterable[Row]) -> Iterator[tuple[Kind, int, str, list[Row]]]:
-    """The rounds of each look, versions side by side."""
+    """Return the rounds of each measurement, versions side by side."""
     rows = list(rows)
     for kind in KINDS:
         for messages in sorted({row.messages for row in rows if row.due == kind.name}):
@@ -103,7 +103,7 @@ def grouped(rows: Iterable[Row]) -> Iterator[tuple[Kind, int, str, list[Row]]]:
 
 
 def show(rows: Iterable[Row]) -> None:
-    """As a table; where rounds differ, from the least to the largest."""
+    """Return the table; if rounds differ, with least and largest values."""
     head = ("due", "pending", "Pulsar", "model", "rule", "Roaring", "broker", "with objects", "freed", "CPU µs", "sent/s")
     print("\n" + "| " + " | ".join(head) + " |")
     print("|" + "---|" * len(head))
@@ -124,7 +124,7 @@ def show(rows: Iterable[Row]) -> None:
 
 
 def freed(row: Row) -> float | None:
-    """With the index, of the memory that it is in: the other one moves by megabytes of what is read and cached meanwhile."""
+    """Return the bytes freed with the index, of the memory that it uses: the other one changes by megabytes of read and cached data."""
     return row.heap if time_buckets(row.version) else row.direct
 
 
@@ -137,7 +137,7 @@ def span(rows: list[Row], of: Callable[[Row], float | None], digits: int) -> str
 
 
 def draw(data: Path) -> None:
-    """Write the plot beside the data; say so where that cannot be."""
+    """Write the plot next to the data; prints a line if that is impossible."""
     if importlib.util.find_spec("matplotlib") is None:
         print("no plot: matplotlib is not installed (pip install --group plots)")
         return
@@ -159,7 +159,7 @@ def draw(data: Path) -> None:
 
 
 def _short(svg: str) -> str:
-    """Without indentation, and to a hundredth of a point."""
+    """Shorten the SVG: no indentation, and coordinates to a hundredth of a point."""
     return re.sub(r"(\.\d\d)\d+", r"\1", re.sub(r" *\n\s*", "\n", svg))
 
 
@@ -202,7 +202,7 @@ def _abscissa(axes: Any) -> None:
 
 
 def _points(rows: list[Row], name: str) -> tuple[list[int], list[float]]:
-    """What is above zero, for a logarithmic axis has nothing else, and once where rounds agree to a hundredth."""
+    """Return the points above zero, as the axis is logarithmic, and only one if rounds agree to a hundredth."""
     found = sorted({(row.messages, round(value, 2)) for row in rows if (value := getattr(row, name)) is not None and value > 0})
     return [x for x, _ in found], [y for _, y in found]
 

@@ -1,10 +1,10 @@
-"""How often a bound on regression cries wolf, and how often it is silent: ``python benchmarks/regression_power.py FOLDER``.
+"""False alarms and missed regressions of bounds on regression: ``python benchmarks/regression_power.py FOLDER``.
 
-Real runs on the loopback driver, in one pytest session: twenty times a run, one of the same build, and one whose delay is a fifth longer.
-Each of the two later ones is held against the first of its three, with bounds of 10 % on percentiles and of 5 % on throughput; the
-difference of the delay in the profiles is forced past. *missed* is a regression found, *no data* that noise hid it; a run that was
-generator-limited is held against nothing. Blocks of other lengths than the package's are tried on the same runs. Takes 25 minutes with the
-defaults; a folder that has its runs already is only counted again.
+Real runs on the loopback driver, in one pytest session: twenty times a run, one of the same build, and one with a delay that is a fifth
+longer. Each of the two later ones is compared with the first of its three, with bounds of 10 % on percentiles and of 5 % on throughput; the
+different delay in the profiles is forced to be comparable. *missed* is a regression found, *no data* means that noise hid it;
+generator-limited runs are not compared. Other block lengths than the package's are tried on the same runs. It takes 25 minutes with the
+defaults; a folder with complete runs is only evaluated again.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Held(NamedTuple):
 
 
 def drive(folder: Path, pairs: int, delay: int, duration: int) -> None:
-    """All runs, in one session."""
+    """Run all tests in one session."""
     (folder / "profiles").mkdir(parents=True, exist_ok=True)
     (folder / "profiles" / "power.yaml").write_text(PROFILE.format(duration=duration, delay=delay), encoding="utf-8")
     (folder / "test_power.py").write_text(TEST.format(pairs=pairs, delay=delay, slower=delay * 6 // 5), encoding="utf-8")
@@ -71,7 +71,7 @@ def drive(folder: Path, pairs: int, delay: int, duration: int) -> None:
 
 
 def held(documents: dict[str, dict[str, Any]]) -> dict[tuple[str, str], list[Held]]:
-    """By kind and figure, of each pair."""
+    """Return the comparisons of each pair, by kind and figure."""
     found: dict[tuple[str, str], list[Held]] = {}
     for name, baseline in documents.items():
         if not name.endswith("-a"):
@@ -87,7 +87,7 @@ def held(documents: dict[str, dict[str, Any]]) -> dict[tuple[str, str], list[Hel
 
 
 def table(found: dict[tuple[str, str], list[Held]], seconds: int) -> None:
-    """A row for each kind and figure."""
+    """Return a row for each kind and figure."""
     print(f"\nblocks of {seconds} s\n{'':12} {'figure':20} pairs missed   met no data  half interval  spread of changes")
     for (kind, name), pairs in sorted(found.items()):
         counted = Counter(one.outcome for one in pairs)

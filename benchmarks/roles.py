@@ -1,7 +1,7 @@
-"""Two processes against a real broker, one that sends and one that receives: what the benchmarks of clients have in common.
+"""Two processes against a real broker, one that sends and one that receives: the common part of the clients' benchmarks.
 
-Each has the engine, a driver and the recorder of one worker, as a run has them, with all samples written. So what goes out and what comes
-in have figures of their own.
+Each has the engine, a driver and the recorder of one worker, as in a run, with all samples written. Sending and receiving therefore have
+separate figures.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ GRACE = 30 * SECOND  # for a drain
 
 
 class Conducted:
-    """Ends a phase when all was answered or received, or its time is over."""
+    """Ends a phase when everything was answered or received, or at its time limit."""
 
     def __init__(self, end: int, expected: int | None) -> None:
         self._end, self._expected, self._over = end, expected, False
@@ -58,19 +58,19 @@ class Conducted:
 
 
 def resident() -> float:
-    """KiB of this process."""
+    """Return the KiB of this process."""
     return float(next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS")))
 
 
 def send_delay(folder: Path) -> float:
-    """p99 of what was sent, ns; 0 where nothing was."""
+    """Return p99 of the send delay, ns; 0 if nothing was sent."""
     found = [parquet.read_table(file, columns=["sent", "intended"]).to_pandas() for file in (folder / "sent").glob("*.parquet")]
     delays = np.concatenate([np.zeros(0), *(one["sent"] - one["intended"] for one in found)])
     return float(np.percentile(delays, 99)) if len(delays) else 0.0
 
 
 def run_role(role: str, driver: Driver, context: DriverContext, *, rate: float, seconds: float, folder: Path) -> None:
-    """One process: says when it is connected, reads its start, and prints what it cost.
+    """Run one process: print when it is connected, read its start, and print its cost.
 
     :param role: ``out`` or ``in``. :param rate: msg/s of all producers. :param folder: for samples.
     """
@@ -120,10 +120,10 @@ def run_role(role: str, driver: Driver, context: DriverContext, *, rate: float, 
 
 
 def run_both(script: str, job: Sequence[Any], broker_cpu: Callable[[], float] = lambda: 0.0) -> dict[str, Any]:
-    """Both roles of a case: what each printed, by role, and under ``broker`` what that spent from start to end.
+    """Run both roles of a case. :returns: the output of each by role, and under ``broker`` its cost from start to end.
 
-    :param script: run as ``script --job [role, *job, folder]``, in JSON, which is to call :func:`run_role`.
-    :param broker_cpu: CPU time of the broker so far, s.
+    :param script: run as ``script --job [role, *job, folder]``, in JSON; it calls :func:`run_role`.
+    :param broker_cpu: returns the CPU time of the broker so far, s.
     """
     results: dict[str, Any] = {}
     processes = []

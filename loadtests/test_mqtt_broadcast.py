@@ -1,4 +1,4 @@
-"""Eclipse Amlen's TPUT.BROADCAST: many hours in all, so one of its cells is asked for by name.
+"""Eclipse Amlen's TPUT.BROADCAST. It takes many hours in all, so select one of its cells by name:
 
 pytest loadtests/test_mqtt_broadcast.py::test_tput_broadcast -n 2 -k "1x1-1K and 64B and qos2 and tls13"
 """

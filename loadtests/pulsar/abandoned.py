@@ -1,4 +1,4 @@
-"""Producers that begin a message in chunks each: python abandoned.py URL TOPIC [HOW MANY]. Their test ends them."""
+"""Producers that send the first chunk of a message each: python abandoned.py URL TOPIC [HOW MANY]. The test ends them."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""Which Pulsar the run starts: PULSAR_VERSION=4.0.0 pytest loadtests/pulsar, and the newest known without it. And a run's topic."""
+"""The version of Pulsar (PULSAR_VERSION=4.0.0 pytest loadtests/pulsar; by default the newest supported one), and the topic of a run."""
 
 import json
 import os
@@ -17,9 +17,9 @@ def pytest_itemcollected(item):
 
 
 class Topic:
-    """The one topic of a run, as the broker sees it.
+    """The only topic of a run, as seen by the broker.
 
-    ``last``: its statistics when all clients were closed.
+    ``last``: its statistics after all clients were closed.
     """
 
     def __init__(self, load):
@@ -59,19 +59,19 @@ class Topic:
         return len(self.subscription()["consumers"])
 
     def subscription(self, stats=None):
-        """What the statistics have of the only one."""
+        """The statistics of the only subscription."""
         (found,) = (stats or self.stats())["subscriptions"].values()
         return found
 
     def until_read(self, patience=PATIENCE):
-        """Wait until nothing is left to be acknowledged."""
+        """Wait until everything is acknowledged."""
         end = time.monotonic() + patience
         while self.backlog():
             assert time.monotonic() < end, f"{self.backlog()} entries are still there after {patience} s"
             time.sleep(0.2)
 
     def until_at_rest(self):
-        """Wait until nothing comes and nothing is acknowledged; returns how many entries are left."""
+        """Wait until nothing arrives and nothing is acknowledged. :returns: the number of remaining entries."""
         end, seen, since = time.monotonic() + PATIENCE, None, 0.0
         while time.monotonic() < since + 5 or seen is None:
             assert time.monotonic() < end, f"no rest after {PATIENCE} s: {seen}"

@@ -1,6 +1,6 @@
 """A producer of small messages in two chunks each, one after another: python mixing.py URL TOPIC.
 
-It goes on until its standard input ends, and prints a line after the tenth of them, and how many they were.
+It continues until its standard input ends, prints a line after the tenth message, and at the end their number.
 """
 
 import sys

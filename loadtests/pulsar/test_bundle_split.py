@@ -1,4 +1,4 @@
-"""Bundle split by flow or QPS (PIP-169) while load runs: where the broker cuts, what clients notice, and what other algorithms would need.
+"""Bundle split by flow or QPS (PIP-169) under load: where the broker cuts, the effect on clients, and the needs of other algorithms.
 
 PULSAR_VERSION=4.0.0 pytest loadtests/pulsar/test_bundle_split.py
 """
@@ -23,7 +23,7 @@ def unhurried(pytestconfig):
 
 @pytest.fixture
 def tell(record_property):
-    """Into JUnit, and onto the screen with -rP or -s."""
+    """Write a fact to JUnit, and to the terminal with -rP or -s."""
 
     def told(name, text):
         record_property(f"bundles.{name}", str(text))
@@ -34,7 +34,7 @@ def tell(record_property):
 
 @pytest.mark.load(profile="pulsar/bundle-split", live=True)
 def test_split_by_flow(load, tell):
-    """The broker cuts where the algorithm says, every topic is found in its bundle, and no message is lost or overtaken."""
+    """The broker cuts where the algorithm says, every topic is in its bundle, and no message is lost or out of order."""
     load.begin()
     split = load.bundles.split_by_flow()
     assert split.made == split.wanted == (0x6A,)
@@ -56,7 +56,7 @@ def test_split_by_flow(load, tell):
 
 @pytest.mark.load(profile="pulsar/bundle-start", live=True)
 def test_a_broker_that_has_just_started(load, tell):
-    """The concern in PIP-169's discussion: a broker splits nothing before its first rates, and those are of a load that has just begun."""
+    """A broker does not split before its first rates, and those are of a load that has just begun (a concern in PIP-169's discussion)."""
     load.begin()
     bundles = load.bundles
     limits = SplitLimits(rate=round(sum(bundles.expected.values()) / 2), megabytes=1000)
@@ -95,7 +95,7 @@ ROUND = 8 * 10**9  # ns; rates stay as they are for ten seconds, and are seen so
 
 
 def first_rates(load, bundles):
-    """The first that the broker has of all topics of the run; and when they were asked for."""
+    """Return the broker's first rates of all topics of the run, and the time of the request."""
     while True:
         at, seen = time.monotonic_ns(), bundles.rates()
         if all(topic in seen and seen[topic].active for topic in bundles.topics):
@@ -104,14 +104,14 @@ def first_rates(load, bundles):
 
 
 def shares(seen, bundles):
-    """How much of the load the broker sees."""
+    """Return the share of the load in the broker's rates."""
     found = [seen[topic].rate / rate for topic, rate in bundles.expected.items()]
     return f"{min(found):.0%} to {max(found):.0%}"
 
 
 @pytest.mark.load(profile="pulsar/bundle-swing", live=True)
 def test_rates_are_of_a_moment(load, tell):
-    """After an unload nothing is split either, and what suits one moment does not suit the next."""
+    """The broker does not split after an unload either, and a split that suits one moment does not suit the next."""
     load.begin()
     bundles = load.bundles
     limits = half_of(bundles.settle())
@@ -137,7 +137,7 @@ def test_rates_are_of_a_moment(load, tell):
 
 
 def blind_split(bundles, limits):
-    """A split of which the broker has no rates: its topics were unloaded just now, and are not back or have sent nothing yet."""
+    """Return a split without rates at the broker: its topics were just unloaded, and are not loaded or have sent nothing yet."""
     bundles.unload()
     split = bundles.split(limits)
     if not split.blind:
@@ -146,7 +146,7 @@ def blind_split(bundles, limits):
 
 
 def looks(load, seconds):
-    """Once a second."""
+    """Yield once a second."""
     for number in range(seconds):
         load.wait("1s")
         yield number

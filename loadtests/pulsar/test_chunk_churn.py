@@ -1,4 +1,4 @@
-"""Consumers leave with some of a message's chunks, and come again or others take over; connections are cut: every message is accounted for.
+"""Consumers leave with some of a message's chunks and return, or others take over; connections are cut. Every message is accounted for.
 
 PULSAR_VERSION=4.0.0 pytest loadtests/pulsar/test_chunk_churn.py -n 2
 """
@@ -29,14 +29,14 @@ def kind_of(request):
 
 
 def known_of(request, *, cut=False):
-    """What is known to go wrong, if anything. :param cut: consumers connect again, and get the first chunks again."""
+    """Return the known fault of this case, if there is one. :param cut: consumers reconnect and get the first chunks again."""
     if kind_of(request) == "shared":
         return BROKER
     return LIBRARY if cut and "library" in request.node.name else None
 
 
 def holds(done, seconds=60):
-    """Whether it comes to hold in time."""
+    """Return True if the condition holds before the time limit."""
     end = time.monotonic() + seconds
     while not done():
         if time.monotonic() > end:
@@ -47,7 +47,7 @@ def holds(done, seconds=60):
 
 @contextmanager
 def begun(load, topic):
-    """So many large messages, of each of which consumers get the first chunk; the others follow after the block."""
+    """Begin large messages: consumers get the first chunk of each; the other chunks follow after the block."""
     with PulsarProxy(load.target.url) as proxy:
         proxy.entries = 1
         script = Path(__file__).with_name("abandoned.py")
@@ -68,7 +68,7 @@ def have(load, topic, number):
 
 
 def rested(load, topic, request, *, known):
-    """Entries that nobody gets, until all consumers leave and the topic is unloaded. :param known: why this may be; None: it may not."""
+    """Check for entries that no consumer gets until all leave and the topic is unloaded. :param known: the reason; None: an error."""
     load.set_rate(0)
     left = 0
     if known is None:
@@ -104,14 +104,14 @@ def account(load, topic, record_property, **more):
 
 @pytest.mark.load(profile="pulsar/chunking-churn", live=True, judge=False, matrix={"kind": ["exclusive", "failover"]})
 def test_consumers_leave(load, topic, request, record_property):
-    """While others stay, and all at once; the chunks that follow come before consumers come again, and after."""
+    """Some leave while others stay, or all leave at once; the other chunks come before and after they return."""
     check_leaving(load, topic, request, record_property)
 
 
 @pytest.mark.soak
 @pytest.mark.load(profile="pulsar/chunking-churn", live=True, judge=False, matrix={"kind": "shared"})
 def test_shared_consumers_leave(load, topic, request, record_property):
-    """The same; each round waits for chunks that are for nobody until the topic is unloaded."""
+    """Shared consumers leave; each round waits for chunks that nobody gets until the topic is unloaded."""
     check_leaving(load, topic, request, record_property)
 
 
@@ -141,7 +141,7 @@ def check_leaving(load, topic, request, record_property):
 
 
 def cut_connections(url):
-    """Of this process to that address. :returns: how many."""
+    """Cut the connections of this process to that address. :returns: their number."""
     port = int(url.rpartition(":")[2])
     found = [one for one in psutil.Process().net_connections("tcp") if one.raddr and one.raddr.port == port and one.status == "ESTABLISHED"]
     for one in found:
@@ -152,7 +152,7 @@ def cut_connections(url):
 
 @pytest.mark.load(profile="pulsar/chunking-churn", live=True, judge=False, matrix={"kind": ["failover", "shared"]})
 def test_connections_are_cut(load, topic, request, record_property):
-    """Of one worker: what was not answered is sent again, and what was not acknowledged comes again."""
+    """One worker's unanswered messages are sent again, and unacknowledged ones arrive again."""
     load.begin()
     cut, stuck, known = 0, [], known_of(request, cut=True)
     for _ in range(3):
@@ -169,7 +169,7 @@ def test_connections_are_cut(load, topic, request, record_property):
 
 @pytest.mark.load(profile="pulsar/chunking-churn", live=True, judge=False, matrix={"client": "native", "kind": ["failover", "shared"]})
 def test_topics_are_unloaded(load, topic, request, record_property):
-    """Clients connect again; what was not answered, and what the broker had not noted as read, comes again: duplicates, and no loss."""
+    """Clients reconnect; unanswered messages, and those that the broker had not stored as read, come again: duplicates, and no loss."""
     load.begin()
     for _ in range(2):
         load.wait("2s")

@@ -1,4 +1,4 @@
-"""Messages beyond the broker's limit travel in chunks (PIP-37): each arrives whole and once, on both clients, and what does not is counted.
+"""Messages beyond the broker's limit travel in chunks (PIP-37): each arrives whole and once, on both clients, and losses are counted.
 
 PULSAR_VERSION=4.0.0 pytest loadtests/pulsar/test_chunking.py -n 2
 """
@@ -25,12 +25,12 @@ def size_of(bucket):
 
 
 def chunks_of(size, most):
-    """A message that fits with its metadata is one entry."""
+    """Return the number of chunks; a message that fits with its metadata is one entry."""
     return -(-size // most)
 
 
 def entries_of(load, client):
-    """How many entries the acknowledged messages are."""
+    """Return the number of entries of the acknowledged messages."""
     return sum(part.acked * chunks_of(size_of(part.name), CHUNK[client]) for part in load.measurements.buckets)
 
 
@@ -45,7 +45,7 @@ def remember(record_property, **facts):
 
 
 def check_whole(load, topic, request, record_property, percentiles):
-    """Byte-exact, exactly once, and as many entries at the broker as chunks were sent."""
+    """Check that messages arrived unchanged and exactly once, with one entry at the broker for each chunk sent."""
     before = psutil.Process().memory_info().rss
     result = load.start()
     result.assert_slo()
@@ -66,19 +66,19 @@ def check_whole(load, topic, request, record_property, percentiles):
 
 @pytest.mark.load(profile="pulsar/chunking", live=True)
 def test_chunks(load, topic, request, record_property):
-    """Sizes around the limit and up to 20 MB, mixed with small ones: one producer, several that take turns, and several to a group."""
+    """Sizes around the limit and up to 20 MB, mixed with small ones: one producer, several in turn, and several to a group."""
     check_whole(load, topic, request, record_property, percentiles=(50, 90))
 
 
 @pytest.mark.soak
 @pytest.mark.load(profile="pulsar/chunking", live=True, messages=1300, producerRate=10)
 def test_chunks_for_long(load, topic, request, record_property):
-    """The same with a thousand small ones, as a 99th percentile needs."""
+    """A thousand small messages in addition, which a 99th percentile needs."""
     check_whole(load, topic, request, record_property, percentiles=(50, 90, 99))
 
 
 def mixed(load, topic):
-    """Another producer's small messages in chunks come between those of the run for a while; returns how many."""
+    """Mix another producer's small messages in chunks with those of the run for a while. :returns: their number."""
     command = [sys.executable, Path(__file__).with_name("mixing.py"), load.target.url, topic.name]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
@@ -91,7 +91,7 @@ def mixed(load, topic):
 
 
 def check_incomplete(load, topic, request, record_property):
-    """They stay, come again or are lost, as the profile says, and what is lost is counted."""
+    """Check that incomplete messages stay, come again or are lost, according to the profile, and that losses are counted."""
     load.begin()
     again, others, began = "comes-again" in request.node.name, 0, time.monotonic()
     while True:
@@ -136,12 +136,12 @@ def test_more_incomplete_messages_than_the_library_keeps(load, topic, request, r
     profile="pulsar/chunking-incomplete", live=True, judge=False, matrix={"client": "library", "oldest": ["comes-again", "dropped"]}
 )
 def test_what_becomes_of_those_that_the_library_does_not_keep(load, topic, request, record_property):
-    """They come again, after ten seconds each time; or they are lost."""
+    """They come again, after ten seconds each time, or they are lost."""
     check_incomplete(load, topic, request, record_property)
 
 
 def abandon(load, topic, expiry_of):
-    """A message of which only the first chunk is sent; returns what the load came to."""
+    """Send only the first chunk of a message. :returns: the load's result."""
     load.begin()
     with PulsarProxy(load.target.url) as proxy:
         proxy.entries = 1
@@ -170,7 +170,7 @@ def check_abandoned(load, topic, expiry_of):
     messageSizeDistribution={SMALL: 9, "5242881-5242882": 1}, **{"driver.expireTimeOfIncompleteChunkedMessage": "5s"},
 )  # fmt: skip
 def test_a_producer_is_killed_after_its_first_chunk(load, topic):
-    """The chunk is never delivered, messages behind it are, and the backlog is empty once the incomplete message has expired."""
+    """The chunk is never delivered, messages after it are, and the backlog is empty once the incomplete message has expired."""
     check_abandoned(load, topic, "5 s")
 
 
@@ -180,5 +180,5 @@ def test_a_producer_is_killed_after_its_first_chunk(load, topic):
     messageSizeDistribution={SMALL: 9, "5242881-5242882": 1},
 )  # fmt: skip
 def test_a_producer_is_killed_after_its_first_chunk_for_the_library(load, topic):
-    """The same; it waits the minute that pulsar-client has."""
+    """The library waits its fixed minute."""
     check_abandoned(load, topic, "minute")

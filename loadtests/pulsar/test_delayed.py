@@ -1,4 +1,4 @@
-"""Delayed delivery of Pulsar: all delivered, none earlier than allowed, through restarts, and what the index of them takes.
+"""Delayed delivery of Pulsar: all messages arrive, none earlier than allowed, also after restarts; and the memory of their index.
 
 PULSAR_VERSION=4.0.0 pytest loadtests/pulsar/test_delayed.py
 """
@@ -38,14 +38,14 @@ def indexed(pending, **changes):
 
 @delayed()
 def test_random_delays(load):
-    """Two Shared subscriptions, each with an index of its own: every message once, none before it may come."""
+    """Two Shared subscriptions have an index each: every message arrives once, none too early."""
     load.assert_slo()
     assert load.measurements.counts.received == 2 * load.measurements.counts.acked
 
 
 @delayed(matrix={"mode": "strict"}, deliverAfter="4s", **{"slo.earliness.max": "0s"})
 def test_strict(load):
-    """Nothing is early, by not a nanosecond."""
+    """No message is early, not by a nanosecond."""
     load.assert_slo()
     assert load.earliness.max == s(0)
 
@@ -60,7 +60,7 @@ def test_strict(load):
     **{"driver.subscriptionType": "Exclusive"},
 )
 def test_exclusive(load):
-    """An Exclusive subscription gets everything at once, whatever the delay: it is seen, and nothing is lost."""
+    """An Exclusive subscription gets everything at once, whatever the delay: the run reports it, and nothing is lost."""
     assert load.lost == 0
     assert load.earliness.p50 > s(10)
 
@@ -78,14 +78,14 @@ def test_restart_with_messages_pending(load):
 
 @indexed("20k")
 def test_index(load):
-    """What the broker says of the memory of its index, while most are pending."""
+    """The broker reports the memory of its index while most messages are pending."""
     load.assert_slo()
     assert load.measurements.delayed_index.messages > 0
 
 
 @delayed(matrix={"mode": "lenient"}, live=True, deliverAfter={"min": "8s", "max": "12s"})
 def test_cancelled_subscription(load):
-    """A subscription that goes away with messages pending takes its index with it, and nothing from the others."""
+    """A subscription that is deleted with pending messages takes its index with it, and nothing from the others."""
     import pulsar
 
     load.begin()
@@ -102,7 +102,7 @@ def test_cancelled_subscription(load):
 @pytest.mark.soak
 @delayed(profile="pulsar/delayed-ticks")
 def test_ticks(load):
-    """From 100 ms to 8 s, lenient and strict: none earlier than a tick, and none at all in strict mode."""
+    """From 100 ms to 8 s, lenient and strict: none is earlier than a tick, and none at all in strict mode."""
     load.assert_slo()
 
 
@@ -121,12 +121,12 @@ def test_restart_with_100_000_pending(load):
 @pytest.mark.soak
 @indexed("1M")
 def test_a_million(load):
-    """Sent for minutes, due for minutes."""
+    """They are sent for minutes, and due for minutes."""
     load.assert_slo()
 
 
 def delivered_twice(result):
-    """A heap does not notice what it has already; time buckets are sets."""
+    """Expect a failure if messages came twice: a heap does not detect duplicates, whereas time buckets are sets."""
     if result.duplicates:
         pytest.xfail(f"apache/pulsar#20099: {result.duplicates:,} of {result.measurements.counts.acked:,} delayed messages delivered twice")
 

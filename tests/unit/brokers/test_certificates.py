@@ -1,4 +1,4 @@
-"""Certificates of a run, verified by OpenSSL as strictly as it can."""
+"""The certificates of a run, verified with OpenSSL's strictest checks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def greeted(folder: Path, name: str) -> str:
-    """The client's common name, as a server sees it that asks for a certificate. :param name: by which the client calls the server."""
+    """Return the client's common name as a server sees it that requires a certificate. :param name: the server's name at the client."""
     server, client = (ssl.SSLContext(side) for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT))
     for context, who in ((server, "server"), (client, "client")):
         files = KeyPair.below(folder, who)
@@ -53,19 +53,18 @@ def greeted(folder: Path, name: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
-def test_both_sides_are_trusted(folder: Path, name: str) -> None:
-    """Each takes the other's certificate; the client's name is its role."""
+def test_each_side_accepts_the_others_certificate(folder: Path, name: str) -> None:
+    """The client's name is its role."""
     assert greeted(folder, name) == "loadtest"
 
 
 @pytest.mark.parametrize("name", ["127.0.0.2", "example.org"])
-def test_no_other_name(folder: Path, name: str) -> None:
-    """The broker's certificate is for the names that it was made for."""
+def test_a_certificate_is_valid_for_its_own_names_only(folder: Path, name: str) -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
         greeted(folder, name)
 
 
-def test_keys_are_their_owners(folder: Path) -> None:
-    """Nobody else can read a private key; the authority's is nowhere."""
+def test_private_keys_are_readable_by_their_owner_only(folder: Path) -> None:
+    """The authority's key is not written at all."""
     assert sorted(path.name for path in folder.iterdir()) == ["ca.pem", "client-key.pem", "client.pem", "server-key.pem", "server.pem"]
     assert {path.stat().st_mode & 0o777 for path in folder.glob("*-key.pem")} == {0o600}

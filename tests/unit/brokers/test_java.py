@@ -1,4 +1,4 @@
-"""The jars of brokers, with a Maven that needs no network."""
+"""Java, and the jars of brokers, with a Maven that needs no network."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ from pytest_loadtest.errors import UsageError
 
 
 @pytest.mark.parametrize("jars", [pulsar_jars.PULSAR, artemis.JARS], ids=lambda jars: jars.name)
-def test_pom_names_the_default_version(jars: java.Jars) -> None:
-    """The pinned version is the same in the pom and in the code."""
+def test_the_pom_has_the_default_version(jars: java.Jars) -> None:
     root = ElementTree.parse(jars.pom).getroot()
     assert root.findtext("{*}properties/{*}broker.version") == jars.version
 
 
 @pytest.mark.parametrize("version", ["", "../x", "4.2.4 -X", "latest"])
-def test_a_version_is_not_a_path(version: str) -> None:
-    """The version becomes a folder and an argument: only versions pass."""
+def test_a_version_with_other_characters_is_rejected(version: str) -> None:
+    """It becomes a folder and an argument."""
     with pytest.raises(UsageError, match="not a version of Pulsar"):
         pulsar_jars.PULSAR.resolve(version, print)
 
@@ -50,7 +49,7 @@ echo run >> "$RUNS"
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A Maven that makes two jars in no time; the file that counts its runs."""
+    """A Maven that makes two jars at once; the file counts its runs."""
     mvn = tmp_path / "bin" / "mvn"
     mvn.parent.mkdir()
     mvn.write_text(MVN)
@@ -64,7 +63,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_jars_are_resolved_once(runs: Path) -> None:
-    """The second call only looks; nothing but the jars and the lock is left."""
+    """The second call finds them; only the jars and the lock are left."""
     said: list[str] = []
     jars = pulsar_jars.PULSAR.resolve("4.0.0", said.append)
     assert pulsar_jars.PULSAR.resolve("4.0.0", said.append) == jars
@@ -75,8 +74,8 @@ def test_jars_are_resolved_once(runs: Path) -> None:
     assert said[-1].startswith("resolved Pulsar 4.0.0: 2 jars")
 
 
-def test_a_failed_resolve_leaves_nothing_and_says_why(runs: Path) -> None:
-    """Maven's own words, and no half-filled folder that a later session would trust."""
+def test_a_failed_resolve_leaves_no_folder_and_has_mavens_error(runs: Path) -> None:
+    """A later session would use a half-filled folder."""
     with pytest.raises(UnavailableError) as raised:
         pulsar_jars.PULSAR.resolve("9.9.9", print)
     assert raised.value.reason.splitlines() == [
@@ -89,7 +88,6 @@ def test_a_failed_resolve_leaves_nothing_and_says_why(runs: Path) -> None:
 
 
 def test_leftovers_of_a_killed_session_are_removed(runs: Path) -> None:
-    """A staging folder without its session is in nobody's way."""
     leftover = java.cache_root() / ".resolving-pulsar-4.0.0-dead"
     leftover.mkdir(parents=True)
     pulsar_jars.PULSAR.resolve("4.0.0", print)
@@ -113,16 +111,14 @@ def test_a_second_session_waits_and_then_finds_the_jars(runs: Path) -> None:
     assert not runs.exists()
 
 
-def test_each_broker_has_jars_of_its_own(runs: Path) -> None:
-    """Of one version, side by side."""
+def test_brokers_of_the_same_version_have_separate_jars(runs: Path) -> None:
     for jars in (pulsar_jars.PULSAR, artemis.JARS):
         jars.resolve("4.0.0", print)
     assert runs.read_text().split() == ["run", "run"]
     assert artemis.JARS.cached_versions() == pulsar_jars.PULSAR.cached_versions() == ("4.0.0",)
 
 
-def test_pulsar_without_maven_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No cached jars and no mvn: the way is not there, and the remedy is named."""
+def test_the_error_without_maven_has_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UnavailableError, match="doctor --fix"):
@@ -133,8 +129,7 @@ def test_pulsar_without_maven_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch
     ("text", "major"),
     [('openjdk version "17.0.15" 2025-04-15', 17), ('java version "1.8.0_392"', 8), ('openjdk version "25" 2025-09-16', 25), ("", None)],
 )
-def test_java_versions(text: str, major: int | None) -> None:
-    """Old and new spellings of Java's version."""
+def test_old_and_new_version_texts_of_java_are_read(text: str, major: int | None) -> None:
     assert java.parse_major(text) == major
 
 
@@ -147,7 +142,6 @@ def fake_java(folder: Path, version: str) -> Path:
 
 
 def test_java_home_comes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """JAVA_HOME names the Java that is meant."""
     fake_java(tmp_path / "other", "8")
     home = fake_java(tmp_path / "home", "21.0.1")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
@@ -155,8 +149,8 @@ def test_java_home_comes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert java.require("Pulsar") == Java(str(home), 21)
 
 
-def test_old_java_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Pulsar's own refusal comes late and in its log; ours at once, with the package to install."""
+def test_the_error_for_an_old_java_has_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Pulsar's own error comes late and is in its log."""
     fake_java(tmp_path, "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(UnavailableError, match=r"Java 11, Pulsar needs 17.*openjdk-17-jre-headless"):

@@ -1,4 +1,4 @@
-"""What is shown of a broker's log."""
+"""The log of a broker's process, and the folder for its data."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ Caused by: bind(..) failed: Address already in use
 
 
 def test_stack_frames_do_not_hide_the_cause(tmp_path: Path) -> None:
-    """Of a Java broker's last words those are shown that say something."""
+    """The last lines of a Java broker's log are shown without them."""
     (tmp_path / "broker.log").write_text(LOG)
     assert tail(tmp_path / "broker.log", 2) == (
         "java.lang.IllegalStateException: cannot start\nCaused by: bind(..) failed: Address already in use"
     )
 
 
-def test_no_log_is_no_word(tmp_path: Path) -> None:
-    """And no error."""
+def test_a_missing_log_is_empty(tmp_path: Path) -> None:
     assert tail(tmp_path / "broker.log") == ""
 
 
@@ -34,13 +33,12 @@ HERE = Path("/proc/self/mounts").read_text()
 
 
 def test_the_mount_of_a_folder_is_looked_up_as_java_does(tmp_path: Path) -> None:
-    """By its own path, upwards to where another device begins."""
+    """It goes upwards from the folder to the top of its device."""
     assert mount_known(MEMORY, f"tmpfs {MEMORY} tmpfs rw 0 0")
     assert not mount_known(tmp_path, "proc /proc proc rw 0 0")
 
 
-def test_data_stays_where_it_is_wanted(tmp_path: Path) -> None:
-    """An ordinary machine knows its mounts."""
+def test_data_stays_in_its_folder_if_the_mount_is_known(tmp_path: Path) -> None:
     folder = MEMORY / tmp_path.name  # a mount of its own on every Linux
     try:
         assert data_folder(folder, HERE) == ""
@@ -50,8 +48,8 @@ def test_data_stays_where_it_is_wanted(tmp_path: Path) -> None:
         folder.rmdir()
 
 
-def test_data_goes_to_memory_where_no_mount_is_known(tmp_path: Path) -> None:
-    """In a changed root; said again for a second start, and removed with its link by the watchdog."""
+def test_data_goes_to_memory_if_the_mount_is_unknown(tmp_path: Path) -> None:
+    """This happens in a changed root. A second start has the same result, and the watchdog removes data and link."""
     folder = tmp_path / "data"
     mounts = f"tmpfs {MEMORY} tmpfs rw 0 0"
     assert data_folder(folder, mounts) == data_folder(folder, mounts) == str(MEMORY)

@@ -1,4 +1,4 @@
-"""How a way to a broker is chosen, and what is said when there is none."""
+"""The choice of a mode, and the errors if none works."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def request(
         ("loopback", "auto", "loopback://h:1", ("url",)),
     ],
 )
-def test_ways(kind: str, mode: str, url: str | None, ways: tuple[str, ...]) -> None:
-    """An address wins under auto; otherwise the wanted way, or all that this kind has, in order."""
+def test_modes_are_tried_in_order(kind: str, mode: str, url: str | None, ways: tuple[str, ...]) -> None:
+    """An address is used under auto; otherwise the requested mode, or all modes of the kind."""
     assert brokers.modes(request(kind, mode, url)) == ways
 
 
 def test_an_image_runs_as_a_container_or_not_at_all() -> None:
-    """Under auto no other broker takes its place where it cannot be run."""
+    """No other mode takes its place under auto."""
     assert brokers.modes(request(image="mosquitto:mine")) == ("container",)
 
 
@@ -51,13 +51,12 @@ def test_an_image_runs_as_a_container_or_not_at_all() -> None:
     ],
 )
 def test_impossible_requests_are_usage_errors(wrong: BrokerRequest, words: str) -> None:
-    """What cannot be is named before anything is started."""
+    """Nothing is started."""
     with pytest.raises(UsageError, match=words):
         brokers.start(wrong, print)
 
 
-def test_nothing_works_says_what_was_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The error lists each way with its reason and its remedy."""
+def test_the_error_lists_each_mode_with_reason_and_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
     monkeypatch.setattr(mosquitto, "find_binary", lambda: None)
     said: list[str] = []

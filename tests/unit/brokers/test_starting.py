@@ -28,7 +28,7 @@ def test_only_a_port_with_a_listener_listens() -> None:
 
 
 class Dying:
-    """A broker that ends at once with the given last words."""
+    """A broker that ends at once with these last lines in its log."""
 
     def __init__(self, words: str) -> None:
         self.words = words
@@ -47,16 +47,16 @@ class Dying:
         self.abandoned = True
 
 
-def test_death_before_ready_carries_the_log() -> None:
-    """A broker that ends while we wait is reported with its last words, and its log is kept."""
+def test_the_error_of_a_failed_start_has_the_log() -> None:
+    """The log is kept."""
     dying = Dying("bad option\nunknown key")
     with pytest.raises(TargetError, match=r"x did not start: exited with status 1\nbad option\nunknown key"):
         starting.wait_ready(dying, lambda: False, name="x", seconds=60, progress=print)
     assert dying.abandoned
 
 
-def test_taken_port_is_tried_again() -> None:
-    """Only a port that somebody took leads to another attempt, and not for ever."""
+def test_only_a_taken_port_leads_to_another_attempt() -> None:
+    """The number of attempts is limited."""
     attempts: list[tuple[int, ...]] = []
 
     def launch(ports: tuple[int, ...]) -> starting.StartedBroker:

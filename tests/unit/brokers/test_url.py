@@ -1,4 +1,4 @@
-"""Targets that are there already."""
+"""Targets that run already."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def request(kind: str, address: str) -> BrokerRequest:
         ("loopback", "loopback://127.0.0.1:7", (Endpoint("127.0.0.1", 7),)),
     ],
 )
-def test_parse(kind: str, address: str, endpoints: tuple[Endpoint, ...]) -> None:
-    """Several hosts, the scheme's own port, IPv6."""
+def test_an_address_has_one_or_more_endpoints(kind: str, address: str, endpoints: tuple[Endpoint, ...]) -> None:
+    """A missing port is the scheme's default; hosts may be IPv6."""
     assert url.parse_endpoints(kind, address) == endpoints
 
 
@@ -38,7 +38,7 @@ def test_parse(kind: str, address: str, endpoints: tuple[Endpoint, ...]) -> None
     [("mqtt", "pulsar://x"), ("mqtt", "broker:1883"), ("pulsar", "pulsar://"), ("mqtt", "mqtt://x:99999"), ("loopback", "loopback://x")],
 )
 def test_wrong_addresses_are_usage_errors(kind: str, address: str) -> None:
-    """The address is quoted with what is wrong with it."""
+    """The error quotes the address and names the problem."""
     with pytest.raises(UsageError, match="target '"):
         brokers.start(request(kind, address), print)
 
@@ -50,8 +50,8 @@ def test_wrong_addresses_are_usage_errors(kind: str, address: str) -> None:
         ("pulsar", "pulsar://a:6650,user:secret@b:6650", None), ("pulsar", "pulsar://a", "http://user:secret@a:8080"),
     ],
 )  # fmt: skip
-def test_users_and_passwords_are_refused_unseen(kind: str, address: str, admin: str | None) -> None:
-    """Before anything is said of the target, and the error does not show them either."""
+def test_users_and_passwords_in_an_address_are_rejected_and_not_shown(kind: str, address: str, admin: str | None) -> None:
+    """No progress line has been written before."""
     said: list[str] = []
     with pytest.raises(
         UsageError, match=r"\*\*\*@.*: an address has no user and no password: write driver.username and driver.pass"
@@ -61,15 +61,14 @@ def test_users_and_passwords_are_refused_unseen(kind: str, address: str, admin: 
     assert "secret" not in str(error.value)
 
 
-def test_unreachable_target() -> None:
-    """Nothing listens: the target, the reason and the question to ask oneself."""
+def test_the_error_for_an_unreachable_target_has_the_reason() -> None:
     (port,) = free_ports(1)
     with pytest.raises(TargetError, match=rf"cannot reach mqtt://127\.0\.0\.1:{port}.*refused"):
         brokers.start(request("mqtt", f"mqtt://127.0.0.1:{port}"), print)
 
 
-def test_a_target_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It fails only after it has refused for ten seconds, and is well again when it answers."""
+def test_a_target_fails_after_refusing_connections_for_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is well again when it answers."""
     now = [0.0]
     monkeypatch.setattr(url.time, "monotonic", lambda: now[0])
     server = socket.create_server(("127.0.0.1", 0))
@@ -90,6 +89,5 @@ def test_a_target_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("host", "local"), [("127.0.0.1", True), ("localhost", True), ("192.0.2.1", False)])
-def test_local(host: str, local: bool) -> None:
-    """Only addresses of this machine can be bound."""
+def test_a_host_is_local_if_its_address_can_be_bound(host: str, local: bool) -> None:
     assert url.is_local(host) is local
