@@ -106,7 +106,7 @@ def omb_sessions(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     folder, sessions = tmp_path_factory.mktemp("omb"), dict[str, OmbSession]()
     modules = {item.module.__name__: item.module for item in request.session.items if isinstance(item, pytest.Function)}
     with ExitStack() as stack:
-        for kind, there in (("mqtt", mosquitto.find_binary()), ("pulsar", java.find())):  # the one session gets warm while Pulsar starts
+        for kind, there in (("mqtt", mosquitto.find_mosquitto()), ("pulsar", java.find())):  # the one session gets warm while Pulsar starts
             if there is None:
                 continue
             if kind == "pulsar":

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.engine.progress import Progress
 
-pytestmark = pytest.mark.skipif(mosquitto.find_binary() is None, reason="no mosquitto here: apt-get install mosquitto")
+pytestmark = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
 
 
 class BehindRelay:

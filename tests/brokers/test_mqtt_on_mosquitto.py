@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(mosquitto.find_binary() is None, reason="no mosquitto here: apt-get install mosquitto")
+pytestmark = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
 
 VERSIONS = ("5", "3.1.1")
 LEAVING = (check_attach_and_detach, check_detached_still_delivers, check_detach_while_paused)
@@ -447,7 +447,7 @@ def test_what_was_sent_again_is_told(tmp_path: Path, version: str, qos: int) -> 
 @contextmanager
 def _on_port(folder: Path, port: int) -> Iterator[None]:
     """Another mosquitto on a port where one was."""
-    binary = mosquitto.find_binary()
+    binary = mosquitto.find_mosquitto()
     assert binary is not None
     conf = folder / "second.conf"
     conf.write_text(mosquitto.mosquitto_conf(port=port, settings={}, user=getpass.getuser(), data=str(folder)))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.brokers.base import Broker
 
-pytestmark = pytest.mark.skipif(mosquitto.find_binary() is None, reason="no mosquitto here: apt-get install mosquitto")
+pytestmark = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
 
 MESSAGES = 50
 CIPHER = "TLS_AES_256_GCM_SHA384"

@@ -22,7 +22,7 @@ from pytest_loadtest.testing.rig import rig
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(mosquitto.find_binary() is None, reason="no mosquitto here: apt-get install mosquitto")
+pytestmark = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
 
 SENT = 5_000
 IN_FLIGHT, QUEUED = 20, 1_000  # the subscriber's Receive Maximum; mosquitto's max_queued_messages

@@ -26,7 +26,7 @@ real_pulsar = [
     pytest.mark.pulsar,
     pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install openjdk-17-jre-headless"),
 ]
-needs_mosquitto = pytest.mark.skipif(mosquitto.find_binary() is None, reason="no mosquitto here: apt-get install mosquitto")
+needs_mosquitto = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
 
 PROFILES = Path(__file__).parents[2] / "profiles" / "omb"
 WORKLOADS: dict[str, dict[str, Any]] = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(PROFILES.glob("*.yaml"))}

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SECONDS = 30.0  # s: limit of each wait, also on a slow machine
 
 until = partial(wait_until, seconds=SECONDS)
-needs_mosquitto = pytest.mark.skipif(mosquitto.find_binary() is None, reason="mosquitto is not installed")
+needs_mosquitto = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="mosquitto is not installed")
 
 
 def request(folder: Path, kind: str = "mqtt", mode: str = "process", **more: object) -> BrokerRequest:

@@ -39,7 +39,7 @@ SECONDS = 60.0  # s: limit of each wait, also on a slow machine
 FOREVER = 600.0  # s between SIGTERM and SIGKILL: longer than a test may take
 
 until = partial(wait_until, seconds=SECONDS)
-needs_mosquitto = pytest.mark.skipif(mosquitto.find_binary() is None, reason="mosquitto is not installed")
+needs_mosquitto = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="mosquitto is not installed")
 
 
 @contextmanager

@@ -139,7 +139,7 @@ def test_the_plan_names_the_client_as_shown(tmp_path: Path) -> None:
     assert without.sub("", shown) in without.sub("", done.stdout), done.stdout + done.stderr
 
 
-@pytest.mark.skipif(mosquitto.find_binary() is None, reason="no mosquitto here: apt-get install mosquitto")
+@pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
 def test_connections_are_opened_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The summary has the line shown, without the parts that depend on the machine."""
     page = "docs/howto/only-connect.md"
@@ -154,7 +154,7 @@ def test_connections_are_opened_as_shown(tmp_path: Path, monkeypatch: pytest.Mon
     assert of_the_machine.sub("", shown) in of_the_machine.sub("", done), done
 
 
-@pytest.mark.skipif(mosquitto.find_binary() is None, reason="no mosquitto here: apt-get install mosquitto")
+@pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
 def test_a_broadcast_is_planned_and_run_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plan has the lines shown, without the parts that depend on the machine; then all subscribers get all messages."""
     page = "docs/howto/broadcast-at-scale.md"

@@ -57,7 +57,7 @@ def aborted(run: Finished, cause: str) -> None:
     assert any(cause in change["text"] for change in document["timeline"]["changes"])
 
 
-@pytest.mark.skipif(mosquitto.find_binary() is None, reason="mosquitto is not installed")
+@pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="mosquitto is not installed")
 @pytest.mark.slow
 def test_a_broker_that_stands_still_ends_a_run(project: Project) -> None:
     """Though nothing arrives that could be late."""

@@ -12,7 +12,7 @@ from pytest_loadtest.drivers.mqtt import mosquitto
 if TYPE_CHECKING:
     from .projects import Project
 
-pytestmark = pytest.mark.skipif(mosquitto.find_binary() is None, reason="mosquitto is not installed")
+pytestmark = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="mosquitto is not installed")
 
 ONLY = """\
 name: {name}

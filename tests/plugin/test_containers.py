@@ -85,7 +85,7 @@ def test_pytest_dies(load):
 @pytest.fixture(scope="module")
 def podman() -> Iterator[Podman]:
     """The engine, once."""
-    if mosquitto.find_binary() is None:
+    if mosquitto.find_mosquitto() is None:
         pytest.skip("mosquitto is not installed: apt-get install mosquitto")
     try:
         made = Podman()

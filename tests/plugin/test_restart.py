@@ -15,7 +15,7 @@ from .projects import fresh
 if TYPE_CHECKING:
     from .projects import Finished, Project
 
-needs_mosquitto = pytest.mark.skipif(mosquitto.find_binary() is None, reason="mosquitto is not installed")
+needs_mosquitto = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="mosquitto is not installed")
 
 DURABLE = """\
 name: durable

@@ -40,7 +40,7 @@ def test_wrong_mark(load):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(mosquitto.find_binary() is None, reason="mosquitto is not installed")
+@pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="mosquitto is not installed")
 def test_passwords_are_in_no_output_and_no_file(project: Project) -> None:
     """Two runs with a password each, a mark and an option that are wrong; JUnit, and all files of the results."""
     project.write("profiles/secrets.yaml", PROFILE)

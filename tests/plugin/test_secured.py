@@ -98,7 +98,7 @@ def test_not_trusted(load):
 """
 
 
-@pytest.mark.skipif(mosquitto.find_binary() is None, reason="no mosquitto here: apt-get install mosquitto")
+@pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
 def test_subscribers_over_tls(project: Project) -> None:
     """Two workers get in by both ports; results say what is open and what was agreed on; who brings files of his own hears what is wrong."""
     from pytest_loadtest.brokers.certificates import Authority
@@ -120,7 +120,7 @@ def test_subscribers_over_tls(project: Project) -> None:
     assert [path for path in project.path.glob(".loadtest/**/*") if path.suffix in (".pem", ".key")] == []
 
 
-@pytest.mark.skipif(mosquitto.find_binary() is None, reason="no mosquitto here: apt-get install mosquitto")
+@pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
 def test_no_subscriber_gets_in(project: Project) -> None:
     """The address of the two that does not answer is named, with exit status and outcome of a broken run."""
     (port,) = free_ports(1)

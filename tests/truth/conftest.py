@@ -171,7 +171,7 @@ def gated_bench(tmp_path: Path) -> Iterator[Bench]:
 @pytest.fixture
 def mosquitto_process(tmp_path: Path) -> Iterator[Broker]:
     """A mosquitto of the test's own."""
-    if mosquitto.find_binary() is None:
+    if mosquitto.find_mosquitto() is None:
         pytest.skip("no mosquitto here: apt-get install mosquitto")
     broker = brokers.start(brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto"), lambda _: None)
     yield broker

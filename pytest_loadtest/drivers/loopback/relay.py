@@ -147,7 +147,7 @@ class Relay:
         self._exchange.disconnect(connection.number)
 
 
-def main(argv: Sequence[str]) -> int:
+def run_relay(argv: Sequence[str]) -> int:
     """Run the relay until it is ended; return the exit status, 2 for invalid settings."""
     parser = argparse.ArgumentParser(
         prog="python -m pytest_loadtest.drivers.loopback.relay", description="A loopback relay with configurable faults."
@@ -219,4 +219,4 @@ def _own_version() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_relay(sys.argv[1:]))

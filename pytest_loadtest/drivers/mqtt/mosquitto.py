@@ -51,7 +51,7 @@ def start_mosquitto(request: BrokerRequest, progress: Progress) -> StartedBroker
     :raises UnavailableError: mosquitto is not installed, or not in the requested version.
     :raises TargetError: it did not start; the error contains its log.
     """
-    binary = find_binary()
+    binary = find_mosquitto()
     if binary is None:
         raise UnavailableError("no mosquitto on the PATH or in /usr/sbin", REMEDY)
     version = installed_version(binary)
@@ -60,7 +60,7 @@ def start_mosquitto(request: BrokerRequest, progress: Progress) -> StartedBroker
     return on_free_ports(count, lambda ports: _launch(binary, version, ports, request, progress))
 
 
-def find_binary() -> str | None:
+def find_mosquitto() -> str | None:
     """Return the path of mosquitto, or None. Debian installs it in a folder that is only on root's PATH."""
     return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 
@@ -203,19 +203,19 @@ def mosquitto_image(version: str | None) -> str:
     return f"eclipse-mosquitto:{version or CONTAINER_TAG}"
 
 
-def container_ready(plan: ContainerPlan) -> bool:
+def mosquitto_ready(plan: ContainerPlan) -> bool:
     """Return True if the broker accepts a connection."""
     host, _, port = plan.url.partition("://")[2].rpartition(":")
     return listens(host, int(port))
 
 
-def describe_container(plan: ContainerPlan, running: RunningContainer, settings: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+def describe_mosquitto(plan: ContainerPlan, running: RunningContainer, settings: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
     """Return the version that the binary in the container prints, and the settings that affect results."""
     return parse_version(running.run(["mosquitto", "-h"])), decisive_mosquitto_settings(settings)
 
 
 RECIPE: Final = ContainerRecipe(
-    default_image=mosquitto_image, ports=1, plan=mosquitto_plan, ready=container_ready, describe=describe_container
+    default_image=mosquitto_image, ports=1, plan=mosquitto_plan, ready=mosquitto_ready, describe=describe_mosquitto
 )
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def mqtt_machine_needs() -> tuple[MachineNeed, ...]:
     """Return the requirements, and which of them this machine meets."""
-    binary = mosquitto.find_binary()
+    binary = mosquitto.find_mosquitto()
     return broker_needs(mosquitto.installed_version(binary) if binary else None, artemis.JARS.cached_versions())
 
 

@@ -60,7 +60,7 @@ def test_the_command_writes_the_configuration_unchanged(tmp_path: Path) -> None:
 
 
 def test_without_a_listener_no_broker_is_ready() -> None:
-    assert not mosquitto.container_ready(mosquitto.mosquitto_plan(image="mosquitto:2", ports=(1,), settings={}, host="127.0.0.1"))
+    assert not mosquitto.mosquitto_ready(mosquitto.mosquitto_plan(image="mosquitto:2", ports=(1,), settings={}, host="127.0.0.1"))
     assert not pulsar_container.container_ready(
         pulsar_container.pulsar_plan(image="registry.example/pulsar:4", ports=(1, 2), settings={}, host="127.0.0.1")
     )

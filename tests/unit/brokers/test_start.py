@@ -58,7 +58,7 @@ def test_impossible_requests_are_usage_errors(wrong: BrokerRequest, words: str) 
 
 def test_the_error_lists_each_mode_with_reason_and_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
-    monkeypatch.setattr(mosquitto, "find_binary", lambda: None)
+    monkeypatch.setattr(mosquitto, "find_mosquitto", lambda: None)
     said: list[str] = []
     with pytest.raises(TargetError) as caught:
         brokers.start(request(folder=tmp_path), said.append)

@@ -1,4 +1,4 @@
-"""Messages in the relay: cut, chosen and put together, their bytes stay theirs."""
+"""Batches of messages in the relay: split, selected and joined, each message keeps its bytes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ SIZES = st.lists(st.sampled_from([0, 1, 5, 3000]), max_size=12) | st.lists(st.ju
 
 
 def batch_of(sizes: list[int], first: int = 0) -> Batch:
-    """Every byte of a message is its number."""
+    """Make messages; every byte of a message is its number."""
     seq = np.arange(first, first + len(sizes))
     size = np.array(sizes, np.int32)
     return Batch(seq + 1, seq + (9 << 32), seq, size, np.repeat(seq, size).astype(np.uint8))
 
 
 def check(batch: Batch, numbers: list[int]) -> None:
-    """These messages, whole."""
+    """Check that a batch has exactly these messages, complete."""
     assert batch.seq.tolist() == numbers
     assert batch.topic.tolist() == [number + 1 for number in numbers]
     assert (batch.producer & STREAM).tolist() == numbers and (batch.producer > STREAM).all()
@@ -27,8 +27,8 @@ def check(batch: Batch, numbers: list[int]) -> None:
 
 
 @given(SIZES, st.data())
-def test_any_choice_has_its_own_bytes(sizes, data):
-    """In any order, with repetitions, neighbours or not, one size or many."""
+def test_selected_messages_keep_their_bytes(sizes, data):
+    """In any order, with repetitions, neighbours or not, of one size or many."""
     whole = batch_of(sizes)
     chosen = data.draw(st.lists(st.integers(0, len(sizes) - 1), max_size=20)) if sizes else []
     index = np.array(chosen, np.intp)
@@ -39,8 +39,8 @@ def test_any_choice_has_its_own_bytes(sizes, data):
 
 
 @given(SIZES, st.data())
-def test_splits_and_masks_lose_nothing(sizes, data):
-    """The two parts are the whole."""
+def test_two_parts_of_a_batch_are_the_whole(sizes, data):
+    """Parts made by splitting, and by a mask and its complement."""
     whole, numbers = batch_of(sizes), list(range(len(sizes)))
     count = data.draw(st.integers(0, len(sizes)))
     first, rest = whole.split(count)
@@ -52,8 +52,8 @@ def test_splits_and_masks_lose_nothing(sizes, data):
 
 
 @given(st.lists(SIZES, max_size=8), st.integers(0, 10_000))
-def test_bundles_are_the_same_messages_in_fewer_batches(parts, most):
-    """In their order; nothing larger than allowed is copied."""
+def test_merged_batches_have_the_same_messages(parts, most):
+    """In the same order; no join copies more bytes than allowed."""
     firsts = np.cumsum([0, *map(len, parts)]).tolist()
     batches = [batch_of(sizes, first) for sizes, first in zip(parts, firsts, strict=False)]
     bundles = merge_small_batches(batches, most)
@@ -63,8 +63,8 @@ def test_bundles_are_the_same_messages_in_fewer_batches(parts, most):
     assert all(len(part.payload) <= most or any(part is one for one in batches) for part in bundles)
 
 
-def test_indexes_combine():
-    """An index into what an index picks; None is everything."""
+def test_a_composed_index_applies_both_indexes():
+    """None selects everything."""
     column, outer, inner = np.arange(10) * 10, np.array([4, 2, 8]), np.array([2, 0])
     assert pick(column, compose_index(outer, inner)).tolist() == pick(pick(column, outer), inner).tolist() == [80, 40]
     assert pick(column, None) is column
@@ -75,15 +75,15 @@ BATCHES = st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=8), max_siz
 
 
 def due_batch(due: list[int], first: int) -> Batch:
-    """Messages whose payload is a byte, their number."""
+    """Make messages with one byte of payload, their number."""
     number = np.arange(first, first + len(due))
     zeros = np.zeros(len(due), np.int64)
     return Batch(zeros, zeros, number, np.ones(len(due), np.int32), number.astype(np.uint8))
 
 
 @given(BATCHES, st.lists(st.integers(0, 45), max_size=10))
-def test_messages_leave_when_they_are_due(batches: list[list[int]], looks: list[int]) -> None:
-    """Each once, none early, in the order of due times, and of equal ones in the order in which they came; payloads with them."""
+def test_delayed_messages_leave_when_they_are_due(batches: list[list[int]], looks: list[int]) -> None:
+    """Each once, none early, ordered by due time and then by arrival, with their payloads."""
     later, dues, first = DelayQueue(), list[int](), 0
     for one in batches:
         later.add(due_batch(one, first), np.array(one))

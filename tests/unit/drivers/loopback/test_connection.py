@@ -1,4 +1,4 @@
-"""A worker's connection to a relay that is a plain socket here."""
+"""A worker's connection to a relay, which is a plain socket here."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_relay_that_hangs_up_is_a_failure_with_the_names_of_the_users(listenin
     connection.close()
 
 
-def test_runs_share_an_existing_topic_and_no_other(listening: socket.socket) -> None:
+def test_runs_share_only_existing_topics(listening: socket.socket) -> None:
     own, shared, same = connect(listening), connect(listening, "orders"), connect(listening, "orders")
     assert (own.run, own.first_topic) == (9, 0)
     assert (shared.run, shared.first_topic) == (same.run, same.first_topic) and shared.run == 0 != shared.first_topic
@@ -61,7 +61,7 @@ def test_runs_share_an_existing_topic_and_no_other(listening: socket.socket) -> 
         connection.close()
 
 
-def test_a_relay_that_is_not_there_is_named(listening: socket.socket) -> None:
+def test_an_unreachable_relay_is_named(listening: socket.socket) -> None:
     context: Any = SimpleNamespace(
         target=SimpleNamespace(url="loopback://127.0.0.1:1"), clock=FakeClock(7), nonce=9, topology=SimpleNamespace(name=None)
     )

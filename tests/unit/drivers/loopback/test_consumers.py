@@ -1,4 +1,4 @@
-"""Messages survive the way through frames."""
+"""Messages packed into frames and decoded again."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pytest_loadtest.wire.frames import Decoder, Kind
 
 @pytest.mark.parametrize("pool", [plain_pool(), mixed_pool()], ids=["one size", "mixed sizes"])
 @given(numbers=st.lists(st.integers(0, 10**6), min_size=1, max_size=20))
-def test_messages_survive_packing_and_reading(pool, numbers):
-    """Heads, sizes and bodies of many streams come out of a frame as they went in; a body that was changed is told."""
+def test_decoded_deliveries_are_the_packed_messages(pool, numbers):
+    """Heads, sizes and bodies of many streams are unchanged; a damaged body is flagged."""
     payload = np.array(numbers, np.int64) % len(pool.sizes)
     payload = payload.astype(np.uint16)
     stream, seq = (np.array(numbers) % 7).astype(np.int32), np.array(numbers, np.int64)

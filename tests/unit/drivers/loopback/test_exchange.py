@@ -1,4 +1,4 @@
-"""Who gets what at the loopback relay, against the definition for one message at a time."""
+"""Routing of messages in the relay, compared with a definition for one message at a time."""
 
 from __future__ import annotations
 
@@ -20,75 +20,74 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TOPICS = st.sampled_from([0, 1, 2, 5, 1 << 32, (1 << 32) + 1, (3 << 32) + 0xFFFF_FFFF])  # close together and far apart
-SEATS = st.lists(st.tuples(TOPICS, st.sampled_from([0, 1, 7, 0xFFFF_FFFF]), st.integers(0, 5)), max_size=20)
+CONSUMERS = st.lists(st.tuples(TOPICS, st.sampled_from([0, 1, 7, 0xFFFF_FFFF]), st.integers(0, 5)), max_size=20)
 MESSAGES = st.lists(st.tuples(TOPICS, st.integers(0, 9)), max_size=20)
 
 
-def seated(seats: list[tuple[int, int, int]], connection: int = 0) -> Any:
-    """Consumers (topic, subscription, consumer); their places count on from 0."""
-    made = np.zeros(len(seats), CONSUMER_DTYPE)
-    for name, column in zip(("topic", "subscription", "consumer"), zip(*seats, strict=True), strict=False):
+def consumers_of(consumers: list[tuple[int, int, int]], connection: int = 0) -> Any:
+    """Make consumers from (topic, subscription, consumer); their places count from 0."""
+    made = np.zeros(len(consumers), CONSUMER_DTYPE)
+    for name, column in zip(("topic", "subscription", "consumer"), zip(*consumers, strict=True), strict=False):
         made[name] = column
-    made["key"] = consumer_key(connection, np.arange(len(seats)))
+    made["key"] = consumer_key(connection, np.arange(len(consumers)))
     return made
 
 
-def definition(seats: dict[int, tuple[int, int, int]], messages: list[tuple[int, int]]) -> dict[int, list[int]]:
-    """By place of ``seats``: which messages it gets, in order."""
+def definition(consumers: dict[int, tuple[int, int, int]], messages: list[tuple[int, int]]) -> dict[int, list[int]]:
+    """Return the messages that the consumer at each place gets, in order."""
     got: dict[int, list[int]] = {}
     for number, (topic, stream) in enumerate(messages):
-        for subscription in sorted({seat[1] for seat in seats.values() if seat[0] == topic}):
-            sharing = sorted((seat[2], place) for place, seat in seats.items() if seat[:2] == (topic, subscription))
+        for subscription in sorted({consumer[1] for consumer in consumers.values() if consumer[0] == topic}):
+            sharing = sorted((consumer[2], place) for place, consumer in consumers.items() if consumer[:2] == (topic, subscription))
             got.setdefault(sharing[stream % len(sharing)][1], []).append(number)
     return got
 
 
-def routed(seats: SubscriptionTable, messages: list[tuple[int, int]], only: list[int] | None = None) -> dict[int, list[int]]:
-    """The same of what is tested."""
+def routed(consumers: SubscriptionTable, messages: list[tuple[int, int]], only: list[int] | None = None) -> dict[int, list[int]]:
+    """Return the messages that the table routes to the consumer at each place, in order."""
     topic, stream = np.array(messages, np.int64).reshape(-1, 2).T
-    message, row = seats.route(topic, stream, None if only is None else np.array(only, np.uint32))
+    message, row = consumers.route(topic, stream, None if only is None else np.array(only, np.uint32))
     got: dict[int, list[int]] = {}
-    for number, place in zip(pick(np.arange(len(messages)), message).tolist(), seats.place[row].tolist(), strict=True):
+    for number, place in zip(pick(np.arange(len(messages)), message).tolist(), consumers.place[row].tolist(), strict=True):
         got.setdefault(place, []).append(number)
     return got
 
 
-@given(SEATS, MESSAGES)
-def test_each_subscription_gets_each_message_at_one_consumer(seats, messages):
-    """Whatever topics, subscriptions and consumers there are, in whatever order they came; each consumer in the order of the messages."""
+@given(CONSUMERS, MESSAGES)
+def test_each_subscription_gets_each_message_at_one_consumer(consumers, messages):
+    """For any topics, subscriptions and consumers, added in any order; each consumer gets its messages in order."""
     present = SubscriptionTable()
-    present.add(seated(seats[:5]))
-    made = seated(seats)[5:]
+    present.add(consumers_of(consumers[:5]))
+    made = consumers_of(consumers)[5:]
     present.add(made)
-    assert routed(present, messages) == definition(dict(enumerate(seats)), messages)
+    assert routed(present, messages) == definition(dict(enumerate(consumers)), messages)
 
 
-@given(SEATS, MESSAGES, st.sets(st.integers(0, 19)))
-def test_who_left_gets_nothing_and_the_others_share_it(seats, messages, leaving):
-    """Leaving is the same as never having come."""
+@given(CONSUMERS, MESSAGES, st.sets(st.integers(0, 19)))
+def test_the_remaining_consumers_share_the_messages_of_one_that_left(consumers, messages, leaving):
+    """The result is the same as if it had never subscribed."""
     present = SubscriptionTable()
-    present.add(seated(seats))
+    present.add(consumers_of(consumers))
     routed(present, messages)
     left = present.leave(consumer_key(0, np.array(sorted(leaving), np.int32)))
-    assert sorted(left["key"].tolist()) == sorted(place for place in leaving if place < len(seats))
-    stayed = {place: seat for place, seat in enumerate(seats) if place not in leaving}
+    assert sorted(left["key"].tolist()) == sorted(place for place in leaving if place < len(consumers))
+    stayed = {place: consumer for place, consumer in enumerate(consumers) if place not in leaving}
     assert routed(present, messages) == definition(stayed, messages)
 
 
-@given(SEATS, MESSAGES, st.sampled_from([0, 1, 7, 0xFFFF_FFFF]))
-def test_messages_for_one_subscription_go_to_no_other(seats, messages, subscription):
-    """What is handed on stays in its subscription."""
+@given(CONSUMERS, MESSAGES, st.sampled_from([0, 1, 7, 0xFFFF_FFFF]))
+def test_messages_for_one_subscription_go_to_no_other(consumers, messages, subscription):
     present = SubscriptionTable()
-    present.add(seated(seats))
-    own = {place: seat for place, seat in enumerate(seats) if seat[1] == subscription}
+    present.add(consumers_of(consumers))
+    own = {place: consumer for place, consumer in enumerate(consumers) if consumer[1] == subscription}
     assert routed(present, messages, [subscription] * len(messages)) == definition(own, messages)
 
 
-def test_consumers_are_known_by_connection_and_place():
-    """The same place of two connections is two consumers; pausing and finding mean one of them."""
+def test_a_consumer_is_identified_by_connection_and_place():
+    """The same place on two connections is two consumers; one can be paused and found without the other."""
     present = SubscriptionTable()
     for connection in (3, 2):
-        present.add(seated([(0, 0, connection), (1, 0, connection)], connection))
+        present.add(consumers_of([(0, 0, connection), (1, 0, connection)], connection))
     keys = consumer_key(3, np.array([1, 0], np.int32))
     rows = present.rows(keys)
     assert (present.connection[rows].tolist(), present.place[rows].tolist()) == ([3, 3], [1, 0])
@@ -100,10 +99,10 @@ def test_consumers_are_known_by_connection_and_place():
 
 
 def test_twenty_thousand_topics_are_found():
-    """By table and by search: with one far topic more, the table would be too long."""
+    """By lookup table and by search: one distant topic makes the table too long."""
     for far in ([], [(1 << 40, 0, 0)]):
         present = SubscriptionTable()
-        present.add(seated([*((topic, 0, 0) for topic in range(20_000)), *far]))
+        present.add(consumers_of([*((topic, 0, 0) for topic in range(20_000)), *far]))
         topic = np.random.default_rng(1).permutation(20_000)
         message, row = present.route(topic, topic)
         assert message is None
@@ -116,8 +115,8 @@ def batch(first: int, count: int, size: int = 3) -> Batch:
 
 
 @pytest.mark.parametrize("size", [3, 40_000], ids=["joined", "apart"])
-def test_what_was_kept_comes_in_order_and_once(size):
-    """Each consumer gets what waited for it, in the order in which it came; the others' goes on waiting."""
+def test_held_messages_are_returned_in_order_and_once(size):
+    """Each consumer gets its own messages in order of arrival; those of the others go on waiting."""
     held = HeldCopies()
     for first in range(0, 12, 3):
         held.add(batch(first, 3, size), np.array([7, 8, 7]))
@@ -132,7 +131,7 @@ def test_what_was_kept_comes_in_order_and_once(size):
 
 
 def test_delayed_messages_are_acknowledged_at_once_and_delivered_when_they_are_due() -> None:
-    """By the wall clock, each at its time and in the order of their times; what is not delayed goes at once."""
+    """By the wall clock, each at its time and in the order of these times; other messages are delivered at once."""
     posted: list[tuple[int, Frame]] = []
 
     def post(client: int, buffers: Sequence[bytes | memoryview]) -> None:
@@ -156,8 +155,8 @@ def test_delayed_messages_are_acknowledged_at_once_and_delivered_when_they_are_d
     assert exchange.next_due() is None
 
 
-def test_a_message_that_is_not_delayed_waits_for_those_that_are_due_before_it_came() -> None:
-    """The relay looked late: three messages are due already, and one that is not delayed came after that."""
+def test_an_undelayed_message_follows_messages_that_were_due_before_it_arrived() -> None:
+    """The relay looked late: three messages are due, and an undelayed one arrived after that."""
     posted: list[tuple[int, Frame]] = []
     exchange = Exchange(Faults(), lambda client, buffers: posted.append((client, one_frame(b"".join(buffers)))))
     exchange.handle_frame(

@@ -21,7 +21,7 @@ EVERY = st.none() | st.integers(1, 9)
 
 @st.composite
 def arrivals(draw: st.DrawFn) -> list[tuple[int, int]]:
-    """Messages of up to three streams as they come: (stream, seq), each stream from a number of its own on and without gaps."""
+    """Messages of up to three streams as (stream, seq) in order of arrival; each stream has its own first seq and no gaps."""
     streams = draw(st.lists(st.integers(0, 2), min_size=1, max_size=60))
     following = dict(enumerate(draw(st.lists(st.integers(0, 50), min_size=3, max_size=3))))
     came = []
@@ -32,14 +32,14 @@ def arrivals(draw: st.DrawFn) -> list[tuple[int, int]]:
 
 
 def batch_of(messages: list[tuple[int, int]]) -> Batch:
-    """Payload of a message is its last digit, as often as the digit says and once more."""
+    """Make messages; the payload is the last digit of the seq, repeated that many times plus one."""
     producer, seq = np.array(messages, np.int64).reshape(-1, 2).T
     size = (seq % 10 + 1).astype(np.int32)
     return Batch(producer % 2, producer, seq, size, np.repeat(seq % 10, size).astype(np.uint8))
 
 
 def by_stream(batches: list[Batch]) -> dict[int, list[int]]:
-    """Sequences of each stream, in order."""
+    """Return the sequences of each stream, in order."""
     found: dict[int, list[int]] = {}
     for part in batches:
         for stream, seq in zip(part.producer.tolist(), part.seq.tolist(), strict=True):
@@ -47,8 +47,8 @@ def by_stream(batches: list[Batch]) -> dict[int, list[int]]:
     return found
 
 
-def test_settings_cross_as_text_and_come_back():
-    """What the profile says arrives in the relay, and what is left alone is not mentioned."""
+def test_settings_as_text_are_parsed_to_the_same_faults():
+    """Defaults are left out."""
     settings = LoopbackSettings(
         delay=20 * MILLISECOND,
         stall=Stall(at=1_500_000, duration=2 * SECOND),
@@ -80,21 +80,19 @@ def test_settings_cross_as_text_and_come_back():
 
 
 @given(st.integers(0, 10**15))
-def test_durations_cross_exactly(ns):
-    """A delay in ns is the same number on the other side."""
+def test_a_delay_keeps_every_nanosecond_as_text(ns):
     settings = SimpleNamespace(**{**vars(LoopbackSettings()), "delay": ns})
     assert what.parse_faults(what.relay_settings(settings)).delay == ns
 
 
 @pytest.mark.parametrize("settings", [{"dealy": "1ms"}, {"delay": "1"}, {"loseEvery": "0"}, {"capacity": "0"}, {"loseEvery": "x"}])
-def test_wrong_settings_are_refused(settings):
-    """Unknown names, missing units and impossible numbers are errors that name the value."""
+def test_an_invalid_setting_is_an_error_with_its_value(settings):
+    """Unknown names, missing units and numbers out of range."""
     with pytest.raises(ValueError, match=r"dealy|'1'|loseEvery=0|capacity=0|'x'"):
         what.parse_faults(settings)
 
 
-def test_without_faults_messages_go_at_once():
-    """The gate of a relay without faults changes nothing."""
+def test_messages_leave_at_once_without_faults():
     assert Gate(Faults(), 100).release(150, 7) == [(150, 7)]
 
 
@@ -103,7 +101,7 @@ def test_without_faults_messages_go_at_once():
     [(0, 5), (994, 999), (995, 1500), (999, 1504), (1000, 1505), (1200, 1505), (1499, 1505), (1500, 1505), (1600, 1605)],
 )
 def test_a_stall_stops_the_clock_of_the_relay(arrival, release):
-    """Stall of 500 at 1000 with a delay of 5: what should leave at 1000 or later leaves 500 later; arrivals meanwhile wait for its end."""
+    """With a stall of 500 at 1000 and a delay of 5, messages that should leave at 1000 or later leave 500 later."""
     gate = Gate(Faults(stall_at=1000, stall_duration=500, delay=5), 10**9)
     assert gate.release(10**9 + arrival, 1) == [(10**9 + release, 1)]
 
@@ -114,7 +112,7 @@ def test_a_stall_stops_the_clock_of_the_relay(arrival, release):
     st.sampled_from([500.0, 5000.0, 1e6]),
 )
 def test_capacity_is_a_token_bucket(arrivals, depth, capacity):
-    """In any window of time at most depth + capacity · time messages leave, none before it came, and none a grain later than need be."""
+    """In any interval at most depth + capacity · time messages leave; none before it arrived, none a grain later than necessary."""
     gate = Gate(Faults(capacity=capacity, capacity_depth=depth), 0)
     now, left, came = 0, [], []
     for gap, count in arrivals:
@@ -134,7 +132,7 @@ def test_capacity_is_a_token_bucket(arrivals, depth, capacity):
 
 
 def expected(faults: Faults, seq: list[int]) -> list[int]:
-    """The definition, message by message."""
+    """Apply the definition of the faults message by message."""
     order = list(seq)
     if faults.swap_every:
         period = 2 * faults.swap_every
@@ -147,14 +145,14 @@ def expected(faults: Faults, seq: list[int]) -> list[int]:
 
 
 def defined(faults: Faults, messages: list[tuple[int, int]]) -> dict[int, list[int]]:
-    """Of each stream by itself."""
+    """Apply the definition to each stream separately."""
     came = by_stream([batch_of(messages)])
     return {stream: wanted for stream, seq in came.items() if (wanted := expected(faults, seq))}
 
 
 @given(arrivals(), EVERY, EVERY, EVERY)
-def test_loss_duplicates_and_swaps_hit_exactly(messages, lose, duplicate, swap):
-    """Sequences, sizes and payloads of each stream are those of the definition, in its order, whatever comes in between."""
+def test_losses_duplicates_and_swaps_match_the_definition(messages, lose, duplicate, swap):
+    """Sequences, sizes and payloads of each stream, whatever arrives between its messages."""
     faults = Faults(lose_every=lose, duplicate_every=duplicate, swap_every=swap)
     part = batch_of(messages)
     index = what.delivery_order(faults, part)
@@ -166,8 +164,8 @@ def test_loss_duplicates_and_swaps_hit_exactly(messages, lose, duplicate, swap):
 
 
 @given(arrivals(), EVERY, EVERY)
-def test_copies_stand_together_and_what_is_whole_keeps_its_place(messages, lose, duplicate):
-    """Without swaps the order over all streams stays, and a copy comes right behind its message."""
+def test_without_swaps_the_order_of_all_streams_is_kept(messages, lose, duplicate):
+    """A second copy follows its message directly."""
     part = batch_of(messages)
     went = part.take(what.delivery_order(Faults(lose_every=lose, duplicate_every=duplicate), part))
     wanted = [message for message in messages for _ in expected(Faults(lose_every=lose, duplicate_every=duplicate), [message[1]])]
@@ -176,7 +174,7 @@ def test_copies_stand_together_and_what_is_whole_keeps_its_place(messages, lose,
 
 @given(st.integers(1, 5), arrivals(), st.lists(st.integers(1, 7), max_size=12))
 def test_pairs_are_swapped_across_batches(swap, messages, counts):
-    """Holding the first of a pair back and joining it to the next batch of its stream gives what one batch would give."""
+    """Holding the first message for the next batch of its stream gives the same result as a single batch."""
     faults, halves = Faults(swap_every=swap), HalfPairs(swap)
     ends = [end for end in np.cumsum(counts, dtype=int).tolist() if end < len(messages)]
     went = []
@@ -189,7 +187,7 @@ def test_pairs_are_swapped_across_batches(swap, messages, counts):
 
 
 def test_half_a_pair_waits_for_its_time_and_no_longer():
-    """Each of several streams waits by itself; a message of another stream ends no waiting."""
+    """Each stream separately; a message of another stream does not end the wait."""
     halves = HalfPairs(1)
     assert len(halves.complete(batch_of([(0, 0)]), now=100)) == 0
     assert by_stream([halves.complete(batch_of([(1, 1), (2, 4)]), now=200)]) == {1: [1]}
@@ -202,8 +200,8 @@ def test_half_a_pair_waits_for_its_time_and_no_longer():
 
 
 @given(arrivals(), st.data(), EVERY, EVERY)
-def test_damage_is_one_byte_where_it_should_be(messages, data, header, body):
-    """A hit header has one byte changed in its head, a hit body one behind it, and nothing else is touched."""
+def test_damage_changes_one_byte_of_the_head_or_of_the_body(messages, data, header, body):
+    """Nothing else is changed."""
     sizes = data.draw(st.lists(st.sampled_from([3, 16, 20, 31, 32, 33, 100]), min_size=len(messages), max_size=len(messages)))
     size = np.array(sizes, np.int32)
     part = replace(batch_of(messages), size=size, payload=np.zeros(sum(sizes), np.uint8))

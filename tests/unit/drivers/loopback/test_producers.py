@@ -1,4 +1,4 @@
-"""What the loopback driver keeps of its streams, without a relay."""
+"""The windows of streams in the loopback driver, without a relay."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ STREAMS = [range(1, 20, 4), range(5), [3], [100, 7, 8, 60]]
 
 
 @given(st.sampled_from(STREAMS), st.integers(1, 4) | st.just(30), st.data())
-def test_windows_are_those_of_each_stream_by_itself(streams, size, data):
-    """Refused is what finds no room; a message at an empty window has the instant of the answer that emptied it, and no other has one."""
+def test_each_stream_has_its_own_window(streams, size, data):
+    """Exactly the messages without room are rejected; ``idle`` is set for a message that finds an empty window, and for no other."""
     windows = StreamWindows(streams, size)
     in_flight, emptied = dict.fromkeys(streams, 0), dict.fromkeys(streams, 0)
     for now in range(1, 12):
@@ -37,8 +37,8 @@ def test_windows_are_those_of_each_stream_by_itself(streams, size, data):
 
 
 @pytest.mark.parametrize("answers", [True, False], ids=["answered at once", "not answered"])
-def test_what_was_not_counted_by_stream_is_known_when_it_matters(answers):
-    """However long nobody's window can have been full before."""
+def test_messages_counted_late_are_counted_by_stream(answers):
+    """However long no window could have been full before."""
     windows = StreamWindows(range(3), 1000)
     everybody = np.arange(3, dtype=np.int32)
     for now in range(1, 301):
@@ -53,7 +53,7 @@ def test_what_was_not_counted_by_stream_is_known_when_it_matters(answers):
     assert not windows.answered(everybody[::2], 400) and windows.answered(everybody[1:2], 400)
 
 
-def test_windows_of_a_share_take_memory_for_the_share_alone():
-    """Every sixteenth of many streams: one entry each."""
+def test_windows_of_a_share_have_one_entry_for_each_stream():
+    """For every sixteenth of many streams."""
     windows = StreamWindows(range(3, 1_600_000, 16), 10)
     assert len(windows._room) == 100_000

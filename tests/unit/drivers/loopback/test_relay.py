@@ -1,4 +1,4 @@
-"""The relay in a thread, with frames over real sockets: order, faults and sharing, with many streams in one frame."""
+"""The relay in a thread with real sockets: order, faults and sharing, with many streams in one frame."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ EVERY = st.none() | st.integers(1, 5)
 
 @dataclass
 class Client:
-    """A connection to a relay, what was sent over it and what came from it."""
+    """A connection to a relay, with the messages sent and the frames received."""
 
     socket: socket.socket
     decoder: Decoder = field(default_factory=Decoder)
     sent: list[tuple[int, int]] = field(default_factory=list)
     came: list[Frame] = field(default_factory=list)
 
-    def tell(
+    def send_frame(
         self, kind: Kind, *, n: int | None = None, run: int = 0, topics: int = 1, payloads: list[memoryview] | None = None, **columns: Any
     ) -> None:
         self.socket.sendall(b"".join(frames.encode(kind, columns, n=n, run=run, topics=topics, payloads=payloads or [])))
@@ -52,34 +52,34 @@ class Client:
             assert count, "the relay closed the connection"
             self.came += self.decoder.filled(count)
 
-    def subscribe(self, seats: list[tuple[int, int, int]], *, run: int = 0, first: int = 0) -> None:
-        """Consumers (topic, subscription, consumer) in places from ``first`` on; returns when they are there."""
-        columns = dict(zip(("topic", "subscription", "consumer"), np.array(seats).T, strict=True))
-        place = np.arange(first, first + len(seats))
+    def subscribe(self, subscribed: list[tuple[int, int, int]], *, run: int = 0, first: int = 0) -> None:
+        """Subscribe (topic, subscription, consumer) in places from ``first`` on; return when they are confirmed."""
+        columns = dict(zip(("topic", "subscription", "consumer"), np.array(subscribed).T, strict=True))
+        place = np.arange(first, first + len(subscribed))
         before = len(self.places())
-        self.tell(Kind.SUBSCRIBE, run=run, place=place, **columns)
-        self.until(lambda: len(self.places()) == before + len(seats))
+        self.send_frame(Kind.SUBSCRIBE, run=run, place=place, **columns)
+        self.until(lambda: len(self.places()) == before + len(subscribed))
         assert self.places()[before:] == place.tolist()
 
     def places(self) -> list[int]:
         return [place for frame in self.came if frame.kind is Kind.SUBSCRIBED for place in frame.columns["place"].tolist()]
 
     def produce(self, messages: list[tuple[int, int]], *, run: int = 0) -> None:
-        """Messages (stream, seq), the stream's topic modulo :data:`TOPICS`; the payload says which it is."""
+        """Send messages (stream, seq); the topic is the stream modulo :data:`TOPICS`, and the payload names stream and seq."""
         stream, seq = np.array(messages, np.int64).T
         bodies = [memoryview(f"{s}.{n} ".encode()) for s, n in messages]
         size = np.array(list(map(len, bodies)))
         self.sent += messages
-        self.tell(Kind.PRODUCE, run=run, topics=TOPICS, seq=seq, stream=stream, size=size, payloads=bodies)
+        self.send_frame(Kind.PRODUCE, run=run, topics=TOPICS, seq=seq, stream=stream, size=size, payloads=bodies)
 
     def acked(self) -> list[tuple[int, int]]:
-        """(stream, seq) in order: the messages are acknowledged in the order in which they were sent."""
+        """Return the acknowledged (stream, seq); messages are acknowledged in the order of sending."""
         count = sum(frame.n for frame in self.came if frame.kind is Kind.ACK)
         assert count <= len(self.sent), "more messages are acknowledged than were sent"
         return self.sent[:count]
 
     def got(self) -> dict[tuple[int, int], list[int]]:
-        """Sequences in order, by place and stream."""
+        """Return the received sequences in order, by place and stream."""
         found: dict[tuple[int, int], list[int]] = defaultdict(list)
         for frame in self.came:
             if frame.kind is Kind.DELIVER:
@@ -96,7 +96,7 @@ class Client:
 
 @contextmanager
 def relay(faults: Faults | None = None, clients: int = 2) -> Iterator[list[Client]]:
-    """A relay in a thread, and connections to it; it ends when its pipe is closed."""
+    """Run a relay in a thread, and connect clients to it; closing its pipe ends it."""
     listening, watched = socket.create_server(("127.0.0.1", 0)), os.pipe()
     served = Relay(listening, faults or Faults())
     served.watch(watched[0])
@@ -118,7 +118,7 @@ def relay(faults: Faults | None = None, clients: int = 2) -> Iterator[list[Clien
 
 @st.composite
 def traffic(draw: st.DrawFn) -> list[list[tuple[int, int]]]:
-    """Frames of messages (stream, seq) of six streams; each stream counts from 0 and ends with a number that waits for no other."""
+    """Frames of messages (stream, seq) of six streams; each stream counts from 0 and ends with a message that is not half a pair."""
     streams = draw(st.lists(st.integers(0, 5), min_size=1, max_size=60))
     following = dict.fromkeys(range(6), 0)
     came = []
@@ -131,7 +131,7 @@ def traffic(draw: st.DrawFn) -> list[list[tuple[int, int]]]:
 
 
 def delivered(faults: Faults, seq: list[int]) -> list[int]:
-    """The definition, message by message: of a stream that begins with 0 and has no gap."""
+    """Apply the definition of the faults to a stream that starts at 0 and has no gap."""
     order = list(seq)
     for i in range(0, len(order) - 1, 2):
         if faults.swap_every and i % (2 * faults.swap_every) == 2 * faults.swap_every - 2:
@@ -143,20 +143,20 @@ def delivered(faults: Faults, seq: list[int]) -> list[int]:
 @settings(max_examples=30)
 @given(traffic(), EVERY, EVERY, EVERY, st.integers(1, 3), st.integers(1, 2))
 def test_each_stream_keeps_its_order_and_has_its_own_faults(plan, lose, duplicate, swap, consumers, subscriptions):
-    """Every subscription gets of each stream what the definition says, in order and at one consumer; all messages are acked once, in order."""
+    """Every subscription gets each stream as defined, in order and at one consumer; messages are acked once, in order."""
     faults = Faults(lose_every=lose, duplicate_every=duplicate, swap_every=swap)
-    seats = [(topic, sub, n) for topic in range(TOPICS) for sub in range(subscriptions) for n in range(consumers)]
+    subscribed = [(topic, sub, n) for topic in range(TOPICS) for sub in range(subscriptions) for n in range(consumers)]
     streams: dict[int, list[int]] = defaultdict(list)
     for stream, seq in (message for frame in plan for message in frame):
         streams[stream].append(seq)
     wanted = {
         (place, stream): copies
-        for place, (topic, _, n) in enumerate(seats)
+        for place, (topic, _, n) in enumerate(subscribed)
         for stream, seq in streams.items()
         if stream % TOPICS == topic and stream % consumers == n and (copies := delivered(faults, seq))
     }
     with relay(faults) as (sender, reader):
-        reader.subscribe(seats)
+        reader.subscribe(subscribed)
         for frame in plan:
             sender.produce(frame)
         sender.until(lambda: len(sender.acked()) == sum(map(len, plan)))
@@ -169,8 +169,8 @@ def test_each_stream_keeps_its_order_and_has_its_own_faults(plan, lose, duplicat
     st.lists(st.tuples(st.integers(0, 3 * MILLISECOND), st.integers(1, 9)), min_size=1, max_size=8),
     st.none() | st.integers(500, 20_000), st.integers(1, 4), st.integers(0, 2 * MILLISECOND), st.integers(0, 4 * MILLISECOND),
 )  # fmt: skip
-def test_what_was_sent_first_is_acknowledged_first(plan, capacity, depth, delay, stall):
-    """Whenever the faults let messages go: an ACK counts the next ones in the order in which they came, and their copies go with it."""
+def test_messages_are_acknowledged_in_the_order_of_sending(plan, capacity, depth, delay, stall):
+    """Whatever the faults: an ACK counts the next messages in order of arrival, and their copies leave with it."""
     faults = Faults(capacity=capacity, capacity_depth=depth, delay=delay, stall_at=MILLISECOND, stall_duration=stall)
     decoder, came = Decoder(), []
 
@@ -208,8 +208,7 @@ def _expect_acked_with_copies(came: list[Frame]) -> None:
     assert sizes == list(range(acked))
 
 
-def test_consumers_on_several_connections_share_one_frame():
-    """The messages of one frame go where their streams belong, each connection getting its own."""
+def test_messages_of_one_frame_go_to_the_connections_of_their_consumers():
     with relay(clients=3) as (sender, *readers):
         for n, reader in enumerate(readers):
             reader.subscribe([(topic, 0, n) for topic in range(TOPICS)])
@@ -220,7 +219,7 @@ def test_consumers_on_several_connections_share_one_frame():
 
 
 def test_twenty_thousand_consumers_subscribe_with_one_frame():
-    """And are confirmed by one; a message for each of them arrives."""
+    """One frame confirms them, and each receives its message."""
     with relay() as (sender, reader):
         count = 20_000
         reader.subscribe([(topic, 0, topic) for topic in range(count)])
@@ -228,14 +227,14 @@ def test_twenty_thousand_consumers_subscribe_with_one_frame():
         number = np.arange(count)
         body = [memoryview(b"x" * count)]
         one = np.ones(count, np.int32)
-        sender.tell(Kind.PRODUCE, topics=count, seq=one, stream=number, size=one, payloads=body)
+        sender.send_frame(Kind.PRODUCE, topics=count, seq=one, stream=number, size=one, payloads=body)
         reader.until(lambda: sum(len(frame.columns["place"]) for frame in reader.came[1:]) >= count)
         places = [place for frame in reader.came[1:] for place in frame.columns["place"].tolist()]
         assert places == list(range(count))
 
 
-def test_runs_have_topics_of_their_own():
-    """The same numbers in another run are other topics."""
+def test_runs_do_not_share_topics():
+    """Equal topic numbers in two runs are different topics."""
     with relay(clients=2) as (one, other):
         one.subscribe([(0, 0, 0)], run=1)
         other.subscribe([(0, 0, 0)], run=2)
@@ -246,8 +245,8 @@ def test_runs_have_topics_of_their_own():
         assert (one.got(), other.got()) == ({(0, 0): [1], (0, 3): [1]}, {(0, 0): [0]})
 
 
-def test_senders_with_streams_of_one_number_are_apart():
-    """A pair is one of a sender: runs on an existing topic have streams of the same numbers."""
+def test_a_pair_never_has_messages_of_two_senders():
+    """Runs on an existing topic have streams with the same numbers."""
     with relay(Faults(swap_every=1), clients=3) as (one, other, reader):
         reader.subscribe([(0, 0, 0)])
         one.produce([(0, 0)])
@@ -260,46 +259,46 @@ def test_senders_with_streams_of_one_number_are_apart():
         assert reader.got() == {(0, 0): [1, 1, 0]}
 
 
-def test_what_waits_for_the_paused_comes_in_order_when_they_go_on():
-    """One frame pauses many, one resumes some of them; those that did not pause go on meanwhile."""
+def test_messages_held_for_paused_consumers_arrive_in_order_after_resume():
+    """One frame pauses many, one resumes some of them; consumers that are not paused go on receiving."""
     with relay() as (sender, reader):
         reader.subscribe([(topic, 0, 0) for topic in range(TOPICS)])
-        reader.tell(Kind.PAUSE, place=[0, 2])
+        reader.send_frame(Kind.PAUSE, place=[0, 2])
         sender.produce([(stream, seq) for seq in range(5) for stream in range(3)])
         reader.until(lambda: reader.copies() == 5)
         assert reader.got() == {(1, 1): [0, 1, 2, 3, 4]}
         sender.produce([(2, 5), (0, 5), (1, 5)])
         reader.until(lambda: reader.copies() == 6)
-        reader.tell(Kind.RESUME, place=[2])
+        reader.send_frame(Kind.RESUME, place=[2])
         reader.until(lambda: reader.copies() == 12)
         assert reader.got() == {(1, 1): list(range(6)), (2, 2): list(range(6))}
-        reader.tell(Kind.RESUME, place=[0])
+        reader.send_frame(Kind.RESUME, place=[0])
         reader.until(lambda: reader.copies() == 18)
         assert reader.got()[0, 0] == list(range(6))
 
 
-def test_what_waits_for_one_that_leaves_goes_to_its_own_subscription():
-    """In order and before what comes later; those of other subscriptions do not get it twice, and a paused heir keeps it."""
+def test_messages_held_for_a_consumer_that_leaves_go_to_its_subscription():
+    """In order, before later messages; not to other subscriptions, and a paused heir holds them."""
     with relay() as (sender, reader):
         reader.subscribe([(0, 0, 0), (0, 0, 1), (0, 1, 0)])
-        reader.tell(Kind.PAUSE, place=[0, 1])
+        reader.send_frame(Kind.PAUSE, place=[0, 1])
         sender.produce([(0, 0), (3, 0), (0, 1)])
         reader.until(lambda: reader.copies() == 3)
-        reader.tell(Kind.UNSUBSCRIBE, place=[0])
+        reader.send_frame(Kind.UNSUBSCRIBE, place=[0])
         sender.produce([(0, 2)])
         reader.until(lambda: reader.copies() == 4)
         assert set(reader.got()) == {(2, 0), (2, 3)}
-        reader.tell(Kind.RESUME, place=[1])
+        reader.send_frame(Kind.RESUME, place=[1])
         reader.until(lambda: reader.copies() == 8)
         assert reader.got() == {(2, 0): [0, 1, 2], (2, 3): [0], (1, 0): [0, 1, 2], (1, 3): [0]}
 
 
-def test_consumers_of_a_lost_connection_are_forgotten():
-    """The others of the subscription get everything from then on."""
+def test_consumers_of_a_lost_connection_are_removed():
+    """The others of the subscription then receive everything."""
     with relay(clients=3) as (sender, lost, reader):
         lost.subscribe([(0, 0, 0)])
         reader.subscribe([(0, 0, 1)])
-        lost.tell(Kind.PAUSE, place=[0])
+        lost.send_frame(Kind.PAUSE, place=[0])
         sender.produce([(0, 0), (3, 0)])
         reader.until(lambda: reader.copies() == 1)
         lost.socket.close()
@@ -312,12 +311,12 @@ def test_consumers_of_a_lost_connection_are_forgotten():
 
 
 @pytest.mark.parametrize("kind", [Kind.ACK, Kind.DELIVER, Kind.SUBSCRIBED])
-def test_what_only_a_relay_says_is_refused(kind, capfd):
-    """A client that says it loses its connection, and nobody else does."""
+def test_a_frame_that_only_relays_send_ends_the_connection(kind, capfd):
+    """Other clients are not affected."""
     columns = {"place": [1], "size": [0]}
     with relay() as (wrong, reader):
         reader.subscribe([(0, 0, 0)])
-        wrong.tell(kind, n=1, **{name: column for name, column in columns.items() if name in frames._COLUMNS[kind]})
+        wrong.send_frame(kind, n=1, **{name: column for name, column in columns.items() if name in frames._COLUMNS[kind]})
         wrong.socket.settimeout(10)
         assert wrong.socket.recv(1) == b""
         reader.produce([(0, 0)])
@@ -325,25 +324,25 @@ def test_what_only_a_relay_says_is_refused(kind, capfd):
     assert kind.name in capfd.readouterr().err
 
 
-def test_nonsense_columns_harm_nobody():
-    """Numbers that cannot be are taken as numbers: places beyond all, consumers that are not there."""
+def test_invalid_numbers_in_columns_do_not_affect_other_clients():
+    """Places out of range, and consumers that do not exist."""
     with relay() as (wrong, reader):
         wrong.subscribe([(0, 0, 0)], first=-1)
-        wrong.tell(Kind.PAUSE, place=[5, -1, -7])
-        wrong.tell(Kind.UNSUBSCRIBE, place=[-1, 9, 9])
+        wrong.send_frame(Kind.PAUSE, place=[5, -1, -7])
+        wrong.send_frame(Kind.UNSUBSCRIBE, place=[-1, 9, 9])
         reader.subscribe([(0, 0, 0)])
         wrong.produce([(0, 0)])
         reader.until(lambda: reader.copies() == 1)
 
 
-def test_much_more_than_a_frame_holds_is_sent_in_several():
-    """Five subscriptions multiply what came to more than one frame is to have; it arrives whole."""
+def test_more_than_a_frame_can_hold_is_sent_in_several_frames():
+    """Five subscriptions multiply a frame's messages; everything arrives complete."""
     with relay() as (sender, reader):
         reader.subscribe([(0, subscription, 0) for subscription in range(5)])
         bodies = [memoryview(bytes([n]) * (frames.PORTION // 3)) for n in range(4)]
         size = np.array(list(map(len, bodies)))
         four = np.arange(4)
-        sender.tell(Kind.PRODUCE, seq=four, stream=0 * four, size=size, payloads=bodies)
+        sender.send_frame(Kind.PRODUCE, seq=four, stream=0 * four, size=size, payloads=bodies)
         reader.until(lambda: sum(len(frame.columns["place"]) for frame in reader.came[1:]) == 20)
         assert max(len(frame.payload) for frame in reader.came[1:]) <= frames.PORTION
         whole = defaultdict(list)

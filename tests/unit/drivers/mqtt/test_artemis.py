@@ -24,16 +24,16 @@ def core(**settings: str) -> ElementTree.Element:
     return found
 
 
-def test_base() -> None:
-    """One MQTT acceptor on loopback, nothing kept, MQTT's own wildcards, no publisher blocked by a full disk."""
+def test_a_plain_broker_is_open_on_loopback_and_keeps_nothing() -> None:
+    """One MQTT acceptor, MQTT's wildcards, and no publisher blocked by a full disk."""
     told = core()
     assert told.findtext("{*}acceptors/{*}acceptor") == "tcp://127.0.0.1:1234?protocols=MQTT"
     assert (told.findtext("{*}persistence-enabled"), told.findtext("{*}max-disk-usage")) == ("false", "-1")
     assert [part.text for part in told.iterfind("{*}wildcard-addresses/*")] == ["/", "#", "+"]
 
 
-def test_settings_go_where_they_belong() -> None:
-    """Elements of core, of the address setting, and parameters of the acceptor; the profile's win over ours, once."""
+def test_settings_become_elements_and_parameters() -> None:
+    """Elements of core and of the address setting, parameters of the acceptor; the profile's replace ours."""
     told = core(
         persistence_enabled="true",
         address_setting__max_size_messages="10",
@@ -60,22 +60,22 @@ def test_settings_go_where_they_belong() -> None:
         ("acceptor.tcpNoDelay", "1", "'1' is not true or false"),
     ],
 )
-def test_wrong_settings(key: str, value: str, words: str) -> None:
-    """What is chosen per run, what cannot be an element, and what Artemis itself would pass over in silence."""
+def test_an_invalid_setting_is_rejected(key: str, value: str, words: str) -> None:
+    """Settings that are chosen per run, names that cannot be elements, and values that Artemis would silently ignore."""
     with pytest.raises(UsageError, match=r"broker\.settings") as raised:
         artemis.broker_xml(port=1, settings={key: value})
     assert words in str(raised.value)
 
 
-def test_decisive_settings_tell_defaults_ours_and_the_profiles() -> None:
-    """The report names what decides results even where the profile says nothing."""
+def test_decisive_settings_are_defaults_ours_and_the_profiles() -> None:
+    """The report has the settings that affect results even if the profile sets none."""
     told = artemis.decisive_artemis_settings({"acceptor.backlog": "7"})
     assert (told["persistence-enabled"], told["journal-type"], told["acceptor.backlog"]) == ("false", "NIO", "7")
     assert (told["address-setting.address-full-policy"], told["memory"]) == ("PAGE", "-Xms256m -Xmx1g")
 
 
-def test_command(tmp_path: Path) -> None:
-    """Everything that the JVM writes stays in the data folder, and no configuration of the machine is read."""
+def test_the_jvm_writes_only_to_the_data_folder(tmp_path: Path) -> None:
+    """It reads no configuration of the machine."""
     line = artemis.artemis_command(Java("java", 17), Path("/jars"), tmp_path)
     assert line[:3] == ["java", "-cp", "/jars/*"]
     assert line[-1] == str(tmp_path)
@@ -83,21 +83,21 @@ def test_command(tmp_path: Path) -> None:
     assert f"-Dbroker.properties={tmp_path}/tmp/" in line
 
 
-def test_security_is_refused(tmp_path: Path) -> None:
-    """Rather than started without it."""
+def test_security_is_rejected(tmp_path: Path) -> None:
+    """Artemis is not started without the requested security."""
     request = BrokerRequest(kind="artemis", mode="process", folder=tmp_path, security=SecuritySection(tls=True))
     with pytest.raises(UsageError, match=r"target\.security: Artemis is started without TLS"):
         brokers.start(request, print)
 
 
-def test_there_is_no_container_of_it(tmp_path: Path) -> None:
-    """It says what there is."""
+def test_an_artemis_container_is_rejected(tmp_path: Path) -> None:
+    """The error lists the available ways."""
     with pytest.raises(UsageError, match="there is no container artemis broker: choose one of process"):
         brokers.start(BrokerRequest(kind="artemis", mode="container", folder=tmp_path), print)
 
 
-def test_without_java_and_without_jars(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each is named with what to do about it, and no other broker takes its place."""
+def test_missing_java_and_missing_jars_are_named_with_a_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No other broker is started instead."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     request = BrokerRequest(kind="artemis", mode="auto", folder=tmp_path)

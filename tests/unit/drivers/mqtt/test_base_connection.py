@@ -25,8 +25,8 @@ PUBACKS = b"\x40\x02\x00\x01\x40\x02\x00\x02"
 
 
 @both
-def test_what_is_sent_again_is_counted(scripted: Callable[[Script], str], client: str) -> None:
-    """A broker that hangs up twice before it answers: both messages were sent again twice, the one after them never."""
+def test_resends_of_each_message_are_counted(scripted: Callable[[Script], str], client: str) -> None:
+    """A broker closes the connection twice before it answers: two messages have two resends, a later one has none."""
     url = scripted([CONNACK, None, CONNACK, None, CONNACK, PUBACKS, b"\x40\x02\x00\x03"])
     driver: Any = driver_class("mqtt", client)(context(url, time.monotonic_ns))  # type: ignore[call-arg]
     driver.open_producers(range(1))
@@ -52,8 +52,10 @@ def test_what_is_sent_again_is_counted(scripted: Callable[[Script], str], client
 
 @both
 @pytest.mark.parametrize(("code", "named"), [(0x00, "asked for QoS 1: Granted QoS 0"), (0x87, "rejected 'loadtest/r1/0': Not authorized")])
-def test_a_subscription_is_granted_as_asked_or_not_at_all(scripted: Callable[[Script], str], code: int, named: str, client: str) -> None:
-    """A broker that refuses the subscription, or lowers its QoS, ends the run before it starts."""
+def test_a_subscription_that_is_not_granted_as_requested_ends_the_run(
+    scripted: Callable[[Script], str], code: int, named: str, client: str
+) -> None:
+    """The broker rejects it or lowers its QoS; the run ends before it starts."""
     url = scripted([CONNACK, b"\x90\x04\x00\x01\x00" + bytes([code])])
     driver: Any = driver_class("mqtt", client)(context(url, time.monotonic_ns))  # type: ignore[call-arg]
     with pytest.raises(TargetError, match=named):
@@ -79,8 +81,8 @@ def test_a_subscription_is_asked_for_again(scripted: Callable[[Script], str], ha
 
 
 @both
-def test_a_subscription_that_is_never_answered(scripted: Callable[[Script], str], client: str) -> None:
-    """The third time is the last, and the broker's own word for it is told."""
+def test_the_third_unanswered_subscription_ends_the_run(scripted: Callable[[Script], str], client: str) -> None:
+    """The error has the broker's reason."""
     url = scripted([CONNACK, None, CONNACK, None, CONNACK, b"\xe0\x02\x83\x00"])
     driver: Any = driver_class("mqtt", client)(context(url, time.monotonic_ns))  # type: ignore[call-arg]
     with pytest.raises(TargetError, match="consumer 0: the broker closed the connection: Implementation specific error"):
@@ -90,7 +92,7 @@ def test_a_subscription_that_is_never_answered(scripted: Callable[[Script], str]
 
 @both
 def test_a_client_id_in_use_ends_the_run(scripted: Callable[[Script], str], client: str) -> None:
-    """Two clients with one id would throw each other out for ever: told so, the driver gives up and names the id."""
+    """Two clients with one id would disconnect each other at every reconnect."""
     url = scripted([CONNACK + b"\xe0\x02\x8e\x00"])
     driver: Any = driver_class("mqtt", client)(context(url, time.monotonic_ns))  # type: ignore[call-arg]
     end = time.monotonic_ns() + 10**10

@@ -25,15 +25,15 @@ Script = list[bytes | None]
         ("mqtts://127.0.0.1", {"tls": {"caFile": "/nowhere/ca.pem"}}, "driver.tls.caFile /nowhere/ca.pem: No such file"),
     ],
 )
-def test_addresses_that_cannot_be(url: str, given: dict[str, Any], named: str) -> None:
-    """A wrong address is a usage error that says what to write, and never repeats a password."""
+def test_an_invalid_address_is_a_usage_error(url: str, given: dict[str, Any], named: str) -> None:
+    """It has a remedy and never repeats a password."""
     with pytest.raises(UsageError, match=named) as raised:
         find_endpoints(context(url, **given))
     assert "secret" not in str(raised.value)
 
 
-def test_connections_to_this_machine_go_out_from_many_addresses(server: socket.socket) -> None:
-    """Ten thousand from each, so that ports do not run out; to another machine the system chooses."""
+def test_connections_to_this_machine_have_many_source_addresses(server: socket.socket) -> None:
+    """Ten thousand each, so that ports suffice; for another machine the system chooses."""
     here = BrokerEndpoint(host="localhost", port=1, family=socket.AF_INET, address=server.getsockname(), tls=None)
     assert [here.source(number) for number in (0, 9_999, 10_000, 2_560_000)] == ["127.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.1.1"]
     assert [here.source(number, 3) for number in (0, 10_000)] == ["127.0.3.1", "127.0.3.2"], "workers do not share their ports"

@@ -1,4 +1,4 @@
-"""The clients of a driver: their ids, and how long they are waited for."""
+"""The clients of a driver: client ids, and the time-out for an answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def clients(url: str, **settings: Any) -> MqttClients[PahoConnection]:
 
 
 @pytest.mark.parametrize(("clean", "client_id"), [(True, "lt-r1-p0"), (False, "lt-p0")])
-def test_an_id_holds_the_run_unless_its_session_is_to_be_found_again(
+def test_a_client_id_contains_the_run_unless_its_session_is_continued(
     scripted: Callable[[Script], str], clean: bool, client_id: str
 ) -> None:
     made = clients(scripted([CONNACK]), cleanStart=clean)
@@ -37,7 +37,7 @@ def test_an_id_holds_the_run_unless_its_session_is_to_be_found_again(
     made.stop()
 
 
-def test_a_client_that_gets_no_answer_is_given_up_and_named(scripted: Callable[[Script], str]) -> None:
+def test_a_client_without_an_answer_is_an_error_with_its_name(scripted: Callable[[Script], str]) -> None:
     url = scripted([b""])
     made = clients(url)
     connection = made.make("producer of stream 0", "p0")
@@ -49,7 +49,7 @@ def test_a_client_that_gets_no_answer_is_given_up_and_named(scripted: Callable[[
     made.stop()
 
 
-def test_the_least_receive_maximum_of_the_broker_counts(scripted: Callable[[Script], str]) -> None:
+def test_the_lowest_receive_maximum_of_the_broker_counts(scripted: Callable[[Script], str]) -> None:
     made = clients(scripted([b"\x20\x09\x00\x00\x06\x21\x00\x09\x22\x00\x02", b""]))
     made.establish([made.make("producer of stream 0", "p0")], SECOND)
     assert (made.allowed, made.topic_aliases) == (9, 2)

@@ -1,4 +1,4 @@
-"""When the loop of the MQTT drivers begins connections."""
+"""Start of connections in the loop of the MQTT drivers, and keep-alive checks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Dialled:
-    """A connection that only notes when it was begun."""
+    """A connection that only records when it was started."""
 
     name, failure, socket, endpoint = "one", None, None, None
 
@@ -31,8 +31,8 @@ class Dialled:
         self._begun.append(self._clock())
 
 
-def test_each_is_begun_when_it_is_due() -> None:
-    """Not before, and in the order of their instants, whatever the order in which they were asked for."""
+def test_a_connection_is_started_when_it_is_due() -> None:
+    """Not before, and in the order of their instants, not of the calls."""
     clock, begun = FakeClock(0), list[int]()
     loop = Loop(clock)
     for at in (3, 1, 2):
@@ -44,8 +44,8 @@ def test_each_is_begun_when_it_is_due() -> None:
     loop.close()
 
 
-def test_a_full_set_is_waited_for_and_told() -> None:
-    """Beyond 64 handshakes at once the next one waits; since when there was room again is known."""
+def test_a_connection_beyond_64_handshakes_waits() -> None:
+    """``freed`` is the instant at which there was room again."""
     clock, begun = FakeClock(0), list[int]()
     loop = Loop(clock)
     made: list[Any] = [Dialled(clock, begun) for _ in range(MAX_OPENING + 2)]
@@ -69,15 +69,15 @@ class Begun(Exception):
 
 
 class Waking(Dialled):
-    """The same, and the test goes on."""
+    """A connection that ends the loop's wait when it is started."""
 
     def dial(self) -> None:
         super().dial()
         raise Begun
 
 
-def test_waiting_ends_when_the_next_one_is_due() -> None:
-    """A wait for events is no longer than that, or each would be begun late by what is left of it."""
+def test_waiting_for_events_ends_when_the_next_connection_is_due() -> None:
+    """Otherwise each connection would start late."""
     begun: list[int] = []
     loop = Loop(time.monotonic_ns)
     due = time.monotonic_ns() + 20 * MILLISECOND
@@ -89,8 +89,8 @@ def test_waiting_ends_when_the_next_one_is_due() -> None:
 
 
 @dataclass(eq=False)
-class Looked:
-    """What the loop holds of a connection; counts how often it is looked at."""
+class Checked:
+    """The part of a connection that the loop uses; counts keep-alive checks."""
 
     socket: PacketSocket | None
     looks: int = 0
@@ -99,11 +99,11 @@ class Looked:
         self.looks += 1
 
 
-def test_each_connection_is_looked_at_within_its_keep_alive(server: socket.socket) -> None:
-    """Sixteen times, each at its own instants; one that has ended no more, and one that was dialled again under its new socket only."""
+def test_each_connection_is_checked_sixteen_times_within_its_keep_alive(server: socket.socket) -> None:
+    """Not after its end; after a reconnect only with its new socket."""
     clock, pairs = FakeClock(0), [connected(server) for _ in range(3)]
     loop = Loop(clock, 16 * SECOND)
-    first, second = Looked(pairs[0][0]), Looked(pairs[1][0])
+    first, second = Checked(pairs[0][0]), Checked(pairs[1][0])
     loop.watch(first, pairs[0][0], select.EPOLLIN)  # type: ignore[arg-type]
     clock.advance(SECOND // 2)
     loop.watch(second, pairs[1][0], select.EPOLLIN)  # type: ignore[arg-type]

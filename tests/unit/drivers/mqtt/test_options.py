@@ -15,8 +15,8 @@ from pytest_loadtest.errors import UsageError
 Script = list[bytes | None]
 
 
-def test_facts_name_every_setting_and_no_password() -> None:
-    """Facts need no connection, say what is applied, and keep the password to themselves."""
+def test_facts_have_every_setting_except_the_password() -> None:
+    """They need no connection."""
     facts = PahoMqttDriver(context(sessionExpiry="1h", receiveMaximum=9, username="anna", password="secret")).facts()
     assert facts.client == "paho-mqtt"
     assert facts.applied["sessionExpiry"] == "60.0 min"
@@ -27,8 +27,8 @@ def test_facts_name_every_setting_and_no_password() -> None:
     assert "secret" not in str(facts)
 
 
-def test_what_3_1_1_lacks_is_not_applied() -> None:
-    """Settings of MQTT 5 only are listed with a reason under 3.1.1, as partitions are everywhere."""
+def test_settings_that_3_1_1_does_not_have_are_not_applied() -> None:
+    """They have a reason, like partitions in every version."""
     facts = PahoMqttDriver(
         context(protocolVersion="3.1.1", sessionExpiry="1h", receiveMaximum=9, topology=replace(ONE, partitions=4))
     ).facts()
@@ -40,12 +40,12 @@ def test_what_3_1_1_lacks_is_not_applied() -> None:
     [({}, True, False), ({}, False, True), ({"sharedSubscription": True}, True, True), ({"sharedSubscription": False}, True, False)],
 )
 def test_consumers_share_as_the_profile_says(given: dict[str, Any], ordered: bool, shared: bool) -> None:
-    """Left open, consumers share exactly when order is not judged, which is when there are several."""
+    """By default they share if order is not judged, which is the case for several consumers."""
     assert is_shared(context(ordered=ordered, **given)) is shared
 
 
-def test_an_existing_topic_is_taken_as_it_is() -> None:
-    """Its name is the filter; the group of a shared subscription is the run's own, as in a topic of ours the topic is."""
+def test_an_existing_topic_keeps_its_name() -> None:
+    """The group of a shared subscription contains the run there; on topics of the run the topic does."""
     ours = replace(ONE, subscriptions=4)
     theirs = replace(ours, name="plant/1/t")
     found = [topic_filter(context(topology=topology), 3, shared=shared) for topology in (theirs, ours) for shared in (False, True)]
@@ -54,13 +54,13 @@ def test_an_existing_topic_is_taken_as_it_is() -> None:
     assert (facts.applied["topic"], facts.not_applied) == ("plant/1/t", {"topicPrefix": "the topic exists already"})
 
 
-def test_retain_is_refused_on_an_existing_topic() -> None:
-    """It would replace what the topic keeps, and nothing could bring that back."""
+def test_retain_is_rejected_on_an_existing_topic() -> None:
+    """It would replace the retained message, which could not be restored."""
     with pytest.raises(UsageError, match=r"retain: true would replace the retained message of .*'plant/1/t': leave out retain, or topic"):
         PahoMqttDriver(context(retain=True, topology=replace(ONE, name="plant/1/t")))
 
 
-def test_a_window_has_no_meaning_at_qos_0() -> None:
-    """It is listed when asked for, and only then."""
+def test_a_window_is_not_applied_at_qos_0() -> None:
+    """It is reported only if the profile sets it."""
     assert set(PahoMqttDriver(context(qos=0, maxInflightMessages=9)).facts().not_applied) == {"maxInflightMessages"}
     assert PahoMqttDriver(context(qos=0)).facts().not_applied == {}

@@ -19,7 +19,9 @@ from pytest_loadtest.drivers.mqtt.settings import Tls
         ({"ciphers": "OLD:TLS_A"}, ("TLSv1.2", "TLSv1.3"), ("OLD",), ("TLS_A",)),
     ],
 )
-def test_versions(said: dict[str, Any], versions: tuple[str, ...], of_tls12: tuple[str, ...], of_tls13: tuple[str, ...]) -> None:
-    """Exactly the one that is asked for; otherwise those that the ciphers have."""
+def test_ciphers_limit_the_tls_versions(
+    said: dict[str, Any], versions: tuple[str, ...], of_tls12: tuple[str, ...], of_tls13: tuple[str, ...]
+) -> None:
+    """A version in the profile is the only one; otherwise those of the ciphers."""
     found = Tls(**said)
     assert (found.versions, found.of_tls12, found.of_tls13) == (versions, of_tls12, of_tls13)

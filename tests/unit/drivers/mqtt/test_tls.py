@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 Script = list[bytes | None]
 
 
-def test_an_insecure_client_skips_the_name_only() -> None:
-    """``insecure`` leaves the certificate's chain checked."""
+def test_an_insecure_client_still_checks_the_chain() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         endpoints = find_endpoints(context(f"mqtts://127.0.0.1:{server.getsockname()[1]}", tls={"insecure": True}))
     assert endpoints.producers == endpoints.consumers
@@ -40,8 +39,10 @@ def test_an_insecure_client_skips_the_name_only() -> None:
     ],
     ids=["an alert", "no TLS"],
 )
-def test_the_other_kind_of_port_is_named(scripted: Callable[[Script], str], client: str, scheme: str, said: bytes, named: str) -> None:
-    """TLS and plain MQTT do not understand each other; the beginning of an answer tells which of them it is."""
+def test_a_plain_client_on_a_tls_port_and_the_reverse_are_explained(
+    scripted: Callable[[Script], str], client: str, scheme: str, said: bytes, named: str
+) -> None:
+    """The first bytes of an answer reveal which of them uses TLS."""
     url = scripted([said]).replace("mqtt", scheme)
     driver: Any = driver_class("mqtt", client)(context(url, time.monotonic_ns))  # type: ignore[call-arg]
     with pytest.raises(TargetError) as raised:

@@ -1,4 +1,4 @@
-"""The native client's connection to brokers that follow a script."""
+"""Connections of the native client to a scripted broker."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 Script = list[bytes | None]
 
 
-def test_what_came_before_the_subscription_was_confirmed_is_known_when_it_comes_again(scripted: Callable[[Script], str]) -> None:
-    """A broker may deliver before its SUBACK (MQTT 5, 3.8.4): at QoS 2 the same packet after a reconnect is no second copy."""
+def test_a_message_before_its_suback_is_recognized_after_a_reconnect(scripted: Callable[[Script], str]) -> None:
+    """A broker may deliver before SUBACK (MQTT 5, 3.8.4); at QoS 2 the same packet is then no second copy."""
     message = b"\x00\x0eloadtest/r1/0x\x00%c\x00" + bytes(32)
     first, again, last = b"\x34\x33" + message % 5, b"\x3c\x33" + message % 5, b"\x34\x33" + message % 6
     url = scripted([CONNACK, first + b"\x90\x04\x00\x01\x00\x02", None, b"\x20\x03\x01\x00\x00" + again, last])
@@ -46,8 +46,7 @@ def test_what_came_before_the_subscription_was_confirmed_is_known_when_it_comes_
     ],
     ids=["cut", "length", "protocol", "busy", "client"],
 )
-def test_a_broker_that_speaks_something_else_is_named(scripted: Callable[[Script], str], said: bytes, named: str) -> None:
-    """With what was wrong in words."""
+def test_an_invalid_packet_of_the_broker_is_explained(scripted: Callable[[Script], str], said: bytes, named: str) -> None:
     url = scripted([said])
     driver: Any = driver_class("mqtt", "native")(context(url, time.monotonic_ns))  # type: ignore[call-arg]
     with pytest.raises(TargetError, match=f"producer of stream 0: .*{named}"):

@@ -1,4 +1,4 @@
-"""The native driver's clean-up, at a broker that follows a script."""
+"""Clean-up of the native driver with a scripted broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What many connections read, taken together: who gets what, what is answered, and whose fault it is when something is no MQTT."""
+"""Decoding of the reads of many connections: recipients, acknowledgements, and connections with invalid data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_loadtest.wire.mqtt import packets as p
 
 
 class FakeConnection:
-    """Keeps what it is given."""
+    """Records the calls of the decoder."""
 
     def __init__(self, number: int) -> None:
         self.number, self.rest, self.held, self.arrived, self.leaving = number, b"", set[int](), 0, False
@@ -35,7 +35,7 @@ class FakeConnection:
 
 
 class Rig:
-    """Connections, and what comes in over them."""
+    """Connections with their reads."""
 
     def __init__(self, connections: int) -> None:
         self.clock, self.arrivals = FakeClock(1000), ArrivalColumns(checksum=False)
@@ -55,7 +55,7 @@ def message(payload: bytes, qos: int = 0, packet_id: int = 0, **more: Any) -> by
 
 
 @pytest.mark.parametrize("many", [1, 65])
-def test_each_gets_its_own_with_the_instant_of_its_read(many: int) -> None:
+def test_each_consumer_gets_its_messages_with_the_time_of_its_read(many: int) -> None:
     """However many there are."""
     rig = Rig(2)
     rig.read(1, message(b"x" * 40) * many + message(b"y", 1, 7, dup=True))
@@ -72,8 +72,8 @@ def test_each_gets_its_own_with_the_instant_of_its_read(many: int) -> None:
     assert [connection.flushed for connection in rig.connections] == [0, 1]
 
 
-def test_a_second_copy_before_the_release_is_no_copy() -> None:
-    """At QoS 2 it is answered again and counted once; after PUBREL the packet id may come with another message."""
+def test_a_second_copy_before_the_release_does_not_count() -> None:
+    """At QoS 2 it is acknowledged again; after PUBREL the packet id may be used for another message."""
     rig = Rig(1)
     rig.read(0, message(b"one", 2, 5) + message(b"one", 2, 5, dup=True) + message(b"two", 2, 6))
     rig.inbound.settle()
@@ -93,8 +93,8 @@ def test_a_second_copy_before_the_release_is_no_copy() -> None:
     assert len(again.size) == 1
 
 
-def test_the_same_bytes_to_many() -> None:
-    """A broadcast, taken apart once, is each one's own: its consumer, its instant, its answers, and what it holds already."""
+def test_equal_bytes_on_many_connections_are_separate_messages() -> None:
+    """Each connection has its own consumer, time, acknowledgements and held packet ids."""
     rig = Rig(4)
     rig.connections[2].held.add(6)
     data = message(b"one", 2, 5) + message(b"second", 2, 6) + message(b"third", 1, 7) + message(b"4")
@@ -113,8 +113,8 @@ def test_the_same_bytes_to_many() -> None:
     assert [connection.held for connection in rig.connections] == [{5, 6}] * 4
 
 
-def test_one_that_speaks_no_mqtt_takes_nothing_from_the_others() -> None:
-    """Its connection is over, with what was wrong; the others' messages count once, and are answered once."""
+def test_invalid_bytes_end_only_their_own_connection() -> None:
+    """Messages of the others count once, and are acknowledged once."""
     rig = Rig(3)
     rig.read(0, message(b"a", 1, 1))
     rig.read(1, b"\x30\x01\x00")
@@ -137,8 +137,8 @@ def test_one_that_speaks_no_mqtt_takes_nothing_from_the_others() -> None:
     ]
 
 
-def test_what_comes_before_the_place_waits_for_it() -> None:
-    """And keeps its instant."""
+def test_a_message_before_its_consumer_has_a_place_waits() -> None:
+    """It keeps the time of its read."""
     rig = Rig(0)
     rig.connections = [FakeConnection(70), FakeConnection(3)]
     rig.arrivals.assign_place(3, 0)
@@ -156,7 +156,7 @@ def test_what_comes_before_the_place_waits_for_it() -> None:
 
 
 def test_other_packets_go_to_their_connections() -> None:
-    """In their order; those who leave count what still comes."""
+    """In order; a connection that is leaving counts its messages."""
     rig = Rig(2)
     rig.connections[1].leaving = True
     answers = [p.SubscriptionAnswer(p.UNSUBACK, 2, (0,)), p.Ping(p.PINGRESP)]
@@ -170,8 +170,8 @@ def test_other_packets_go_to_their_connections() -> None:
     assert np.unique(got.consumer).tolist() == [100, 101]
 
 
-def test_answers_go_out_before_a_packet_that_may_end_the_connection() -> None:
-    """A consumer that leaves disconnects at its UNSUBACK: what came before that is acknowledged, or the broker gives it to another."""
+def test_acknowledgements_are_written_before_a_packet_that_may_end_the_connection() -> None:
+    """A leaving consumer disconnects at UNSUBACK: the broker would give messages without acknowledgement to another one."""
     rig = Rig(1)
     said: list[bytes] = []
     rig.connections[0].handle_packet = lambda _packet: said.append(rig.connections[0].out)  # type: ignore[method-assign]

@@ -19,7 +19,7 @@ from pytest_loadtest.wire.mqtt.fields import FieldReader
 
 
 class FakeConnection:
-    """Keeps what is written; ``takes`` says whether the kernel takes it at once."""
+    """Records the bytes written; ``takes``: the kernel takes them at once."""
 
     def __init__(self) -> None:
         self.up, self.takes, self.receive_maximum, self.topic_aliases = True, True, 65_535, 0
@@ -47,7 +47,7 @@ class FakeConnection:
         self.woken += 1
 
     def packets(self) -> list[Any]:
-        """What was written since the last call."""
+        """Return the packets written since the last call."""
         reader, found = FieldReader(bytes(self.out)), []
         while reader.left:
             first = reader.number(1)
@@ -57,7 +57,7 @@ class FakeConnection:
 
 
 class Rig:
-    """Stream 3 over one connection that is up."""
+    """Stream 3 on one connection."""
 
     def __init__(self, **settings: Any) -> None:
         self.clock, self.connection = FakeClock(1000), FakeConnection()
@@ -78,7 +78,7 @@ class Rig:
         return self.connection.user.answered(kind, packet_id, reason, self.clock())
 
 
-def test_the_window_is_the_smaller_of_both() -> None:
+def test_the_window_is_the_lower_of_both_limits() -> None:
     rig = Rig(maxInflightMessages=20)
     rig.connection.receive_maximum = 7
     rig.up()
@@ -91,7 +91,7 @@ def test_the_window_is_the_smaller_of_both() -> None:
     assert rig.connection.woken == 1, "a stream that was refused finds room"
 
 
-def test_an_answer_carries_row_instant_and_outcome() -> None:
+def test_an_answer_has_row_time_and_status() -> None:
     rig = Rig()
     rig.up()
     assert rig.producers.send(burst(2)) is None
@@ -108,7 +108,7 @@ def test_an_answer_carries_row_instant_and_outcome() -> None:
 
 @pytest.mark.parametrize(("session", "dup"), [(True, 8), (False, 0)])
 def test_a_message_is_sent_again_after_a_reconnect_and_counted(session: bool, dup: int) -> None:
-    """With DUP where the broker has kept the session; without a session it is a new message to the broker (MQTT 5, 3.3.1.1)."""
+    """With DUP if the broker has kept the session; otherwise it is a new message to the broker (MQTT 5, 3.3.1.1)."""
     rig = Rig()
     rig.up()
     rig.producers.send(burst(2))
@@ -122,8 +122,8 @@ def test_a_message_is_sent_again_after_a_reconnect_and_counted(session: bool, du
     assert acks is not None and acks.resends is not None and acks.resends.tolist() == [0, 1]
 
 
-def test_a_message_that_the_broker_has_is_released_and_not_sent_again() -> None:
-    """At QoS 2 a PUBREC ends the message's way; after a reconnect with a session only PUBREL goes out (MQTT 5, 4.4)."""
+def test_after_a_pubrec_only_pubrel_is_sent_again() -> None:
+    """At QoS 2, after a reconnect with a session (MQTT 5, 4.4)."""
     rig = Rig(qos=2)
     rig.up()
     rig.producers.send(burst(1))

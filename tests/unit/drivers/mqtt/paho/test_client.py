@@ -1,4 +1,4 @@
-"""The socket that paho is given: packets gathered, read from a buffer, and counted."""
+"""The socket that paho uses: packets are gathered, read from a buffer, and counted."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ PACKETS = st.lists(st.tuples(st.sampled_from([0x30, 0x31, 0x32, 0x3A, 0x34, 0x40
 
 
 @given(packets=PACKETS, flushes=st.sets(st.integers(0, 29)))
-def test_bytes_pass_whole_and_qos_0_is_counted(server: socket.socket, packets: list[Packet], flushes: set[int]) -> None:
-    """Whatever is gathered and whenever it is written, the peer gets the same bytes, and each QoS 0 PUBLISH counts once."""
+def test_bytes_pass_unchanged_and_qos_0_is_counted(server: socket.socket, packets: list[Packet], flushes: set[int]) -> None:
+    """Whenever packets are written, each QoS 0 PUBLISH counts once."""
     sock, peer = connected(server)
     try:
         written = 0
@@ -49,7 +49,7 @@ def test_bytes_pass_whole_and_qos_0_is_counted(server: socket.socket, packets: l
 
 @given(data=st.binary(min_size=1, max_size=2000), sizes=st.lists(st.integers(1, 700), min_size=1))
 def test_reads_come_from_the_buffer(server: socket.socket, data: bytes, sizes: list[int]) -> None:
-    """However a reader cuts it, it reads what the peer sent, and then is told to wait."""
+    """A reader gets the bytes of the peer in parts of any size, and then has to wait."""
     assume(not data.startswith(ALERT))  # which is no MQTT, and ends the connection
     sock, peer = connected(server)
     try:
@@ -68,8 +68,8 @@ def test_reads_come_from_the_buffer(server: socket.socket, data: bytes, sizes: l
         peer.close()
 
 
-def test_a_write_that_the_kernel_cuts_counts_when_it_is_whole(server: socket.socket) -> None:
-    """A QoS 0 PUBLISH larger than the socket's buffers is written only once its last byte is."""
+def test_a_partly_written_publish_counts_with_its_last_byte(server: socket.socket) -> None:
+    """A QoS 0 PUBLISH that is larger than the socket's buffers."""
     sock, peer = connected(server)
     packet = b"\x30" + bytes(8_000_000)
     sock.send(packet)
@@ -85,7 +85,7 @@ def test_a_write_that_the_kernel_cuts_counts_when_it_is_whole(server: socket.soc
 
 
 def test_nothing_to_read_is_not_the_end(server: socket.socket) -> None:
-    """Before bytes come, paho is told to wait; after the peer has closed, it is told so."""
+    """Before bytes arrive paho has to wait; after the peer has closed it reads the end."""
     sock, peer = connected(server)
     sock.fill()
     assert not sock.unread

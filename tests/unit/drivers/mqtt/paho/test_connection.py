@@ -1,4 +1,4 @@
-"""paho's connection to brokers that follow a script."""
+"""Connections of the paho client to a scripted broker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     ],
     ids=["rejected", "lower QoS"],
 )
-def test_a_broker_that_will_not_do_is_named_with_its_reason(scripted: Callable[[Script], str], connack: bytes, named: str) -> None:
+def test_a_broker_that_rejects_the_client_or_lacks_a_feature_is_named_with_the_reason(
+    scripted: Callable[[Script], str], connack: bytes, named: str
+) -> None:
     driver: Any = PahoMqttDriver(context(scripted([connack]), time.monotonic_ns))
     with pytest.raises(TargetError, match=f"producer of stream 0: {named}"):
         driver.open_producers([0])

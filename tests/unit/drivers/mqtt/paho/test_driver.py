@@ -1,4 +1,4 @@
-"""Messages that paho delivers one at a time become columns."""
+"""Single messages of paho as columns."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pytest_loadtest.testing import FakeClock
 Script = list[bytes | None]
 
 
-def test_columns() -> None:
-    """Payloads become padded heads, sizes, instants and flags."""
+def test_messages_become_columns() -> None:
+    """Padded heads, sizes, times and flags."""
     connection, clock, arrivals = FakeConnection(), FakeClock(1000), ArrivedMessages()
     PahoConsumer(connection, clock).assign_place(4, arrivals)  # type: ignore[arg-type]
     assert arrivals.take() is None
@@ -30,8 +30,8 @@ def test_columns() -> None:
     assert (got.consumer.tolist(), connection.arrived) == ([4, 4, 4], 3)
 
 
-def test_what_comes_before_the_place_waits_for_it() -> None:
-    """Of two consumers, what the second one got before the engine knew its place comes afterwards, whole and with its own instant."""
+def test_a_message_before_its_consumer_has_a_place_waits() -> None:
+    """It is returned once the place is known, with its own time."""
     connections, clock, arrivals = [FakeConnection(), FakeConnection()], FakeClock(1000), ArrivedMessages()
     first, second = (PahoConsumer(connection, clock) for connection in connections)  # type: ignore[arg-type]
     first.assign_place(0, arrivals)
@@ -47,8 +47,8 @@ def test_what_comes_before_the_place_waits_for_it() -> None:
     assert got.flags.tolist() == [Flag.REDELIVERED, 0]
 
 
-def test_a_damaged_body_is_flagged() -> None:
-    """With a checksum, a body that does not fit it is CORRUPT; without one nobody looks."""
+def test_a_damaged_body_is_flagged_with_checksums() -> None:
+    """Without checksums bodies are not verified."""
     body = pool(checksum=True).bodies[0]
     whole = bytes(32) + body
     damaged = whole[:40] + bytes([whole[40] ^ 1]) + whole[41:]

@@ -23,7 +23,7 @@ OK, REFUSED = SimpleNamespace(value=0), SimpleNamespace(value=0x87)
 
 
 def producers(clock: FakeClock, *connections: FakeConnection, **given: Any) -> PahoProducers:
-    """Streams 3, 4, … over these connections."""
+    """Make producers for the streams 3, 4, … on these connections."""
     made = PahoProducers(context(clock=clock, **given))
     for stream, connection in enumerate(connections, 3):
         made.add(stream, connection)  # type: ignore[arg-type]
@@ -31,7 +31,7 @@ def producers(clock: FakeClock, *connections: FakeConnection, **given: Any) -> P
 
 
 def taken(made: PahoProducers, sending: Burst) -> int:
-    """How many of the messages were taken; those that were not are told as they should be."""
+    """Return the number of messages taken; check the positions of the rejected ones."""
     refused = made.send(sending)
     if refused is None:
         return len(sending)
@@ -46,8 +46,8 @@ def answers(made: PahoProducers) -> Acks:
     return acks
 
 
-def test_the_window_is_the_smaller_of_both() -> None:
-    """A producer takes what maxInflightMessages and the broker's Receive Maximum both allow, and stamps what it takes."""
+def test_the_window_is_the_lower_of_both_limits() -> None:
+    """maxInflightMessages and the broker's Receive Maximum; only messages that are taken have ``sent``."""
     connection, clock = FakeConnection(receive_maximum=7), FakeClock(1000)
     made = producers(clock, connection, maxInflightMessages=20)
     sending = burst(30)
@@ -59,8 +59,8 @@ def test_the_window_is_the_smaller_of_both() -> None:
     assert decoded.intended.tolist() == list(range(5, 12))
 
 
-def test_answers_carry_time_and_outcome() -> None:
-    """Acknowledged and refused messages come back with their row and instant; the last one is told as idle to the next message."""
+def test_an_answer_has_row_time_and_status() -> None:
+    """The next message has the time of the last answer as ``idle``."""
     connection, clock = FakeConnection(), FakeClock(1000)
     made = producers(clock, connection)
     first = burst(2)
@@ -82,8 +82,8 @@ def test_answers_carry_time_and_outcome() -> None:
     assert (taken(made, later), later.idle.tolist(), connection.woken) == (2, [1020, 0], 0)
 
 
-def test_a_stream_that_is_full_holds_up_no_other() -> None:
-    """Of each stream all from some message on are refused; answers of all streams come in one set of columns."""
+def test_a_full_stream_does_not_delay_the_others() -> None:
+    """The last messages of each stream are rejected; answers of all streams are in one set of columns."""
     connections, clock = [FakeConnection() for _ in range(3)], FakeClock(1000)
     connections[1].up = False
     made = producers(clock, *connections, maxInflightMessages=2)
@@ -100,15 +100,15 @@ def test_a_stream_that_is_full_holds_up_no_other() -> None:
 
 
 def test_each_stream_is_written_once_in_a_chunk() -> None:
-    """As soon as its last message of a chunk is published, and no later than 64 messages after the first."""
+    """After its last message of a chunk is published, at most 64 messages after the first."""
     connections, clock = [FakeConnection(), FakeConnection()], FakeClock(1000)
     made = producers(clock, *connections, maxInflightMessages=1000)
     assert taken(made, burst([3, 4, 3] + [4] * 97)) == 100
     assert [connection.flushes for connection in connections] == [[2], [62, 98]]
 
 
-def test_room_in_a_full_window_wakes_the_loop() -> None:
-    """A producer that had to leave messages behind ends the driver's wait when an answer comes."""
+def test_room_in_a_full_window_ends_the_wait_of_the_loop() -> None:
+    """An answer arrives for a producer with rejected messages."""
     connection, clock = FakeConnection(), FakeClock(1000)
     made = producers(clock, connection, maxInflightMessages=1)
     assert taken(made, burst(2)) == 1
@@ -117,27 +117,26 @@ def test_room_in_a_full_window_wakes_the_loop() -> None:
 
 
 def test_nothing_is_taken_while_the_connection_is_lost() -> None:
-    """Without a connection the window is full."""
     made = producers(FakeClock(1000), FakeConnection(up=False))
     assert taken(made, burst(2)) == 0
 
 
-def test_nothing_is_taken_once_the_connection_is_lost() -> None:
-    """A write may find the connection lost in the midst of a burst: what follows it is refused, and not published."""
+def test_nothing_is_taken_after_a_write_finds_the_connection_lost() -> None:
+    """The rest of the burst is rejected and not published."""
     connection = FakeConnection(lost_at=CHUNK)
     made = producers(FakeClock(1000), connection, maxInflightMessages=1000)
     assert (taken(made, burst(CHUNK + 5)), len(connection.published)) == (CHUNK, CHUNK)
 
 
-def test_a_packet_id_in_use_ends_the_prefix() -> None:
-    """When paho has no free packet id, what came before is taken and nothing behind it is sent."""
+def test_a_packet_id_in_use_rejects_the_rest_of_the_burst() -> None:
+    """Earlier messages are taken, later ones are not sent."""
     connection = FakeConnection(refuse=2)
     made = producers(FakeClock(1000), connection)
     assert (taken(made, burst(5)), len(connection.published)) == (2, 3)
 
 
 def test_qos_0_waits_for_the_socket() -> None:
-    """At QoS 0 messages are taken while the socket keeps up, acked as they are written, FAILED when the connection is lost first."""
+    """Messages are acked when they are written, and FAILED if the connection is lost before."""
     connection, clock = FakeConnection(grows=UNSENT // CHUNK + 1), FakeClock(1000)
     made = producers(clock, connection, qos=0)
     assert (taken(made, burst(CHUNK + 1)), len(connection.published)) == (CHUNK, CHUNK)
@@ -153,7 +152,7 @@ def test_qos_0_waits_for_the_socket() -> None:
 
 
 def test_resends_are_counted_by_message() -> None:
-    """As often as paho says, 255 at most; a packet id that is used again begins anew."""
+    """At most 255; a packet id that is used again starts at 0."""
     connection, clock = FakeConnection(), FakeClock(1000)
     made = producers(clock, connection)
     assert taken(made, burst(3)) == 3

@@ -1,0 +1,32 @@
+"""The facts of a run's client, with the counts of all workers."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_loadtest.drivers.base import DriverFacts, add_worker_counts
+
+FACTS = DriverFacts(client="native", version="1", applied={"qos": "1"})
+
+
+def facts(losses: int | None, forgotten: int | None) -> DriverFacts:
+    return DriverFacts(client="native", version="1", losses=losses, forgotten=forgotten)
+
+
+@pytest.mark.parametrize(
+    ("workers", "losses", "forgotten"),
+    [
+        ([facts(1, 0), facts(2, 3)], 3, 3),
+        ([facts(0, None), facts(0, None)], 0, None),
+        ([facts(1, 2), None], 1, 2),
+        ([facts(None, None)], None, None),
+        ([], None, None),
+    ],
+    ids=["sums", "never counted", "a worker without facts", "unknown", "no worker"],
+)
+def test_a_count_is_the_sum_of_the_workers_that_know_it(
+    workers: list[DriverFacts | None], losses: int | None, forgotten: int | None
+) -> None:
+    """A count that no worker knows is None and not 0; everything else stays."""
+    total = add_worker_counts(FACTS, workers)
+    assert (total.losses, total.forgotten, total.applied) == (losses, forgotten, {"qos": "1"})
