@@ -63,7 +63,7 @@ def measure_run(spark: SparkSession, folder: Path, custom: Custom | None = None)
     :raises NoData: samples are missing, or differ from what the workers reported to have written.
     """
     run = RunFile.read(folder)
-    measurements, stages = aggregate_with_stages(spark, folder) if kinds_of(run) else (read.measure(folder), ())
+    measurements, stages = aggregate_with_stages(spark, folder) if kinds_of(run) else (read.measure_arrivals(folder), ())
     measured = MeasuredRun(folder=folder, run=run, measurements=measurements, stages=stages)
     if custom is None or run.connects_only:  # without messages there are no samples to ask about
         return measured

@@ -31,8 +31,8 @@ class Expected:
         message takes to reach all is measured.
     :param delays: when messages are due that a consumer is to get later than they leave; None: they are due when they are intended.
     :param window: ns, whole seconds: each window of the phase is measured apart; None: none is. :param drift: its first and last tenth are.
-    :ivar spans: ``windows`` and ``tenths``, where they are asked for and there is room for them. :ivar asked: the phase cut at those; None
-        where there are none. :ivar cut: and at its intervals too, for latencies.
+    :ivar spans: ``windows`` and ``tenths``, if they are measured and the phase has room for them. :ivar slice_cut: the phase cut at those;
+        None without any. :ivar cut: the phase cut at its intervals too, for latencies.
     :param stream_topics: int64 ``(P,)``, topic of each stream.
     :param first: int64 ``(P,)``, first measured sequence of each stream. :param end: int64 ``(P,)``, one past the last.
     """
@@ -53,7 +53,7 @@ class Expected:
     window: int | None = None
     drift: bool = False
     spans: Mapping[str, Spans] = field(init=False, repr=False, compare=False)
-    asked: Boundaries | None = field(init=False, repr=False, compare=False)
+    slice_cut: Boundaries | None = field(init=False, repr=False, compare=False)
     cut: Boundaries | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class Expected:
         edges = [one.start // SECOND for one in spans.values()]
         edges += [spans["tenths"].end[:1] // SECOND] if "tenths" in spans else []  # where nothing else need begin
         object.__setattr__(self, "spans", spans)
-        object.__setattr__(self, "asked", Boundaries(*edges) if spans else None)
+        object.__setattr__(self, "slice_cut", Boundaries(*edges) if spans else None)
         object.__setattr__(self, "cut", Boundaries(*edges, self.interval_spans.start // SECOND) if spans or self.intervals else None)
 
     def slices(self, metric: Metric) -> bool:

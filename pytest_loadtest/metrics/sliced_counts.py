@@ -35,21 +35,21 @@ def intervals(run: Expected, latencies: ByPiece) -> tuple[Mapping[str, Histogram
     )
 
 
-def stretches(
+def sliced_stats(
     run: Expected, name: str, latencies: ByPiece, offered: NDArray[np.int64], counted: Mapping[str, NDArray[np.int64]]
 ) -> SlicedStats | None:
     """``windows`` or ``tenths`` of a run; None where nobody asked for them, or there is no room for one.
 
-    :param offered: int64, messages by the second of their intended time. :param counted: int64, by piece of ``run.asked``: deliveries
+    :param offered: int64, messages by the second of their intended time. :param counted: int64, by piece of ``run.slice_cut``: deliveries
         ``received``, and those in time, by ``name``.
     """
     spans = run.spans.get(name)
-    if spans is None or run.cut is None or run.asked is None:
+    if spans is None or run.cut is None or run.slice_cut is None:
         return None
     begin, after = spans.pieces(run.cut)
     return SlicedStats(
         start=spans.start, end=spans.end, begin=begin, after=after, offered=_by_second(offered, spans, run.duration),
-        received=spans.sums(counted["received"], run.asked), in_time=spans.sums(counted[name], run.asked),
+        received=spans.sums(counted["received"], run.slice_cut), in_time=spans.sums(counted[name], run.slice_cut),
         subscriptions=run.subscriptions, latencies=latencies,
     )  # fmt: skip
 
@@ -85,7 +85,7 @@ def by_piece(kinds: Mapping[str, Rows], run: Expected) -> dict[str, Histograms]:
 
 def before_ends(copies: Columns, came: NDArray[np.int64], run: Expected) -> dict[str, NDArray[np.bool_]]:
     """Of each copy, whether it came before the end of its window, or tenth. :param came: when, less the median."""
-    if run.asked is None:
+    if run.slice_cut is None:
         return {}
-    piece = run.asked.of(run.seconds(copies["intended"]))
-    return {name: came - run.start < spans.ends(run.asked)[piece] for name, spans in run.spans.items()}
+    piece = run.slice_cut.of(run.seconds(copies["intended"]))
+    return {name: came - run.start < spans.ends(run.slice_cut)[piece] for name, spans in run.spans.items()}

@@ -48,7 +48,7 @@ from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measur
 from pytest_loadtest.metrics.series import by_second, by_second_and_bucket
 from pytest_loadtest.metrics.signed import with_lateness
 from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
-from pytest_loadtest.metrics.sliced_counts import before_ends, by_piece, intervals, stretches
+from pytest_loadtest.metrics.sliced_counts import before_ends, by_piece, intervals, sliced_stats
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -73,7 +73,7 @@ class Deliveries:
     in_time: NDArray[np.int64]
     lost: NDArray[np.bool_]
     resent: NDArray[np.bool_]
-    in_stretch: Mapping[str, NDArray[np.int64]]
+    before_end: Mapping[str, NDArray[np.int64]]
 
 
 def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded) -> Measurements:
@@ -89,12 +89,12 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
     first, later = _take(copies, is_first), _take(copies, ~is_first)
     acked, out = _take(sent, sent["status"] == Status.ACKED), _take(sent, sent["sent"] > 0)
     kinds = _latencies(acked, out, (first, later), run)
-    deliveries = _deliveries(sent, acked, copies, run, typical(_histograms(kinds)))
+    deliveries = _deliveries(sent, acked, copies, run, median_shift(_histograms(kinds)))
     kinds |= _completions(first, deliveries, run) if run.broadcasts else {}
     foreign = None if recorded.foreign is None else recorded.foreign + int(misplaced.sum())
     corrupt = recorded.corrupt + int(damaged.sum())
     sliced = by_piece(kinds, run)
-    series, counted = by_second(sent, out, acked, (copies, first), run), _by_asked_piece(sent, copies, deliveries, run)
+    series, counted = by_second(sent, out, acked, (copies, first), run), _deliveries_by_piece(sent, copies, deliveries, run)
     return Measurements(
         duration=run.duration,
         rate=run.rate,
@@ -110,8 +110,8 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         series=series,
         intervals=intervals(run, sliced),
         over_time=by_second_and_bucket(first, run),
-        windows=stretches(run, "windows", sliced, series.offered, counted),
-        tenths=stretches(run, "tenths", sliced, series.offered, counted),
+        windows=sliced_stats(run, "windows", sliced, series.offered, counted),
+        tenths=sliced_stats(run, "tenths", sliced, series.offered, counted),
         topics=_breakdown("topic", run.topic_names(), sent, acked, first, kinds, deliveries, run),
         buckets=_breakdown("bucket", run.buckets, sent, acked, first, kinds, deliveries, run),
         workers=recorded.workers,
@@ -176,7 +176,7 @@ def _is_first(copies: Columns, run: Expected) -> NDArray[np.bool_]:
     return found
 
 
-def typical(latencies: Mapping[str, Histogram | Lateness]) -> int:
+def median_shift(latencies: Mapping[str, Histogram | Lateness]) -> int:
     """Return the delay, ns, by which the span is moved in which a copy must come to be in time."""
     middle = latencies.get("lateness") or latencies.get("end_to_end")
     return middle.percentile(50) if middle else 0
@@ -206,19 +206,19 @@ def _deliveries(sent: Columns, acked: Columns, copies: Columns, run: Expected, m
         in_time=np.bincount(place[in_time], minlength=size),
         lost=each_of(acked) & (count == 0),
         resent=each_of(_take(sent, sent["resends"] > 0)),
-        in_stretch={name: np.bincount(place[early], minlength=size) for name, early in before_ends(copies, came - moved, run).items()},
+        before_end={name: np.bincount(place[early], minlength=size) for name, early in before_ends(copies, came - moved, run).items()},
     )
 
 
-def _by_asked_piece(sent: Columns, copies: Columns, deliveries: Deliveries, run: Expected) -> dict[str, NDArray[np.int64]]:
+def _deliveries_by_piece(sent: Columns, copies: Columns, deliveries: Deliveries, run: Expected) -> dict[str, NDArray[np.int64]]:
     """Deliveries received, and in time of their window or tenth, by the pieces that objectives ask for."""
-    if run.asked is None:
+    if run.slice_cut is None:
         return {}
     piece_of = np.zeros(int((run.end - run.first).sum()), np.int64)
-    piece_of[_numbers(sent, run)] = run.asked.of(run.seconds(sent["intended"]))
+    piece_of[_numbers(sent, run)] = run.slice_cut.of(run.seconds(sent["intended"]))
     pieces = np.tile(piece_of, run.subscriptions)
-    found = {"received": deliveries.copies, **deliveries.in_stretch}
-    return {name: np.bincount(pieces[count > 0], minlength=len(run.asked.starts)) for name, count in found.items()}
+    found = {"received": deliveries.copies, **deliveries.before_end}
+    return {name: np.bincount(pieces[count > 0], minlength=len(run.slice_cut.starts)) for name, count in found.items()}
 
 
 def _completions(copies: Columns, deliveries: Deliveries, run: Expected) -> dict[str, Rows]:

@@ -13,14 +13,14 @@ from pyspark.errors import PySparkException
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.metrics.expected import Recorded
-from pytest_loadtest.metrics.stats import LOST_RANGES, typical
+from pytest_loadtest.metrics.stats import LOST_RANGES, median_shift
 from pytest_loadtest.pipeline import read
 from pytest_loadtest.pipeline import transforms as T
-from pytest_loadtest.pipeline.assemble import Answers, assemble, latencies
+from pytest_loadtest.pipeline.assemble import Answers, assemble, latencies_by_kind
 from pytest_loadtest.pipeline.broadcasts import words_of
 from pytest_loadtest.pipeline.executor import unpack
 from pytest_loadtest.pipeline.kernel import FIRST_COPY_KINDS
-from pytest_loadtest.pipeline.tables import KINDS, TABLES, UNDUE, Table, first_edges, joined, merge, take
+from pytest_loadtest.pipeline.tables import KINDS, TABLES, UNDUE, Table, first_edges, joined, merged, take
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,13 +37,13 @@ def aggregate(spark: SparkSession, run_dir: Path) -> Measurements:
 
     :raises NoData: the folder is incomplete or disagrees with itself or with the plan, or Spark could not read it; names worker or file.
     """
-    folder = read.load(run_dir)
+    folder = read.load_run(run_dir)
     return _measure(spark, folder, [folder.run], [folder.recorded])[0]
 
 
 def aggregate_with_stages(spark: SparkSession, run_dir: Path) -> tuple[Measurements, tuple[tuple[str, Measurements], ...]]:
     """Measure one run and every stage of it, all from the same scans. Raises as :func:`aggregate` does."""
-    folder = read.load(run_dir)
+    folder = read.load_run(run_dir)
     whole, *stages = _measure(spark, folder, [folder.run, *folder.stages.values()], [folder.recorded, *_of_stages(folder)])
     return whole, tuple(zip(folder.stages, stages, strict=True))
 
@@ -114,29 +114,27 @@ def _of_first_copies(tables: Mapping[str, Table], first: Mapping[str, Table]) ->
     for name in ("counts", "histograms", "spans", "seconds"):
         of_copies = [UNDUE] if name == "seconds" else [KINDS[kind] for kind in FIRST_COPY_KINDS]
         others = take(tables[name], ~np.isin(tables[name]["what"], of_copies))
-        found[name] = merge(name, [others, first[name]])
+        found[name] = merged(name, [others, first[name]])
     return found
 
 
 def _answers(tables: Mapping[str, Table], slots: Mapping[str, list[Table]]) -> Answers:
     """:param slots: of every slot what its words told, by name of the table."""
-    deliveries, buckets, reached, stretches = (
-        merge(name, slots.get(name, ())) for name in ("deliveries", "buckets", "reached", "stretches")
-    )
+    deliveries, buckets, reached, pieces = (merged(name, slots.get(name, ())) for name in ("deliveries", "buckets", "reached", "pieces"))
     further = ("counts", "histograms", "spans")
     return Answers(
-        tables={**tables, **{name: merge(name, [tables[name], *slots[name]]) for name in further if name in slots}},
+        tables={**tables, **{name: merged(name, [tables[name], *slots[name]]) for name in further if name in slots}},
         deliveries=deliveries,
         buckets=buckets,
         reached=reached,
-        stretches=stretches,
+        pieces=pieces,
         edges=first_edges(slots["edges"], LOST_RANGES) if deliveries["lost"].any() else None,
     )
 
 
 def _begins(parts: list[Expected], found: list[Mapping[str, Table]]) -> list[int]:
     """When the span begins in which a copy must arrive to count as in time, ns: the phase's start plus the median latency."""
-    return [part.start + typical(latencies(tables, FIRST_COPY_KINDS)) for part, tables in zip(parts, found, strict=True)]
+    return [part.start + median_shift(latencies_by_kind(tables, FIRST_COPY_KINDS)) for part, tables in zip(parts, found, strict=True)]
 
 
 def _tables(frame: DataFrame, parts: int) -> list[Mapping[str, Table]]:
@@ -144,7 +142,7 @@ def _tables(frame: DataFrame, parts: int) -> list[Mapping[str, Table]]:
     found: list[dict[str, list[Table]]] = [{} for _ in range(parts)]
     for (part, name), tables in sorted(_found(frame).items(), key=_shard):
         found[part].setdefault(name.partition(" ")[0], []).extend(tables)
-    return [{name: joined(tables[name]) if name in tables else merge(name, ()) for name in TABLES} for tables in found]
+    return [{name: joined(tables[name]) if name in tables else merged(name, ()) for name in TABLES} for tables in found]
 
 
 def _shard(entry: tuple[tuple[int, str], list[Table]]) -> int:

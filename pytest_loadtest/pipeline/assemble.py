@@ -16,7 +16,7 @@ from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measur
 from pytest_loadtest.metrics.series import SERIES_BITS, SERIES_PERCENTILES
 from pytest_loadtest.metrics.signed import with_lateness
 from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
-from pytest_loadtest.metrics.sliced_counts import intervals, stretches
+from pytest_loadtest.metrics.sliced_counts import intervals, sliced_stats
 from pytest_loadtest.metrics.stats import LOST_RANGES
 from pytest_loadtest.metrics.time_slices import histograms, over_time
 from pytest_loadtest.pipeline import tables as t
@@ -36,7 +36,7 @@ class Answers:
 
     :param tables: of :mod:`pytest_loadtest.pipeline.tables`, by name. :param deliveries: as ``tables.delivery_totals`` makes it.
     :param buckets: as ``tables.bucket_totals`` makes it. :param reached: of a broadcast; empty for others.
-    :param stretches: as ``tables.stretch_totals`` makes it.
+    :param pieces: as ``tables.piece_totals`` makes it.
     :param edges: as ``tables.lost_edges`` makes it; None where nothing was lost.
     """
 
@@ -44,27 +44,27 @@ class Answers:
     deliveries: t.Table
     buckets: t.Table
     reached: t.Table
-    stretches: t.Table
+    pieces: t.Table
     edges: t.Table | None
 
 
 def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurements:
     """Put the answers together."""
     sent, sliced, series = answers.tables["sent"], _by_piece(run, answers.tables), _series(run, answers.tables)
-    counted = _by_asked_piece(run, answers.stretches)
+    counted = _deliveries_by_piece(run, answers.pieces)
     return Measurements(
         duration=run.duration,
         rate=run.rate,
         subscriptions=run.subscriptions,
         counts=_counts(run, recorded, answers),
         bytes_sent=_sum(sent["bytes"][sent["status"] != Status.DROPPED]),
-        latencies={**latencies(answers.tables), **recorded.latencies},
+        latencies={**latencies_by_kind(answers.tables), **recorded.latencies},
         blocked=_sum(sent["blocked"]),
         series=series,
         intervals=intervals(run, sliced),
         over_time=over_time(*(answers.tables["due"][name] for name in ("second", "index", "n"))),
-        windows=stretches(run, "windows", sliced, series.offered, counted),
-        tenths=stretches(run, "tenths", sliced, series.offered, counted),
+        windows=sliced_stats(run, "windows", sliced, series.offered, counted),
+        tenths=sliced_stats(run, "tenths", sliced, series.offered, counted),
         topics=_topics(run, answers),
         buckets=_buckets(run, answers),
         workers=recorded.workers,
@@ -75,7 +75,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
     )
 
 
-def latencies(tables: Mapping[str, t.Table], kinds: Iterable[str] = LATENCIES) -> dict[str, Histogram | Lateness]:
+def latencies_by_kind(tables: Mapping[str, t.Table], kinds: Iterable[str] = LATENCIES) -> dict[str, Histogram | Lateness]:
     """Return the latencies of the whole run by kind; kinds without values are missing."""
     return with_lateness({kind: found for kind in kinds if (found := _whole(tables, kind)) is not None})
 
@@ -179,11 +179,11 @@ def _by_piece(run: Expected, tables: Mapping[str, t.Table]) -> dict[str, Histogr
     return {kind: parts for kind, parts in found.items() if parts is not None}
 
 
-def _by_asked_piece(run: Expected, counted: t.Table) -> dict[str, NDArray[np.int64]]:
+def _deliveries_by_piece(run: Expected, counted: t.Table) -> dict[str, NDArray[np.int64]]:
     """Deliveries by the pieces that objectives ask for; pieces without any have none."""
     found = {}
-    for name in ("received", "windows", "tenths") if run.asked is not None else ():
-        found[name] = np.zeros(len(run.asked.starts) if run.asked else 0, np.int64)
+    for name in ("received", "windows", "tenths") if run.slice_cut is not None else ():
+        found[name] = np.zeros(len(run.slice_cut.starts) if run.slice_cut else 0, np.int64)
         found[name][counted["piece"]] = counted[name]
     return found
 

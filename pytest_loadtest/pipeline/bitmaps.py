@@ -14,7 +14,7 @@ import numpy as np
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.pipeline.kernel import copies_of, measured
-from pytest_loadtest.pipeline.tables import Table, bucket_totals, count_bits, delivery_totals, lost_edges, ranges_of, stretch_totals
+from pytest_loadtest.pipeline.tables import Table, bucket_totals, count_bits, delivery_totals, lost_edges, piece_totals, ranges_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,7 +57,7 @@ class Words:
 
     def _split(self) -> int:
         """Into how many words those of one number may fall: the pieces of the phase."""
-        return 1 if self.run.asked is None else len(self.run.asked.starts)
+        return 1 if self.run.slice_cut is None else len(self.run.slice_cut.starts)
 
     def _check_room(self) -> None:
         """:raises NoData: there are more words than have a number, with a bit for each mark of a message beside it."""
@@ -115,7 +115,7 @@ class Words:
 
     def _before_ends(self, rows: Rows, came: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
         """Which copies came before the end of their window, or tenth. :param came: when, ns after the begin, moved by the median."""
-        cut = self.run.asked
+        cut = self.run.slice_cut
         if cut is None:
             return {}
         piece = cut.of(self.run.seconds(rows["intended"]))
@@ -123,7 +123,7 @@ class Words:
 
     def _of_piece(self, number: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
         """The numbers of messages with their piece. :param number: 64 in a row make a word."""
-        cut = self.run.asked
+        cut = self.run.slice_cut
         if cut is None:
             return number
         piece = cut.of(self.run.seconds(rows["intended"]))
@@ -201,7 +201,7 @@ class Words:
             "deliveries": delivery_totals(named),
             "buckets": bucket_totals(named, len(self.run.buckets)),
             "edges": lost_edges(self.named(self._whole(table)), self.run.stream_topics, ranges),
-        } | ({} if self.run.asked is None else {"stretches": stretch_totals(named)})
+        } | ({} if self.run.slice_cut is None else {"pieces": piece_totals(named)})
 
     def _whole(self, table: Table) -> Table:
         """Each word once, of all its pieces."""

@@ -69,7 +69,7 @@ class BroadcastWords(Words):
         tables = {"deliveries": found.deliveries(), "buckets": found.buckets(), "reached": found.reached(), "edges": found.edges(ranges)}
         tables["repeated"] = self.repeated(table)
         tables |= dict(found.times(tables["repeated"]))
-        return tables | ({} if self.run.asked is None else {"stretches": found.stretches(self.run.asked)})
+        return tables | ({} if self.run.slice_cut is None else {"pieces": found.pieces(self.run.slice_cut)})
 
     def place(self, message: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Stream and sequence of numbered messages."""
@@ -205,7 +205,7 @@ class _Messages:
             np.add.at(found[name], self._bucket[known], self._counts[name][known])
         return found
 
-    def stretches(self, cut: Boundaries) -> Table:
+    def pieces(self, cut: Boundaries) -> Table:
         """By the piece that messages were intended in; what nobody got adds nothing, wherever it lies."""
         groups = Groups({"piece": cut.of(self._how.run.seconds(self._ends["due"]))})
         found = {"received": self._counts["received"], **dict.fromkeys(("windows", "tenths"), np.zeros(self._n, np.int64)), **self._early}

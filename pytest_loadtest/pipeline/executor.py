@@ -21,7 +21,7 @@ from pytest_loadtest.message.samples import BROADCAST, WIDTH
 from pytest_loadtest.pipeline.bitmaps import RECEIVED_WORD_COLUMNS, SENT_WORD_COLUMNS
 from pytest_loadtest.pipeline.broadcasts import words_of
 from pytest_loadtest.pipeline.kernel import RECEIVED_COLUMNS, SENT_COLUMNS, received_tables, sent_tables
-from pytest_loadtest.pipeline.tables import merge
+from pytest_loadtest.pipeline.tables import merged
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -87,13 +87,13 @@ def merge_tables(rows: pa.Table) -> pa.Table:
     """Merge the tables of one part and name."""
     part, name = rows["part"][0].as_py(), rows["name"][0].as_py()
     gathered = Gathered(name.partition(" ")[0])
-    for content in contents(rows):
+    for content in unpacked(rows):
         gathered.add(content)
-    merged = gathered.merged()
-    return pa.Table.from_batches([table_batch({(part, name): narrow(merged) if name.startswith("spans") else merged})])
+    table = gathered.merged()
+    return pa.Table.from_batches([table_batch({(part, name): narrow(table) if name.startswith("spans") else table})])
 
 
-def contents(rows: pa.Table) -> Iterator[Table]:
+def unpacked(rows: pa.Table) -> Iterator[Table]:
     """The tables of rows that Spark brought together."""
     return (unpack(content.as_buffer()) for content in rows["content"])
 
@@ -114,7 +114,7 @@ class Gathered:
 
     def merged(self) -> Table:
         """All of them as one."""
-        return merge(self._name, self._tables)
+        return merged(self._name, self._tables)
 
 
 class WordsOfFiles:
@@ -133,7 +133,7 @@ class WordsOfFiles:
         """:param batches: numbers of tasks."""
         words = [words_of(part) for part in self._parts]
         found = [GatheredWords(part) for part in words]
-        cut = any(part.asked for part in self._parts)
+        cut = any(part.slice_cut for part in self._parts)
         due = ("intended",) if cut or any(part.delays for part in self._parts) else ()
         columns = {"sent": (*SENT_WORD_COLUMNS, *(due if cut else ())), "received": (*RECEIVED_WORD_COLUMNS, *due)}
         for kind, rows in blocks(self._tasks, batches, columns):
@@ -188,7 +188,7 @@ def deliveries_of_words(parts: Sequence[Expected], ranges: int) -> Callable[[pa.
         run = parts[number]
         words = words_of(run)
         gathered = GatheredWords(words)
-        for content in contents(rows):
+        for content in unpacked(rows):
             gathered.add(content)
         tables = words.tables(words.merge(gathered.tables), ranges)
         return pa.Table.from_batches([table_batch({(number, name): table for name, table in tables.items()})])

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.pipeline.bitmaps import WORD_BITS
 from pytest_loadtest.pipeline.broadcasts import BroadcastWords, words_of
-from pytest_loadtest.pipeline.executor import CELLS, Gathered, blocks, contents, merge_tables, pack, record_batch, shards, table_batch
+from pytest_loadtest.pipeline.executor import CELLS, Gathered, blocks, merge_tables, pack, record_batch, shards, table_batch, unpacked
 from pytest_loadtest.pipeline.kernel import RECEIVED_COLUMNS, copies_of, first_copy_tables, later_copy_tables
 from pytest_loadtest.pipeline.tables import take, within
 
@@ -146,7 +146,7 @@ def tables_of_slots(parts: Sequence[Expected]) -> Callable[[pa.Table], pa.Table]
         run = parts[number]
         words, counted = words_of(run), _Counted()
         repeated = _Repeated(words)
-        for content in contents(rows):
+        for content in unpacked(rows):
             repeated.add(content)
         if (found := repeated.split()) is not None:
             first, later = found

@@ -84,7 +84,7 @@ class RunFolder:
         )
 
 
-def load(path: Path) -> RunFolder:
+def load_run(path: Path) -> RunFolder:
     """Read the plan, reconcile every worker's manifest with its files.
 
     :raises NoData: something is missing, unclean, or disagrees; names the worker or the file.
@@ -277,12 +277,12 @@ def _senders(path: Path, manifests: Mapping[str, Any]) -> dict[str, range]:
 # A run that sends nothing: what the workers counted of other people's messages, which have no samples, or that there were none.
 
 
-def measure(run_dir: Path) -> Measurements:
+def measure_arrivals(run_dir: Path) -> Measurements:
     """What arrived, by the second; of latency, loss and order nothing is known.
 
     :raises NoData: the folder is incomplete; names worker or file.
     """
-    folder = load(run_dir)
+    folder = load_run(run_dir)
     run, seconds = folder.run, -(-folder.run.duration // SECOND)
     received = np.zeros(seconds, np.int64)
     for path in sorted(run_dir.glob(f"*{MANIFEST_SUFFIX}")):

@@ -50,7 +50,7 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
     },
     "buckets": {"bucket": "key", "received": "sum", "received_in_time": "sum", "lost": "sum"},
     "reached": {"topic": "key", "group": "key", "mask": "union"},
-    "stretches": {"piece": "key", "received": "sum", "windows": "sum", "tenths": "sum"},
+    "pieces": {"piece": "key", "received": "sum", "windows": "sum", "tenths": "sum"},
 }  # fmt: skip
 """``sent``: measured sent rows. ``received``: measured received rows.
 ``histograms``: what a histogram has beside its ``counts``, with the sum in two halves. ``counts``: values per HDR bucket.
@@ -59,7 +59,7 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
 ``extremes``: the same seconds' least and greatest latency.
 ``deliveries``: messages with each property. ``buckets``: deliveries by size bucket.
 ``reached``: of a broadcast, by topic and ``group`` of 64 subscriptions, which of them got a message of the topic.
-``stretches``: deliveries by the piece in which their message was intended, and those before the end of their window, or tenth.
+``pieces``: deliveries by the piece in which their message was intended, and those before the end of their window, or tenth.
 The tables of :func:`lost_edges`, which :func:`first_edges` merges, and of :func:`ranges_of`, without equal rows, are not among them."""
 
 EDGES = ("topic", "subscription", "stream", "word", "first", "last")
@@ -150,7 +150,7 @@ def _unpack(packed: NDArray[np.int64], lows: list[int], widths: list[int]) -> li
     return columns[::-1]
 
 
-def merge(name: str, parts: Iterable[Table]) -> Table:
+def merged(name: str, parts: Iterable[Table]) -> Table:
     """One table out of many of the same name, in the order of its keys."""
     shape = TABLES[name]
     parts = list(parts)
@@ -199,7 +199,7 @@ def bucket_totals(words: Table, buckets: int) -> Table:
     return {"bucket": np.arange(buckets), **found}
 
 
-def stretch_totals(words: Table) -> Table:
+def piece_totals(words: Table) -> Table:
     """Per piece: deliveries received, and those before the end of their window, or tenth. :param words: of one slot, named."""
     groups = Groups({"piece": words["piece"]})
     masks = {"received": words["got"], **{name: words.get(name, np.zeros_like(words["got"])) for name in ("windows", "tenths")}}

@@ -54,7 +54,7 @@ def measured(folder: Path) -> tuple[Measurements, tuple[tuple[str, Measurements]
     from pytest_loadtest.metrics.stats import measure
     from pytest_loadtest.pipeline import read
 
-    found = read.load(folder)
+    found = read.load_run(folder)
     run, workers = found.run, found.recorded.workers
     sent, received = samples(folder, "sent"), samples(folder, "received")
     streams, rows = np.unique(sent["stream"], return_counts=True)
@@ -81,7 +81,7 @@ class NumpyAggregation:
         from pytest_loadtest.pipeline.samples import kinds_of
 
         run = RunFile.read(folder)
-        whole, stages = measured(folder) if kinds_of(run) else (read.measure(folder), ())
+        whole, stages = measured(folder) if kinds_of(run) else (read.measure_arrivals(folder), ())
         run_measured = MeasuredRun(folder=folder, run=run, measurements=whole, stages=stages)
         if self._custom is None:
             return run_measured

@@ -239,3 +239,16 @@ def differences(one: Any, other: Any, path: str = "measurements") -> list[str]:
     else:
         same = type(one) is type(other) and one == other
     return [] if same else [f"{path}: {one!r} is not {other!r}"]
+
+
+STREAMS, MESSAGES = 100, 640
+"""Of :func:`slow_streams`, and of each of them."""
+
+
+def slow_streams(tmp_path: Path) -> Path:
+    """A run of slow streams in the order of time, two messages of each stream to a file."""
+    seq, stream = np.divmod(np.arange(STREAMS * MESSAGES), STREAMS)
+    rows: Rows = {column.name: np.zeros(len(seq), np.int64) for kind in KINDS.values() for column in kind}
+    rows |= {"stream": stream, "topic": stream % 2, "seq": seq, "sent": seq + 1, "acked": seq + 1, "received": seq + 1}
+    run = make_run(streams=STREAMS, messages=MESSAGES, end=np.full(STREAMS, MESSAGES))
+    return write_run(tmp_path / "run", run, rows, rows, chunk=STREAMS)

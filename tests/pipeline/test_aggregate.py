@@ -230,7 +230,7 @@ def test_the_last_of_very_many_messages_reach_their_subscriptions(spark: SparkSe
     kept = (rows["subscription"] != 2) | (rows["seq"] != planned - 2)
     folder = write_run(tmp_path / "run", run, sent, {name: column[kept] for name, column in rows.items()})
     with T.for_workers():
-        (found,) = _ask(spark, read.load(folder), [run])
+        (found,) = _ask(spark, read.load_run(folder), [run])
     by_subscription = dict.fromkeys(range(4), 0)
     for subscription, count in zip(found.deliveries["subscription"].tolist(), found.deliveries["received"].tolist(), strict=True):
         by_subscription[subscription] += count
@@ -348,7 +348,7 @@ def test_spark_counts_a_run_of_more_messages_than_32_bits_number(spark: SparkSes
     end = np.array([messages], np.int64)
     run = dataclasses.replace(make_run(streams=1, topics=1, subscriptions=4), first=end * 0, end=end)
     sent, received = far_rows(run, last=100)
-    folder = read.load(write_run(tmp_path / "run", run, sent, received))
+    folder = read.load_run(write_run(tmp_path / "run", run, sent, received))
     with transforms.for_workers():
         (answers,) = aggregation._ask(spark, folder, [folder.run])
     deliveries = answers.deliveries

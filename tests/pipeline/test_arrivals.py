@@ -25,7 +25,7 @@ def make_folder(tmp_path: Path, *counts: Any) -> Path:
 
 def test_the_workers_counts_add_up(tmp_path: Path) -> None:
     """By the second; nothing that was not measured has a number."""
-    measured = read.measure(make_folder(tmp_path, {"0": 300, "1": 20}, {"1": 5}))
+    measured = read.measure_arrivals(make_folder(tmp_path, {"0": 300, "1": 20}, {"1": 5}))
     assert measured.series.received.tolist() == [300, 25]
     assert measured.counts.received == measured.counts.received_in_time == 325
     assert measured.latencies == {} and measured.counts.out_of_order is None
@@ -36,4 +36,4 @@ def test_the_workers_counts_add_up(tmp_path: Path) -> None:
 def test_a_worker_that_does_not_say(tmp_path: Path, counted: Any) -> None:
     """Its file is named; a count is never guessed."""
     with pytest.raises(NoData, match=r"gw1\.manifest\.json does not say what arrived"):
-        read.measure(make_folder(tmp_path, {"0": 1}, counted))
+        read.measure_arrivals(make_folder(tmp_path, {"0": 1}, counted))

@@ -35,13 +35,13 @@ def edit(file: Path, change: Callable[[Any], object]) -> None:
 
 def assert_no_data(folder: Path, *words: str) -> None:
     with pytest.raises(NoData) as caught:
-        read.load(folder)
+        read.load_run(folder)
     assert [word for word in words if word not in str(caught.value)] == []
 
 
 def test_a_whole_run_is_read(folder: Path) -> None:
     """Plan, evidence and who sent what."""
-    whole, run = read.load(folder), make_run()
+    whole, run = read.load_run(folder), make_run()
     assert whole.recorded == make_recorded(2)
     assert np.array_equal(whole.run.end, run.end) and whole.run.buckets == run.buckets
     assert np.array_equal(whole.run.first, run.first) and np.array_equal(whole.run.stream_topics, run.stream_topics)
@@ -50,9 +50,9 @@ def test_a_whole_run_is_read(folder: Path) -> None:
 
 def test_a_file_being_written_is_ignored(folder: Path) -> None:
     """A killed worker leaves one; whether its samples are complete is the manifest's to say."""
-    before = read.tasks(read.load(folder))
+    before = read.tasks(read.load_run(folder))
     (folder / "sent" / ".gw0-000009.parquet.tmp").write_bytes(b"half")
-    assert read.tasks(read.load(folder)) == before
+    assert read.tasks(read.load_run(folder)) == before
 
 
 def test_no_plan(folder: Path) -> None:
@@ -70,7 +70,7 @@ def test_how_long_opening_took_is_of_all_workers(tmp_path: Path) -> None:
         found = histogram(np.array(times))
         assert found is not None
         path.write_text(json.dumps(json.loads(path.read_text()) | {"opening": {"connect": document(found)}}))
-    latencies = read.load(folder).recorded.latencies
+    latencies = read.load_run(folder).recorded.latencies
     assert [*latencies] == ["connect"]
     assert (latencies["connect"].n, latencies["connect"].minimum, latencies["connect"].maximum) == (3, 5, 900)
 
@@ -189,7 +189,7 @@ def test_stages_are_read(staged: Path) -> None:
     """By name, each with its own columns."""
     found = columns(staged)
     write_columns(staged, [*(found | {"first_1": found["first"] + 50, "end_1": found["end"] - 10}).items()])
-    stages = read.load(staged).stages
+    stages = read.load_run(staged).stages
     assert [*stages] == ["up", "later"]
     assert [(stage.first.tolist(), stage.end.tolist()) for stage in stages.values()] == [
         ([0] * 4, [100, 101, 100, 101]), ([50] * 4, [90, 91, 90, 91]),
@@ -219,7 +219,7 @@ def test_stages_of_one_name(staged: Path) -> None:
 
 def test_files_are_shared_out_evenly(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file goes to one task, and no task has a whole file more or less than its part; few rows are one task."""
-    whole = read.load(folder)
+    whole = read.load_run(folder)
     assert len(read.tasks(whole)) == 1
     monkeypatch.setattr(read, "TASK_ROWS", 200)
     tasks = read.tasks(whole)
@@ -283,10 +283,10 @@ def offered_of(rows: dict[int, tuple[int, int]]) -> read.Offered:
 def test_sent_rows_that_are_the_plan(folder: Path) -> None:
     """In any order of the streams; one message less of any, and they are not."""
     rows = {3: (101, 101), 0: (100, 100), 2: (100, 100), 1: (101, 101)}
-    read.load(folder).check_offered(make_run(), offered_of(rows))
+    read.load_run(folder).check_offered(make_run(), offered_of(rows))
     for stream, (n, distinct) in rows.items():
         with pytest.raises(NoData, match=rf"stream {stream} .* of {distinct - 1} messages, the plan has {n}"):
-            read.load(folder).check_offered(make_run(), offered_of(rows | {stream: (n, distinct - 1)}))
+            read.load_run(folder).check_offered(make_run(), offered_of(rows | {stream: (n, distinct - 1)}))
 
 
 @pytest.mark.parametrize(
@@ -300,14 +300,14 @@ def test_sent_rows_that_are_the_plan(folder: Path) -> None:
 def test_sent_rows_that_are_not_the_plan(folder: Path, offered: dict[int, tuple[int, int]], words: str) -> None:
     """Every planned message has exactly one row."""
     with pytest.raises(NoData, match=words):
-        read.load(folder).check_offered(make_run(), offered_of(offered))
+        read.load_run(folder).check_offered(make_run(), offered_of(offered))
 
 
 def test_a_stream_that_nobody_sent(folder: Path) -> None:
     """No worker can be named, and that is said."""
     edit(folder / "run.json", lambda run: run["streams"].update(count=5))
     write_columns(folder, [("first", np.zeros(5, np.int64)), ("end", np.array([0] * 4 + [9]))])
-    whole = read.load(folder)
+    whole = read.load_run(folder)
     with pytest.raises(NoData, match=re.escape("stream 4 (no worker's manifest names it) has 0 sent rows")):
         whole.check_offered(whole.run, offered_of({}))
 
