@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -149,29 +147,6 @@ def test_what_cannot_be_written_is_no_data(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.json"))
 
 
-def test_a_crash_leaves_only_a_dot_file(tmp_path: Path) -> None:
-    """A worker that dies while it writes leaves no file that anybody would read."""
-    script = f"""
-import os, sys
-sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[2])!r}, {str(Path(__file__).parents[2] / "helpers")!r}]
-import pyarrow.parquet as pq
-from pathlib import Path
-from pytest_loadtest.engine import recorder
-from test_recorder import arrivals, make_recorder
-write = pq.write_table
-def dying(*args, **options):
-    write(*args, **options)
-    os._exit(9)
-pq.write_table = dying
-r = make_recorder(Path({str(tmp_path)!r}))
-r.received(arrivals(4))
-r.close({{}})
-"""
-    assert subprocess.run([sys.executable, "-c", script], check=False, env=dict(os.environ)).returncode == 9
-    assert [path.name for path in (tmp_path / "received").iterdir()] == [".gw0-000001.parquet.tmp"]
-    assert not list(tmp_path.glob("*.json"))
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 64 KiB."""
@@ -213,19 +188,6 @@ def test_a_full_disk_is_no_data(small_disk: Path) -> None:
     assert f"worker gw0 could not write samples below {small_disk}: the disk is full" in str(full.value)
     assert "the plan needs 3.00 MiB there for the samples of all workers" in str(full.value)
     assert [path for path in small_disk.rglob("*") if path.is_file()] == []
-
-
-def test_load_does_not_wait_for_pandas(tmp_path: Path) -> None:
-    """Arrow imports it when asked to convert; while load runs that takes most of a second of a worker's one core."""
-    code = (
-        "import sys; from pathlib import Path; sys.path[:0] = ['tests', 'tests/helpers', 'tests/unit/engine']\n"
-        "from test_recorder import arrivals, block, make_recorder\n"
-        "recorder = make_recorder(Path(sys.argv[1])); recorder.sent(block(0, 5)); recorder.received(arrivals(4)); recorder.close({})\n"
-        "print('pandas' in sys.modules)\n"
-    )
-    root = Path(__file__).parents[3]
-    ended = subprocess.run([sys.executable, "-c", code, tmp_path], cwd=root, capture_output=True, text=True, check=True)
-    assert ended.stdout == "False\n"
 
 
 def test_samples_that_wait_for_a_slow_disk_end_the_run_before_they_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
