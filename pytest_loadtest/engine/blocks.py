@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     Column = NDArray[np.int64]
 
+# cut() shortens all of these, so each column of a block must be among them
 COLUMNS: Final = ("stream", "seq", "intended", "payload", "key", "due", "sent", "idle", "acked", "blocked", "status", "resends")
 
 
@@ -45,24 +46,16 @@ class Block:
 
     def burst(self, start: int, stop: int) -> Burst:
         """Return rows ``start … stop-1`` as views, so that the times that the driver writes into ``sent`` are recorded."""
-        span = slice(start, stop)
-        key, due = self._optional(span)
-        row = np.arange(self.row + start, self.row + stop, dtype=np.int64)
-        return Burst(
-            row, self.stream[span], self.seq[span], self.intended[span], self.payload[span], self.sent[span], self.idle[span], key, due
-        )
+        rows = slice(start, stop)
+        return self._burst(rows, np.arange(self.row + start, self.row + stop, dtype=np.int64), self.sent[rows], self.idle[rows])
 
     def copy(self, index: Column) -> Burst:
         """Return some rows as copies: rows that are no neighbours cannot be views."""
-        key, due = self._optional(index)
-        zeros = np.zeros((2, len(index)), np.int64)
-        return Burst(
-            index + self.row, self.stream[index], self.seq[index], self.intended[index], self.payload[index], zeros[0], zeros[1], key, due
-        )
+        return self._burst(index, index + self.row, *np.zeros((2, len(index)), np.int64))
 
-    def _optional(self, rows: slice | Column) -> tuple[NDArray[np.int32] | None, Column | None]:
-        """Return the columns ``key`` and ``due``, which not every run has."""
-        return None if self.key is None else self.key[rows], None if self.due is None else self.due[rows]
+    def _burst(self, rows: slice | Column, row: Column, sent: Column, idle: Column) -> Burst:
+        key, due = None if self.key is None else self.key[rows], None if self.due is None else self.due[rows]
+        return Burst(row, self.stream[rows], self.seq[rows], self.intended[rows], self.payload[rows], sent, idle, key, due)
 
     def drop(self, index: Column) -> None:
         """Give up messages that are later than allowed and will never be sent."""
@@ -78,6 +71,7 @@ class Block:
         """
         time, status = acks.time[pick], acks.status[pick]
         resends = None if acks.resends is None else acks.resends[pick]
+        # a second answer finds another status, and so does an answer to a message that was given up
         fresh = self.status[index] == Status.PENDING
         if not fresh.all():
             index, time, status = index[fresh], time[fresh], status[fresh]
@@ -102,6 +96,7 @@ class Block:
     def give_up(self) -> None:
         """Close the block at the end of the phase: sent but unanswered messages become UNKNOWN, unsent ones DROPPED."""
         pending = self.status == Status.PENDING
+        # the driver stamps "sent" when it takes a message: 0 means that it never did
         self.status[pending] = np.where(self.sent[pending] > 0, Status.UNKNOWN, Status.DROPPED)
         self.open = 0
 
@@ -132,7 +127,7 @@ class Ledger:
         """Split rows, in any order, by block. Yields the block, the positions in it, and a mask (or slice) of the rows."""
         relative = row - self.row
         low, high = int(relative.min()) // self.block_size, int(relative.max()) // self.block_size
-        for number in range(max(low, 0), high + 1):
+        for number in range(max(low, 0), high + 1):  # numbers below 0 are rows of an earlier phase
             block = self.blocks.get(number)
             if block is None:
                 continue
@@ -144,15 +139,15 @@ class Ledger:
             else:
                 yield block, index, pick
 
-    def parts(self, rows: Column) -> Iterator[tuple[Block, Column]]:
-        """Split ascending rows by block. Yields the block and the positions in it; the blocks must exist."""
+    def parts(self, rows: Column) -> Iterator[tuple[Block, Column, slice]]:
+        """Split ascending rows by block. Yields the block, which must exist, the positions in it, and the slice of the rows."""
         if not len(rows):
             return
         numbers = (rows - self.row) // self.block_size
         edges = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(rows)]
         for low, high in pairwise(edges):
             block = self.blocks[int(numbers[low])]
-            yield block, rows[low:high] - block.row
+            yield block, rows[low:high] - block.row, slice(low, high)
 
     def streams(self, rows: Column) -> NDArray[np.int32]:
         """Return the streams of the rows whose blocks exist, in no particular order."""

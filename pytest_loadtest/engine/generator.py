@@ -57,6 +57,7 @@ class GeneratorWatch:
                 second[LONGEST] = max(second[LONGEST], late)
 
     def stop(self) -> None:
+        # called at the end of the phase and again after its drain
         if self._on_gc in gc.callbacks:
             gc.callbacks.remove(self._on_gc)
             self._read_cpu(self._clock())
@@ -80,6 +81,7 @@ class GeneratorWatch:
         first, last = ((max(at - self._since, 0)) // SECOND for at in (since, max(until - 1, since)))
         while len(self._seconds) <= last:
             self._seconds.append(list(_EMPTY))
+        # Each second gets its part of a long stall or pause, because stages and windows are judged by the evidence of their own seconds.
         for second in range(first, last + 1):
             begin, end = self._since + second * SECOND, self._since + (second + 1) * SECOND
             share = (min(end, until) - max(begin, since)) / (until - since) if first < last else 1.0
@@ -89,6 +91,6 @@ class GeneratorWatch:
     def _on_gc(self, phase: str, _: dict[str, Any]) -> None:
         if phase == "start":
             self._gc_began = self._clock()
-        elif self._gc_began:
+        elif self._gc_began:  # 0 if the collection began before start()
             now = self._clock()
             self._spread(GC, self._gc_began, now, now - self._gc_began)

@@ -107,6 +107,7 @@ class TimelyCounts:
             return None
         last = elapsed // SECOND + 1
         first = max(last - self._kept, 0)
+        # removed at every report, so that the counts stay small however long the phase is
         for counts in self._counts:
             for second in [second for second in counts if second < first]:
                 del counts[second]

@@ -92,6 +92,7 @@ class SizeCheck:
         doubtful = np.flatnonzero(self._only.take(bucket) != size)
         if not len(doubtful):
             return doubtful
+        # bucket and size as one number, so that one search finds the pair
         pairs = bucket[doubtful].astype(np.int64) << 32 | size[doubtful]
         nearest = np.minimum(np.searchsorted(self._pairs, pairs), len(self._pairs) - 1)
         wrong: NDArray[np.intp] = doubtful[self._pairs.take(nearest) != pairs]
@@ -157,6 +158,7 @@ class Inbox:
             "consumer": received.consumer, "stream": heads.stream, "bucket": heads.bucket, "size": received.size,
             "flags": received.flags, "seq": heads.seq, "intended": heads.intended, "received": received.time,
         }  # fmt: skip
+        # Others' arrivals are removed first: the checks that follow index their tables by stream, bucket and sequence.
         order, pick = received.order, self._current(heads)
         if pick is not None:
             columns, order = {name: column[pick] for name, column in columns.items()}, order[pick]
@@ -166,12 +168,14 @@ class Inbox:
             return None
         self.counts.redelivered += int(np.count_nonzero(columns["flags"] & _REDELIVERED))
         self._complete(columns, order)
+        # Samples have the consumer's index; the checks needed its place, because a consumer that joins again begins a new order.
         columns["consumer"] = self._consumers.take(columns["consumer"])
         return columns
 
     def _current(self, heads: Heads) -> NDArray[np.bool_] | None:
         """Return a mask of the rows of this run and phase, None if all are. The others are counted by their kind."""
         beyond = heads.stream.view(np.uint32) >= len(self._first)  # the envelope's stream number is unsigned
+        # fast path: OURS is 0, so without a kind, a stream or a sequence out of place there is no mask to build
         strange = np.count_nonzero(heads.kind) or np.count_nonzero(beyond)
         if not strange and not np.count_nonzero(heads.seq < self._first.take(heads.stream)):
             return None
@@ -247,12 +251,12 @@ class Consumers:
         """Make all consumers pause, or resume."""
         if paused != self._paused:
             self._paused = paused
-            here = self._place[self._place != _AWAY].tolist()
+            here = self._place[self._place != _AWAY].tolist()  # those that are still connecting follow in welcome()
             self._driver.pause(here) if paused else self._driver.resume(here)
 
     def limit(self, number: int) -> None:
         """Let ``number`` consumers of each subscription take messages: the others leave, missing ones join once they are connected."""
-        self._wanted = self._rank < number
+        self._wanted = self._rank < number  # the same consumers of every subscription, on whichever worker they are
         self._leave(~self._wanted)
         joining = self._wanted & ~self._coming & (self._place == _AWAY)
         if joining.any():

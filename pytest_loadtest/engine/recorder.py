@@ -97,6 +97,7 @@ class Recorder:
             return
         self._columns[kind], self._gathered[kind] = [], 0
         name = f"{self._worker}-{len(self._files[kind]) + 1:06d}.parquet"
+        # The entry is listed before its file exists, because the next name follows from the number of entries. close() waits for all files.
         entry: dict[str, Any] = {"name": name, "rows": 0}
         self._files[kind].append(entry)
         size = sum(column.nbytes for part in columns for column in part.values())
@@ -133,7 +134,7 @@ class Recorder:
         """
         for kind in KINDS:
             self._flush(kind)
-        self._check(wait=True)
+        self._check(wait=True)  # a manifest must not certify a file that was not written
         self._writer.shutdown()
         manifest: dict[str, Any] = {"version": MANIFEST_VERSION, "worker": self._worker, "clean": True, **facts}
         for kind, files in self._files.items():

@@ -7,7 +7,8 @@ only the time until then counts as blocked: the rest is the generator's own late
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -51,6 +52,7 @@ class Retries:
         taken[refused] = False
         index = self._index(burst.stream[refused])
         number = burst.seq[refused] - self._first[index]
+        # a stream's rejected messages are its last ones in the burst, so its first one here is the oldest that waits
         streams, oldest, counts = np.unique(index, return_index=True, return_counts=True)
         self.waiting.begin(streams, number[oldest], number[oldest] + counts, now)
         return taken
@@ -88,15 +90,16 @@ class Retries:
         :returns: the number taken of each stream, and the send delays, less blocked time, of all messages taken.
         """
         rows, place = self._rows(index, *self.waiting.offer(index, most))
-        burst = _joined([block.copy(i) for block, i in self._ledger.parts(rows)])
+        burst = _joined([block.copy(i) for block, i, _ in self._ledger.parts(rows)])
         refused = self._driver.send(burst)
         took = np.ones(len(burst), np.bool_)
         if refused is not None:
             took[refused] = False
+        # the driver sets idle on the first message of a stream that found its window empty: the highest is the one that is set
         taken, idle = np.bincount(place[took], minlength=len(index)), np.zeros(len(index), np.int64)
         np.maximum.at(idle, place[took], burst.idle[took])
         self._account(index, taken, idle, now)
-        blocked = self.waiting.blocked(index)[place[took]]
+        blocked = self.waiting.blocked[index][place[took]]
         return taken, list(self._note(rows[took], burst.sent[took], blocked))
 
     def _account(self, index: Column, taken: Column, idle: Column, now: int) -> None:
@@ -105,31 +108,25 @@ class Retries:
         Each message that joined since the last attempt gets, in ``blocked``, minus the time that its stream had been blocked before the
         message was intended. When it is taken, the stream's whole blocked time is added, which leaves the part after the intended time.
         """
-        newcomers, before = self.waiting.newcomers(index), self.waiting.state(index)
+        newcomers = self.waiting.newcomers(index)
+        tried, blocked = self.waiting.tried_at[index], self.waiting.blocked[index]
         until = self.waiting.tried(index, taken, idle, now)
         rows, place = self._rows(index, *newcomers)
-        for block, i, part in self._parts(rows):
+        for block, i, part in self._ledger.parts(rows):
             at = place[part]
-            block.blocked[i] = -before.blocked_at(at, block.intended[i], until[at])
+            block.blocked[i] = -blocked_before(block.intended[i], tried[at], blocked[at], until[at])
 
     def _note(self, rows: Column, sent: Column, blocked: Column) -> Iterator[Column]:
         """Note in their blocks that rows were taken. :param blocked: the whole blocked time of their streams."""
-        for block, i, part in self._parts(rows):
+        for block, i, part in self._ledger.parts(rows):
             block.sent[i] = sent[part]
             block.blocked[i] += blocked[part]
             yield sent[part] - block.intended[i] - block.blocked[i]
 
-    def _parts(self, rows: Column) -> Iterator[tuple[Block, Column, slice]]:
-        """Split ascending rows by block. Yields the block, the positions in it, and the slice of the rows."""
-        done = 0
-        for block, i in self._ledger.parts(rows):
-            yield block, i, slice(done, done + len(i))
-            done += len(i)
-
     def _rows(self, index: Column, stream: Column, number: Column) -> tuple[Column, Column]:
         """Return ascending rows of messages, and the position of each one's stream in ``index``, which ascends."""
         rows = self._schedule.find(stream, number) + self._ledger.row
-        order = np.argsort(rows)
+        order = np.argsort(rows)  # a burst is in intended order, which is the order of rows
         return rows[order], np.searchsorted(index, stream[order])
 
     def _index(self, stream: NDArray[np.int32]) -> Column:
@@ -140,26 +137,18 @@ class Retries:
 def _joined(bursts: Sequence[Burst]) -> Burst:
     if len(bursts) == 1:
         return bursts[0]
-    names = ("row", "stream", "seq", "intended", "payload", "sent", "idle")
-    columns = {name: np.concatenate([getattr(burst, name) for burst in bursts]) for name in names}
-    keys = [burst.key for burst in bursts if burst.key is not None]
-    dues = [burst.due for burst in bursts if burst.due is not None]
-    return Burst(**columns, key=np.concatenate(keys) if keys else None, due=np.concatenate(dues) if dues else None)
+    columns = {field.name: [getattr(burst, field.name) for burst in bursts] for field in fields(Burst)}
+    joined: dict[str, Any] = {name: None if parts[0] is None else np.concatenate(parts) for name, parts in columns.items()}
+    return Burst(**joined)
 
 
-class WindowState(NamedTuple):
-    """Times of some streams: the last attempt, and the blocked time from the beginning of the wait until then."""
+def blocked_before(intended: Column, tried: Column, blocked: Column, until: Column) -> Column:
+    """Return how long streams were blocked before the intended times of messages, which are after their last attempt.
 
-    tried: Column
-    blocked: Column
-
-    def blocked_at(self, at: Column, intended: Column, until: Column) -> Column:
-        """Return the blocked time of each message's stream before its intended time, which is after the last attempt.
-
-        :param at: position of the message's stream in these columns. :param until: the instant until which its window was full.
-        """
-        blocked: Column = self.blocked[at] + np.maximum(np.minimum(intended, until) - self.tried[at], 0)
-        return blocked
+    :param tried: the last attempt. :param blocked: time blocked until then. :param until: the instant until which the window was full.
+    """
+    before: Column = blocked + np.maximum(np.minimum(intended, until) - tried, 0)
+    return before
 
 
 class Waiting:
@@ -177,8 +166,10 @@ class Waiting:
         """By stream, the number of the oldest message that waits; all from it up to ``end`` (exclusive) wait."""
         self.end = np.zeros(streams, np.int64)
         self._known = np.zeros(streams, np.int64)  # up to here, messages have the blocked time before them subtracted
-        self._tried = np.zeros(streams, np.int64)  # time of the last attempt
-        self._blocked = np.zeros(streams, np.int64)  # blocked time since the stream began to wait
+        self.tried_at = np.zeros(streams, np.int64)
+        """By stream, the time of the last attempt."""
+        self.blocked = np.zeros(streams, np.int64)
+        """By stream, the blocked time from the beginning of the wait to the last attempt."""
         self._freed = np.zeros(streams, np.int64)  # answers since the last attempt
         self._retry_at = self._turn = 0
 
@@ -194,8 +185,8 @@ class Waiting:
     def begin(self, index: Column, first: Column, end: Column, now: int) -> None:
         """Make streams wait that were rejected at ``now``. :param first, end: range of the numbers of the messages that wait."""
         self.first[index], self.end[index], self._known[index] = first, end, end
-        self._tried[index] = now
-        self._blocked[index] = self._freed[index] = 0
+        self.tried_at[index] = now
+        self.blocked[index] = self._freed[index] = 0
         if not self.count:
             self._retry_at = now + RETRY
         self.count += int((end - first).sum())
@@ -221,6 +212,7 @@ class Waiting:
     def _in_turn(self, waits: Column) -> Column:
         if len(waits) <= AT_ONCE:
             return waits
+        # go on where the last attempt ended, and wrap around: every waiting stream has its turn
         start = int(np.searchsorted(waits, self._turn))
         chosen = np.take(waits, np.arange(start, start + AT_ONCE), mode="wrap")
         self._turn = int(chosen[-1]) + 1
@@ -240,23 +232,16 @@ class Waiting:
         :param taken: messages taken of each stream. :param idle: when its window ran empty, 0 if it did not.
         :returns: the instant until which each window was full since the attempt before.
         """
-        before = self._tried[index]
+        before = self.tried_at[index]
+        # the window was empty from "idle" on, which explains no more waiting; an instant before the last attempt is of an older wait
         end: Column = np.where((taken > 0) & (idle > 0), np.minimum(now, np.maximum(idle, before)), now)
-        self._blocked[index] += end - before
-        self._tried[index] = now
+        self.blocked[index] += end - before
+        self.tried_at[index] = now
         self._freed[index] = 0
         self._known[index] = self.end[index]
         self.first[index] += taken
         self.count -= int(taken.sum())
         return end
-
-    def state(self, index: Column) -> WindowState:
-        """Return the current times of these streams."""
-        return WindowState(self._tried[index], self._blocked[index])
-
-    def blocked(self, index: Column) -> Column:
-        """Return the blocked time of each of these streams since it began to wait."""
-        return self._blocked[index]
 
     def drop(self, index: Column) -> None:
         """Give up the oldest message of each of these streams; one entry for each message."""

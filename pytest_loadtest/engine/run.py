@@ -90,11 +90,12 @@ class Engine:
 
         :raises BrokenRun: raised by the control or the driver; samples gathered so far stay with the recorder.
         """
+        # first, because nothing may be sent in a phase that has ended
         if self._control.ended():
             self._finish()
             return None
         self._watch_generator(planned, now)
-        self._take_changes(now)
+        self._take_changes(now)  # before messages are sent, which a change would come too late for
         if now >= self._send_at:
             self.sender.tick(now)
             self._send_at = self.sender.next_at()
@@ -123,7 +124,7 @@ class Engine:
                 self.consumers.limit(change.consumers)
 
     def _reschedule(self, change: Change) -> None:
-        """Apply a change to messages that are not due yet: as soon as it is known, for blocks of them are made in advance."""
+        """Apply a change to messages that are not due yet: as soon as it is known, because blocks are made in advance."""
         pacer = table = None
         if change.rate is not None:
             pacer = self.inbox.pacer.changed(change.at, change.rate)
@@ -173,7 +174,7 @@ class Engine:
 
     def _finish(self) -> None:
         self.watch.stop()
-        self._collect(self._clock())
+        self._collect(self._clock())  # what came since the last collection still belongs to this phase
         self.sender.end()
 
 

@@ -80,6 +80,7 @@ def _array(column: Column, columns: Columns) -> pa.Array:
     numbers = pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
     if column.item is None:
         return numbers
+    # the lists of all rows lie end to end: each has as many numbers as its mask has bits
     ends = np.zeros(len(columns["got"]) + 1, np.int32)
     np.cumsum(np.bitwise_count(columns["got"].view(np.uint64)), out=ends[1:])
     return pa.Array.from_buffers(_type(column), len(ends) - 1, [None, pa.py_buffer(ends)], children=[numbers])

@@ -71,6 +71,7 @@ class Sender:
         self._start, self._last, self._first = start, phase.duration - 1, phase.first_of(self._streams)
         self._schedule = self._make_schedule(phase)
         self._paces_bytes = phase.mean_size is not None
+        # messages per second of this worker at the highest rate, by which the size of blocks is chosen
         rate = phase.pacer.highest / (phase.mean_size or 1) / phase.pacer.streams * len(self._streams)
         self._ledger = Ledger(self._row, _block_size(rate))
         self._retries = Retries(self._driver, self._schedule, self._ledger, self._streams, self._first)
@@ -101,7 +102,7 @@ class Sender:
 
     @property
     def ends(self) -> Column:
-        """By stream, one past the last sequence of the phase; before the end is known, of the messages sent so far."""
+        """The sequence after the phase's last one, by stream; before the end is known, after those offered so far."""
         return self._first + self._schedule.numbers(self._next if self._end is None else self._end)
 
     @property
@@ -129,7 +130,7 @@ class Sender:
             return None
         together = np.concatenate(self._delays)
         self._delays.clear()
-        rank = len(together) * 99 // 100
+        rank = len(together) * 99 // 100  # nearest rank, by selection: no sort of all delays
         return int(np.partition(together, rank)[rank])
 
     # --- changes
@@ -140,6 +141,7 @@ class Sender:
         :raises WorkerError: some of them were sent already.
         """
         first = self._schedule.change(change.at, table)
+        # All workers must change the same messages: to apply it late would make another schedule than theirs (docs/decisions/008).
         if self._next > first:
             raise WorkerError(f"this worker heard of a change after it had sent {self._next - first} messages that are due later than it")
         if pacer is not None:
@@ -180,6 +182,7 @@ class Sender:
                 self._drop_late(self._setup.clock() - self._start)
 
     def _due(self, elapsed: int) -> int:
+        """Return the number of rows due, and note the end of the phase."""
         due = self._schedule.due(min(elapsed, self._last))
         if elapsed >= self._last:
             self._end = due  # news only where bytes are paced: the number of messages is known once all are due
@@ -252,6 +255,7 @@ class Sender:
             return
         block.drop(index)
         self.counts.dropped += len(index)
+        # rows that were never offered are not among those that wait, and are not removed from them
         self._retries.drop(block.stream[index[index < self._next - (block.row - self._row)]])
         if block.open == 0:
             self._retire(self._ledger.blocks.pop((block.row - self._row) // self._ledger.block_size))

@@ -151,7 +151,6 @@ def decode_heads(heads: NDArray[np.uint8], size: NDArray[np.int32], nonce: int) 
 
 
 def _kinds(words: Words, nonce: int) -> NDArray[np.uint8]:
-    """Return the kinds of full forms."""
     start = words[:, 0].copy()
     marked, own, whole = start & 0xFF_FFFF == _MARK, words[:, 1] == nonce, _fits(words)
     words[:, 0], words[:, 1] = start & 0xFF00_0000 | _MARK, nonce

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from operator import add
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -28,6 +28,7 @@ CHECKSUM: Final = 4
 MAX_BUCKETS: Final = 256  # the envelope numbers them in one byte
 MAX_PAYLOADS: Final = 1 << 16  # a burst numbers them in two bytes
 _HEAD: Final = np.dtype("V32")
+_32 = np.uint64(32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,16 +291,6 @@ def whole_payloads(pool: PayloadPool, heads: NDArray[np.uint8], payload: NDArray
     return list(map(add, fronts, pool.body_column.take(payload).tolist()))
 
 
-_32 = np.uint64(32)
-
-
-class Chooser(Protocol):
-    """A function from messages to their payloads."""
-
-    def draw(self, index: NDArray[np.int64], seq: NDArray[np.int64], table: draws.WeightedChoice) -> NDArray[np.uint16]:
-        """See :class:`~pytest_loadtest.message.payloads.PayloadChooser`."""
-
-
 class TopicChooser:
     """Chooses payloads where each topic has messages of one size: a pure function of (seed, stream, number of the message).
 
@@ -319,6 +310,9 @@ class TopicChooser:
         word = draws.draw_each(self._keys.take(index), seq) >> _32
         within = (word * self._count[index]) >> _32
         return (self._first[index] + within.astype(np.int64)).astype(np.uint16)
+
+
+Chooser = PayloadChooser | TopicChooser
 
 
 def make_chooser(pool: PayloadPool, seed: int, streams: range, topics: int) -> Chooser:

@@ -25,7 +25,7 @@ from pytest_loadtest.plan.scaling import (
     check_windows,
     durations,
     fewer_connections,
-    scale_of,
+    plan_scale,
     scaled_broadcast,
     scaled_topology,
 )
@@ -140,7 +140,7 @@ def make_plan(
     _check_size(topology, profile)
     _check_rate(whole, factor, profile)
     made = paced_traffic(profile, pool, factor, duration_cap)
-    changed = scale_of(profile, wanted, topology, factor, whole, made, duration_cap)
+    changed = plan_scale(profile, wanted, topology, factor, whole, made, duration_cap)
     if changed is not None:
         profile = profile.as_scaled()
     check_windows(profile, made, duration_cap)

@@ -188,7 +188,7 @@ def check_windows(profile: Profile, made: PacedTraffic, cap: int | None) -> None
             )
 
 
-def scale_of(
+def plan_scale(
     profile: Profile, wanted: Topology, topology: Topology, factor: float, whole: PacedTraffic, made: PacedTraffic, cap: int | None
 ) -> Scale | None:
     """Return the differences between plan and profile; None if the profile runs as it is written.

@@ -99,8 +99,8 @@ def test_rows_are_found_in_their_blocks(data: st.DataObject) -> None:
     ledger.blocks = {number: block(first + number * size, size) for number in range(blocks)}
     rows = np.array(sorted(data.draw(st.sets(st.integers(first, first + size * blocks - 1)))), np.int64)
     parts = list(ledger.parts(rows))
-    assert all(len(index) and 0 <= index.min() <= index.max() < size for _, index in parts)
-    assert len({b.row for b, _ in parts}) == len(parts)
-    found = [b.row + index for b, index in parts]
-    assert np.concatenate([np.empty(0, np.int64), *found]).tolist() == rows.tolist()
+    assert all(len(index) and 0 <= index.min() <= index.max() < size for _, index, _ in parts)
+    assert len({b.row for b, _, _ in parts}) == len(parts)
+    assert all((b.row + index).tolist() == rows[part].tolist() for b, index, part in parts)
+    assert sum(len(index) for _, index, _ in parts) == len(rows)
     assert sorted(ledger.streams(rows[::-1]).tolist()) == sorted((rows % 3).tolist())

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.engine.retries import AT_ONCE, RETRY, Waiting
+from pytest_loadtest.engine.retries import AT_ONCE, RETRY, Waiting, blocked_before
 
 STREAMS = 3
 
@@ -44,14 +44,13 @@ def test_blocked_is_the_overlap_with_full_windows(history: list[tuple[int, int, 
         waiting.join(np.full(joined, stream))
         offered, _ = waiting.offer(one, column(wanted))
         taken = len(offered)
-        before, newcomers = waiting.state(one), waiting.newcomers(one)
+        tried, blocked, newcomers = waiting.tried_at[one], waiting.blocked[one], waiting.newcomers(one)
         assert newcomers[1].tolist() == [7 + len(intended) - joined + i for i in range(joined)]
         until = waiting.tried(one, column(taken), column(idle), now)
         intervals.append((full, now if taken == 0 or idle == 0 else min(now, max(idle, full))))
         full = now
-        zero = np.zeros(joined, np.int64)
-        noted += before.blocked_at(zero, np.array(times, np.int64), until[zero]).tolist()
-        total = int(waiting.blocked(one)[0])
+        noted += blocked_before(np.array(times, np.int64), tried, blocked, until).tolist()
+        total = int(waiting.blocked[stream])
         for i in range(taken_so_far, taken_so_far + taken):
             assert total - noted[i] == overlap(intervals, max(intended[i], start), now)
         taken_so_far += taken
@@ -65,7 +64,7 @@ def test_an_idle_target_is_not_to_blame() -> None:
     waiting, one = Waiting(1), column(0)
     waiting.begin(one, column(0), column(1), 10)
     assert waiting.tried(one, column(1), column(30), 100).tolist() == [30]
-    assert waiting.blocked(one).tolist() == [20]
+    assert waiting.blocked.tolist() == [20]
     assert not waiting.any
 
 
