@@ -32,15 +32,15 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections import deque
 from functools import cached_property
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from pytest_loadtest.wire.buffers import ReceiveBuffer
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -54,7 +54,6 @@ _ALIGN: Final = 8
 _ZEROS: Final = memoryview(bytes(_ALIGN))
 # Bytes per payload: smaller payloads are joined into one buffer, larger ones are given to the system without a copy.
 _COPY_BELOW: Final = 2048
-_BUFFERS: Final = 512  # buffers of one sendmsg; Linux takes 1024 (IOV_MAX)
 
 
 class FrameError(ValueError):
@@ -168,24 +167,14 @@ def portions(size: NDArray[np.int32]) -> list[slice]:
     return pieces
 
 
-class Decoder:
-    """The decoder of one connection.
+class Decoder(ReceiveBuffer):
+    """The decoder of one connection. Read the socket into :meth:`space`, and pass the number of bytes to :meth:`filled`.
 
-    Read the socket into :meth:`space`, and pass the number of bytes to :meth:`filled`. Frames are views of the memory; bytes are copied
-    only for the incomplete frame at the end of a full piece of memory.
-
-    :param piece: bytes of a piece of memory; a larger frame gets its own.
+    :param piece: bytes of a piece of memory, see :class:`~pytest_loadtest.wire.buffers.ReceiveBuffer`.
     """
 
     def __init__(self, piece: int = 1 << 20) -> None:
-        self._piece = max(piece, HEAD)
-        self._memory = _new_memory(self._piece)
-        self._start = 0  # start of the incomplete frame
-        self._end = 0
-
-    def space(self) -> memoryview:
-        """Return the memory for the next bytes; never empty."""
-        return self._memory[self._end :]
+        super().__init__(max(piece, HEAD))
 
     def filled(self, count: int) -> list[Frame]:
         """Return the frames that ``count`` more bytes complete.
@@ -203,8 +192,7 @@ class Decoder:
             frames.append(Frame(kind, n, run, topics, topic, self._memory[self._start + HEAD : self._start + length]))
             self._start += needed
             needed = HEAD
-        if self._start + needed > len(self._memory) or self._end == len(self._memory):
-            self._move(needed)
+        self._make_room(needed)
         return frames
 
     def _peek(self) -> tuple[Kind, int, int, int, int, int]:
@@ -215,41 +203,3 @@ class Decoder:
         if kind is None or n == 0 or not HEAD + _WIDTH[kind] * n <= length <= LARGEST or (kind in PRODUCES and not topics):
             raise FrameError(f"impossible frame: kind={number} n={n} length={length} topics={topics}")
         return kind, length, n, run, topics, topic
-
-    def _move(self, needed: int) -> None:
-        rest = self._memory[self._start : self._end]
-        self._memory = _new_memory(max(self._piece, needed))
-        self._memory[: len(rest)] = rest
-        self._start, self._end = 0, len(rest)
-
-
-def _new_memory(size: int) -> memoryview:
-    return np.empty(size, np.uint8).data  # aligned, and not filled with zeros first
-
-
-class Outbox:
-    """The buffers to write to a socket, in order."""
-
-    def __init__(self) -> None:
-        self._buffers: deque[bytes | memoryview] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._buffers)
-
-    def add(self, buffers: Iterable[bytes | memoryview]) -> None:
-        """Append buffers."""
-        self._buffers.extend(filter(len, buffers))
-
-    def next(self) -> list[bytes | memoryview]:
-        """Return the buffers for one ``sendmsg``."""
-        return list(islice(self._buffers, _BUFFERS))
-
-    def sent(self, count: int) -> None:
-        """Remove ``count`` written bytes."""
-        while count:
-            first = self._buffers[0]
-            if count < len(first):
-                self._buffers[0] = memoryview(first)[count:]
-                return
-            count -= len(first)
-            self._buffers.popleft()

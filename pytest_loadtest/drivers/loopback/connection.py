@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pytest_loadtest.errors import TargetError
-from pytest_loadtest.wire.frames import Decoder, Frame, FrameError, Outbox
+from pytest_loadtest.wire.buffers import Outbox
+from pytest_loadtest.wire.frames import Decoder, Frame, FrameError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

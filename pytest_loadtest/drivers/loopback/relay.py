@@ -31,7 +31,8 @@ from pytest_loadtest.drivers.loopback.exchange import Exchange
 from pytest_loadtest.drivers.loopback.faults import Faults, parse_faults
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message.due import wall_offset
-from pytest_loadtest.wire.frames import Decoder, FrameError, Outbox
+from pytest_loadtest.wire.buffers import Outbox
+from pytest_loadtest.wire.frames import Decoder, FrameError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,20 +6,18 @@ connection itself answers pings and authentication challenges.
 
 from __future__ import annotations
 
-from collections import deque
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from pytest_loadtest.wire.buffers import Outbox
 from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar.framing import MAX_MESSAGE, OVERHEAD, FrameDecoder, ProtocolError, encode_command, split_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 PROTOCOL_VERSION: Final = 21
-_BUFFERS: Final = 512  # buffers of one sendmsg; Linux takes 1024 (IOV_MAX)
 _PONG: Final = encode_command(api.Command(type=api.Command.PONG, pong=api.Pong()))
 _PING: Final = encode_command(api.Command(type=api.Command.PING, ping=api.Ping()))
 _FEATURES: Final = api.FeatureFlags(
@@ -67,12 +65,13 @@ class PulsarConnection:
     def __init__(self, client: str, method: str, credentials: Callable[[], bytes], proxy_to: str | None = None) -> None:
         self._client, self._method, self._credentials, self._proxy_to = client, method, credentials, proxy_to
         self._decoder = FrameDecoder()
-        self._out: deque[bytes | memoryview] = deque()
+        self._outbox = Outbox()
+        self._out = self._outbox.buffers
         self.ready = False
-        self.server = ""
         self.max_message = MAX_MESSAGE
-        self.features = api.FeatureFlags()
-        self.space = self._decoder.space
+        # Bound methods of both parts instead of wrappers around them: they are called for every entry. ``add`` appends whole frames, of
+        # which no buffer is empty or changes later.
+        self.space, self.add, self.next, self.sent = self._decoder.space, self._out.extend, self._outbox.next, self._outbox.sent
 
     # --- sending
 
@@ -89,10 +88,6 @@ class PulsarConnection:
         """Append a command."""
         self._out.append(encode_command(command))
 
-    def add(self, buffers: Iterable[bytes | memoryview]) -> None:
-        """Append whole frames, none of them empty; they must not change later."""
-        self._out.extend(buffers)
-
     def ping(self) -> None:
         """Append a PING."""
         self._out.append(_PING)
@@ -101,21 +96,6 @@ class PulsarConnection:
     def waiting(self) -> bool:
         """True if there are bytes to send."""
         return bool(self._out)
-
-    def next(self) -> list[bytes | memoryview]:
-        """Return the buffers for one ``sendmsg``."""
-        return list(islice(self._out, _BUFFERS))
-
-    def sent(self, count: int) -> None:
-        """Remove ``count`` sent bytes."""
-        out = self._out
-        while count:
-            first = out[0]
-            if count < len(first):
-                out[0] = memoryview(first)[count:]
-                return
-            count -= len(first)
-            out.popleft()
 
     # --- receiving
 
@@ -162,7 +142,7 @@ class PulsarConnection:
             events.append(event)
 
     def _accept(self, connected: api.Connected) -> None:
-        self.ready, self.server, self.features = True, connected.server_version, connected.feature_flags
+        self.ready = True
         if connected.HasField("max_message_size"):
             self.max_message = connected.max_message_size
         self._decoder.most = self.max_message + OVERHEAD

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
+from pytest_loadtest.wire.buffers import ReceiveBuffer
 
 if TYPE_CHECKING:
     from pytest_loadtest.wire.pulsar.api_pb2 import Command
@@ -37,25 +37,16 @@ def split_frame(frame: memoryview) -> tuple[memoryview, memoryview]:
     return frame[4 : 4 + size], frame[4 + size :]
 
 
-class FrameDecoder:
+class FrameDecoder(ReceiveBuffer):
     """The decoder of one connection. Read into :meth:`space`, and pass the number of bytes to :meth:`filled`.
 
-    Frames are views of the memory, which lives as long as they do; bytes are copied only for the incomplete frame at the end of a full
-    piece of memory.
-
-    :param piece: bytes of a piece of memory; a larger frame gets its own.
+    :param piece: bytes of a piece of memory, see :class:`~pytest_loadtest.wire.buffers.ReceiveBuffer`.
     :ivar most: most bytes of a frame.
     """
 
     def __init__(self, piece: int = 1 << 18, most: int = MAX_MESSAGE + OVERHEAD) -> None:
+        super().__init__(piece)
         self.most = most
-        self._piece = piece
-        self._memory = _new_memory(piece)
-        self._start = self._end = 0  # the bytes of the incomplete frame
-
-    def space(self) -> memoryview:
-        """Return the memory for the next bytes; never empty."""
-        return self._memory[self._end :]
 
     def filled(self, count: int) -> list[memoryview]:
         """Return the frames that ``count`` more bytes complete, each without its total size.
@@ -78,16 +69,5 @@ class FrameDecoder:
             start += needed
             needed = 4
         self._start = start
-        if start + needed > len(memory) or end == len(memory):
-            self._move(needed)
+        self._make_room(needed)
         return frames
-
-    def _move(self, needed: int) -> None:
-        rest = self._memory[self._start : self._end]
-        self._memory = _new_memory(max(self._piece, needed))
-        self._memory[: len(rest)] = rest
-        self._start, self._end = 0, len(rest)
-
-
-def _new_memory(size: int) -> memoryview:
-    return np.empty(size, np.uint8).data  # not filled with zeros first

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.wire import frames
-from pytest_loadtest.wire.frames import HEAD, Decoder, Frame, FrameError, Kind, Outbox
+from pytest_loadtest.wire.frames import HEAD, Decoder, Frame, FrameError, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -200,18 +200,3 @@ def test_portions_are_all_messages_in_frames_of_bounded_size(sizes):
     totals = [(len(size[piece]), int(size[piece].sum(dtype=np.int64))) for piece in pieces]
     assert all(total <= frames.PORTION or count == 1 for count, total in totals)
     assert all(total + sizes[piece.stop] > frames.PORTION for (_, total), piece in zip(totals[:-1], pieces, strict=False))
-
-
-@given(st.lists(st.binary(max_size=20), max_size=1200), st.data())
-def test_outbox_gives_every_byte_once(buffers, data):
-    """However much the socket takes at a time, everything leaves in order."""
-    outbox = Outbox()
-    outbox.add(map(memoryview, buffers))
-    gone = b""
-    while outbox:
-        offered = b"".join(outbox.next())
-        assert offered
-        count = data.draw(st.integers(1, len(offered))) if len(gone) < 100 else len(offered)
-        gone += offered[:count]
-        outbox.sent(count)
-    assert gone == b"".join(buffers)

@@ -16,7 +16,7 @@ import _pulsar
 import numpy as np
 
 from pytest_loadtest.drivers.base import Acks, Burst
-from pytest_loadtest.drivers.columns import positions_without_room
+from pytest_loadtest.drivers.pulsar.in_flight import InFlight
 from pytest_loadtest.drivers.pulsar.settings_facts import join_acks
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.due import AT_ONCE
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     """Index of the messages of a burst that are sent now."""
 
 _KEY: Final = "key-{}"
-_NONE: Final = np.empty(0, np.int64)
 
 
 class PulsarProducers:
@@ -58,11 +57,9 @@ class PulsarProducers:
         self._clients, self._streams = clients, np.array(streams, np.int32)
         self._send_to = [client.send_async for client in clients]
         self._pool, self._nonce, self._clock = context.pool, context.nonce, context.clock
-        self._window, self._memory = window, memory
+        self._sizes = context.pool.sizes.astype(np.int64)
         self._blocks: bool = context.settings.block_if_queue_full
-        self._in_flight = np.zeros(len(streams), np.int64)
-        self._bytes_in_flight = 0
-        self._last_answer = np.zeros(len(streams), np.int64)
+        self._in_flight = InFlight(len(streams), 1, window, memory)
         self._answers: deque[Answer] = deque()  # filled by the client's threads
         self._counted: list[Acks] = []  # no longer in flight, not yet returned to the engine
         self.refused = False
@@ -77,8 +74,8 @@ class PulsarProducers:
         """
         self._count_answers()
         indexes = np.searchsorted(self._streams, burst.stream)
-        sizes = self._pool.sizes.take(burst.payload)
-        refused = self._without_room(indexes, sizes)
+        sizes = self._sizes.take(burst.payload)
+        refused = self._in_flight.beyond(indexes, indexes, sizes)
         if len(refused) < len(burst):
             taken = _all_but(refused, len(burst))
             self._hand_over(burst, taken, indexes[taken], sizes[taken])
@@ -90,31 +87,11 @@ class PulsarProducers:
             self._counted.append(Acks(burst.row[refused], np.full(len(refused), now), np.full(len(refused), np.int8(Status.FAILED))))
         return None
 
-    def _without_room(self, indexes: NDArray[np.intp], sizes: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Return the positions, ascending, of the messages that cannot be sent now."""
-        refused = _NONE if self._window is None else positions_without_room(indexes, self._window - self._in_flight)
-        if self._memory is None:
-            return refused
-        going = np.delete(np.arange(len(indexes)), refused)
-        before = np.cumsum(sizes[going]) - sizes[going]
-        room_for = int(np.searchsorted(before, self._memory - self._bytes_in_flight, side="left"))
-        return np.sort(np.concatenate([refused, going[room_for:]]))
-
-    def _hand_over(self, burst: Burst, taken: Taken, indexes: NDArray[np.intp], sizes: NDArray[np.int32]) -> None:
+    def _hand_over(self, burst: Burst, taken: Taken, indexes: NDArray[np.intp], sizes: NDArray[np.int64]) -> None:
         """:param taken: the messages of the burst to send; the other columns are only for these."""
-        burst.idle[taken] = self._idle_since(indexes)
-        self._in_flight += np.bincount(indexes, minlength=len(self._in_flight))
-        self._bytes_in_flight += int(sizes.sum())
+        burst.idle[taken] = self._in_flight.idle_since(indexes)
+        self._in_flight.add(indexes, indexes, int(sizes.sum()))
         burst.sent[taken] = self._send_each(burst, taken, indexes.tolist(), sizes.tolist())
-
-    def _idle_since(self, indexes: NDArray[np.intp]) -> NDArray[np.int64]:
-        """Return the time of the latest answer for the first message of each stream without messages in flight; 0 for all others."""
-        idle = np.zeros(len(indexes), np.int64)
-        empty = np.flatnonzero(self._in_flight[indexes] == 0)
-        if len(empty):
-            stream, first = np.unique(indexes[empty], return_index=True)
-            idle[empty[first]] = self._last_answer[stream]
-        return idle
 
     def _send_each(self, burst: Burst, taken: Taken, indexes: list[int], sizes: list[int]) -> list[int]:
         """Send each message through the client, with a callback of its own. :returns: the send times, ns."""
@@ -160,9 +137,7 @@ class PulsarProducers:
         pop = self._answers.popleft
         row, index, size, time, results = zip(*[pop() for _ in range(n)], strict=True)
         indexes, times = np.array(index), np.array(time, np.int64)
-        np.subtract.at(self._in_flight, indexes, 1)
-        np.maximum.at(self._last_answer, indexes, times)
-        self._bytes_in_flight -= sum(size)
+        self._in_flight.answered_each(indexes, times, sum(size))
         failed = np.fromiter(map(attrgetter("value"), results), np.int32, n) != 0
         self._counted.append(Acks(np.array(row, np.int64), times, np.where(failed, np.int8(Status.FAILED), np.int8(Status.ACKED))))
         self._answered = True

@@ -239,12 +239,12 @@ def test_hello(method: str, proxy_to: str | None) -> None:
 
 
 def test_accepted() -> None:
-    """The event is CONNECTED; the connection is ready and knows whom it has before it."""
+    """The event is CONNECTED, which names the broker; the connection is ready."""
     conn = connection()
     (event,) = feed(conn, connected(feature_flags=api.FeatureFlags(supports_topic_watchers=True)))
     assert isinstance(event, api.Connected)
-    assert (conn.ready, conn.server, conn.max_message) == (True, "Pulsar 9", MAX_MESSAGE)
-    assert conn.features.supports_topic_watchers and not conn.features.supports_partial_producer
+    assert (conn.ready, event.server_version, conn.max_message) == (True, "Pulsar 9", MAX_MESSAGE)
+    assert event.feature_flags.supports_topic_watchers and not event.feature_flags.supports_partial_producer
 
 
 @pytest.mark.parametrize("most", [1000, MAX_MESSAGE, 2 * MAX_MESSAGE])

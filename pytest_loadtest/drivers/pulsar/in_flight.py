@@ -1,0 +1,87 @@
+"""The messages in flight of a worker's producers: by partition, by stream, and in bytes over all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from pytest_loadtest.drivers.columns import positions_without_room
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Column = NDArray[np.int64]
+
+_NONE: Final = np.empty(0, np.int64)
+
+
+class InFlight:
+    """Streams are numbered from 0; a *place* is a partition of a stream, ``stream * partitions + partition``.
+
+    :param window: most messages of one place; None: no limit.
+    :param memory: most bytes over all; None: no limit. As in the Java client (PIP-74) a message may be sent while there is any room.
+    """
+
+    def __init__(self, streams: int, partitions: int, window: int | None, memory: int | None) -> None:
+        self._partitions, self._window, self._memory = partitions, window, memory
+        self._room = np.full(streams * partitions, 0 if window is None else window, np.int64)  # left of the window
+        self._of_stream = np.zeros(streams, np.int64)
+        self._last_answer = np.zeros(streams, np.int64)
+        self._first = np.zeros(streams, np.int64)  # scratch
+        self._bytes = 0
+
+    def beyond(self, stream: Column, place: Column, size: Column) -> Column:
+        """Return the positions, ascending, of the messages that cannot be sent now: for each stream, all from one message on."""
+        refused = _NONE
+        if self._window is not None:
+            refused = positions_without_room(place, self._room)
+            # A message that waits for one partition holds back the later ones of its stream, which keeps the stream's order.
+            if len(refused) and self._partitions > 1:
+                self._first[:] = len(stream)
+                np.minimum.at(self._first, stream[refused], refused)
+                refused = np.flatnonzero(np.arange(len(stream)) >= self._first[stream])
+        if self._memory is None or self._bytes + int(np.add.reduce(size)) <= self._memory:
+            return refused
+        going = np.delete(np.arange(len(stream)), refused)
+        before = np.cumsum(size[going], dtype=np.int64) - size[going]
+        room_for = int(np.searchsorted(before, self._memory - self._bytes, side="left"))
+        return np.sort(np.concatenate([refused, going[room_for:]]))
+
+    def idle_since(self, stream: Column) -> Column | int:
+        """Return the time of the latest answer for the first message of each stream without messages in flight; 0 for all others."""
+        (empty,) = (self._of_stream.take(stream) == 0).nonzero()
+        if not len(empty):
+            return 0
+        idle = np.zeros(len(stream), np.int64)
+        theirs = stream[empty]
+        self._first[theirs[::-1]] = empty[::-1]  # the first of each stream is written last
+        first = self._first.take(theirs) == empty
+        idle[empty[first]] = self._last_answer.take(theirs[first])
+        return idle
+
+    def add(self, stream: Column, place: Column, size: int) -> None:
+        """Count messages as in flight. :param size: bytes of all of them."""
+        np.subtract.at(self._room, place, 1)
+        np.add.at(self._of_stream, stream, 1)
+        self._bytes += size
+
+    def answered_each(self, place: Column, time: Column, size: int) -> None:
+        """Count one message of each of these places as answered, in any order of time. :param size: bytes of all of them."""
+        np.add.at(self._room, place, 1)
+        stream = place // self._partitions
+        np.subtract.at(self._of_stream, stream, 1)
+        np.maximum.at(self._last_answer, stream, time)
+        self._bytes -= size
+
+    def answered(self, place: int, count: int, time: int, size: int) -> None:
+        """Count ``count`` messages of a place as answered. :param size: bytes of all of them."""
+        stream = place // self._partitions
+        self._room[place] += count
+        self._of_stream[stream] -= count
+        self._last_answer[stream] = time
+        self._bytes -= size
+
+    def places(self) -> list[int]:
+        """Return the places with messages in flight."""
+        return np.flatnonzero(self._room != (self._window or 0)).tolist()
