@@ -120,7 +120,7 @@ def _whole_verdict(
     samples: MeasuredRun, measurements: Measurements, profile: Profile, objectives: Sequence[Objective], telemetry: Telemetry | None
 ) -> tuple[slo.Verdict, tuple[str, ...]]:
     """Return the verdict on the run alone, without stages, search and baseline; and the notes of the report."""
-    run, notes = samples.run, (*samples.notes, *_unchecked_host(profile, samples.run.facts.broker))
+    run, notes = samples.run, (*samples.notes, *_unchecked_host(profile, samples.run.facts.broker), *_clock_notes(measurements))
     verdict = _verdict(run, objectives, measurements, profile)
     if samples.failure:
         own = tuple(finding for finding in verdict.findings if finding.objective.metric != "custom")
@@ -252,6 +252,12 @@ def read_results(folder: Path) -> dict[str, Any]:
 def _unchecked_host(profile: Profile, broker: Mapping[str, Any]) -> tuple[str, ...]:
     note = profile.driver.unchecked_host(str(broker.get(key) or "") for key in ("url", "subscriberUrl", "adminUrl"))
     return () if note is None else (note,)
+
+
+def _clock_notes(measurements: Measurements) -> tuple[str, ...]:
+    """Return the error of the clocks of other hosts as a sentence; nothing if all workers ran on the controller's host."""
+    errors = ", ".join(f"{clock.host} ±{format_duration(clock.error)}" for clock in measurements.clocks)
+    return (f"latencies between hosts are exact to the error of their clocks: {errors}",) if errors else ()
 
 
 def _facts(run: RunFile, folder: Path, notes: tuple[str, ...] = ()) -> RunFacts:

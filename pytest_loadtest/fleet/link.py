@@ -14,9 +14,14 @@ from typing import TYPE_CHECKING, Any
 from pytest_loadtest.errors import BrokenRun, NoData, UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pytest_loadtest.engine.progress import Progress
     from pytest_loadtest.fleet.messages import WorkloadAssignment
     from pytest_loadtest.schedule.changes import Change
+
+FILE_PART = 1 << 20
+"""Bytes of a sample file in one message: large enough that messages cost little, small enough that others get through in between."""
 
 Phase = tuple[str, str]  # names of the workload and the phase
 Key = tuple[int, int]
@@ -90,6 +95,16 @@ class Link:
     def command(self, kind: str, argument: Any = None) -> None:
         """Send a command of the test's body; the answer arrives in :attr:`answers`."""
         self._send(("command", self.key, (kind, argument)))
+
+    def send_file(self, file: Path, target: Path) -> None:
+        """Send a sample file to the controller in parts. The channel takes no more than it can carry, so memory is bounded."""
+        with file.open("rb") as stream:
+            part = stream.read(FILE_PART)
+            while part:
+                following = stream.read(FILE_PART)
+                self._send(("samples", self.key, (target, part, not following)))
+                part = following
+        self.process_messages()
 
     def report(self, progress: Progress) -> None:
         """Send this worker's progress in the phase."""

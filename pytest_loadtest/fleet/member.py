@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import shutil
 import sys
+import tempfile
 import time
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -21,6 +24,7 @@ from pytest_loadtest.engine.recorder import Recorder
 from pytest_loadtest.engine.run import Engine, drive
 from pytest_loadtest.engine.send import Setup
 from pytest_loadtest.errors import TargetError
+from pytest_loadtest.fleet.host_clocks import HostClock
 from pytest_loadtest.fleet.link import Link, Released
 from pytest_loadtest.fleet.messages import Finished, PhaseFinished, Request, RunResult, StartPhase, WorkloadAssignment
 from pytest_loadtest.fleet.observing import worker_location
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.base import Driver, PacedConnections
+    from pytest_loadtest.drivers.base import Clock, Driver, PacedConnections
 
     Meet = Callable[[str], int]
     Idle = Callable[[], None]
@@ -52,8 +56,10 @@ def take_part(link: Link, request: Request, *, lead: bool) -> RunResult | None:
     """
     try:
         link.assignments = link.meet("assign", request)
-        with _shares(link.assignments) as shares:
-            _drive(link, shares, lead=lead)
+        line = link.assignments[0].clock
+        clock = time.monotonic_ns if line is None else HostClock(line)
+        with _shares(link.assignments, clock) as shares:
+            _drive(link, shares, clock, lead=lead)
             link.meet("closed", tuple(Finished(facts=share.driver.facts()) for share in shares))
             if lead:
                 link.before_cleanup()
@@ -73,17 +79,18 @@ def take_part(link: Link, request: Request, *, lead: bool) -> RunResult | None:
 class WorkloadShare:
     """One worker's share of one workload."""
 
-    def __init__(self, assigned: WorkloadAssignment) -> None:
+    def __init__(self, assigned: WorkloadAssignment, clock: Clock) -> None:
         profile = assigned.profile
-        self.assigned, self.pool = assigned, profile_pool(profile, assigned.payload_file)
+        self.assigned, self._clock, self.pool = assigned, clock, profile_pool(profile, assigned.payload_file)
         assert self.pool.bodies  # generates the payloads before load runs, not with the first message
         context = DriverContext(
-            target=assigned.target, settings=profile.driver, clock=time.monotonic_ns, run=assigned.run, nonce=assigned.nonce,
+            target=assigned.target, settings=profile.driver, clock=clock, run=assigned.run, nonce=assigned.nonce,
             worker=assigned.worker, topology=assigned.topology, pool=self.pool, checksum=profile.checksum, ordered=assigned.ordered,
         )  # fmt: skip
         self.driver: Driver = driver_class(profile.driver.name, choose_client(profile).client)(context)  # type: ignore[call-arg]
         self._recorder: Recorder | None = None
         self._counted = (0, 0, 0)  # foreign, corrupt and straggling messages up to the last phase's end
+        self._samples: tuple[Path, Path] | None = None  # on another host: folder here, and folder on the controller's host
         self._connected: dict[str, tuple[int, int, int, int | None]] = {}
 
     def open_consumers(self, meet: Meet, idle: Idle) -> None:
@@ -105,7 +112,7 @@ class WorkloadShare:
         with self._connecting("producers", np.array(assigned.assignment.streams, np.int64), meet, idle):
             self.driver.open_producers(assigned.assignment.streams)
         self.engine = Engine(Setup(
-            driver=self.driver, clock=time.monotonic_ns, pool=self.pool, topology=assigned.topology, streams=assigned.assignment.streams,
+            driver=self.driver, clock=self._clock, pool=self.pool, topology=assigned.topology, streams=assigned.assignment.streams,
             opened=self._opened, later=self._later, nonce=assigned.nonce, seed=profile.seed, key_distributor=profile.key_distributor,
             max_send_delay=profile.max_send_delay, ordered=assigned.ordered, bounds=assigned.bounds, delays=profile.delays,
             timely_bounds=assigned.timely_bounds, timely_seconds=assigned.timely_seconds,
@@ -117,7 +124,7 @@ class WorkloadShare:
 
         :param numbers: the position of each connection among those of all workers.
         """
-        rate, start, spent = self.assigned.profile.connect_rate, time.monotonic_ns(), list[int]()
+        rate, start, spent = self.assigned.profile.connect_rate, self._clock(), list[int]()
 
         def waiting() -> None:
             if len(spent) == 1:  # all clients exist, and the first is not due yet: from here on CPU time is spent on connecting
@@ -129,7 +136,7 @@ class WorkloadShare:
             cast("PacedConnections", self.driver).pace(connect_times(start, rate, numbers), waiting)
         spent.append(time.process_time_ns())
         yield
-        cpu, ended, in_time = time.process_time_ns() - spent[-1], time.monotonic_ns(), None
+        cpu, ended, in_time = time.process_time_ns() - spent[-1], self._clock(), None
         if len(numbers) and rate is not None:
             up, latency = (self.driver.opening_times()[name][-len(numbers) :] for name in ("up", "connect"))
             in_time = connected_in_time(start, rate, numbers, up, latency)
@@ -138,14 +145,20 @@ class WorkloadShare:
 
     def begin(self, phase: StartPhase, link: Link) -> None:
         assigned, name = self.assigned, phase.phase.name
+        if isinstance(self._clock, HostClock) and phase.clock is not None:
+            self._clock.line = phase.clock
         if phase.folder is not None:
-            self._recorder = Recorder(
-                phase.folder, assigned.worker, self.pool, assigned.topology, assigned.assignment.streams, assigned.disk
-            )
+            folder = phase.folder
+            if phase.clock is not None:  # the controller's folders are not on this host: samples travel when the phase is over
+                self._samples = (Path(tempfile.mkdtemp(prefix="loadtest-samples-")), phase.folder)
+                folder = self._samples[0]
+            self._recorder = Recorder(folder, assigned.worker, self.pool, assigned.topology, assigned.assignment.streams, assigned.disk)
             link.measured_since = phase.start
+            if isinstance(self._clock, HostClock):  # the test's body waits by the clock of its own host
+                link.measured_since = time.monotonic_ns() + self._clock.until(phase.start)
         self.engine.begin(phase.phase, phase.start, link.phase_control(assigned.workload, name), self._recorder, phase.wall)
 
-    def end(self) -> PhaseFinished:
+    def end(self, link: Link) -> PhaseFinished:
         """Close the samples of the phase that is over."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
@@ -165,21 +178,26 @@ class WorkloadShare:
                     "seconds": dict(zip(EVIDENCE, evidence.seconds.T.tolist(), strict=True)),
                 },
             })  # fmt: skip
+        if self._samples is not None:
+            _send_samples(link, *self._samples)
+            self._samples = None
         return PhaseFinished(ends=self.engine.sender.ends, marks=self.engine.sender.marks, disconnected=self.driver.disconnected())
 
     def abandon(self) -> None:
         """Keep the samples gathered so far."""
         if self._recorder is not None:
             self._recorder.abandon()
+        if self._samples is not None:
+            shutil.rmtree(self._samples[0], ignore_errors=True)
 
 
 @contextlib.contextmanager
-def _shares(assignments: Sequence[WorkloadAssignment]) -> Iterator[list[WorkloadShare]]:
+def _shares(assignments: Sequence[WorkloadAssignment], clock: Clock) -> Iterator[list[WorkloadShare]]:
     shares: list[WorkloadShare] = []
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
-        shares.extend(map(WorkloadShare, assignments))
+        shares.extend(WorkloadShare(assigned, clock) for assigned in assignments)
         yield shares
     finally:
         sys.setswitchinterval(interval)
@@ -187,7 +205,7 @@ def _shares(assignments: Sequence[WorkloadAssignment]) -> Iterator[list[Workload
             share.driver.close()
 
 
-def _drive(link: Link, shares: Sequence[WorkloadShare], *, lead: bool) -> None:
+def _drive(link: Link, shares: Sequence[WorkloadShare], clock: Clock, *, lead: bool) -> None:
     def idle(busy: WorkloadShare | None = None) -> None:
         for share in shares:
             if share is not busy:
@@ -204,12 +222,13 @@ def _drive(link: Link, shares: Sequence[WorkloadShare], *, lead: bool) -> None:
     meet("prepared", tuple(share.driver.facts() for share in shares) if lead else None)
     for share in shares:
         share.open_consumers(meet, partial(while_connecting, share))
-    meet("subscribed", worker_location())
+    # the number of a process on another host would be that of a stranger here
+    meet("subscribed", ("", 0) if isinstance(clock, HostClock) else worker_location())
     for share in shares:
         share.open_producers(meet, partial(while_connecting, share))
     try:
         with _frozen_garbage():
-            _phases(link, shares, idle)
+            _phases(link, shares, clock, idle)
     except BaseException:
         for share in shares:
             share.abandon()
@@ -218,7 +237,7 @@ def _drive(link: Link, shares: Sequence[WorkloadShare], *, lead: bool) -> None:
         share.driver.close()
 
 
-def _phases(link: Link, shares: Sequence[WorkloadShare], idle: Any) -> None:
+def _phases(link: Link, shares: Sequence[WorkloadShare], clock: Clock, idle: Any) -> None:
     """Drive one phase after another until the controller has no more."""
     finished, number = None, 0
     while (phases := link.meet(f"next {number}", finished, idle=idle)) is not None:
@@ -227,9 +246,17 @@ def _phases(link: Link, shares: Sequence[WorkloadShare], idle: Any) -> None:
             if phase is not None:
                 share.begin(phase, link)
         waiting = [share.driver for share, phase in pairs if phase is None]
-        drive([share.engine for share, phase in pairs if phase is not None], time.monotonic_ns, waiting)
-        finished = tuple(None if phase is None else share.end() for share, phase in pairs)
+        drive([share.engine for share, phase in pairs if phase is not None], clock, waiting)
+        finished = tuple(None if phase is None else share.end(link) for share, phase in pairs)
         number += 1
+
+
+def _send_samples(link: Link, here: Path, there: Path) -> None:
+    """Send the samples of a phase to the controller and delete them here. The manifest is sent last, as it is written last."""
+    files = sorted((file for file in here.rglob("*") if file.is_file()), key=lambda file: (file.parent == here, file))
+    for file in files:
+        link.send_file(file, there / file.relative_to(here))
+    shutil.rmtree(here, ignore_errors=True)
 
 
 @contextlib.contextmanager

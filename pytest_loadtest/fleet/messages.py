@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.drivers.base import DriverFacts, TargetAddress
+    from pytest_loadtest.metrics.clocks import ClockLine
     from pytest_loadtest.plan.phases import Phase
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.results.load import Load
@@ -57,6 +58,7 @@ class WorkloadAssignment:
     :param workload: its name if there are several, otherwise empty. :param bounds: latencies, ns, whose exceedances the controller counts
         while load runs. :param opened: consumers of each subscription that are connected before load begins.
     :param disk: bytes that the plan needs for the samples of all workers. :param rate: msg/s, all streams together, on average.
+    :param clock: relation of the worker's clock to the controller's; None on the controller's host.
     :param timely_bounds: latencies, ns; the worker reports by second how many copies took no longer, for the last ``timely_seconds``.
     """
 
@@ -76,6 +78,7 @@ class WorkloadAssignment:
     rate: float
     timely_bounds: tuple[int, ...] = ()
     timely_seconds: int = 0
+    clock: ClockLine | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +86,14 @@ class StartPhase:
     """The next phase of one workload, to be started.
 
     :param start: ns. :param folder: the folder for its samples; None if none are kept. :param wall: wall clock minus the run's clock, ns.
+    :param clock: relation of the worker's clock to the controller's; None on the controller's host.
     """
 
     phase: Phase
     start: int
     folder: Path | None
     wall: int = 0
+    clock: ClockLine | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

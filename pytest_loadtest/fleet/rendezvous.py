@@ -272,6 +272,13 @@ class Rendezvous:
             for run in self.runs.values():
                 self.abort(run, error)
 
+    def keep_waiting(self, key: Key | None) -> None:
+        """Start the patience of a meeting anew: a worker is still sending its samples."""
+        with self.lock:
+            run = None if key is None else self.runs.get(key)
+            if run is not None and run.meeting_since is not None:
+                run.meeting_since = self._clock()
+
     def _finish(self, run: Run) -> None:
         run.release()
         self._send_all(run, "release", None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,9 @@ from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
+    from pytest_loadtest.fleet.host_clocks import HostClocks
     from pytest_loadtest.fleet.measured_run import Custom, MeasuredRun
     from pytest_loadtest.fleet.messages import Finished, Request, RunResult, WorkloadAssignment
     from pytest_loadtest.fleet.options import Options
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.targets import Targets
     from pytest_loadtest.fleet.watches import Watch
     from pytest_loadtest.fleet.workload_run import WorkloadRun
+    from pytest_loadtest.metrics.clocks import ClockLine
     from pytest_loadtest.plan.plan import Plan
     from pytest_loadtest.report.live import LiveLine
     from pytest_loadtest.report.live_metrics import LiveMetrics
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 
 # ns from the decision to start a phase until its first message is due: all workers must have received the decision by then.
 START_IN = 200_000_000
+# ns before a phase in which the exchanges of times with other hosts belong to it: those that were made just before it.
+CLOCKS_BEFORE = 5_000_000_000
 
 
 @dataclass(slots=True)
@@ -52,6 +57,8 @@ class RunState:
     scripts: list[Script] = field(default_factory=list)
     watches: dict[str, Watch] = field(default_factory=dict)
     observing: Observing = field(default_factory=Observing)
+    clock_lines: dict[str, ClockLine] = field(default_factory=dict)  # by worker on another host: the line that it uses now
+    clocks_since: int = 0  # exchanges from this instant on belong to the current phase, ns
 
     def workload(self, name: str) -> WorkloadRun:
         return next(workload for workload in self.workloads if workload.name == name)
@@ -69,6 +76,7 @@ class RunController:
         self._restarting = threading.Lock()
         self.documents: list[dict[str, Any]] = []
         self.rendezvous: Rendezvous | None = None
+        self.clocks: HostClocks | None = None  # None if all workers are on this host
 
     # --- meetings
 
@@ -99,7 +107,7 @@ class RunController:
         elif name.startswith("next "):
             if name == "next 0":
                 self.spark.wait_until_ready()
-            return [self._next(run, payloads)] * len(payloads)
+            return self._next(run, payloads)
         elif name == "closed":
             self._closed(run, payloads)
         elif name == "judged":
@@ -123,7 +131,26 @@ class RunController:
                 workload.broker = self._get_targets().get(request, workload.part.profile)
         run.state.scripts = align_phases([self._script(workload) for workload in workloads])
         more = () if self._metrics is None else self._metrics.bounds
-        return [[workload.assign(worker, rank, more) for workload in workloads] for rank, worker in enumerate(run.members)]
+        self._relate_clocks(run.state)
+        lines = run.state.clock_lines
+        return [
+            [replace(workload.assign(worker, rank, more), clock=lines.get(worker)) for workload in workloads]
+            for rank, worker in enumerate(run.members)
+        ]
+
+    def _relate_clocks(self, state: RunState) -> None:
+        """Exchange times with other hosts between two phases, and relate their clocks in the phase that ended, if there was one.
+
+        :raises NoData: a host does not answer.
+        """
+        if self.clocks is None:
+            return
+        self.clocks.ask()
+        if state.clock_lines:
+            fits = self.clocks.fits(state.clocks_since)
+            for workload in state.workloads:
+                workload.relate_clocks(self.clocks.hosts, state.clock_lines, fits)
+        state.clock_lines = {worker: fit.line for worker, fit in self.clocks.fits().items()}
 
     def _workload_runs(self, run: Run, request: Request, plans: Sequence[Plan]) -> list[WorkloadRun]:
         from pytest_loadtest.fleet.workload_run import WorkloadRun
@@ -152,8 +179,10 @@ class RunController:
         measured = self.spark.measure(workload.folder)
         return measured, conclude_run(measured)[0].load
 
-    def _next(self, run: Run, finished: Sequence[Any]) -> Sequence[StartPhase | None] | None:
+    def _next(self, run: Run, finished: Sequence[Any]) -> Sequence[Sequence[StartPhase | None] | None]:
+        """Return what each worker does next: a phase of each workload, or None if there is no more."""
         state: RunState = run.state
+        self._relate_clocks(state)
         for i, workload in enumerate(state.workloads):
             reports = [worker[i] for worker in finished if worker is not None and worker[i] is not None]
             if reports:
@@ -163,10 +192,11 @@ class RunController:
                 state.observing.end(workload)
         following = [script.next() for script in state.scripts]
         if not any(following):
-            return None
+            return [None] * len(finished)
         state.watches = {}
-        start = time.monotonic_ns() + START_IN
-        return [self._begin(run, workload, phase, start) for workload, phase in zip(state.workloads, following, strict=True)]
+        state.clocks_since, start = time.monotonic_ns() - CLOCKS_BEFORE, time.monotonic_ns() + START_IN
+        phases = [self._begin(run, workload, phase, start) for workload, phase in zip(state.workloads, following, strict=True)]
+        return [[phase and replace(phase, clock=state.clock_lines.get(worker)) for phase in phases] for worker in run.members]
 
     def _begin(self, run: Run, workload: WorkloadRun, following: Next | None, start: int) -> StartPhase | None:
         if following is None:
@@ -188,10 +218,28 @@ class RunController:
                 workload.write(ended=True)
 
     def check(self, run: Run) -> None:
-        """Check the targets of a run. :raises TargetError: one is gone."""
+        """Check the targets and the other hosts of a run. :raises TargetError: a target is gone. :raises NoData: a host does not answer."""
+        if self.clocks is not None and run.drains:
+            from pytest_loadtest.fleet.host_clocks import SMALL_BURST
+
+            self.clocks.ask(SMALL_BURST, wait=False)
         if run.state is not None:
             for workload in run.state.workloads:
                 workload.check_broker()
+
+    def store(self, target: Path, part: bytes, last: bool) -> None:
+        """Write a part of a sample file of another host; the file gets its name when it is whole.
+
+        :raises OSError: it cannot be written.
+        """
+        if not target.resolve().is_relative_to(self.folder.resolve()):
+            raise OSError(f"{target} is outside of {self.folder}")
+        aside = target.with_name(f".{target.name}.part")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with aside.open("ab") as stream:
+            stream.write(part)
+        if last:
+            aside.replace(target)
 
     def gave_up(self, run: Run, error: Exception) -> None:
         """Write the results of a broken run: its description, and the reason why it has no verdict."""

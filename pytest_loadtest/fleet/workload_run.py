@@ -21,7 +21,16 @@ from pytest_loadtest.fleet.planning import installed_versions, machine_document
 from pytest_loadtest.fleet.targets import target_address, with_keys
 from pytest_loadtest.fleet.wall_clock import WallClock
 from pytest_loadtest.fleet.watches import abort_reporting
-from pytest_loadtest.pipeline.run_file import STREAMS_FILE, RunChange, RunCircumstances, RunFile, RunStage, RunStreams, write_columns
+from pytest_loadtest.pipeline.run_file import (
+    STREAMS_FILE,
+    RunChange,
+    RunCircumstances,
+    RunClock,
+    RunFile,
+    RunStage,
+    RunStreams,
+    write_columns,
+)
 from pytest_loadtest.plan.connecting import opened_clients, opened_consumers, opened_each
 from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.report.build import broker_document, driver_document
@@ -37,6 +46,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.brokers.base import Broker
     from pytest_loadtest.fleet.messages import Part, PhaseFinished
+    from pytest_loadtest.metrics.clocks import ClockFit, ClockLine
     from pytest_loadtest.plan.phases import Phase, StageSpan
     from pytest_loadtest.plan.plan import Plan
     from pytest_loadtest.schedule.changes import Aborted, Change
@@ -79,6 +89,7 @@ class WorkloadRun:
     ends: StreamCounts | None = None
     marks: Sequence[tuple[tuple[int, NDArray[np.int64]], ...]] = ()
     spans: tuple[StageSpan, ...] = ()
+    host_clocks: tuple[RunClock, ...] = ()
 
     @property
     def bounds(self) -> tuple[Objective, ...]:
@@ -119,6 +130,10 @@ class WorkloadRun:
             announce(f"{self.test}: connecting {format_count(count)} {clients} at {rate:g}/s, which takes {format_duration(duration)}")
         client = plan.profile.driver.kind.clients[choose_client(plan.profile).client]
         return time.monotonic_ns() + CONNECT_IN + count // len(self.workers) * client.setup_time  # each worker makes its clients first
+
+    def relate_clocks(self, hosts: Mapping[str, str], used: Mapping[str, ClockLine], fits: Mapping[str, ClockFit]) -> None:
+        """Keep the relation of clocks in the phase that has just ended, all by worker. :param used: the lines by which workers stamped."""
+        self.host_clocks = tuple(RunClock(worker=worker, host=hosts[worker], used=line, fit=fits[worker]) for worker, line in used.items())
 
     def begin(self, phase: Phase, folder: str | None, start: int) -> Drain:
         """Begin the next phase; its sequences follow those used before."""
@@ -272,7 +287,7 @@ class WorkloadRun:
             foregone=next((change.foregone for change in self.changes if change.foregone), None), aborted=self.aborted,
             started=self.started, seed=profile.seed, scale=None if plan.scale is None else plan.scale.factor,
             pace=None if plan.scale is None else plan.scale.rate, share=None if plan.scale is None else plan.scale.messages,
-            test=self.test, profile=profile.document(), facts=self._facts(),
+            test=self.test, profile=profile.document(), facts=self._facts(), clocks=self.host_clocks,
         )  # fmt: skip
 
     def _rate(self, duration: int) -> float:

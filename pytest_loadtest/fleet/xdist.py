@@ -17,25 +17,30 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_loadtest.errors import NoData
+from pytest_loadtest.fleet.host_clocks import HostClocks
+from pytest_loadtest.fleet.host_process import different_files, file_hashes
 from pytest_loadtest.fleet.interrupts import interrupt_on_sigterm
 from pytest_loadtest.fleet.link import Key, Link, Message, Released
 from pytest_loadtest.fleet.rendezvous import Rendezvous, Role
 from pytest_loadtest.fleet.scheduling import GangScheduling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Mapping
 
     from pytest_loadtest.fleet.messages import Request, RunResult
     from pytest_loadtest.fleet.run_controller import RunController
 
 CHANNEL = "loadtest_channel"
+HOST = "loadtest_host"
 
 
 class GangController:
     """The plugin on xdist's controller: passes messages between channels and rendezvous, wraps the scheduler."""
 
-    def __init__(self, config: pytest.Config, controller: RunController) -> None:
+    def __init__(self, config: pytest.Config, controller: RunController, hosts: Mapping[str, str]) -> None:
+        """:param hosts: name of the host that each command of an execnet specification (``python=``) starts a worker on."""
         self._config, self._load_items = config, list[int]()
+        self._hosts = hosts
         self._run_controller = controller
         self._channels: dict[str, Any] = {}
         self._nodes: list[Any] = []
@@ -43,11 +48,21 @@ class GangController:
         self._usage: str | None = None
         self.rendezvous = Rendezvous(controller, self._send, time.monotonic_ns, self._stopping)
         controller.rendezvous = self.rendezvous
+        self._clocks = HostClocks(self._send)
+        if hosts:
+            controller.clocks = self._clocks
 
     def pytest_configure_node(self, node: Any) -> None:
         """Give the worker a channel of its own, which works over every kind of execnet gateway."""
         name, channel = node.gateway.id, node.gateway.newchannel()
         node.workerinput[CHANNEL] = channel
+        host = self._hosts.get(node.gateway.spec.python)
+        if host is not None:
+            node.workerinput[HOST] = host
+            self._clocks.add(name, host)
+            # To a worker whose specification says popen, xdist gives the controller's import path after this. The specification says so
+            # again when the worker is gone and may be started anew.
+            node.gateway.spec.popen = None
         self._nodes.append(node)
         with self.rendezvous.lock:
             self._channels[name] = channel
@@ -55,16 +70,34 @@ class GangController:
         channel.setcallback(lambda data: self._receive(name, pickle.loads(data)))
 
     def _receive(self, worker: str, message: Message) -> None:
-        if message[0] == "items":
+        if message[0] == "time":
+            self._clocks.receive(worker, *message[2])
+        elif message[0] == "samples":
+            self._store(worker, message)
+        elif message[0] == "items":
             self._load_items = message[2]
             if self._load_items:
                 self._run_controller.spark.start()
         elif message[0] == "usage":
             self._usage = message[2]
+        elif message[0] == "files":
+            here = file_hashes(self._config.rootpath, message[2])
+            self._usage = self._usage or different_files(self._clocks.hosts[worker], message[2], here)
         elif message[0] in ("arrive", "again"):
             self._in_main_loop(lambda: self.rendezvous.receive(worker, message))
         else:
             self.rendezvous.receive(worker, message)
+
+    def _store(self, worker: str, message: Message) -> None:
+        """Write a part of a sample file that a worker of another host sends. The channel waits for this, so memory is bounded."""
+        try:
+            self._run_controller.store(*message[2])
+        except OSError as error:
+            from pytest_loadtest.engine.sample_files import unwritten  # loads numpy: a session without load tests must not
+
+            failure = unwritten(f"worker {worker}", "samples", self._run_controller.folder, error, None)
+            self.rendezvous.receive(worker, ("failed", message[1], failure))
+        self.rendezvous.keep_waiting(message[1])
 
     def _in_main_loop(self, call: Callable[[], None]) -> None:
         """Put the call into xdist's queue, after all earlier events: one may end the session, or replace a worker that crashed.
@@ -116,8 +149,15 @@ class GangController:
         output = getattr(node, "workeroutput", {})
         self._stop = self._stop or output.get("shouldfail") or output.get("shouldstop")
         self._channels.pop(node.gateway.id, None)
-        self.rendezvous.leave(node.gateway.id, str(error or "it ended"))
+        self.rendezvous.leave(node.gateway.id, self._why_gone(node, error))
         self._in_main_loop(self.rendezvous.gather)
+
+    def _why_gone(self, node: Any, error: object) -> str:
+        host = self._clocks.remove(node.gateway.id)
+        if host is None:
+            return str(error or "it ended")
+        node.gateway.spec.popen = True
+        return f"its process on host {host} or the connection to it ended: check that the host is up and reachable"
 
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport, sched: Any) -> None:
         """Report a load test whose lead died as an error, not as failed: pytest distinguishes them by the phase of the report."""
@@ -155,7 +195,11 @@ class GangWorker:
         self._attempt = 0
 
     def _receive(self, data: Any) -> None:
-        self._inbox.put(pickle.loads(data) if isinstance(data, bytes) else data)  # the end marker is not pickled
+        message = pickle.loads(data) if isinstance(data, bytes) else data  # the end marker is not pickled
+        if message[0] == "time":  # answered at once, in the thread that receives: the controller measures how long the answer takes
+            self._send(("time", None, (message[2], time.monotonic_ns())))
+        else:
+            self._inbox.put(message)
 
     def _send(self, message: Message) -> None:
         with contextlib.suppress(OSError):  # the controller is gone: the end marker follows
@@ -169,6 +213,11 @@ class GangWorker:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Send the indexes of the load tests: before xdist's report of the collection, on the same gateway, so that they arrive first."""
         self._index = {item.nodeid: i for i, item in enumerate(session.items) if item.get_closest_marker("load")}
+        if HOST in session.config.workerinput:  # type: ignore[attr-defined]
+            root, profiles = session.config.rootpath, session.config.rootpath / session.config.getini("load_profiles")
+            tests = {item.path for item in session.items if item.nodeid in self._index}
+            paths = [path.relative_to(root).as_posix() for path in (*tests, *profiles.rglob("*.y*ml")) if path.is_relative_to(root)]
+            self._send(("files", None, file_hashes(root, paths)))
         self._send(("items", None, sorted(self._index.values())))
         if self._index:
             interrupt_on_sigterm()

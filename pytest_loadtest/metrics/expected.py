@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.message.due import Delays
     from pytest_loadtest.metrics.catalogue import Metric
+    from pytest_loadtest.metrics.clocks import HostTime
     from pytest_loadtest.metrics.histogram import Histogram
 
 
@@ -107,6 +108,7 @@ class Recorded:
 
     :param latencies: how long connections took to come up (``connect``), and subscriptions to be confirmed (``subscribe``).
     :param opening: of connections that were paced, or are all that there is; None of others.
+    :param clocks: the error of each other host's times; empty if all workers ran on the controller's host.
     """
 
     foreign: int | None = 0
@@ -114,6 +116,7 @@ class Recorded:
     workers: tuple[WorkerEvidence, ...] = ()
     latencies: Mapping[str, Histogram] = field(default_factory=dict)
     opening: Opening | None = None
+    clocks: tuple[HostTime, ...] = ()
 
 
 # How the workers' own processes fared while they measured, in all and by the second.

@@ -17,6 +17,7 @@ from pytest_loadtest.values.units import Duration, Rate
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pytest_loadtest.metrics.clocks import HostTime
     from pytest_loadtest.metrics.expected import Opening, WorkerEvidence
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.signed import Lateness
@@ -180,6 +181,7 @@ class Measurements:
         and the last of the phase; None where no drift is asked for, or the phase is shorter than ten seconds.
     :param custom: what users' own ``pytest_loadtest_aggregate`` returned, by name.
     :param broadcasts: each message went to 64 subscriptions or more, of one consumer each.
+    :param clocks: the error of each other host's times; empty if all workers ran on the controller's host.
     :param opening: how connections came up that were paced, or are all that there is; None of others.
     :param delayed_index: what the broker says of its index of delayed messages; None where nobody asked it.
     :param forgotten: connections of MQTT producers that came up again at a broker which had forgotten their session; None: unknown.
@@ -210,9 +212,18 @@ class Measurements:
     custom: Mapping[str, CustomValue] = field(default_factory=dict)
     broadcasts: bool = False
     opening: Opening | None = None
+    clocks: tuple[HostTime, ...] = ()
     delayed_index: DelayedIndex | None = None
     forgotten: int | None = None
     silent: Silent | None = None
+
+    @property
+    def clock_error(self) -> int:
+        """Bound on the error of a latency between hosts, ns; 0 if all workers ran on the controller's host.
+
+        Intended times are the controller's, so only the clock that stamps the end of a latency has an error.
+        """
+        return max((one.error for one in self.clocks), default=0)
 
     @property
     def throughput(self) -> float:

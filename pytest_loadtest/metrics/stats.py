@@ -118,6 +118,7 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         lost=_lost(deliveries.lost, run),
         broadcasts=run.broadcasts,
         opening=recorded.opening,
+        clocks=recorded.clocks,
         silent=_silent(acked, copies, run),
     )
 

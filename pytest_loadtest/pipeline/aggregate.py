@@ -50,9 +50,13 @@ def aggregate_with_stages(spark: SparkSession, run_dir: Path) -> tuple[Measureme
 
 def _of_stages(folder: read.RunFolder) -> list[Recorded]:
     """Workers counted foreign messages and damaged heads over the whole run; of which stage those were nobody knows."""
-    run, workers = folder.run, folder.recorded.workers
+    run, workers, clocks = folder.run, folder.recorded.workers, folder.recorded.clocks
     return [
-        Recorded(foreign=None, workers=tuple(worker.during(stage.start - run.start, stage.duration, run.duration) for worker in workers))
+        Recorded(
+            foreign=None,
+            clocks=clocks,
+            workers=tuple(worker.during(stage.start - run.start, stage.duration, run.duration) for worker in workers),
+        )
         for stage in folder.stages.values()
     ]
 

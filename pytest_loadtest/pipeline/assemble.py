@@ -71,6 +71,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         lost=_lost(answers.edges) if answers.edges is not None else (),
         broadcasts=run.broadcasts,
         opening=recorded.opening,
+        clocks=recorded.clocks,
         silent=_silent(run, answers),
     )
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.expected import Expected
     from pytest_loadtest.pipeline.bitmaps import Words
     from pytest_loadtest.pipeline.kernel import Rows
+    from pytest_loadtest.pipeline.read import SampleFile
     from pytest_loadtest.pipeline.tables import Table
 
 BLOCK = 1 << 18  # rows at once
@@ -47,7 +48,7 @@ class TablesOfFiles:
     :param parts: the runs, or stages, that rows are counted for; each is a part of its own.
     """
 
-    def __init__(self, tasks: Sequence[Sequence[str]], parts: Sequence[Expected]) -> None:
+    def __init__(self, tasks: Sequence[Sequence[SampleFile]], parts: Sequence[Expected]) -> None:
         self._tasks, self._parts = tasks, tuple(parts)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -126,7 +127,7 @@ class WordsOfFiles:
     :param begins: when a copy is in time, from each part's begin on for its duration.
     """
 
-    def __init__(self, tasks: Sequence[Sequence[str]], parts: Sequence[Expected], begins: Sequence[int]) -> None:
+    def __init__(self, tasks: Sequence[Sequence[SampleFile]], parts: Sequence[Expected], begins: Sequence[int]) -> None:
         self._tasks, self._parts, self._begins = tasks, tuple(parts), tuple(begins)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -197,19 +198,22 @@ def deliveries_of_words(parts: Sequence[Expected], ranges: int) -> Callable[[pa.
 
 
 def blocks(
-    tasks: Sequence[Sequence[str]], batches: Iterator[pa.RecordBatch], columns: Mapping[str, Sequence[str]]
+    tasks: Sequence[Sequence[SampleFile]], batches: Iterator[pa.RecordBatch], columns: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, Rows]]:
     """The rows of the tasks' files, with their kind, which is the folder they lie in; those of broadcasts as received rows."""
-    for path in (path for batch in batches for task in batch.column(0).to_pylist() for path in tasks[task]):
+    for path, correction in (file for batch in batches for task in batch.column(0).to_pylist() for file in tasks[task]):
         kind = path.rsplit("/", 2)[-2]
         try:
             with pq.ParquetFile(path) as file:
                 if kind == "broadcast":
                     for block in file.iter_batches(BLOCK // WIDTH, use_threads=False):
-                        yield "received", received_rows({name: _numbers(block[name]) for name, *_ in BROADCAST})
+                        rows: Rows = received_rows({name: _numbers(block[name]) for name, *_ in BROADCAST})
+                        yield "received", rows if correction is None else correction.of_rows(rows)
                     continue
                 for block in file.iter_batches(BLOCK, columns=list(columns[kind]), use_threads=False):
-                    yield kind, {column: _numbers(block[column]) for column in columns[kind]}
+                    rows = {column: _numbers(block[column]) for column in columns[kind]}
+                    # Samples have the times of the host that recorded them; everything below this line compares them with others.
+                    yield kind, rows if correction is None else correction.of_rows(rows)
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{path} is damaged: {error}") from error
 

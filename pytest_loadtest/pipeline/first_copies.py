@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.metrics.expected import Expected
     from pytest_loadtest.pipeline.bitmaps import Words
+    from pytest_loadtest.pipeline.read import SampleFile
     from pytest_loadtest.pipeline.tables import Table
 
     Rows = Mapping[str, NDArray[Any]]
@@ -42,8 +43,8 @@ class FirstCopiesOfFiles:
     :param repeated: of each part the ranges of words with deliveries that came more than once, in order; None of a part that has none.
     """
 
-    def __init__(self, tasks: Sequence[Sequence[str]], parts: Sequence[Expected], repeated: Sequence[Table | None]) -> None:
-        self._tasks = [[path for path in task if path.rsplit("/", 2)[-2] != "sent"] for task in tasks]
+    def __init__(self, tasks: Sequence[Sequence[SampleFile]], parts: Sequence[Expected], repeated: Sequence[Table | None]) -> None:
+        self._tasks = [[file for file in task if file.path.rsplit("/", 2)[-2] != "sent"] for task in tasks]
         every = zip(range(len(parts)), parts, repeated, strict=True)
         self._parts = [(number, run, ranges) for number, run, ranges in every if ranges is not None]
 

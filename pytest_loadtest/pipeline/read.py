@@ -21,6 +21,7 @@ from pytest_loadtest.message.due import Delays
 from pytest_loadtest.message.samples import EVIDENCE, KINDS, MANIFEST_SUFFIX, MANIFEST_VERSION
 from pytest_loadtest.metrics import histogram
 from pytest_loadtest.metrics.catalogue import LATENCIES
+from pytest_loadtest.metrics.clocks import Correction, HostTime
 from pytest_loadtest.metrics.expected import Expected, Opening, Recorded, WorkerEvidence
 from pytest_loadtest.metrics.measurements import Counts, Measurements, Series
 from pytest_loadtest.pipeline.run_file import RUN_FILE, Columns, RunFile, read_json, what_is_wrong
@@ -37,6 +38,16 @@ if TYPE_CHECKING:
 
 TASK_ROWS = 2_000_000
 TASKS = 512
+
+
+class SampleFile(NamedTuple):
+    """A sample file as Spark's workers read it.
+
+    :param path: of the file. :param correction: of the times that its worker recorded; None for workers on the controller's host.
+    """
+
+    path: str
+    correction: Correction | None
 
 
 class Offered(NamedTuple):
@@ -56,6 +67,7 @@ class RunFolder:
 
     :param stages: by name, what each stage is measured as. :param files: rows by sample file, as ``kind/name``.
     :param senders: by worker, the streams that were its to send.
+    :param corrections: by worker on another host, the correction of its times.
     """
 
     path: Path
@@ -64,6 +76,7 @@ class RunFolder:
     recorded: Recorded
     files: Mapping[str, int]
     senders: Mapping[str, range]
+    corrections: Mapping[str, Correction]
 
     def check_offered(self, run: Expected, offered: Offered) -> None:
         """Compare the measured sent rows with the plan.
@@ -103,10 +116,12 @@ def load_run(path: Path) -> RunFolder:
         raise NoData(f"{path / min(strangers)}: its worker is not one of the run's ({', '.join(workers)})")
     files = {f"{kind}/{name}": rows for kind in KINDS for name, rows in _reconcile(path, kind, manifests).items()}
     recorded, senders = _recorded(path, manifests, described), _senders(path, manifests)
-    return RunFolder(path=path, run=run, stages=stages, recorded=recorded, files=files, senders=senders)
+    # Only a run with workers on other hosts has clocks: all others stamp in the clock in which everything is compared.
+    corrections = {clock.worker: Correction(used=clock.used, better=clock.fit.line) for clock in described.clocks}
+    return RunFolder(path=path, run=run, stages=stages, recorded=recorded, files=files, senders=senders, corrections=corrections)
 
 
-def tasks(folder: RunFolder) -> tuple[tuple[str, ...], ...]:
+def tasks(folder: RunFolder) -> tuple[tuple[SampleFile, ...], ...]:
     """The sample files, sent and received, in groups of about as many rows: what one worker reads at a time.
 
     A group is a stretch of the run: the rows of a message, and of the messages around it, come together early, so that thousands of slow
@@ -115,12 +130,13 @@ def tasks(folder: RunFolder) -> tuple[tuple[str, ...], ...]:
     Few rows are one group, so that nothing is shuffled: planning stages would take longer than the work.
     """
     many, total = min(-(-sum(folder.files.values()) // TASK_ROWS), TASKS), sum(folder.files.values())
-    groups: list[list[str]] = [[] for _ in range(max(many, 1))]
+    groups: list[list[SampleFile]] = [[] for _ in range(max(many, 1))]
     before = 0
     for file in _in_time(folder.files):
         rows = folder.files[file]
         middle = before + rows // 2
-        groups[min(middle * many // total, many - 1) if total else 0].append(str(folder.path.resolve() / file))
+        group, worker = min(middle * many // total, many - 1) if total else 0, file.rpartition("/")[2].rpartition("-")[0]
+        groups[group].append(SampleFile(str(folder.path.resolve() / file), folder.corrections.get(worker)))
         before += rows
     return tuple(tuple(group) for group in groups if group) or ((),)
 
@@ -253,6 +269,10 @@ def _recorded(path: Path, manifests: Mapping[str, Any], described: RunFile) -> R
         workers=tuple(evidence for _, _, evidence in parts),
         latencies={kind: found for kind, found in times.items() if kind in LATENCIES},
         opening=opening_of(path, described, manifests, times),
+        clocks=tuple(
+            HostTime(host=host, error=fit.error, round_trip=fit.round_trip, holds=fit.holds)
+            for host, fit in sorted({clock.host: clock.fit for clock in described.clocks}.items())
+        ),
     )
 
 

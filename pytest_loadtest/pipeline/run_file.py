@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args, get_origin, get_type_hin
 import numpy as np
 
 from pytest_loadtest.errors import NoData
+from pytest_loadtest.metrics.clocks import ClockFit, ClockLine  # noqa: TC001 - get_type_hints looks them up
 from pytest_loadtest.schedule.changes import Aborted  # noqa: TC001 - get_type_hints looks it up
 
 if TYPE_CHECKING:
@@ -86,6 +87,19 @@ class RunCircumstances:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunClock:
+    """The clock of a worker on another host.
+
+    :param used: the line by which it stamped. :param fit: the better line, which is known when load is over.
+    """
+
+    worker: str
+    host: str
+    used: ClockLine
+    fit: ClockFit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFile:
     """The content of ``run.json``. Its keys are these names; those with a default can be missing in folders of older releases.
 
@@ -99,7 +113,7 @@ class RunFile:
     :param foregone: the objective that could no longer hold, so that the load was ended. :param started: wall clock at the start, seconds
         since the epoch; None before it. :param scale: factor of ``--load-scale``; None: as written. :param pace: the factor for rates.
     :param share: the factor for numbers of messages. :param test: node id. :param profile: the profile's document.
-    :param ended: the load came to its end.
+    :param clocks: of workers on other hosts. :param ended: the load came to its end.
     """
 
     version: int = RUN_VERSION
@@ -135,6 +149,7 @@ class RunFile:
     test: str
     profile: Mapping[str, Any]
     facts: RunCircumstances
+    clocks: tuple[RunClock, ...] = ()
     ended: bool = False
 
     def write(self, folder: Path) -> None:
@@ -142,6 +157,8 @@ class RunFile:
         document = dataclasses.asdict(self)
         if not self.ended:
             del document["ended"]
+        if not self.clocks:
+            del document["clocks"]
         temporary = folder / f".{RUN_FILE}.tmp"
         temporary.write_text(json.dumps(document, indent=1), encoding="utf-8")
         temporary.replace(folder / RUN_FILE)

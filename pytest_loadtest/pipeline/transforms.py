@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from pytest_loadtest.metrics.expected import Expected
+    from pytest_loadtest.pipeline.read import SampleFile
     from pytest_loadtest.pipeline.tables import Table
 
-    Tasks = Sequence[Sequence[str]]
+    Tasks = Sequence[Sequence[SampleFile]]
 
 
 def file_tables(numbers: DataFrame, tasks: Tasks, parts: Sequence[Expected]) -> DataFrame:

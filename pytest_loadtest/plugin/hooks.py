@@ -6,6 +6,7 @@ module is loaded by every pytest run of every project that has the package insta
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,6 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options and ini keys."""
     group = parser.getgroup("loadtest", "load tests of messaging systems")
     _add_load_options(group)
+    _add_host_options(group)
     _add_target_options(group)
     _add_result_options(group)
     parser.addini("load_profiles", "folder of the profiles, relative to the root folder", default="profiles")
@@ -46,6 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "load_baseline", default="",
         help="default of --load-baseline; a test with regression objectives (slo: regression) is no data if its baseline is missing",
     )  # fmt: skip
+    parser.addini("load_hosts", "hosts that generate load: the value of --load-hosts without the option", default="")
     parser.addini("load_history", "file to which one line is appended for each run, relative to the root folder; default: none", default="")
 
 
@@ -69,6 +72,14 @@ def _add_load_options(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--load-force", action="store_true",
         help="run load tests even if their plan exceeds this machine; they are generator-limited if it cannot keep up",
+    )  # fmt: skip
+
+
+def _add_host_options(group: pytest.OptionGroup) -> None:
+    group.addoption(
+        "--load-hosts", metavar="FILE|HOST,…",
+        help="generate load on these hosts: a YAML file of hosts, or names that ssh knows, e.g. build1,4*build2: one worker on build1 and"
+        " four on build2. -n adds workers on this host. Overrides the ini key load_hosts",
     )  # fmt: skip
 
 
@@ -115,14 +126,23 @@ def _add_result_options(group: pytest.OptionGroup) -> None:
     )  # fmt: skip
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    """Add the markers. On a worker of another host, which lacks the controller's folders, pytest chooses its temporary folder itself."""
+    basetemp = config.option.basetemp
+    if "loadtest_host" in getattr(config, "workerinput", {}) and basetemp and not Path(basetemp).parent.is_dir():
+        config.option.basetemp = None
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Start no workers for ``--load-plan``, which needs only their number; xdist reads its options after this hook."""
+    """Add the workers of ``--load-hosts``; start none for ``--load-plan``, which needs only their number. xdist reads its options later."""
+    if (config.option.load_hosts or config.getini("load_hosts")) and not hasattr(config, "workerinput"):
+        from pytest_loadtest.plugin.session import add_hosts
+
+        add_hosts(config)
     if config.option.load_plan and config.pluginmanager.hasplugin("xdist"):
         from pytest_loadtest.plugin.plans import remember_workers
 

@@ -32,6 +32,8 @@ _ATTEMPTS = pytest.StashKey[int]()
 _PLAIN = (str, int, float, bool, type(None))  # not their subclasses: execnet transfers only the types themselves
 _LOADS: pytest.StashKey[Load | LiveLoad] = pytest.StashKey()
 _BROKEN = pytest.StashKey[BrokenRun]()
+_HOSTS: pytest.StashKey[Mapping[str, str]] = pytest.StashKey()
+"""Name of the host that each command of an execnet specification starts a worker on."""
 
 
 class LoadSession:
@@ -63,7 +65,7 @@ class LoadSession:
     def _lead_gang(self) -> None:
         from pytest_loadtest.fleet.xdist import GangController
 
-        self._controller = GangController(self._config, self._make_run_controller())
+        self._controller = GangController(self._config, self._make_run_controller(), self._config.stash.get(_HOSTS, {}))
         self._config.pluginmanager.register(self._controller, "loadtest-controller")
 
     def _make_run_controller(self) -> RunController:
@@ -215,6 +217,30 @@ class LoadSession:
             from pytest_loadtest.fleet.interrupts import restore_sigterm
 
             restore_sigterm()
+
+
+def add_hosts(config: pytest.Config) -> None:
+    """Add the workers of ``--load-hosts`` to those that xdist starts.
+
+    :raises pytest.UsageError: the hosts cannot be read or reached, or xdist is disabled.
+    """
+    from pytest_loadtest.fleet.hosts import host_commands, hosts_of, probe_hosts, worker_specs
+
+    if not config.pluginmanager.hasplugin("xdist"):
+        raise pytest.UsageError("--load-hosts: workers on other hosts are workers of pytest-xdist, which is disabled here")
+    try:
+        hosts = hosts_of(config.option.load_hosts or config.getini("load_hosts"), config.invocation_params.dir)
+        probe_hosts(hosts)
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
+    local = config.option.numprocesses or 0
+    if local in ("auto", "logical"):
+        local = config.hook.pytest_xdist_auto_num_workers(config=config)
+    config.option.numprocesses, config.option.tx = None, worker_specs(hosts, int(local))
+    config.option.dist = "load" if config.option.dist == "no" else config.option.dist
+    config.stash[_HOSTS] = host_commands(hosts)
+    if config.option.maxworkerrestart is None:  # a worker whose host is gone cannot be started again, and xdist would crash on it
+        config.option.maxworkerrestart = "0"
 
 
 def make_request(config: pytest.Config, item: pytest.Item, attempt: int, changes: Mapping[str, Any] | None = None) -> Request:

@@ -66,10 +66,10 @@ class Document:
         self.broken.add(path)
 
 
-def read_yaml(text: str, *, empty: bool = False) -> Document:
+def read_yaml(text: str, *, empty: bool = False, sequence: bool = False) -> Document:
     """Read one YAML document; never raises: what is wrong is in :attr:`Document.problems`, and then ``value`` may be None.
 
-    :param empty: a key may have no value; it is None then.
+    :param empty: a key may have no value; it is None then. :param sequence: the document is a list, not a profile's mapping.
     """
     document = Document(values={(): Place(1, 1)}, empty=empty)
     try:
@@ -83,13 +83,23 @@ def read_yaml(text: str, *, empty: bool = False) -> Document:
     except RecursionError:
         document.refuse((), "nested too deeply", "")
     else:
-        if root is None:
+        if sequence:
+            _read_sequence(root, document)
+        elif root is None:
             document.refuse((), "the profile is empty", "start with name:, producerRate:, messageSize:, testDuration:")
         elif not isinstance(root, yaml.MappingNode):
             document.refuse((), f"a profile is a mapping, not {_kind(root)}", "write key: value lines, name: first")
         else:
             document.value = _build(root, (), document, set())
     return document
+
+
+def _read_sequence(root: yaml.Node | None, document: Document) -> None:
+    if isinstance(root, yaml.SequenceNode):
+        document.value = _build(root, (), document, set())
+    else:
+        kind = "empty" if root is None else _kind(root)
+        document.refuse((), f"the file is a list of entries, not {kind}", "start each entry with a dash: - {name: …}")
 
 
 def _build(node: yaml.Node, path: Path, document: Document, seen: set[int]) -> Any:

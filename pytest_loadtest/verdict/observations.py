@@ -333,3 +333,32 @@ def remarks(objective: Objective, measurements: Measurements) -> Iterator[str]:
     if metric == "duplicates" and objective.implicit and (allowed := excused(measurements)):
         why = "" if measurements.forgotten is None else " to a broker that had forgotten the session"
         yield f"besides {exact(allowed)} of messages sent again{why}"
+
+
+# Clocks of several hosts.
+
+_ONE_CLOCK: Final = ("connectLatency", "subscribeLatency")
+"""Latencies whose two ends are stamped by the same clock."""
+
+
+def uneven_clocks(objective: Objective, measurements: Measurements) -> str:
+    """Explain why a latency is unknown because a host's clock was set while load ran; empty if it is known."""
+    uneven = [clock.host for clock in measurements.clocks if not clock.holds]
+    if not uneven or objective.metric not in KINDS or objective.metric in _ONE_CLOCK:
+        return ""
+    return f"the clock of host {', '.join(uneven)} was set or ran unevenly while load ran, so latencies between hosts are unknown"
+
+
+def clock_doubt(objective: Objective, value: float, measurements: Measurements) -> str:
+    """Explain why the clocks of several hosts leave open whether a latency meets its bound; empty if they do not.
+
+    :param value: the observed latency, ns.
+    """
+    if objective.metric not in KINDS or objective.metric in _ONE_CLOCK:
+        return ""
+    error = measurements.clock_error
+    bounds = [bound for bound in (objective.minimum, objective.maximum) if bound is not None]
+    if any(abs(value - bound) < error for bound in bounds):
+        observed, limit = format_duration(round(value)), format_duration(error)
+        return f"{observed} is closer to the bound than the error of the clocks between hosts, {limit}"
+    return uneven_clocks(objective, measurements)

@@ -17,6 +17,7 @@ from pytest_loadtest.verdict.observations import (
     KINDS,
     Observation,
     blocked_share,
+    clock_doubt,
     observe_metric,
     sends_nothing,
 )
@@ -198,6 +199,8 @@ def _judge(objective: Objective, measurements: Measurements, absent: str | None)
     if absent is None and objective.window is not None:
         return windows.judge_windows(objective, measurements)
     value, samples, basis = observe_metric(objective, measurements) if absent is None else Observation(None, 0, absent)
+    if value is not None and (doubt := clock_doubt(objective, value, measurements)):
+        value, basis = None, doubt
     if value is None:
         return no_data(objective, basis, samples)
     shown = show(objective, value)

@@ -15,7 +15,16 @@ from pytest_loadtest.metrics.histogram import Histogram
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.values.wording import ROUNDING, exact, format_value, pair
 from pytest_loadtest.verdict.finding import Finding, Outcome, Shown, Window, no_data, show, write_bounds
-from pytest_loadtest.verdict.observations import KINDS, NO_CONSUMERS, Latencies, bucket_of, latencies, unfit
+from pytest_loadtest.verdict.observations import (
+    KINDS,
+    NO_CONSUMERS,
+    Latencies,
+    bucket_of,
+    clock_doubt,
+    latencies,
+    uneven_clocks,
+    unfit,
+)
 from pytest_loadtest.verdict.tolerance import tolerated
 
 if TYPE_CHECKING:
@@ -91,8 +100,9 @@ def observe_slice(objective: Objective, slices: SlicedStats, at: int, unit: str,
 def _judge(objective: Objective, measurements: Measurements, windows: SlicedStats, at: int) -> Window:
     seen = observe_slice(objective, windows, at, objective.unit, may_be_missing(objective, measurements))
     ends = int(windows.start[at]), int(windows.end[at])
-    if seen.value is None:
-        return Window(*ends, None, seen.samples, Outcome.NO_DATA, seen.why)
+    doubt = "" if seen.value is None else clock_doubt(objective, seen.value, measurements)
+    if seen.value is None or doubt:
+        return Window(*ends, None, seen.samples, Outcome.NO_DATA, doubt or seen.why)
     outcome, why = (Outcome.MISSED if show(objective, seen.value).missed_by else Outcome.MET), None
     if outcome is Outcome.MISSED and seen.latencies is not None and objective.maximum is not None and seen.value > objective.maximum:
         own = windows.of("own_send_delay", at)
@@ -225,7 +235,7 @@ FIRST, LAST = 0, 1
 def judge_drift(objective: Objective, measurements: Measurements) -> Finding:
     """Judge an objective on drift. Its bounds are changes, as shares of the value in the first tenth."""
     unit, tenths = "ratio" if objective.metric == "throughput" else "ns", measurements.tenths
-    absent = not_there(objective, measurements)
+    absent = not_there(objective, measurements) or uneven_clocks(objective, measurements)
     if tenths is None and not absent:
         absent = f"the measured phase, {format_duration(measurements.duration)}, is shorter than ten seconds"
     if tenths is None or absent:

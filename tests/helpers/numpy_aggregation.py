@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.fleet.measured_run import MeasuredRun
+    from pytest_loadtest.metrics.clocks import Correction
     from pytest_loadtest.metrics.measurements import Measurements
 
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))}
 """What a pytest process needs to find this module."""
 
 
-def samples(folder: Path, kind: str) -> Mapping[str, NDArray[np.int64]]:
+def samples(folder: Path, kind: str, corrections: Mapping[str, Correction] | None = None) -> Mapping[str, NDArray[np.int64]]:
     """Return all rows of ``sent`` or ``received`` as columns; the latter may be stored as broadcast rows."""
     import numpy as np
     import pyarrow.parquet as pq
@@ -33,14 +34,17 @@ def samples(folder: Path, kind: str) -> Mapping[str, NDArray[np.int64]]:
     from pytest_loadtest.message.samples import KINDS
 
     packed = kind == "received" and (folder / "broadcast").is_dir()
-    tables = [pq.read_table(path) for path in sorted((folder / ("broadcast" if packed else kind)).glob("*.parquet"))]
-
-    def column(name: str, item: str | None) -> NDArray[np.int64]:
-        parts = [table[name].combine_chunks().flatten() if item else table[name] for table in tables]
-        return np.concatenate([np.empty(0, np.int64), *(part.to_numpy() for part in parts)]).astype(np.int64)
-
-    columns = {one.name: column(one.name, one.item) for one in KINDS["broadcast" if packed else kind]}
-    return unpack_copies(columns) if packed else columns
+    schema = KINDS["broadcast" if packed else kind]
+    files: list[Mapping[str, NDArray[Any]]] = []
+    for path in sorted((folder / ("broadcast" if packed else kind)).glob("*.parquet")):
+        table = pq.read_table(path)
+        columns = {one.name: (table[one.name].combine_chunks().flatten() if one.item else table[one.name]).to_numpy() for one in schema}
+        rows = unpack_copies(columns) if packed else columns
+        correction = (corrections or {}).get(path.name.rpartition("-")[0])
+        files.append(rows if correction is None else correction.of_rows(rows))
+    nothing: Mapping[str, NDArray[Any]] = {one.name: np.empty(0, np.int64) for one in schema}
+    nothing = unpack_copies(nothing) if packed else nothing
+    return {name: np.concatenate([none, *(rows[name] for rows in files)]).astype(np.int64) for name, none in nothing.items()}
 
 
 def measured(folder: Path) -> tuple[Measurements, tuple[tuple[str, Measurements], ...]]:
@@ -56,14 +60,14 @@ def measured(folder: Path) -> tuple[Measurements, tuple[tuple[str, Measurements]
 
     found = read.load_run(folder)
     run, workers = found.run, found.recorded.workers
-    sent, received = samples(folder, "sent"), samples(folder, "received")
+    sent, received = (samples(folder, kind, found.corrections) for kind in ("sent", "received"))
     streams, rows = np.unique(sent["stream"], return_counts=True)
     distinct = [len(np.unique(sent["seq"][sent["stream"] == stream])) for stream in streams]
     found.check_offered(run, read.Offered(streams, rows, np.array(distinct, np.int64)))
     stages = []
     for name, stage in found.stages.items():
         during = tuple(worker.during(stage.start - run.start, stage.duration, run.duration) for worker in workers)
-        stages.append((name, measure(sent, received, stage, Recorded(foreign=None, workers=during))))
+        stages.append((name, measure(sent, received, stage, Recorded(foreign=None, workers=during, clocks=found.recorded.clocks))))
     return measure(sent, received, run, found.recorded), tuple(stages)
 
 

@@ -49,7 +49,7 @@ def test_the_other_drivers_are_polled_while_one_connects(link: Link) -> None:
     """Connecting at a rate takes long; a broker drops connected clients that send no keep-alive."""
     turns: list[str] = []
     shares: list[Any] = [Share(name, turns) for name in ("a", "b", "c")]
-    _drive(link, shares, lead=False)
+    _drive(link, shares, time.monotonic_ns, lead=False)
     assert [share.polled for share in shares] == [[["b", "c"]] * 2, [["a", "c"]] * 2, [["a", "b"]] * 2]
 
 
@@ -63,7 +63,7 @@ def test_an_aborted_run_opens_no_more_connections(link: Link, inbox: queue.Simpl
 
     shares: list[Any] = [Last("a", [])]
     with pytest.raises(NoData, match="gw1 went down"):
-        _drive(link, shares, lead=False)
+        _drive(link, shares, time.monotonic_ns, lead=False)
     assert len(shares[0].polled) == 1
 
 
@@ -79,7 +79,7 @@ def test_cpu_time_of_connecting_excludes_making_the_clients() -> None:
 
     driver, connected, made = Paced(), dict[str, Any](), 100_000_000  # ns of CPU
     assigned = SimpleNamespace(profile=SimpleNamespace(connect_rate=1000.0), workload="")
-    share: Any = SimpleNamespace(assigned=assigned, driver=driver, _connected=connected)
+    share: Any = SimpleNamespace(assigned=assigned, driver=driver, _connected=connected, _clock=time.monotonic_ns)
     before = time.process_time_ns()
     with WorkloadShare._connecting(share, "producers", np.arange(3), lambda _: time.monotonic_ns(), lambda: None):
         while time.process_time_ns() < before + made:

@@ -11,6 +11,7 @@ from builders.measurements import MS, Limits, made, made_bucket, spread
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_loadtest.metrics.clocks import HostTime
 from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.verdict.objectives import EXACTLY_ONCE, IMPLICIT, NO_FOREIGN, parse_slo
 from pytest_loadtest.verdict.observations import samples_needed
@@ -378,3 +379,35 @@ def test_damaged_heads_are_counted_at_any_time_of_the_run() -> None:
     """A head that is damaged names no phase, so one of the warm-up counts too, and the text says so."""
     (missed,) = verdict({}, made(counts={"corrupt": 14, "corrupt_heads": 3}, checksum=True)).having(Outcome.MISSED)
     assert missed.text.endswith("(14 of 100 000 deliveries, 3 of them with a damaged head, at any time of the run)")
+
+
+@pytest.mark.parametrize(("error_ms", "outcome"), [(1, Outcome.MISSED), (4, Outcome.MISSED), (6, Outcome.NO_DATA)])
+def test_a_miss_by_less_than_the_error_of_the_clocks_is_no_data(error_ms: int, outcome: Outcome) -> None:
+    """The largest latency is 20 ms, 5 ms above its bound."""
+    run = replace(made(), clocks=(HostTime(host="h1", error=error_ms * MS, round_trip=MS, holds=True),))
+    result = finding({"endToEndLatency": {"max": "15ms"}}, run)
+    assert result.outcome is outcome
+    assert ("the error of the clocks between hosts" in result.text) is (outcome is Outcome.NO_DATA)
+
+
+def test_a_pass_by_less_than_the_error_of_the_clocks_is_no_data() -> None:
+    """… and by more than it a pass."""
+    run = replace(made(), clocks=(HostTime(host="h1", error=6 * MS, round_trip=MS, holds=True),))
+    assert finding({"endToEndLatency": {"max": "25ms"}}, run).outcome is Outcome.NO_DATA
+    assert finding({"endToEndLatency": {"max": "30ms"}}, run).outcome is Outcome.MET
+
+
+def test_a_clock_that_was_set_leaves_counts_and_no_latency() -> None:
+    """Loss needs no clock."""
+    run = replace(made(), clocks=(HostTime(host="h2", error=0, round_trip=MS, holds=False),))
+    result = verdict({"endToEndLatency": {"max": "30ms"}, "loss": 0}, run)
+    latency, loss, *_ = result.findings
+    assert (latency.outcome, loss.outcome) == (Outcome.NO_DATA, Outcome.MET)
+    assert "the clock of host h2 was set or ran unevenly" in latency.text
+
+
+@pytest.mark.parametrize("section", [{"window": "1s"}, {"drift": {"endToEndLatency.p50": "200%"}}])
+def test_windows_and_drift_need_even_clocks(section: dict[str, Any]) -> None:
+    """They are latencies too."""
+    run = replace(made(), clocks=(HostTime(host="h2", error=0, round_trip=MS, holds=False),))
+    assert verdict(section | {"endToEndLatency": {"max": "30ms"}}, run).outcome is Outcome.NO_DATA

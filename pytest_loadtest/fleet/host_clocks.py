@@ -1,0 +1,112 @@
+"""The controller's questions for the time of other hosts, and the relation between clocks that follows from the answers.
+
+Questions go over the channel that each worker has anyway. One worker of each host answers for all of them, in the thread that receives the
+channel's messages, so that load does not stop for it. Workers on the controller's host share its clock and are never asked.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from pytest_loadtest.errors import NoData
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_loadtest.fleet.link import Message
+    from pytest_loadtest.metrics.clocks import ClockExchange, ClockFit, ClockLine
+
+BURST: Final = 40
+"""Exchanges before and after a phase: some milliseconds each at most, so that no phase waits for them noticeably."""
+SMALL_BURST: Final = 3
+"""Exchanges once a second while load runs: they show whether the clock runs evenly."""
+TIMEOUT: Final = 10
+"""s until a host that does not answer counts as lost."""
+REMEMBERED: Final = 600_000_000_000
+"""ns: exchanges that are older say nothing about the drift of a clock that is disciplined, as NTP does it."""
+
+
+class HostClock:
+    """The controller's clock as a worker on another host knows it. Call it for the time, ns.
+
+    :ivar line: relation of this host's clock to the controller's; it changes between phases.
+    """
+
+    def __init__(self, line: ClockLine) -> None:
+        self.line = line
+
+    def __call__(self) -> int:
+        return self.line.to_controller(time.monotonic_ns())
+
+    def until(self, instant: int) -> int:
+        """Return the time from now to an instant of the controller's clock, ns."""
+        return instant - self()
+
+
+class HostClocks:
+    """The clocks of all hosts but the controller's.
+
+    :param send: sends a message to a worker.
+    :ivar hosts: name of the host of each worker that is not on the controller's host.
+    """
+
+    def __init__(self, send: Callable[[str, Message], None]) -> None:
+        self._send = send
+        self.hosts: dict[str, str] = {}
+        self._answers: dict[str, queue.SimpleQueue[tuple[int, int, int]]] = {}
+        self._exchanges: dict[str, list[ClockExchange]] = {}
+        self._lock = threading.Lock()  # one burst at a time: exchanges of one host would delay those of another
+        self._number = 0
+
+    def add(self, worker: str, host: str) -> None:
+        """Add a worker that is on another host."""
+        self.hosts[worker], self._answers[worker] = host, queue.SimpleQueue()
+
+    def remove(self, worker: str) -> str | None:
+        """Remove a worker that is gone; return its host, or None for a worker on the controller's host."""
+        return self.hosts.pop(worker, None)
+
+    def receive(self, worker: str, number: int, host_time: int) -> None:
+        """Take the answer of a worker; from the thread that receives its messages."""
+        self._answers[worker].put((number, host_time, time.monotonic_ns()))
+
+    def ask(self, count: int = BURST, *, wait: bool = True) -> None:
+        """Make a burst of exchanges with every host. :param wait: False: do nothing if another thread makes one just now.
+
+        :raises NoData: a host does not answer.
+        """
+        if not self._lock.acquire(blocking=wait):
+            return
+        try:
+            for host, worker in {host: worker for worker, host in list(self.hosts.items())}.items():
+                self._exchanges.setdefault(host, []).extend(self._exchange(worker, host) for _ in range(count))
+        finally:
+            self._lock.release()
+
+    def _exchange(self, worker: str, host: str) -> ClockExchange:
+        from pytest_loadtest.metrics.clocks import ClockExchange  # on use: sessions without load tests load no numpy
+
+        self._number += 1
+        left = time.monotonic_ns()
+        self._send(worker, ("time", None, self._number))
+        while True:
+            try:
+                number, host_time, came = self._answers[worker].get(timeout=TIMEOUT)
+            except queue.Empty:
+                raise NoData(f"host {host} (worker {worker}) did not answer within {TIMEOUT} s: is it still reachable?") from None
+            if number == self._number:  # not the late answer to a question that was given up
+                return ClockExchange(left, host_time, came)
+
+    def fits(self, since: int | None = None) -> dict[str, ClockFit]:
+        """Return the relation of each worker's clock to the controller's, by worker.
+
+        :param since: leave out exchanges before this instant of the controller's clock, ns; the last ten minutes if None.
+        """
+        from pytest_loadtest.metrics.clocks import fit_clock
+
+        begin = time.monotonic_ns() - REMEMBERED if since is None else since
+        fits = {host: fit_clock([one for one in self._exchanges[host] if one.left >= begin]) for host in sorted(set(self.hosts.values()))}
+        return {worker: fits[host] for worker, host in self.hosts.items()}

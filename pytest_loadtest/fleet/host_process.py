@@ -1,0 +1,101 @@
+"""A worker's process on another host, in two commands that run one after the other, and the probe that is run before them.
+
+``python -m pytest_loadtest.fleet.host_process connect WORD …`` is what pytest-xdist starts here in place of a Python: it becomes the user's
+command (``ssh build1``), which starts ``python -m pytest_loadtest.fleet.host_process serve WORD`` on the host. That one does what
+``python -c`` does for a local worker: it runs the code that execnet sends on its standard input. It ends when its standard input does, so
+nothing stays on a host whose command was killed. ``probe`` prints what the host is as one line of JSON.
+
+``WORD`` is JSON in URL-safe base64: text that no shell changes on its way, whether the command splits its arguments again (ssh) or not
+(kubectl exec). It never holds a secret: command lines are visible to everybody on a host.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import platform
+import resource
+import shlex
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+MODULE = "pytest_loadtest.fleet.host_process"
+
+
+def encode(document: Any) -> str:
+    """Write a JSON value as one word."""
+    return base64.urlsafe_b64encode(json.dumps(document).encode()).decode().rstrip("=")
+
+
+def decode(word: str) -> Any:
+    """Read what :func:`encode` wrote."""
+    return json.loads(base64.urlsafe_b64decode(word + "=" * (-len(word) % 4)))
+
+
+def connect_command(command: str, python: str, directory: str | None) -> str:
+    """Return the command line, as a shell would read it, that starts a worker on a host.
+
+    :param command: prefix that runs a program there. :param python: its Python. :param directory: where tests run there.
+    """
+    return shlex.join([sys.executable, "-m", MODULE, "connect", encode(host_command(command, python, directory, "serve"))])
+
+
+def host_command(command: str, python: str, directory: str | None, role: str) -> list[str]:
+    """Return the arguments of the process on this host that runs ``role`` on another one. Parameters as of :func:`connect_command`."""
+    return [*shlex.split(command), python, "-u", "-m", MODULE, role, encode({"directory": directory})]
+
+
+def host_facts() -> dict[str, Any]:
+    """Describe this host, for comparison with the controller's and for the plan."""
+    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split())
+    return {
+        "python": ".".join(map(str, sys.version_info[:3])), "package": version("pytest-loadtest"), "node": platform.node(),
+        "cores": len(os.sched_getaffinity(0)), "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "files": resource.getrlimit(resource.RLIMIT_NOFILE)[1], "ports": high - low + 1,
+    }  # fmt: skip
+
+
+def file_hashes(root: Path, paths: Iterable[str]) -> dict[str, str]:
+    """Return a hash of each file by its path below ``root``; of a file that is not there, an empty text."""
+    files = {path: root / path for path in sorted(paths)}
+    return {path: hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file.is_file() else "" for path, file in files.items()}
+
+
+def different_files(host: str, there: Mapping[str, str], here: Mapping[str, str]) -> str | None:
+    """Describe the first file that a host has in another version than the controller, or None. :param there: the host's hashes, by path."""
+    for path, hash_there in there.items():
+        if here[path] != hash_there:
+            version = f"is {hash_there} on host {host}, and {here[path] or 'missing'} on the controller's (SHA-256)"
+            return f"{path} {version}: copy the controller's tests and profiles to the directory of the host"
+    return None
+
+
+def main(arguments: list[str]) -> None:
+    """Run one of the commands. What xdist appends for a Python of its own (``-u -c …``) is left out."""
+    role, word, *_ = arguments
+    if role == "connect":
+        remote = decode(word)
+        os.execvp(remote[0], remote)
+    directory = decode(word)["directory"]
+    if directory is not None:
+        os.chdir(directory)
+        sys.path[0] = directory
+    if role == "probe":
+        print(json.dumps(host_facts()))
+        return
+    # pytest rewrites the assertions of plugins when it imports them, and warns of those that are imported already.
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pytest_loadtest"]:
+        del sys.modules[name]
+    # As with `python -c`: execnet's first line is an expression whose value is the code of its worker, which expects to be `__main__`.
+    exec(eval(sys.stdin.readline()), sys.modules["__main__"].__dict__)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

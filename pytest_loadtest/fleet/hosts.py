@@ -1,0 +1,128 @@
+"""``--load-hosts``: the hosts, what they are, and their workers as pytest-xdist starts them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_loadtest.errors import UsageError
+from pytest_loadtest.fleet.host_process import connect_command, host_command, host_facts
+from pytest_loadtest.profile.hosts import HostEntry, read_hosts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+PROBE_TIMEOUT: Final = 30
+"""s for a host to answer its probe: a login, and a Python that starts on a busy host."""
+_LISTED = re.compile(r"(?:(?P<workers>[1-9]\d*)\*)?(?P<name>[A-Za-z0-9][A-Za-z0-9_.@-]*)")
+
+
+def hosts_of(option: str, folder: Path) -> tuple[HostEntry, ...]:
+    """Read the option: a YAML file, or names that ``ssh`` knows: ``build1,4*build2``, each with its number of workers.
+
+    :param folder: the one that relative file names start from.
+    :raises UsageError: the file is not there, or something is wrong in it.
+    """
+    path = folder / option
+    if path.is_file():
+        return read_hosts(path.read_text(encoding="utf-8"), option)
+    entries = [_LISTED.fullmatch(word) for word in option.split(",")]
+    if option.endswith((".yaml", ".yml")) or not all(entries):
+        raise UsageError(
+            f"--load-hosts {option}: {path} is not a file: write a YAML file of hosts, or names that ssh knows (4*build1,build2)"
+        )
+    return tuple(
+        HostEntry(name=entry["name"].rpartition("@")[2], command=f"ssh {entry['name']}", workers=int(entry["workers"] or 1))
+        for entry in entries
+        if entry is not None
+    )
+
+
+def host_commands(entries: Iterable[HostEntry]) -> dict[str, str]:
+    """Name of the host that each ``python=`` of :func:`worker_specs` starts a worker on."""
+    return {connect_command(entry.command, entry.python, entry.directory): entry.name for entry in entries}
+
+
+def worker_specs(entries: Iterable[HostEntry], local: int) -> Sequence[str]:
+    """Return the ``--tx`` of pytest-xdist for each worker. :param local: number of workers on this host, the first ones."""
+    commands = [(entry, connect_command(entry.command, entry.python, entry.directory)) for entry in entries]
+    remote = [f"popen//id={entry.name}-{number}//python={command}" for entry, command in commands for number in range(1, entry.workers + 1)]
+    return ["popen"] * local + remote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """What a host says of itself.
+
+    :param python: version of its Python. :param package: version of this package there. :param node: its own name.
+    :param cores: cores that a worker may use. :param memory: bytes.
+
+    :param files: hard limit of open files of a process. :param ports: number of ephemeral ports.
+    """
+
+    python: str
+    package: str
+    node: str
+    cores: int
+    memory: int
+    files: int
+    ports: int
+
+
+def probe_hosts(entries: Sequence[HostEntry]) -> dict[str, HostFacts]:
+    """Ask every host what it is, all at the same time, and compare it with this one.
+
+    :raises UsageError: a host cannot be reached, lacks this package, or has other versions; names all such hosts.
+    """
+    with ThreadPoolExecutor(len(entries)) as pool:
+        answers = dict(zip((entry.name for entry in entries), pool.map(_probe, entries), strict=True))
+    problems = [f"host {name}: {answer}" for name, answer in answers.items() if isinstance(answer, str)]
+    facts = {name: answer for name, answer in answers.items() if isinstance(answer, HostFacts)}
+    here = host_facts()
+    for name, answer in facts.items():
+        # Micro versions of Python differ in no way that matters here; messages between workers are pickled objects of this package.
+        if answer.python.split(".")[:2] != here["python"].split(".")[:2]:
+            problems.append(
+                f"host {name}: its Python is {answer.python}, the controller's is {here['python']}: install the same minor version"
+            )
+        if answer.package != here["package"]:
+            problems.append(
+                f"host {name}: its pytest-loadtest is {answer.package}, the controller's is {here['package']}:"
+                f" pip install pytest-loadtest=={here['package']}"
+            )
+    if problems:
+        raise UsageError("--load-hosts: " + "\n".join(problems))
+    return facts
+
+
+def _probe(entry: HostEntry) -> HostFacts | str:
+    """The facts, or why there are none and what to do about it."""
+    command = host_command(entry.command, entry.python, entry.directory, "probe")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_TIMEOUT, check=False, stdin=subprocess.DEVNULL)
+    except OSError as error:
+        return f"cannot run {command[0]}: {error.strerror}: correct its command"
+    except subprocess.TimeoutExpired:
+        return f"{entry.command} did not answer within {PROBE_TIMEOUT} s: try {entry.command} true"
+    try:
+        facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return HostFacts(**facts)
+    except (IndexError, ValueError, TypeError):
+        return _why_no_facts(entry, done)
+
+
+def _why_no_facts(entry: HostEntry, done: subprocess.CompletedProcess[str]) -> str:
+    text = done.stderr.strip()
+    last = text.splitlines()[-1] if text else "no error message"
+    if "No module named" in last:
+        return f"{entry.python} there lacks pytest-loadtest ({last}): pip install it there, or name the Python that has it (python)"
+    if "FileNotFoundError" in last and entry.directory is not None:
+        return f"it has no directory {entry.directory}: create it with the test files in it, or correct directory"
+    if done.returncode == 127 or "not found" in last:
+        return f"{last}: name its Python by the full path (python)"
+    return f"{entry.command} ended with status {done.returncode}: {last}: try {entry.command} true"

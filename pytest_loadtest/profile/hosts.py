@@ -1,0 +1,91 @@
+"""The file of ``--load-hosts``: the hosts that generate load, and the command that reaches each of them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, ValidationError
+
+from pytest_loadtest.errors import ProfileError
+from pytest_loadtest.profile.explain import did_you_mean, explain_error, keys
+from pytest_loadtest.profile.fields import Section, invalid_field
+from pytest_loadtest.profile.text import Document, read_yaml
+
+_SAFE = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
+"""Text that every shell passes on as it is. ``ssh`` hands its arguments to a shell of the remote host, ``kubectl exec`` hands them to the
+process: only text that no shell changes reaches both alike."""
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.]*(-[A-Za-z0-9_.]+)*", text):
+        raise invalid_field(f"{text!r} is not a name of a host", "use letters, digits, dots, dashes and underscores")
+    return text
+
+
+def _words(text: str) -> str:
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise invalid_field(f"{text!r} cannot be split into words: {error}", "close the quote") from None
+    if not words:
+        raise invalid_field("the command is empty", "write the command that runs a program on the host, for example ssh build1")
+    return text
+
+
+def _plain(text: str) -> str:
+    if not _SAFE.fullmatch(text):
+        raise invalid_field(f"{text!r} has characters that a shell on the host could change", "use letters, digits and _@%+=:,./-")
+    return text
+
+
+class HostEntry(Section):
+    """One host."""
+
+    name: Annotated[str, AfterValidator(_name)]
+    """Name of the host in reports; its workers are ``NAME-1``, ``NAME-2`` …"""
+    command: Annotated[str, AfterValidator(_words)]
+    """Prefix that runs a program on the host with its standard input and output: ``ssh build1``, ``kubectl exec -i gen-0 --``."""
+    workers: int = Field(default=1, ge=1, le=1024)
+    """Number of workers on the host."""
+    python: Annotated[str, AfterValidator(_plain)] = "python3"
+    """Python of the host, with this package and the project's own requirements."""
+    directory: Annotated[str, AfterValidator(_plain)] | None = None
+    """Directory of the host with the same test files; the command's own directory unless given."""
+
+
+def read_hosts(text: str, source: str) -> tuple[HostEntry, ...]:
+    """Read the file.
+
+    :param source: the file as the user named it.
+    :raises ProfileError: with every problem.
+    """
+    document = read_yaml(text, sequence=True)
+    found = [] if document.value is None else [_entry(document, number, value) for number, value in enumerate(document.value)]
+    entries = tuple(entry for entry in found if entry is not None)
+    if not document.problems and not entries:
+        document.refuse((), "the file has no hosts", "write - {name: h1, command: ssh h1}")
+    repeated = [name for name, count in Counter(entry.name for entry in entries).items() if count > 1]
+    if repeated:
+        last = max(number for number, entry in enumerate(found) if entry is not None and entry.name == repeated[0])
+        message = f"{last}.name: there are several hosts with the name {repeated[0]}"
+        document.problems.append(document.problem((last, "name"), message, "give each host a name of its own"))
+    if document.problems:
+        raise ProfileError(source, tuple(sorted(document.problems, key=lambda problem: (problem.line, problem.column))))
+    return entries
+
+
+def _entry(document: Document, number: int, value: object) -> HostEntry | None:
+    try:
+        return HostEntry.model_validate(value, by_alias=True, by_name=False)
+    except ValidationError as error:
+        for details in error.errors(include_url=False):
+            details["loc"] = path = (number, *details["loc"])
+            if details["type"] == "extra_forbidden":
+                near = did_you_mean(str(path[-1]), keys(HostEntry))
+                document.problems.append(document.problem(path, f"unknown key {path[-1]!r}", near, at_key=True))
+            else:
+                document.problems.append(explain_error(details, document))
+        return None

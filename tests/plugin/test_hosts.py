@@ -1,0 +1,131 @@
+"""Load from several hosts: processes in time namespaces, each with a monotonic clock of its own, reached by a command.
+
+``unshare --time`` gives a process another monotonic clock on the same machine, so the true offset is known to the nanosecond. It needs root.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .projects import Finished, Project
+
+UNSHARE = "unshare --time --monotonic {offset} --boottime {offset} --fork --kill-child --"
+
+
+def has_time_namespaces() -> bool:
+    """Whether this process may make hosts."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        return False
+    return subprocess.run([*UNSHARE.format(offset=1).split(), "true"], capture_output=True, check=False).returncode == 0
+
+
+pytestmark = pytest.mark.skipif(not has_time_namespaces(), reason="hosts with clocks of their own need root and time namespaces")
+
+TESTS = """\
+import pytest
+import pytest_loadtest
+
+@pytest.mark.load(profile="plain")
+def test_plain(load):
+    load.assert_slo()
+
+@pytest.mark.load(profile="faults")
+def test_faults(load):
+    # 500 messages of each of four streams: 2 are lost, and of the 5 that are doubled the same 2
+    assert (load.lost, load.duplicates) == (8, 12)
+    assert load.out_of_order > 0
+
+@pytest.mark.load(profile="delay")
+def test_delay(load):
+    assert pytest_loadtest.ms(25) <= load.end_to_end.min
+
+def test_ordinary(): ...
+"""
+
+
+def hosts(project: Project, **offsets: int) -> None:
+    """Write ``hosts.yaml``: a worker on each of these hosts, whose clocks are ahead by so many seconds."""
+    entries = [
+        f"- {{name: {name}, command: {UNSHARE.format(offset=offset)}, python: {sys.executable}, directory: {project.path}}}"
+        for name, offset in offsets.items()
+    ]
+    project.write("hosts.yaml", "\n".join(entries))
+
+
+@pytest.fixture
+def far_apart(project: Project) -> Project:
+    """A project with two hosts whose clocks are 100 010 s apart."""
+    hosts(project, h1=100_000, h2=-10)
+    project.profile("plain", rate=1000, duration="2s")
+    faults = "{name: loopback, loseEvery: 200, duplicateEvery: 100, swapEvery: 50}"
+    project.profile("faults", rate=1000, duration="2s", slo="{throughput: 1%, sent: 1%, loss: 100%}")
+    project.profile("delay", rate=1000, duration="2s")
+    for name, driver in (("faults", faults), ("delay", "{name: loopback, delay: 25ms}")):
+        path = project.path / f"profiles/{name}.yaml"
+        path.write_text(path.read_text().replace("{name: loopback}", driver))
+    project.write("test_them.py", TESTS)
+    return project
+
+
+def clocks(run: Finished, project: Project, test: str) -> dict[str, Any]:
+    """What ``run.json`` says of the clocks of a test's run."""
+    (folder,) = [folder for folder in project.runs() if test in str(folder)]
+    return {clock["worker"]: clock for clock in json.loads((folder / "run.json").read_text())["clocks"]}
+
+
+def test_hosts_with_other_clocks_count_and_measure_exactly(far_apart: Project) -> None:
+    """Loss, duplicates and order are exact, latencies those of one clock, and offsets are within their stated error."""
+    run = far_apart.run("--load-hosts", "hosts.yaml", "-n1")
+    assert run.ret == pytest.ExitCode.OK
+    assert run.outcomes == {"passed": 4}
+    plain = run.documents["test_plain"]["measurements"]
+    assert plain["latencies"]["endToEnd"]["minimum"] >= 0
+    assert plain["latencies"]["endToEnd"]["percentiles"]["p50"] < 1_000_000_000
+    assert {worker["worker"] for worker in plain["workers"]} == {"gw0", "h1-1", "h2-1"}
+    found = clocks(run, far_apart, "test_plain")
+    for worker, offset in (("h1-1", 100_000), ("h2-1", -10)):
+        fit = found[worker]["fit"]
+        assert abs(fit["line"]["offset"] - offset * 1_000_000_000) <= fit["error"]
+        assert fit["holds"]
+
+
+def test_files_that_differ_are_an_error_before_any_load(far_apart: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The host's copy of a test is older than the controller's."""
+    copy = tmp_path_factory.mktemp("host")
+    shutil.copytree(far_apart.path, copy, dirs_exist_ok=True)
+    path = far_apart.path / "hosts.yaml"
+    path.write_text(path.read_text().replace(f"directory: {far_apart.path}", f"directory: {copy}"))
+    far_apart.write("test_them.py", TESTS + "\n# newer\n")
+    run = far_apart.run("--load-hosts", "hosts.yaml")
+    assert run.ret == pytest.ExitCode.USAGE_ERROR
+    assert "test_them.py is " in run.out
+    assert "copy the controller's tests and profiles to the directory of the host" in run.out
+
+
+def test_a_host_that_is_lost_is_named_and_leaves_nothing(far_apart: Project, tmp_path: Path) -> None:
+    """The run is no data, the other host's worker ends, and no process and no samples stay."""
+    far_apart.write(
+        "test_them.py",
+        "import os, signal, pytest, subprocess\n"
+        "@pytest.mark.load(profile='plain', testDuration='30s', live=True)\n"
+        "def test_lost(load):\n"
+        "    load.begin()\n"
+        "    load.wait('1s')\n"
+        "    subprocess.run(['pkill', '-KILL', '-f', 'monotonic -1[0] '], check=True)\n"
+        "    load.wait('20s')\n",
+    )
+    hosts(far_apart, h2=-10)
+    run = far_apart.run("--load-hosts", "hosts.yaml", "-n1")
+    assert run.outcomes.get("error") == 1
+    assert "load worker h2-1 went down: its process on host h2 or the connection to it ended" in run.out
+    assert far_apart.survivors() == []

@@ -1,0 +1,88 @@
+"""The exchanges of times between the controller and other hosts, with hosts that answer from another clock, late, or never."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_loadtest.errors import NoData
+from pytest_loadtest.fleet import host_clocks
+from pytest_loadtest.fleet.host_clocks import BURST, HostClock, HostClocks
+from pytest_loadtest.metrics.clocks import ClockLine
+
+if TYPE_CHECKING:
+    from pytest_loadtest.fleet.link import Message
+
+OFFSET = 100_000_000_000_000
+
+
+def answering(clocks: list[HostClocks], offsets: dict[str, int]) -> object:
+    """What sends questions to workers which answer at once, by clocks that are ahead by so much, ns."""
+
+    def send(worker: str, message: Message) -> None:
+        name, _, number = message
+        assert name == "time"
+        now = time.monotonic_ns() + offsets[worker]
+        threading.Thread(target=clocks[0].receive, args=(worker, number, now)).start()
+
+    return send
+
+
+def test_the_offset_of_each_host_is_found() -> None:
+    """Within the stated error, also for two workers of one host, of which one answers."""
+    holder: list[HostClocks] = []
+    clocks = HostClocks(answering(holder, {"h1-1": OFFSET, "h1-2": OFFSET, "h2-1": -OFFSET}))  # type: ignore[arg-type]
+    holder.append(clocks)
+    for worker, host in (("h1-1", "h1"), ("h1-2", "h1"), ("h2-1", "h2")):
+        clocks.add(worker, host)
+    clocks.ask()
+    fits = clocks.fits()
+    assert fits["h1-1"] == fits["h1-2"]
+    assert fits["h1-1"].exchanges == BURST
+    assert abs(fits["h1-1"].line.offset - OFFSET) <= fits["h1-1"].error
+    assert abs(fits["h2-1"].line.offset + OFFSET) <= fits["h2-1"].error
+
+
+def test_a_host_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while the run is no data."""
+    monkeypatch.setattr(host_clocks, "TIMEOUT", 0.01)
+    clocks = HostClocks(lambda worker, message: None)
+    clocks.add("h1-1", "h1")
+    with pytest.raises(NoData, match="host h1 .worker h1-1. did not answer"):
+        clocks.ask()
+
+
+def test_a_late_answer_is_not_taken_for_that_of_the_next_question() -> None:
+    """Its round trip would be too short, and its offset wrong."""
+    holder: list[HostClocks] = []
+
+    def send(worker: str, message: Message) -> None:
+        holder[0].receive(worker, message[2] - 1, 5)
+        holder[0].receive(worker, message[2], time.monotonic_ns() + OFFSET)
+
+    clocks = HostClocks(send)
+    holder.append(clocks)
+    clocks.add("h1-1", "h1")
+    clocks.ask(3)
+    assert abs(clocks.fits()["h1-1"].line.offset - OFFSET) <= clocks.fits()["h1-1"].error
+
+
+def test_a_worker_that_is_gone_answers_no_more() -> None:
+    """Its host is returned once, for the message about it."""
+    clocks = HostClocks(lambda worker, message: None)
+    clocks.add("h1-1", "h1")
+    assert clocks.remove("h1-1") == "h1"
+    assert clocks.remove("h1-1") is None
+    clocks.ask()  # there is nobody to wait for
+
+
+def test_a_host_clock_shows_the_time_of_the_controller() -> None:
+    """Whatever line it has at the moment."""
+    clock = HostClock(ClockLine(at=0, offset=OFFSET))
+    before = time.monotonic_ns() - OFFSET
+    assert before <= clock() <= time.monotonic_ns() - OFFSET
+    clock.line = ClockLine(at=0, offset=0)
+    assert clock.until(time.monotonic_ns() + 10**12) <= 10**12

@@ -1,0 +1,80 @@
+"""``--load-hosts`` as workers of xdist: what the option may say, and what is asked of each host before anything starts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import execnet
+import pytest
+
+from pytest_loadtest.errors import UsageError
+from pytest_loadtest.fleet.hosts import host_commands, hosts_of, probe_hosts, worker_specs
+from pytest_loadtest.profile.hosts import HostEntry
+
+
+def test_names_that_ssh_knows_need_no_file(tmp_path: Path) -> None:
+    """With a number of workers, and a user."""
+    one, two = hosts_of("build1,4*ci@build2", tmp_path)
+    assert (one.name, one.command, one.workers) == ("build1", "ssh build1", 1)
+    assert (two.name, two.command, two.workers) == ("build2", "ssh ci@build2", 4)
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    """… and no name of a host."""
+    with pytest.raises(UsageError, match=r"--load-hosts hosts.yaml: .*hosts.yaml is not a file"):
+        hosts_of("hosts.yaml", tmp_path)
+
+
+def test_each_worker_has_a_specification_that_execnet_reads(tmp_path: Path) -> None:
+    """Local workers first; the command tells on which host a worker is."""
+    tmp_path.joinpath("hosts.yaml").write_text("- {name: h1, command: ssh h1, workers: 2, directory: /srv/load}")
+    entries = hosts_of("hosts.yaml", tmp_path)
+    local, *remote = worker_specs(entries, 1)
+    specs = [execnet.XSpec(spec) for spec in remote]
+    assert local == "popen"
+    assert [spec.id for spec in specs] == ["h1-1", "h1-2"]
+    assert {host_commands(entries)[spec.python] for spec in specs} == {"h1"}
+
+
+def test_a_host_tells_what_it_is() -> None:
+    """This one, reached by a command that does nothing."""
+    facts = probe_hosts([HostEntry(name="here", command="env", python=sys.executable)])["here"]
+    assert facts.cores >= 1
+    assert facts.python.startswith(f"{sys.version_info.major}.{sys.version_info.minor}")
+
+
+@pytest.mark.parametrize(
+    ("command", "python", "directory", "expected"),
+    [
+        ("no-such-command h1", "python3", None, "host h1: cannot run no-such-command: No such file or directory"),
+        ("false", "python3", None, "host h1: false ended with status 1: no error message: try false true"),
+        ("env", sys.executable, "/no/such/directory", "host h1: it has no directory /no/such/directory"),
+        ("env", "no-such-python", None, "name its Python by the full path"),
+        ("env -i PYTHONPATH=", "python3", None, "lacks pytest-loadtest"),
+    ],
+)
+def test_a_host_that_cannot_be_used_is_named_with_the_remedy(
+    command: str, python: str, directory: str | None, expected: str, tmp_path: Path
+) -> None:
+    """All before xdist starts a worker."""
+    if "PYTHONPATH" in command:  # a Python that has nothing installed
+        bare = tmp_path / "python"
+        bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+        bare.chmod(0o755)
+        python = str(bare)
+    with pytest.raises(UsageError) as raised:
+        probe_hosts([HostEntry(name="h1", command=command, python=python, directory=directory)])
+    assert expected in str(raised.value)
+
+
+def test_other_versions_are_an_error_with_both(tmp_path: Path) -> None:
+    """Messages between workers are objects of this package."""
+    fake = tmp_path / "python"
+    fake.write_text(
+        "#!/bin/sh\n"
+        'echo \'{"python": "3.9.1", "package": "0.0.1", "node": "n", "cores": 1, "memory": 1, "files": 1, "ports": 1}\'\n'
+    )  # fmt: skip
+    fake.chmod(0o755)
+    with pytest.raises(UsageError, match=r"host h1: its Python is 3\.9\.1, the controller's is 3.*\n.*pytest-loadtest is 0\.0\.1"):
+        probe_hosts([HostEntry(name="h1", command="env", python=str(fake))])
