@@ -77,8 +77,10 @@ def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
     :raises TargetError: the broker in the container did not become ready; with the last lines of its log.
     """
     require_engine()
+    from testcontainers.core.config import testcontainers_config
+
     recipe = recipe_of(request.kind)
-    image = request.image or _prefix() + recipe.default_image(request.version)
+    image = request.image or testcontainers_config.hub_image_name_prefix + recipe.default_image(request.version)
     plan = partial(recipe.plan, image=image, settings=request.settings, host=_host())
     return on_free_ports(recipe.ports, lambda ports: _launch(recipe, plan(ports=ports), request, progress))
 
@@ -94,12 +96,6 @@ def recipe_of(name: str) -> ContainerRecipe:
         raise UsageError(f"there is no container of the {name} broker: its BrokerStart.container must name a ContainerRecipe")
     recipe: ContainerRecipe = load_reference(kind, reference)
     return recipe
-
-
-def _prefix() -> str:
-    from testcontainers.core.config import testcontainers_config
-
-    return testcontainers_config.hub_image_name_prefix
 
 
 def _host() -> str:

@@ -142,9 +142,6 @@ def _print_line(text: str) -> None:
     print(text, flush=True)
 
 
-# --- doctor
-
-
 def _doctor(options: argparse.Namespace) -> int:
     from pytest_loadtest.commands import doctor
 
@@ -156,9 +153,6 @@ def _doctor(options: argparse.Namespace) -> int:
     done = doctor.fix(machine, _print_line)
     _print_line("nothing is left to do" if done else "something is left to do by hand: see above")
     return OK if done else MISSED
-
-
-# --- calibrate
 
 
 def _calibrate(options: argparse.Namespace) -> int:
@@ -175,9 +169,6 @@ def _calibrate(options: argparse.Namespace) -> int:
         path = calibrate.keep(measured)
         _print_line("\n".join(["", *calibrate.table(measured), f"kept in {path}"]))
     return NO_DATA if failed and (options.driver or not measured) else OK
-
-
-# --- aggregate
 
 
 def _aggregate(options: argparse.Namespace) -> int:
@@ -253,22 +244,13 @@ def _judge(session: SparkSession, folder: Path, custom: Custom | None) -> str:
     return str(document["verdict"]["outcome"])
 
 
-# --- report
-
-
 def _report(options: argparse.Namespace) -> int:
     _print_line(report.write_report(options.folders, options.output, options.history))
     return OK
 
 
-# --- compare
-
-
 def _compare(options: argparse.Namespace) -> int:
     return max([_OUTCOMES.get(outcome, NO_DATA) for outcome in compare.run_compare(options)], default=OK)
-
-
-# --- learn
 
 
 def _learn(options: argparse.Namespace) -> int:

@@ -120,15 +120,11 @@ def sample(observer: TopicObserver, duration: int, most: int, announce: Callable
         while (now := time.monotonic_ns()) < traffic.start + duration:
             if now - announced >= _PROGRESS:
                 announced = now
-                announce(f"{format_duration(now - traffic.start)}: {_progress(traffic, now)}")
+                rate = format_rate(traffic.messages * SECOND / (now - traffic.start))
+                announce(f"{format_duration(now - traffic.start)}: {format_count(traffic.messages)} messages, {rate}")
             if traffic.add(observer.read(min(_TICK, (traffic.start + duration - now) / SECOND)), most):
                 break
     except KeyboardInterrupt:
         announce("interrupted: the messages so far are used")
     traffic.end = traffic.end or min(time.monotonic_ns(), traffic.start + duration)
     return traffic, (time.process_time() - cpu) * SECOND / traffic.elapsed
-
-
-def _progress(traffic: Traffic, now: int) -> str:
-    rate = traffic.messages * SECOND / (now - traffic.start)
-    return f"{format_count(traffic.messages)} messages, {format_rate(rate)}"

@@ -70,8 +70,9 @@ class ProcessSource:
         totals, seconds = {"switches": 0.0}, (now - self._at) / SECOND
         threads = {}
         for process in self._processes:
-            for tid, used, waited, switches in _threads(process.pid):
-                threads[process.pid, tid] = (used, waited)
+            for tid, text in _task_files(process.pid, "schedstat"):  # ns on a core, ns of waiting for one, number of times that it got one
+                used, waited, switches = map(int, text.split())
+                threads[process.pid, tid] = (used / SECOND, waited / SECOND)
                 totals["switches"] += switches
         if self._broker:
             totals |= self._disk()
@@ -120,13 +121,12 @@ class ProcessSource:
         return {}
 
 
-def _threads(pid: int) -> Iterator[tuple[str, float, float, float]]:
-    """Yield for each thread its id, seconds on a core, seconds of waiting for one, and the number of times that it got one."""
+def _task_files(pid: int, name: str) -> Iterator[tuple[str, str]]:
+    """Yield the id of each thread and the contents of its file of this name; threads and processes that end are left out."""
     with contextlib.suppress(FileNotFoundError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                used, waited, switches = (task / "schedstat").read_bytes().split()
-                yield task.name, int(used) / SECOND, int(waited) / SECOND, float(switches)
+                yield task.name, (task / name).read_text(errors="replace")
 
 
 def memory_limit(pid: int, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
@@ -165,26 +165,19 @@ class DiskWaitSource:
 
     def read(self, now: int) -> dict[str, float]:
         """Return the share of the checks in which a thread waited for the disk; nothing if there is no process."""
-        pid = self._pid()
-        try:
-            pids = [] if pid is None else [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
-        except psutil.NoSuchProcess:
+        if (pid := self._pid()) is None:
             return {}
-        if not pids:
+        try:
+            pids = [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+        except psutil.NoSuchProcess:
             return {}
         waits = 0
         for number in range(_CHECKS):
             time.sleep(_PAUSE if number else 0)
-            waits += any(state == "D" for process in pids for state in _states(process))  # uninterruptible sleep, see proc_pid_stat(5)
+            texts = (text for process in pids for _, text in _task_files(process, "stat"))
+            waits += any(text.rpartition(")")[2].split()[0] == "D" for text in texts)  # uninterruptible sleep, see proc_pid_stat(5)
         return {"broker.diskWait": waits / _CHECKS}
 
     def close(self) -> dict[str, float]:
         """Return nothing: this source has no last values and no resources."""
         return {}
-
-
-def _states(pid: int) -> Iterator[str]:
-    with contextlib.suppress(FileNotFoundError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                yield (task / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]

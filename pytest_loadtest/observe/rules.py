@@ -50,8 +50,7 @@ class Rule:
 
 def _no_core(sampled: Sampled) -> Mask:
     """The broker needed more CPU than there is: one thread all the time, or all its threads together."""
-    mask: Mask = (sampled["broker.busiestWanted"] >= SATURATED) | (sampled["broker.wanted"] >= SATURATED * sampled.cores)
-    return mask
+    return (sampled["broker.busiestWanted"] >= SATURATED) | (sampled["broker.wanted"] >= SATURATED * sampled.cores)
 
 
 def _describe_cpu(sampled: Sampled, mask: Mask) -> str:
@@ -62,8 +61,7 @@ def _describe_cpu(sampled: Sampled, mask: Mask) -> str:
 
 
 def _on_disk(sampled: Sampled) -> Mask:
-    mask: Mask = (sampled["broker.diskWait"] >= ON_DISK) & ~_no_core(sampled)
-    return mask
+    return (sampled["broker.diskWait"] >= ON_DISK) & ~_no_core(sampled)
 
 
 def _describe_disk(sampled: Sampled, mask: Mask) -> str:
@@ -98,13 +96,11 @@ def _memory(sampled: Sampled) -> Mask:
 
 
 def _full_heap(sampled: Sampled) -> Mask:
-    mask: Mask = (sampled["sys.heap"] >= FULL * sampled["sys.heapLimit"]) & ~(sampled["sys.gc"] < COLLECTING)
-    return mask
+    return (sampled["sys.heap"] >= FULL * sampled["sys.heapLimit"]) & ~(sampled["sys.gc"] < COLLECTING)
 
 
 def _full_direct(sampled: Sampled) -> Mask:
-    mask: Mask = sampled["sys.direct"] >= FULL * sampled["sys.directLimit"]
-    return mask
+    return sampled["sys.direct"] >= FULL * sampled["sys.directLimit"]
 
 
 def _describe_memory(sampled: Sampled, mask: Mask) -> str:
@@ -116,8 +112,7 @@ def _describe_memory(sampled: Sampled, mask: Mask) -> str:
 
 
 def _throttled(sampled: Sampled) -> Mask:
-    mask: Mask = (sampled["sys.throttled"] > 0) | (sampled["sys.dispatchThrottled"] > 0)
-    return mask
+    return (sampled["sys.throttled"] > 0) | (sampled["sys.dispatchThrottled"] > 0)
 
 
 def _describe_throttling(sampled: Sampled, mask: Mask) -> str:
@@ -132,8 +127,7 @@ def _describe_throttling(sampled: Sampled, mask: Mask) -> str:
 def _slow_write(sampled: Sampled) -> Mask:
     """Writing to the bookies, without time in their queue, takes at least half of the publish latency; and CPU does not explain it."""
     write = sampled["sys.ledgerLatency"]
-    mask: Mask = (write >= SLOW_WRITE) & (write >= sampled["sys.publishLatency"] / 2) & ~_no_core(sampled)
-    return mask
+    return (write >= SLOW_WRITE) & (write >= sampled["sys.publishLatency"] / 2) & ~_no_core(sampled)
 
 
 def _describe_write(sampled: Sampled, mask: Mask) -> str:
@@ -266,24 +260,20 @@ class Sampled:
     def is_queued(self, name: str) -> Mask:
         """Return the mask of the samples in which this queue has built up."""
         rate = self.sent_rate if name in ("workers.unsent", "broker.unread") else self.received_rate
-        mask: Mask = self[name] > max(QUEUED, rate * QUEUED_FOR / SECOND)
-        return mask
+        return self[name] > max(QUEUED, rate * QUEUED_FOR / SECOND)
 
     def unread(self, side: str) -> Mask:
         """Return the mask of the samples in which one side did not read: a queue, or old unread bytes on 1 % of its connections."""
         stale = self[f"{side}.stale"]
-        mask: Mask = self.is_queued(f"{side}.unread") | ((stale > 0) & (stale >= self[f"{side}.connections"] / 100))
-        return mask
+        return self.is_queued(f"{side}.unread") | ((stale > 0) & (stale >= self[f"{side}.connections"] / 100))
 
     def refused(self, side: str) -> Mask:
         """Return the mask of the samples in which one side could not send because the other's window, not a relay's, was closed."""
-        mask: Mask = self.is_queued(f"{side}.unsent") & ~(self["broker.relayed"] > 0) & (self[f"{side}.shut"] >= SHUT)
-        return mask
+        return self.is_queued(f"{side}.unsent") & ~(self["broker.relayed"] > 0) & (self[f"{side}.shut"] >= SHUT)
 
     def stuck(self, side: str) -> Mask:
         """Return the mask of the samples in which one side could not send although the other's window was open, or was a relay's."""
-        mask: Mask = self.is_queued(f"{side}.unsent") & ((self["broker.relayed"] > 0) | (self[f"{side}.shut"] < SHUT))
-        return mask
+        return self.is_queued(f"{side}.unsent") & ((self["broker.relayed"] > 0) | (self[f"{side}.shut"] < SHUT))
 
     def mean(self, name: str, mask: Mask) -> float:
         """Return the mean over the samples of the mask; NaN if none has a number, as expensive sources are not sampled every second."""
