@@ -15,14 +15,17 @@ import sys
 from collections import Counter
 from pathlib import Path
 from statistics import median, stdev
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_loadtest.metrics import resampled
 from pytest_loadtest.report.baseline import read_documents
-from pytest_loadtest.report.comparison import TELLING, compare_runs
+from pytest_loadtest.report.comparison import VALID, compare_runs
 from pytest_loadtest.report.find_results import RESULTS
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.objectives import Slo
+
+if TYPE_CHECKING:
+    from pytest_loadtest.report.document import RunDocument
 
 SECTION = {f"endToEndLatency.{percentile}": "10%" for percentile in ("p50", "p90", "p99")} | {"throughput": "5%"}
 SAME, SLOWER = "same build", "20 % slower"
@@ -70,19 +73,19 @@ def drive(folder: Path, pairs: int, delay: int, duration: int) -> None:
     subprocess.run([sys.executable, "-m", "pytest", "-q", *spark], cwd=folder, check=False, stdout=subprocess.DEVNULL)
 
 
-def held(documents: dict[str, dict[str, Any]]) -> dict[tuple[str, str], list[Held]]:
+def held(documents: dict[str, RunDocument]) -> dict[tuple[str, str], list[Held]]:
     """Return the comparisons of each pair, by kind and figure."""
     found: dict[tuple[str, str], list[Held]] = {}
     for name, baseline in documents.items():
         if not name.endswith("-a"):
             continue
         for kind, other in ((SAME, "b"), (SLOWER, "slower")):
-            if any(one["verdict"]["outcome"] not in TELLING for one in (baseline, documents[f"{name[:-1]}{other}"])):
+            if any(one.verdict.outcome not in VALID for one in (baseline, documents[f"{name[:-1]}{other}"])):
                 continue
             section = compare_runs(baseline, documents[f"{name[:-1]}{other}"], Slo.read({"regression": SECTION}).gates, force=True).section
-            for row in section["rows"]:
-                if row["name"] in SECTION and row["low"] is not None:
-                    found.setdefault((kind, row["name"]), []).append(Held(row["outcome"], row["change"], (row["high"] - row["low"]) / 2))
+            for row in section.rows:
+                if row.name in SECTION and row.outcome and row.change is not None and row.low is not None and row.high is not None:
+                    found.setdefault((kind, row.name), []).append(Held(row.outcome, row.change, (row.high - row.low) / 2))
     return found
 
 
@@ -107,7 +110,7 @@ def main() -> None:
     options = parser.parse_args()
     if not any(options.folder.glob(f".loadtest/**/{RESULTS}")):
         drive(options.folder, options.pairs, options.delay, options.duration)
-    documents = {document["test"].partition("[")[2][:-1]: document for document in read_documents(options.folder / ".loadtest")}
+    documents = {document.test.partition("[")[2][:-1]: document for document in read_documents(options.folder / ".loadtest")}
     for seconds in (1, 2, 5):
         resampled.length = lambda duration, length=seconds * SECOND: length  # type: ignore[misc]  # an experiment on it
         resampled.FEWEST = 4  # type: ignore[misc]

@@ -30,11 +30,14 @@ from pytest_loadtest.fleet.planning import costs_file
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import kinds, shipped_costs
 from pytest_loadtest.plan.scaling import AUTO_LOAD
+from pytest_loadtest.report.document import read_document
 from pytest_loadtest.report.find_results import results_below
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from pytest_loadtest.report.document import BottleneckSection, RunDocument
 
 SMALL, LARGE = 256, 16 * 1024  # bytes
 PHASES = {"warmupDuration": "500ms", "testDuration": "3s", "drainTimeout": "5s"}
@@ -65,33 +68,32 @@ class PerMessage:
     broker: float
 
     @classmethod
-    def of(cls, run: Mapping[str, Any]) -> PerMessage:
+    def of(cls, run: RunDocument) -> PerMessage:
         """Compute the cost from a run with one producer and one consumer on separate workers.
 
-        :param run: its document, from ``results.json``. :raises NoData: it has no measurements, its CPU time is unknown, or less than half
-            of the due messages arrived.
+        :raises NoData: it has no measurements, its CPU time is unknown, or less than half of the due messages arrived.
         """
-        name, measured = run["profile"]["name"], run["measurements"]
+        name, measured = run.profile.name, run.measurements
         if measured is None:
-            raise NoData(f"the run {name} was not measured: {'; '.join(run['verdict']['reasons'])}")
-        counts, section = measured["counts"], run["bottleneck"] or {}
-        duration: int = measured["duration"]
-        offered, sent, received = (counts[which] for which in ("offered", "sentInTime", "receivedInTime"))
+            raise NoData(f"the run {name} was not measured: {'; '.join(run.verdict.reasons)}")
+        offered, sent, received = (measured.count(key) for key in ("offered", "sentInTime", "receivedInTime"))
         if received < offered / 2:
             raise NoData(f"{received} of {offered} messages arrived while the run {name} was measured")
 
         def cpu(who: str) -> float:
-            return _cores(section, f"{who}.cpu", duration) * duration
+            return _cores(run.bottleneck, f"{who}.cpu", measured.duration) * measured.duration
 
         return cls(produce=cpu(f"worker {_SENDER}") / sent, consume=cpu(f"worker {_RECEIVER}") / received, broker=cpu("broker") / received)
 
 
-def _cores(section: Mapping[str, Any], column: str, duration: int) -> float:
+def _cores(section: BottleneckSection | None, column: str, duration: int) -> float:
     """Return the mean over the samples after the first second. :raises NoData: there are none."""
-    samples = zip(section.get("time", ()), section.get("columns", {}).get(column, ()), strict=False)
-    cores: list[float] = [value for at, value in samples if value is not None and SETTLED + SECOND // 2 <= at <= duration + SECOND // 10]
+    samples = () if section is None else zip(section.time, section.columns.get(column, ()), strict=False)
+    cores = [value for at, value in samples if value is not None and SETTLED + SECOND // 2 <= at <= duration + SECOND // 10]
     if not cores:
-        raise NoData(f"the CPU time of {column.removesuffix('.cpu')} is unknown: {'; '.join(section.get('missing', ())) or 'no samples'}")
+        raise NoData(
+            f"the CPU time of {column.removesuffix('.cpu')} is unknown: {'; '.join(section.missing if section else ()) or 'no samples'}"
+        )
     return sum(cores) / len(cores)
 
 
@@ -110,8 +112,8 @@ def calibrate(key: str, announce: Callable[[str], None]) -> Cost:
         (folder / "test_calibrate.py").write_text("import pytest\n" + "".join(map(_TEST.format, RUNS)), encoding="utf-8")
         (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         output = _pytest(folder, key, announce)
-        documents = [json.loads(path.read_text(encoding="utf-8")) for path in results_below(folder / ".loadtest")]
-    runs = {run["profile"]["name"]: run for run in documents}
+        documents = [read_document(path) for path in results_below(folder / ".loadtest")]
+    runs = {run.profile.name: run for run in documents}
     if missing := [name for name in RUNS if name not in runs]:
         raise NoData(f"the runs {', '.join(missing)} have no results; output of pytest:\n" + "\n".join(output))
     slow, large, fast = (PerMessage.of(runs[name]) for name in RUNS)

@@ -217,7 +217,7 @@ def _status(search: Sequence[Path], outcomes: Mapping[Path, str]) -> int:
     """
     from pytest_loadtest.fleet.judge import read_results
 
-    best = [folder for folder in search if not _STEP.fullmatch(folder.name) or read_results(folder).get("peak") is not None]
+    best = [folder for folder in search if not _STEP.fullmatch(folder.name) or ((step := read_results(folder)) and step.peak is not None)]
     if not best:
         _print_line(
             f"{search[0].parent}: NO DATA\n  no step has the rate that the search found: it was cut short, or results.json is missing"
@@ -241,7 +241,7 @@ def _judge(session: SparkSession, folder: Path, custom: Custom | None) -> str:
         _print_line(f"{folder}: {outcome.upper()}\n  {error}")
         return outcome
     _print_line("\n".join(summary_lines(document, unicode=compare.prints_unicode())))
-    return str(document["verdict"]["outcome"])
+    return document.verdict.outcome.value
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report import baseline, history, sections
 from pytest_loadtest.report.comparison import compare_runs
+from pytest_loadtest.report.document import json_members
 from pytest_loadtest.report.sections import mark, titled
 from pytest_loadtest.verdict.objectives import Slo
 
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
 
-    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.document import RunDocument
+    from pytest_loadtest.report.verdict_section import ComparisonSection
+    from pytest_loadtest.verdict.finding import Outcome
     from pytest_loadtest.verdict.objectives import Objective
 
 
@@ -31,8 +34,8 @@ class Compared:
     """
 
     name: str
-    section: dict[str, Any] | None
-    outcomes: tuple[str, ...]
+    section: ComparisonSection | None
+    outcomes: tuple[Outcome, ...]
     lines: tuple[str, ...]
 
 
@@ -44,25 +47,25 @@ def compare_results(before: Path, after: Path, *, force: bool = False) -> list[C
     return [_pair(was, now, force=force) for was, now in baseline.paired_runs(before, after)]
 
 
-def _pair(was: Document | None, now: Document | None, *, force: bool) -> Compared:
+def _pair(was: RunDocument | None, now: RunDocument | None, *, force: bool) -> Compared:
     if was is None or now is None:
         side, document = ("the baseline", was) if now is None else ("the later results", now)
         assert document is not None
-        return Compared(_name(document), None, (), (f"only in {side}: {document['results']}",))
+        return Compared(_name(document), None, (), (f"only in {side}: {document.results}",))
     section, findings = compare_runs(was, now, _gates(now), force=force)
     lines = tuple(f"{finding.outcome.value}: {finding.text}" for finding in findings)
-    return Compared(_name(now), section, tuple(finding.outcome.value for finding in findings), lines)
+    return Compared(_name(now), section, tuple(finding.outcome for finding in findings), lines)
 
 
-def _gates(document: Document) -> tuple[Objective, ...]:
+def _gates(document: RunDocument) -> tuple[Objective, ...]:
     """Return the regression objectives of the run's profile; none if another version wrote them in a different grammar."""
-    section = document["profile"]["document"].get("slo") or {}
+    section = document.profile.document.get("slo") or {}
     slo = Slo.read({"regression": section["regression"]} if "regression" in section else {})
     return () if slo.problems else slo.gates
 
 
-def _name(document: Document) -> str:
-    return titled(document["test"], document["profile"]["name"], document["workload"])
+def _name(document: RunDocument) -> str:
+    return titled(document.test, document.profile.name, document.workload)
 
 
 def comparison_text(compared: Sequence[Compared], *, unicode: bool) -> Iterable[str]:
@@ -79,7 +82,7 @@ def comparison_text(compared: Sequence[Compared], *, unicode: bool) -> Iterable[
 def comparison_json(compared: Sequence[Compared]) -> str:
     """Return a JSON list with the section ``comparison`` of each test; null if only one side has the test."""
     tests = [{"name": test.name, "comparison": test.section, "regression": list(test.lines)} for test in compared]
-    return json.dumps(tests, indent=1, ensure_ascii=False)
+    return json.dumps(tests, indent=1, ensure_ascii=False, default=json_members)
 
 
 def add_compare(parser: argparse.ArgumentParser) -> None:

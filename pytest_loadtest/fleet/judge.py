@@ -6,7 +6,6 @@ The run controller calls :func:`conclude_run` in the thread that answers the las
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -23,8 +22,8 @@ from pytest_loadtest.observe.telemetry import fullest
 from pytest_loadtest.report import bottleneck, hdr, junit
 from pytest_loadtest.report.baseline import recorded_baseline
 from pytest_loadtest.report.build import RunFacts, build_document, with_comparison
-from pytest_loadtest.report.comparison import TELLING, compare_runs, missing_comparison
-from pytest_loadtest.report.document import dumps
+from pytest_loadtest.report.comparison import VALID, compare_runs, missing_comparison
+from pytest_loadtest.report.document import dumps, read_document
 from pytest_loadtest.report.figures import figures
 from pytest_loadtest.report.measured import timeline_section
 from pytest_loadtest.results.load import Load, together, without_measurements
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.pipeline.run_file import RunFile
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.report.baseline import Baseline
+    from pytest_loadtest.report.document import BacklogSection, BottleneckSection, RunDocument
     from pytest_loadtest.verdict.objectives import Objective
     from pytest_loadtest.verdict.peak import Peak
     from pytest_loadtest.verdict.slo import Finding
@@ -61,9 +61,9 @@ def conclude_run(
     *,
     backlog: BacklogWatch | None = None,
     peak: Peak | None = None,
-    before: Mapping[str, Any] | None = None,
+    before: RunDocument | None = None,
     baseline: Baseline | None = None,
-) -> tuple[RunResult, dict[str, Any]]:
+) -> tuple[RunResult, RunDocument]:
     """Judge a run by the profile kept in its ``run.json``; write the results next to the samples.
 
     :param backlog: the watch of a backlog, if one was built and drained. :param peak: the result of the search whose best step this is.
@@ -75,21 +75,20 @@ def conclude_run(
     profile = profiles.from_document(run.profile)
     if run.scale is not None:
         profile = profile.as_scaled()
-    seen = {key: value for key, value in (before or {}).items() if key in ("peak", "backlog") and value is not None}
+    peak_before, backlog_before = (None, None) if before is None else (before.peak, before.backlog)
     built = None if backlog is None else settle_backlog(backlog, dict(samples.stages), samples.measurements)
-    drained = recorded_backlog(seen["backlog"]) if "backlog" in seen else built
+    drained = built if backlog_before is None else recorded_backlog(backlog_before)
     telemetry = observing.read_telemetry(folder)
     measurements = _completed(samples, profile, drained, telemetry)
     objectives = _scaled(profile.objectives, run, written=profile.scaled.slo)
     allowed = tolerances(objectives)
     verdict, notes = _whole_verdict(samples, measurements, profile, objectives, telemetry)
     stages = [(name, measured, _stage_verdict(name, measured, run, profile, allowed)) for name, measured in samples.stages]
-    if (peak is not None and peak.rate is None) or (
-        "peak" in seen and seen["peak"]["rate"] is None
-    ):  # without a peak the search is a miss, whatever its last step was
+    if any(found is not None and found.rate is None for found in (peak, peak_before)):
+        # without a peak the search is a miss, whatever its last step was
         verdict = replace(verdict, outcome=slo.worst((verdict.outcome, slo.Outcome.MISSED)))
     not_begun = stages_not_begun(run, profile)
-    shown = [] if backlog is not None or "backlog" in seen else stages  # the windows of a backlog are no stages of the profile
+    shown = [] if backlog is not None or backlog_before is not None else stages  # the windows of a backlog are no stages of the profile
     results = build_document(
         _facts(run, folder, notes),
         verdict,
@@ -100,7 +99,7 @@ def conclude_run(
         bottleneck=_bottleneck(telemetry, run, measurements, verdict),
         timeline=timeline_section(run, measurements),
     )
-    results = _limited(results | seen, folder)
+    results = _limited(replace(results, peak=peak_before or results.peak, backlog=backlog_before or results.backlog), folder)
     results, findings = compare_with_baseline(results, profile.slo.gates, recorded_baseline(before) or baseline)
     verdict = with_findings(verdict, findings)
     (folder / "results.json").write_text(dumps(results), encoding="utf-8")
@@ -199,7 +198,7 @@ def stages_not_begun(run: RunFile, profile: Profile) -> list[tuple[str, slo.Verd
 
 def _bottleneck(
     telemetry: Telemetry | None, run: RunFile, measurements: Measurements | None, verdict: slo.Verdict
-) -> dict[str, Any] | None:
+) -> BottleneckSection | None:
     """Return the section with the telemetry and the side that it shows as the bottleneck; None without telemetry."""
     if telemetry is None:
         return None
@@ -208,14 +207,16 @@ def _bottleneck(
     return bottleneck.bottleneck_section(conclusion, telemetry)
 
 
-def _limited(results: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _limited(results: RunDocument, folder: Path) -> RunDocument:
     """Return the document of a search with the bottleneck of the step above the peak, which shows what limited it."""
-    if results["peak"] is None:
+    if results.peak is None:
         return results
-    above = bottleneck.peak_bottleneck(
-        results["peak"], lambda number: read_results(folder.with_name(f"step-{number:02d}")).get("bottleneck")
-    )
-    return results | {"bottleneck": above or results["bottleneck"]}
+
+    def of_step(number: int) -> BottleneckSection | None:
+        step = read_results(folder.with_name(f"step-{number:02d}"))
+        return None if step is None else step.bottleneck
+
+    return replace(results, bottleneck=bottleneck.peak_bottleneck(results.peak, of_step) or results.bottleneck)
 
 
 def combine_workloads(name: str, results: Sequence[RunResult]) -> RunResult:
@@ -226,7 +227,7 @@ def combine_workloads(name: str, results: Sequence[RunResult]) -> RunResult:
     return RunResult(load=whole, properties=(("load.outcome", whole.outcome.value), *properties))
 
 
-def write_broken_results(run: RunFile, folder: Path, error: BrokenRun) -> dict[str, Any]:
+def write_broken_results(run: RunFile, folder: Path, error: BrokenRun) -> RunDocument:
     """Write the results document of a run that was given up.
 
     :param folder: the folder of the phase that was measured last; created if missing.
@@ -240,13 +241,12 @@ def write_broken_results(run: RunFile, folder: Path, error: BrokenRun) -> dict[s
     return results
 
 
-def read_results(folder: Path) -> dict[str, Any]:
-    """Return the results document in a run folder; empty if there is none."""
+def read_results(folder: Path) -> RunDocument | None:
+    """Return the results document in a run folder; None if there is none that can be read."""
     try:
-        results: dict[str, Any] = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return results
+        return read_document(folder / "results.json")
+    except ValueError:
+        return None
 
 
 def _unchecked_host(profile: Profile, broker: Mapping[str, Any]) -> tuple[str, ...]:
@@ -304,22 +304,21 @@ def _uncounted(counts: Counts, subscriptions: int) -> int:
     return max(counts.received - first_of_acked, 0) + counts.duplicates + counts.corrupt + (counts.foreign or 0)
 
 
-def recorded_backlog(section: Mapping[str, Any]) -> Backlog:
+def recorded_backlog(section: BacklogSection) -> Backlog:
     """Return the backlog in an earlier results document, as far as it is judged."""
-    between = section.get("drainedBetween")
     return Backlog(
-        size_messages=section["messages"], size_bytes=section["bytes"], build=section["build"], drain=section["drain"],
-        drained=section["drained"], left=section["left"], allowed=section["allowed"], drain_rate=section["drainRate"],
-        publish_during_drain=None, between=between and tuple(between), uncounted=section.get("uncounted", 0),
+        size_messages=section.messages, size_bytes=section.bytes, build=section.build, drain=section.drain, drained=section.drained,
+        left=section.left, allowed=section.allowed, drain_rate=section.drain_rate, publish_during_drain=None,
+        between=section.drained_between, uncounted=section.uncounted,
     )  # fmt: skip
 
 
 # --- comparison with a baseline
 
-Document = dict[str, Any]
 
-
-def compare_with_baseline(results: Document, gates: Sequence[Objective], baseline: Baseline | None) -> tuple[Document, tuple[Finding, ...]]:
+def compare_with_baseline(
+    results: RunDocument, gates: Sequence[Objective], baseline: Baseline | None
+) -> tuple[RunDocument, tuple[Finding, ...]]:
     """Return the document with its section ``comparison``, and the additional findings.
 
     Without a baseline the bounds on regression do not apply, which is noted.
@@ -328,19 +327,20 @@ def compare_with_baseline(results: Document, gates: Sequence[Objective], baselin
         if not gates:
             return results, ()
         names = ", ".join(gate.statistic for gate in gates)
-        return results | {"notes": [*results["notes"], f"regression of {names} is not judged: no baseline was given (--load-baseline)"]}, ()
+        note = f"regression of {names} is not judged: no baseline was given (--load-baseline)"
+        return replace(results, notes=(*results.notes, note)), ()
     earlier = baseline.find(results)
     comparison = (
         missing_comparison(gates, earlier) if isinstance(earlier, str) else compare_runs(earlier, results, gates, force=baseline.force)
     )
-    is_judged = results["verdict"]["outcome"] in TELLING  # a run without a verdict proves nothing in a comparison either
-    findings, best = _compare_with_best(comparison.findings, baseline.earlier(results), results) if is_judged else ((), [])
-    return with_comparison(results, comparison.section | {"best": best}, findings), findings
+    is_judged = results.verdict.outcome in VALID  # a run without a verdict proves nothing in a comparison either
+    findings, best = _compare_with_best(comparison.findings, baseline.earlier(results), results) if is_judged else ((), ())
+    return with_comparison(results, replace(comparison.section, best=best), findings), findings
 
 
 def _compare_with_best(
-    findings: Sequence[Finding], earlier: Sequence[Document], results: Document
-) -> tuple[tuple[Finding, ...], list[str]]:
+    findings: Sequence[Finding], earlier: Sequence[RunDocument], results: RunDocument
+) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
     """Return the findings, each replaced if the run certainly misses its bound against the best earlier run; and those runs' folders.
 
     Only certain misses count here: the best of several runs is partly the luckiest, so "cannot be told from noise" would be frequent.
@@ -354,12 +354,12 @@ def _compare_with_best(
             continue
         _, run = (max if gate.statistic == THROUGHPUT else min)(values, key=lambda pair: pair[0])
         (compared,) = compare_runs(run, results, (gate,)).findings
-        where = f"; compared with the best of the last {len(earlier) + 1} runs that were met, {run['results']}"
+        where = f"; compared with the best of the last {len(earlier) + 1} runs that were met, {run.results}"
         kept.append(replace(compared, text=compared.text + where) if compared.outcome is Outcome.MISSED else finding)
-        best |= {run["results"]: None}
-    return tuple(kept), list(best)
+        best |= {run.results: None}
+    return tuple(kept), tuple(best)
 
 
-def _figure(run: Document, gate: Objective) -> float | None:
+def _figure(run: RunDocument, gate: Objective) -> float | None:
     figure = figures(run, (gate.statistic,)).get(gate.statistic)
     return None if figure is None else figure.value

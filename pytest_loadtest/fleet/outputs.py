@@ -11,7 +11,7 @@ import os
 import re
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_loadtest.errors import UsageError
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.fleet.options import Options
     from pytest_loadtest.report.baseline import Baseline
+    from pytest_loadtest.report.document import RunDocument
 
 
 class Outputs:
@@ -37,7 +38,7 @@ class Outputs:
         self.baseline = _baseline(options, session)
         self.unwritten: list[str] = []
 
-    def write_results(self, documents: Sequence[dict[str, Any]]) -> None:
+    def write_results(self, documents: Sequence[RunDocument]) -> None:
         """Write the results of a run that has a verdict."""
         self.add_to_history(documents)
         folder = self._options.omb_json
@@ -47,7 +48,7 @@ class Outputs:
             for document in documents:
                 self._write("--load-omb-json", folder, partial(omb.write_test_result, document, folder))
 
-    def add_to_history(self, documents: Sequence[dict[str, Any]]) -> None:
+    def add_to_history(self, documents: Sequence[RunDocument]) -> None:
         """Add a run to the history, broken or not."""
         file = self._options.history
         if file is not None and documents:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.workload_run import WorkloadRun
     from pytest_loadtest.metrics.clocks import ClockLine
     from pytest_loadtest.plan.plan import Plan
+    from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.live import LiveLine
     from pytest_loadtest.report.live_metrics import LiveMetrics
     from pytest_loadtest.results.load import Load
@@ -74,7 +75,7 @@ class RunController:
         self.spark = SparkService(self.folder / "spark", options, self._announce, custom)
         self._targets: Targets | None = None
         self._restarting = threading.Lock()
-        self.documents: list[dict[str, Any]] = []
+        self.documents: list[RunDocument] = []
         self.rendezvous: Rendezvous | None = None
         self.clocks: HostClocks | None = None  # None if all workers are on this host
 
@@ -319,7 +320,7 @@ class RunController:
             return judged[0][0]
         return combine_workloads(state.request.profile.name, [result for result, _ in judged])
 
-    def _conclude(self, workload: WorkloadRun, script: Script) -> tuple[RunResult, dict[str, Any]]:
+    def _conclude(self, workload: WorkloadRun, script: Script) -> tuple[RunResult, RunDocument]:
         """Return the result of one workload whose script has ended, and its document. :raises NoData: it cannot be measured."""
         from pytest_loadtest.fleet.judge import conclude_run
         from pytest_loadtest.fleet.scripts import PlannedScript, SearchScript
@@ -349,7 +350,7 @@ class RunController:
         self.spark.stop()
 
 
-def _write_broken(workloads: Sequence[WorkloadRun], error: BrokenRun) -> list[dict[str, Any]]:
+def _write_broken(workloads: Sequence[WorkloadRun], error: BrokenRun) -> list[RunDocument]:
     from pytest_loadtest.fleet.judge import write_broken_results
 
     return [write_broken_results(workload.run_file(), workload.folder or workload.root / "measure", error) for workload in workloads]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.fleet.run_controller import RunController
     from pytest_loadtest.report.ci import Location
-    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.document import RunDocument
 
 
 FILE = "report.html"
@@ -74,7 +74,7 @@ def write_report(config: pytest.Config, controller: RunController) -> str:
 class CiReports:
     """A plugin that writes the files and annotations of GitHub and GitLab. :param documents: returns the results documents so far."""
 
-    def __init__(self, config: pytest.Config, documents: Callable[[], list[Document]]) -> None:
+    def __init__(self, config: pytest.Config, documents: Callable[[], list[RunDocument]]) -> None:
         self._config, self._documents = config, documents
         self._places: dict[str, Location] = {}
         self._warnings: list[str] = []

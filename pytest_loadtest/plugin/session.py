@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.options import Options
     from pytest_loadtest.fleet.run_controller import RunController
     from pytest_loadtest.fleet.xdist import GangController, GangWorker
+    from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.live_metrics import LiveMetrics
     from pytest_loadtest.results.load import Load
 
@@ -189,7 +190,7 @@ class LoadSession:
         item.user_properties += [("load.set", setting(*text.partition("=")[::2])) for text in self._config.option.load_set]
         return make_request(self._config, item, attempt)
 
-    def documents(self) -> list[dict[str, Any]]:
+    def documents(self) -> list[RunDocument]:
         """Return the results documents of the session so far."""
         return [] if self._run_controller is None else self._run_controller.documents
 

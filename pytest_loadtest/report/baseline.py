@@ -1,147 +1,149 @@
-"""Which earlier run a run is held against: of a file, of a folder, or the newest met one that can be compared."""
+"""Find the earlier run that a run is compared with: in a file, in a folder, or the newest comparable one that was met."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.report import comparable
+from pytest_loadtest.report.comparable import comparable_key, differences
+from pytest_loadtest.report.document import read_document
 from pytest_loadtest.report.find_results import RESULTS, results_below
+from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
-    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.document import RunDocument
 
 LAST_MET = "last-met"
 KEPT = 10
-"""Runs of ``last-met`` beside whose best each run is held too: beside the newest alone, six steps of 9 % pass a bound of 10 %."""
+"""Number of earlier runs, from which the best is a second baseline: with the newest alone, six steps of 9 % pass a bound of 10 %."""
 Identity = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What ``--load-baseline`` names.
+    """The baseline that ``--load-baseline`` names.
 
-    :param find: the baseline of a run, or why there is none. :param force: ``--load-baseline-force``.
-    :param earlier: more runs, beside whose best a run must not be certainly worse than its bounds on regression.
+    :param find: returns the baseline of a run, or the reason why there is none. :param force: ``--load-baseline-force``.
+    :param earlier: returns further runs: a run must not be certainly worse than the best of them by more than its bounds on regression.
     """
 
-    find: Callable[[Document], Document | str]
+    find: Callable[[RunDocument], RunDocument | str]
     force: bool = False
-    earlier: Callable[[Document], Sequence[Document]] = lambda _: ()
+    earlier: Callable[[RunDocument], Sequence[RunDocument]] = lambda _: ()
 
 
-def identity(document: Document) -> Identity:
-    """What makes two documents runs of one thing: test, profile, workload."""
-    return document["test"], document["profile"]["name"], document["workload"] or ""
+def identity(document: RunDocument) -> Identity:
+    """Return test, profile and workload: documents with the same ones are runs of the same thing."""
+    return document.test, document.profile.name, document.workload or ""
 
 
-def read_documents(path: Path) -> list[Document]:
-    """The document in a file, or all below a folder.
+def read_documents(path: Path) -> list[RunDocument]:
+    """Read the document in a file, or all below a folder.
 
     :raises UsageError: there is none.
     """
     if path.is_dir():
-        found = [document for below in results_below(path) if (document := _document(below)) is not None]
-        if not found:
+        documents = [document for below in results_below(path) if (document := _document(below)) is not None]
+        if not documents:
             raise UsageError(f"{path}: no {RESULTS} below it; a results folder, a session's or a run's has some")
-        return found
+        return documents
     if not path.is_file():
         raise UsageError(f"{path}: no such file or folder")
-    one = _document(path)
-    if one is None:
-        raise UsageError(f"{path}: no results document; write the {RESULTS} of a run, or a folder")
-    return [one]
+    try:
+        return [read_document(path)]
+    except ValueError as error:
+        raise UsageError(f"{path} {error}; write the {RESULTS} of a run, or a folder") from error
 
 
-def newest_runs(documents: Iterable[Document]) -> dict[Identity, Document]:
-    """Of each test, profile and workload the newest run. Of a search it is the step that has its answer."""
-    found: dict[Identity, list[Document]] = {}
+def newest_runs(documents: Iterable[RunDocument]) -> dict[Identity, RunDocument]:
+    """Return the newest run of each test, profile and workload. For a search it is the step that has its answer."""
+    groups: dict[Identity, list[RunDocument]] = {}
     for document in documents:
-        found.setdefault(identity(document), []).append(document)
-    return {name: max(_answers(runs), key=_started) for name, runs in found.items()}
+        groups.setdefault(identity(document), []).append(document)
+    return {name: max(_answers(runs), key=_started) for name, runs in groups.items()}
 
 
 def baseline_at(path: Path, *, force: bool = False) -> Baseline:
-    """The newest run of the same test, profile and workload in a file or folder.
+    """Return the newest run of the same test, profile and workload in a file or folder as baseline.
 
     :raises UsageError: nothing is there.
     """
-    known = newest_runs(read_documents(path))
-    said = f"no run of this test, profile and workload in the baseline {path}"
-    return Baseline(lambda document: known.get(identity(document), said), force)
+    runs = newest_runs(read_documents(path))
+    missing = f"no run of this test, profile and workload in the baseline {path}"
+    return Baseline(lambda document: runs.get(identity(document), missing), force)
 
 
 def last_met(results: Path, session: Path, *, force: bool = False) -> Baseline:
-    """The newest met run of the same test, profile and workload that can be compared, in any other session; and the ones before it.
+    """Return the newest comparable run that was met, of the same test, profile and workload in any other session; and those before it.
 
     :param results: the folder of all sessions. :param session: the folder of this one.
     """
 
-    def met(document: Document) -> list[Document]:
+    def met(document: RunDocument) -> list[RunDocument]:
         """The runs that were met, the newest first."""
-        of_test = Path(document["results"]).parents[2].name  # a test has one name in all sessions
+        of_test = Path(document.results).parents[2].name  # a test has one name in all sessions
         below = (path for path in sorted(results.glob(f"*/{of_test}/*/*/*/{RESULTS}")) if not path.is_relative_to(session))
-        mine = [one for path in below if (one := _document(path)) is not None and identity(one) == identity(document)]
-        return sorted((one for one in _answers(mine) if one["verdict"]["outcome"] == "met"), key=_started, reverse=True)
+        runs = [run for path in below if (run := _document(path)) is not None and identity(run) == identity(document)]
+        return sorted((run for run in _answers(runs) if run.verdict.outcome is Outcome.MET), key=_started, reverse=True)
 
-    def like(document: Document, runs: Iterable[Document]) -> list[Document]:
-        key = comparable.comparable_key(document)
-        return [one for one in runs if comparable.comparable_key(one) == key][:KEPT]
+    def comparable(document: RunDocument, runs: Iterable[RunDocument]) -> list[RunDocument]:
+        key = comparable_key(document)
+        return [run for run in runs if comparable_key(run) == key][:KEPT]
 
-    def find(document: Document) -> Document | str:
+    def find(document: RunDocument) -> RunDocument | str:
         runs = met(document)
-        return next(iter(like(document, runs)), None) or _none_met(document, runs, results)
+        return next(iter(comparable(document, runs)), None) or _none_met(document, runs, results)
 
-    return Baseline(find, force, lambda document: like(document, met(document))[1:])
+    return Baseline(find, force, lambda document: comparable(document, met(document))[1:])
 
 
-def recorded_baseline(earlier: Mapping[str, Any] | None) -> Baseline | None:
-    """The baseline that earlier results of the same samples name; None where they name none."""
-    comparison = (earlier or {}).get("comparison")
-    if not comparison or comparison["baseline"] is None:
+def recorded_baseline(earlier: RunDocument | None) -> Baseline | None:
+    """Return the baseline that earlier results of the same samples name; None if they name none."""
+    comparison = None if earlier is None else earlier.comparison
+    if comparison is None or comparison.baseline is None:
         return None
-    path = Path(comparison["baseline"]["results"], RESULTS)
-    best = [Path(folder, RESULTS) for folder in comparison.get("best", ())]  # older results have none
-    known = lambda _: [one for file in best if (one := _document(file)) is not None]  # noqa: E731
-    return Baseline(lambda _: _document(path) or f"the baseline {path} is gone", comparison["forced"], known)
-
-
-def _none_met(document: Document, met: list[Document], results: Path) -> str:
-    if not met:
-        return f"no run of this test below {results} was met yet: the first one needs a run with --load-baseline none"
-    one = comparable.differences(met[0], document)[0]  # what decides comes first, and something does
-    return (
-        f"no comparable run below {results} was met: {met[0]['results']} is the newest that was, and differs in {one.name}"
-        f" ({one.baseline} → {one.now}); a run with --load-baseline none makes a new one"
+    path, best = Path(comparison.baseline.results, RESULTS), [Path(folder, RESULTS) for folder in comparison.best]
+    return Baseline(
+        lambda _: _document(path) or f"the baseline {path} is gone",
+        comparison.forced,
+        lambda _: [run for file in best if (run := _document(file)) is not None],
     )
 
 
-def _answers(documents: list[Document]) -> list[Document]:
-    """Without the steps of searches that are not their answer."""
-    return [one for one in documents if one.get("peak") is not None] or documents
+def _none_met(document: RunDocument, met: list[RunDocument], results: Path) -> str:
+    if not met:
+        return f"no run of this test below {results} was met yet: the first one needs a run with --load-baseline none"
+    first = differences(met[0], document)[0]  # deciding facts come first, and at least one of them differs
+    return (
+        f"no comparable run below {results} was met: {met[0].results} is the newest that was, and differs in {first.name}"
+        f" ({first.baseline} → {first.now}); a run with --load-baseline none makes a new one"
+    )
 
 
-def _started(document: Document) -> str:
-    return document["started"] or ""
+def _answers(documents: list[RunDocument]) -> list[RunDocument]:
+    """Leave out the steps of searches that do not have the answer."""
+    return [document for document in documents if document.peak is not None] or documents
 
 
-def _document(path: Path) -> Document | None:
-    """A results document; None where the file is something else, or half of one."""
+def _started(document: RunDocument) -> str:
+    return document.started or ""
+
+
+def _document(path: Path) -> RunDocument | None:
+    """Read a results document; None if the file is something else, or incomplete."""
     try:
-        found: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_document(path)
+    except ValueError:
         return None
-    return found if isinstance(found, dict) and {"version", "test", "verdict", "measurements"} <= set(found) else None
 
 
-def paired_runs(first: Path, second: Path) -> Iterator[tuple[Document | None, Document | None]]:
-    """What two files or folders have of the same test, profile and workload; what only one of them has comes with None.
+def paired_runs(first: Path, second: Path) -> Iterator[tuple[RunDocument | None, RunDocument | None]]:
+    """Pair the runs of two files or folders by test, profile and workload; a run that is in only one of them has None as partner.
 
-    A file stands for itself: two files are a pair, whatever they are of.
+    Two files are always a pair, whatever their runs are.
 
     :raises UsageError: nothing is there.
     """

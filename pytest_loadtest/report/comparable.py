@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+from pytest_loadtest.report.verdict_section import DifferenceEntry
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
-    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.document import RunDocument
 
 _NOT_LOAD: Final = ("name", "description", "slo", "scaled", "abort", "generator", "target", "sizeSource", "notApplied")
 """Keys of a profile that name it, address its target or judge it, and do not change the load."""
@@ -26,58 +27,52 @@ UNKNOWN: Final = "unknown"
 """The version of a broker that does not report one: two unknown versions may differ."""
 
 
-class Difference(NamedTuple):
-    """One fact that differs, as text. :param decides: it makes the two runs incomparable."""
-
-    name: str
-    baseline: str
-    now: str
-    decides: bool
-
-
-def deciding_facts(document: Document) -> dict[str, str]:
+def deciding_facts(document: RunDocument) -> dict[str, str]:
     """Return the facts that decide as text by dotted name, for example ``profile.driver.name``."""
-    broker, driver, machine = document["broker"], document["driver"], document["machine"]
-    measured, scale, memory = document["measurements"] or {}, document["scale"], machine.get("memory")
+    measured, machine, memory = document.measurements, document.machine, document.machine.get("memory")
     facts = {
-        "profile": {key: value for key, value in document["profile"]["document"].items() if key not in _NOT_LOAD},
-        "scale": None if scale is None else scale["factor"],
-        "workers": document["plan"].get("workers"),
-        "seconds": None if not measured or document.get("peak") is not None else round(measured["duration"] / SECOND),
-        "broker": {key: broker.get(key) for key in ("name", "version", "mode", "settings")},
-        "driver": {key: driver.get(key) for key in ("client", "version")},
+        "profile": {key: value for key, value in document.profile.document.items() if key not in _NOT_LOAD},
+        "scale": None if document.scale is None else document.scale.factor,
+        "workers": document.plan.get("workers"),
+        "seconds": None if measured is None or document.peak is not None else round(measured.duration / SECOND),
+        "broker": {key: document.broker.get(key) for key in ("name", "version", "mode", "settings")},
+        "driver": {key: document.driver.get(key) for key in ("client", "version")},
         "machine": {key: machine.get(key) for key in ("system", "processor", "cores")}
         | {"memory": None if memory is None else f"{memory / _GIB:.0f} GiB"},
-        "versions": {key: document["versions"].get(key) for key in _DECIDING_VERSIONS},
+        "versions": {key: document.versions.get(key) for key in _DECIDING_VERSIONS},
     }
     return dict(_flat(facts, ""))
 
 
-def comparable_key(document: Document) -> str:
+def comparable_key(document: RunDocument) -> str:
     """Return a digest of the deciding facts: equal if two runs can be compared. Histories keep it."""
     return _digest(deciding_facts(document))
 
 
-def profile_key(document: Document) -> str:
+def profile_key(document: RunDocument) -> str:
     """Return a digest of the deciding facts of the profile alone."""
     return _digest({name: value for name, value in deciding_facts(document).items() if name.startswith("profile.")})
 
 
-def differences(baseline: Document, now: Document) -> list[Difference]:
+def differences(baseline: RunDocument, now: RunDocument) -> list[DifferenceEntry]:
     """Return everything that differs, deciding facts first."""
     deciding = _unlike(deciding_facts(baseline), deciding_facts(now), decides=True)
     return deciding + _unlike(_other_facts(baseline), _other_facts(now), decides=False)
 
 
-def _other_facts(document: Document) -> dict[str, str]:
-    versions = {name: text for name, text in document["versions"].items() if name not in _DECIDING_VERSIONS}
-    return dict(_flat({"machine": {"host": document["machine"].get("host")}, "versions": versions}, ""))
+def _other_facts(document: RunDocument) -> dict[str, str]:
+    versions = {name: text for name, text in document.versions.items() if name not in _DECIDING_VERSIONS}
+    return dict(_flat({"machine": {"host": document.machine.get("host")}, "versions": versions}, ""))
 
 
-def _unlike(before: Mapping[str, str], after: Mapping[str, str], *, decides: bool) -> list[Difference]:
+def _unlike(before: Mapping[str, str], after: Mapping[str, str], *, decides: bool) -> list[DifferenceEntry]:
     names = dict.fromkeys([*before, *after])
     pairs = ((name, before.get(name, ABSENT), after.get(name, ABSENT)) for name in names)
-    return [Difference(name, was, now, decides) for name, was, now in pairs if was != now or UNKNOWN in (was, now)]
+    return [
+        DifferenceEntry(name=name, baseline=was, now=now, decides=decides)
+        for name, was, now in pairs
+        if was != now or UNKNOWN in (was, now)
+    ]
 
 
 def _flat(node: Mapping[str, Any], path: str) -> list[tuple[str, str]]:

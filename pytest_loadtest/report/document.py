@@ -23,7 +23,6 @@ from pytest_loadtest.verdict.slo import Outcome
 if TYPE_CHECKING:
     from pathlib import Path
 
-Document = dict[str, Any]
 VERSION: Final = 4
 OLDEST: Final = 3
 """The oldest version that can be read: earlier ones have other histograms."""
@@ -71,6 +70,9 @@ class StageEntry:
     """of the messages due in the stage; null where it never began"""
 
 
+_BETWEEN: Final = WithJsonSchema({"type": "array", "items": {"type": ["integer", "null"], "minimum": 0}})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogSection:
     """A backlog that was built while consumers were paused, and then read."""
@@ -86,7 +88,7 @@ class BacklogSection:
     open"""
     drained: bool | None
     """only that share was left within backlogDrainTimeout; null: second copies leave it open"""
-    drained_between: tuple[Count | None, ...] | None = None
+    drained_between: Annotated[tuple[Count, Count | None], _BETWEEN] | None = None
     """where drain is open: ns until it may have been drained first, and until it certainly was; null if that was not seen during load"""
     uncounted: Count = 0
     """copies that are no first copies of acknowledged messages: second ones, damaged ones, those of another topic or of messages without
@@ -324,7 +326,7 @@ def _explain(text: str, error: ValidationError) -> str:
     return f"is no results document: {'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
-def dumps(document: RunDocument | Document) -> str:
+def dumps(document: RunDocument) -> str:
     """Return the JSON text: one line for each key and each entry of a list of sections; the numbers of a list share a line.
 
     :raises ValueError: the document has a NaN or an infinity, which JSON does not have.

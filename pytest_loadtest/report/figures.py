@@ -1,26 +1,27 @@
-"""The figures of one run that are held against another's, read from its document; each with its noise where the run's course shows it."""
+"""The figures of one run that are compared with another's, read from its document, with their noise if the run is long enough."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_loadtest.metrics.catalogue import OBJECTIVES
 from pytest_loadtest.report.hdr import decode_counts, latency_distribution
 from pytest_loadtest.report.measured import finite
 from pytest_loadtest.values.quantities import SECOND
-from pytest_loadtest.verdict.grammar import LATENCY, THROUGHPUT
+from pytest_loadtest.verdict.grammar import LATENCY, REGRESSION, THROUGHPUT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.document import RunDocument
+    from pytest_loadtest.report.measurements_section import LatencySection, MeasurementsSection
 
 _STATISTICS = {LATENCY: ("p50", "p90", "p99", "p99.9", "maximum", "mean"), "publishLatency": ("p50", "p99")}
 _WORDS = {"maximum": "max"}
 
 
 class Figure(NamedTuple):
-    """One number of a run. :param unit: as of objectives; ``cores`` too. :param more: whether more of it is better."""
+    """One number of a run. :param unit: as in objectives, or ``cores``. :param more: a larger value is better."""
 
     value: float | None
     unit: str
@@ -28,9 +29,9 @@ class Figure(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """Of the figures that have one. :param errors: by name, standard errors of logarithms. :param blocks: they rest on so many.
+    """The noise of a run's figures. :param errors: standard errors of logarithms by name. :param blocks: number of blocks they rest on.
 
-    :param length: of a block, ns. :param why: what a figure without one lacks.
+    :param length: of a block, ns. :param why: why other figures have no error.
     """
 
     errors: Mapping[str, float]
@@ -39,124 +40,127 @@ class Noise(NamedTuple):
     why: str
 
 
-def figures(document: Document, wanted: Sequence[str] = ()) -> dict[str, Figure]:
-    """By name, objectives of the profile first. :param wanted: percentiles that must be among them, ``endToEndLatency.p99.5``."""
-    measured = document["measurements"]
+def figures(document: RunDocument, percentiles: Sequence[str] = ()) -> dict[str, Figure]:
+    """Return the figures by name, objectives of the profile first. :param percentiles: further ones, ``endToEndLatency.p99.5``."""
+    measured = document.measurements
     if measured is None:
         return {}
-    found = dict(_objectives(document))
-    for name, figure in (*_latencies(measured, wanted), *_rates(document, measured), *_cores(document, measured)):
-        found.setdefault(name, figure)
-    return found
+    named = dict(_objectives(document))
+    for name, figure in (*_latencies(measured, percentiles), *_rates(document, measured), *_cores(document, measured)):
+        named.setdefault(name, figure)
+    return named
 
 
-def measure_noise(document: Document, wanted: Sequence[str]) -> Noise:
-    """How far the figures of a run can be trusted. :param wanted: percentiles of the end-to-end latency, by name; throughput always is."""
+def measure_noise(document: RunDocument, percentiles: Sequence[str]) -> Noise:
+    """Measure the noise within a run. :param percentiles: of the end-to-end latency, by name; throughput is always included."""
     from pytest_loadtest.metrics.resampled import FEWEST, SHORTEST, length, rate_error
 
-    measured = document["measurements"]
+    measured = document.measurements
     if measured is None:
         return Noise({}, 0, 0, "nothing was measured")
     rate, blocks = rate_error(_by_second(measured))
-    errors = {THROUGHPUT: rate} | _latency_errors(measured, wanted)
-    short = f"noise is told from {FEWEST * SHORTEST // SECOND} s of measured phase on, here are {measured['duration'] / SECOND:.3g} s"
+    errors = {THROUGHPUT: rate} | _latency_errors(measured, percentiles)
+    short = f"noise is told from {FEWEST * SHORTEST // SECOND} s of measured phase on, here are {measured.duration / SECOND:.3g} s"
     why = short if blocks < FEWEST else "its noise is not known: of older results, or so much never came"
-    return Noise({name: error for name, error in errors.items() if error is not None}, blocks, length(measured["duration"]), why)
+    return Noise({name: error for name, error in errors.items() if error is not None}, blocks, length(measured.duration), why)
 
 
-def _by_second(measured: Document) -> list[int]:
-    """What came in each second of the measured phase. It begins later than what was sent, and ends so much later: by the median latency.
+def _by_second(measured: MeasurementsSection) -> list[int]:
+    """Return the number of messages received in each second of the measured phase.
 
-    What came in that time after the end is counted where it is missing, at the beginning.
+    Messages arrive later than they are sent, by the median latency: what was received in that time after the end of the phase is counted
+    at its beginning, where it is missing.
     """
-    seconds, latency = measured["duration"] // SECOND, measured["latencies"]["endToEnd"]
-    received: list[int] = measured["series"]["received"]
-    later = 0 if latency is None else -(-(latency["percentiles"]["p50"] or 0) // SECOND)
-    found = received[:seconds]
+    seconds, latency = measured.duration // SECOND, measured.latencies["endToEnd"]
+    received = measured.series.received
+    later = 0 if latency is None else -(-(latency.percentiles["p50"] or 0) // SECOND)
+    counts = list(received[:seconds])
     for at, count in enumerate(received[seconds : seconds + min(later, seconds)]):
-        found[at] += count
-    return found
+        counts[at] += count
+    return counts
 
 
-def _latency_errors(measured: Document, wanted: Sequence[str]) -> dict[str, float | None]:
+def _latency_errors(measured: MeasurementsSection, percentiles: Sequence[str]) -> dict[str, float | None]:
     from pytest_loadtest.metrics.resampled import latency_errors
 
-    over_time, latency = measured.get("overTime"), measured["latencies"]["endToEnd"]
+    over_time, latency = measured.over_time, measured.latencies["endToEnd"]
     if over_time is None or latency is None:
         return {}
-    blocks = [None if text is None else decode_counts(text) for text in over_time["endToEnd"][: measured["duration"] // over_time["block"]]]
-    found, _ = latency_errors(blocks, over_time["block"], [float(name.partition(".p")[2]) for name in wanted], latency["neverCame"])
-    return dict(zip(wanted, found, strict=True))
+    texts = over_time.end_to_end[: measured.duration // over_time.block]
+    blocks = [None if text is None else decode_counts(text) for text in texts]
+    errors, _ = latency_errors(blocks, over_time.block, [float(name.partition(".p")[2]) for name in percentiles], latency.never_came)
+    return dict(zip(percentiles, errors, strict=True))
 
 
-def latency_percentiles(names: Sequence[str]) -> tuple[str, ...]:
-    """Those of the end-to-end latency."""
+def latency_percentiles(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names that are percentiles of the end-to-end latency."""
     return tuple(name for name in names if name.startswith(f"{LATENCY}.p"))
 
 
-def own_delay(document: Document, name: str) -> float | None:
-    """The generator's own send delay at the percentile of ``endToEndLatency.p99``, ns."""
-    latency = document["measurements"]["latencies"]["ownSendDelay"]
+def own_delay(document: RunDocument, name: str) -> float | None:
+    """Return the generator's own send delay at the percentile of ``endToEndLatency.p99``, ns; None if nothing was measured."""
+    latency = None if document.measurements is None else document.measurements.latencies["ownSendDelay"]
     return None if latency is None else _statistic(latency, name.partition(".")[2])
 
 
-def _objectives(document: Document) -> Iterator[tuple[str, Figure]]:
-    """What the profile bounds over the whole run: of windows and tenths the worst is told, which is no figure of the run.
+def _objectives(document: RunDocument) -> Iterator[tuple[str, Figure]]:
+    """Yield the metrics that the profile bounds over the whole run.
 
-    Throughput is a share where its bound is one: what was delivered stands below, as a rate.
+    An objective in windows or tenths has the worst of them, which is no figure of the run. Throughput may be a share here: it follows
+    later, as a rate.
     """
-    for finding in document["verdict"]["findings"]:
-        part = finding.get("windows") or finding.get("tenths")  # older results have neither
-        if not part and not finding["implicit"] and finding["metric"] not in ("regression", THROUGHPUT):
-            floor = finding["minimum"] is not None and finding["maximum"] is None
-            yield finding["name"].removeprefix("whole."), Figure(finding["observed"], finding["unit"], floor)
+    for finding in document.verdict.findings:
+        part = finding.windows or finding.tenths
+        if not part and not finding.implicit and finding.metric not in (REGRESSION, THROUGHPUT):
+            floor = finding.minimum is not None and finding.maximum is None
+            yield finding.name.removeprefix("whole."), Figure(finding.observed, finding.unit, floor)
 
 
-def _latencies(measured: Document, wanted: Sequence[str]) -> Iterator[tuple[str, Figure]]:
+def _latencies(measured: MeasurementsSection, percentiles: Sequence[str]) -> Iterator[tuple[str, Figure]]:
     for metric, statistics in _STATISTICS.items():
-        found = measured["latencies"].get(OBJECTIVES[metric].key)
-        if found is None:
+        latency = measured.latencies.get(OBJECTIVES[metric].key)
+        if latency is None:
             continue
-        asked = [name.partition(".")[2] for name in latency_percentiles(wanted)] if metric == LATENCY else []
-        for statistic in dict.fromkeys((*asked, *statistics)):
-            yield f"{metric}.{_WORDS.get(statistic, statistic)}", Figure(_statistic(found, statistic), "ns")
+        more = [name.partition(".")[2] for name in latency_percentiles(percentiles)] if metric == LATENCY else []
+        for statistic in dict.fromkeys((*more, *statistics)):
+            yield f"{metric}.{_WORDS.get(statistic, statistic)}", Figure(_statistic(latency, statistic), "ns")
 
 
-def _statistic(latency: Document, statistic: str) -> float | None:
+def _statistic(latency: LatencySection, statistic: str) -> float | None:
     if not statistic.startswith("p"):
-        value: float | None = latency[statistic]
-        return value
-    if statistic in latency["percentiles"]:
-        known: float | None = latency["percentiles"][statistic]
-        return known
-    return _percentile(latency, float(statistic[1:]))
+        return {"maximum": latency.maximum, "minimum": latency.minimum, "mean": latency.mean}[statistic]
+    return latency.percentiles[statistic] if statistic in latency.percentiles else _percentile(latency, float(statistic[1:]))
 
 
-def _percentile(latency: Document, percentile: float) -> float | None:
-    """One that the document does not list; None where too few samples, or too many that never came, or clocks stand behind it."""
-    found = latency_distribution(latency)
-    return finite(found.percentile(percentile)) if found is not None and found.proves(percentile) else None
+def _percentile(latency: LatencySection, percentile: float) -> float | None:
+    """Return a percentile that the document does not list; None for too few samples, too many messages that never came, or wrong clocks."""
+    distribution = latency_distribution(latency)
+    return finite(distribution.percentile(percentile)) if distribution is not None and distribution.proves(percentile) else None
 
 
-def _rates(document: Document, measured: Document) -> Iterator[tuple[str, Figure]]:
-    peak = document["peak"]
-    if peak is not None:
-        yield "peak", Figure(peak["rate"], peak["unit"], more=True)
-    yield THROUGHPUT, Figure(measured["throughput"], "msg/s", more=True)
-    yield "published", Figure(measured["publishRate"], "msg/s", more=True)
-    yield "lost", Figure(measured["counts"]["lost"] if measured["subscriptions"] else None, "messages")
+def _rates(document: RunDocument, measured: MeasurementsSection) -> Iterator[tuple[str, Figure]]:
+    if document.peak is not None:
+        yield "peak", Figure(document.peak.rate, document.peak.unit, more=True)
+    yield THROUGHPUT, Figure(measured.throughput, "msg/s", more=True)
+    yield "published", Figure(measured.publish_rate, "msg/s", more=True)
+    yield "lost", Figure(measured.counts["lost"] if measured.subscriptions else None, "messages")
 
 
-def _cores(document: Document, measured: Document) -> Iterator[tuple[str, Figure]]:
+def _cores(document: RunDocument, measured: MeasurementsSection) -> Iterator[tuple[str, Figure]]:
     yield "brokerCpu", Figure(broker_cores(document), "cores")
-    yield "generatorCpu", Figure(sum(worker["cpu"] for worker in measured["workers"]) if measured["workers"] else None, "cores")
+    yield "generatorCpu", Figure(generator_cores(measured), "cores")
 
 
-def broker_cores(document: Document) -> float | None:
-    """Its mean over the samples of the measured phase; None where the broker was not sampled."""
-    section: dict[str, Any] = document.get("bottleneck") or {}
-    columns = section.get("columns", {})
-    sampled = columns.get("broker.cpu") or columns.get("sys.cpu") or ()
-    duration = document["measurements"]["duration"]
-    values = [value for at, value in zip(section.get("time", ()), sampled, strict=False) if value is not None and 0 <= at <= duration]
+def generator_cores(measured: MeasurementsSection) -> float | None:
+    """Return the cores that all workers used together; None if there is no evidence of them."""
+    return sum(worker.cpu for worker in measured.workers) if measured.workers else None
+
+
+def broker_cores(document: RunDocument) -> float | None:
+    """Return the mean of the cores that the broker used in the measured phase; None if they were not sampled."""
+    section, measured = document.bottleneck, document.measurements
+    if section is None or measured is None:
+        return None
+    sampled = next((section.columns[name] for name in ("broker.cpu", "sys.cpu") if section.columns.get(name)), ())
+    values = [value for at, value in zip(section.time, sampled, strict=False) if value is not None and 0 <= at <= measured.duration]
     return sum(values) / len(values) if values else None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_loadtest.metrics.measurements import Measurements
-    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.measurements_section import LatencySection
 
 
 DIGITS, COARSE_DIGITS = 3, 2
@@ -127,15 +127,14 @@ class Distribution:
         return p < 100 and (self.samples + self.never_came) * (1 - p / 100) >= TAIL - 1e-6
 
 
-def latency_distribution(latency: Document | None) -> Distribution | None:
-    """Of a latency of the results; None where it has no histogram, and where its clocks disagree."""
-    text = None if latency is None else latency["histogram"]
-    if latency is None or text is None or latency["negative"]:
+def latency_distribution(latency: LatencySection | None) -> Distribution | None:
+    """Return the distribution of a latency of the results; None if it has no histogram, or its clocks disagree."""
+    if latency is None or latency.histogram is None or latency.negative:
         return None
-    counts = decode_counts(text)
+    counts = decode_counts(latency.histogram)
     return Distribution(
-        counts=counts, bits=SUB_BITS, minimum=latency["minimum"], maximum=latency["maximum"], never_came=latency["neverCame"],
-        before=latency["samples"] - sum(counts.values()),
+        counts=counts, bits=SUB_BITS, minimum=latency.minimum, maximum=latency.maximum, never_came=latency.never_came,
+        before=latency.samples - sum(counts.values()),
     )  # fmt: skip
 
 

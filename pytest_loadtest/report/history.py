@@ -1,8 +1,8 @@
 """The history of runs: one short JSON line for each, in a file that can be kept in git or in object storage.
 
-A line has what a trend needs and nothing secret: when, of which test and profile, the outcome, the figures with their noise, and digests by
-which lines can be told to be comparable. Lines are only ever added, in one write to a file opened for appending, so that sessions beside
-each other may share it.
+A line has what a trend needs and no secret: start, test, profile, outcome, the figures with their noise, and digests that tell which lines
+are comparable. Lines are only appended, each in one write to a file opened for appending, so sessions that run at the same time can share
+it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.report import comparable
-from pytest_loadtest.report.figures import broker_cores, figures, measure_noise
+from pytest_loadtest.report.comparable import comparable_key, profile_key
+from pytest_loadtest.report.figures import broker_cores, figures, generator_cores, measure_noise
 from pytest_loadtest.report.sections import aligned, format_figure, mark, titled
 from pytest_loadtest.report.terminal import ASCII_BLOCKS, BLOCKS
 from pytest_loadtest.values.wording import with_version
@@ -25,48 +25,48 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.document import RunDocument
 
 
 VERSION: Final = 1
 KEPT: Final = (*(f"{LATENCY}.{statistic}" for statistic in ("p50", "p99", "p99.9")), "publishLatency.p99", "throughput", "peak")
-"""Figures of every line; objectives stand beside them."""
+"""Figures of every line, in addition to the objectives."""
 Line = dict[str, Any]
 
 
-def history_line(document: Document) -> Line:
-    """The line of a run."""
-    broker, measured = document["broker"], document["measurements"]
+def history_line(document: RunDocument) -> Line:
+    """Return the line of a run."""
+    broker, measured = document.broker, document.measurements
     kept = {name: figure for name, figure in figures(document).items() if name in KEPT and figure.value is not None}
     values = {name: figure.value for name, figure in kept.items()}
+    percentiles = [name for name in values if name.startswith(f"{LATENCY}.p")]
     return {
         "version": VERSION,
-        "started": document["started"],
-        "test": document["test"],
-        "profile": document["profile"]["name"],
-        "workload": document["workload"],
-        "outcome": document["verdict"]["outcome"],
-        "scale": None if document["scale"] is None else document["scale"]["factor"],
+        "started": document.started,
+        "test": document.test,
+        "profile": document.profile.name,
+        "workload": document.workload,
+        "outcome": document.verdict.outcome,
+        "scale": None if document.scale is None else document.scale.factor,
         "broker": with_version(broker["name"], broker["version"]) if broker else None,
-        "package": document["versions"].get("pytest-loadtest"),
-        "profileKey": comparable.profile_key(document),
-        "comparableKey": None if measured is None else comparable.comparable_key(document),
+        "package": document.versions.get("pytest-loadtest"),
+        "profileKey": profile_key(document),
+        "comparableKey": None if measured is None else comparable_key(document),
         "objectives": [
-            {key: finding[key] for key in ("unit", "minimum", "maximum", "observed", "outcome")} | {"name": _name(finding)}
-            for finding in document["verdict"]["findings"]
-            if not finding["implicit"] and finding["metric"] != REGRESSION
+            {
+                "unit": finding.unit, "minimum": finding.minimum, "maximum": finding.maximum, "observed": finding.observed,
+                "outcome": finding.outcome,
+                # the observed value of an objective in windows is the worst window's, not the run's own figure of that name
+                "name": f"{finding.name} (worst window)" if finding.windows else finding.name,
+            }
+            for finding in document.verdict.findings
+            if not finding.implicit and finding.metric != REGRESSION
         ],
         "figures": values,
         "units": {name: figure.unit for name, figure in kept.items()},
-        "errors": {name: float(f"{error:.3g}") for name, error in measure_noise(document, _percentiles(values)).errors.items()},
-        "cpuPerMessage": None if measured is None else _cpu(document, measured),
-    }
-
-
-def _name(finding: Document) -> str:
-    """What is observed of an objective in windows is the worst of them, and not the run's own figure of that name."""
-    name: str = finding["name"]
-    return f"{name} (worst window)" if finding.get("windows") else name
+        "errors": {name: float(f"{error:.3g}") for name, error in measure_noise(document, percentiles).errors.items()},
+        "cpuPerMessage": _cpu_per_message(document),
+    }  # fmt: skip
 
 
 def append_history(path: Path, lines: list[Line]) -> None:
@@ -102,19 +102,15 @@ def _line(text: str) -> Line | None:
     return found if isinstance(found, dict) and found.get("version") == VERSION and "test" in found else None
 
 
-def _percentiles(values: dict[str, float | None]) -> list[str]:
-    return [name for name in values if name.startswith(f"{LATENCY}.p")]
-
-
-def _cpu(document: Document, measured: Document) -> dict[str, float | None]:
-    """ns a message, of those sent (or, where nobody sends, received)."""
-    messages = measured["counts"]["sent"] or measured["counts"]["received"]
-    cores = {
-        "broker": broker_cores(document),
-        "generator": sum(worker["cpu"] for worker in measured["workers"]) if measured["workers"] else None,
-    }
+def _cpu_per_message(document: RunDocument) -> dict[str, float | None] | None:
+    """Return ns of CPU per message sent (or, if the run sends none, received)."""
+    measured = document.measurements
+    if measured is None:
+        return None
+    messages = measured.counts["sent"] or measured.counts["received"]
+    cores = {"broker": broker_cores(document), "generator": generator_cores(measured)}
     return {
-        who: None if used is None or not messages else float(f"{used * measured['duration'] / messages:.4g}") for who, used in cores.items()
+        who: None if used is None or not messages else float(f"{used * measured.duration / messages:.4g}") for who, used in cores.items()
     }
 
 

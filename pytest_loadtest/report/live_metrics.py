@@ -1,4 +1,4 @@
-"""What ``--load-metrics`` serves while load runs: OpenMetrics, by prometheus-client's classes and its server."""
+"""Serve OpenMetrics while load runs (``--load-metrics``), with prometheus-client's classes and its server."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.engine.progress import Progress
     from pytest_loadtest.plan.phases import Phase
-    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.document import RunDocument
 
 BUCKETS: Final = tuple(int(ms * MILLISECOND) for ms in (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000))
-"""Upper edges of the live histogram, ns; workers tell of each how many copies took longer."""
+"""Upper edges of the live histogram, ns; workers report for each how many copies took longer."""
 COUNTS: Final = {row.key: row.attribute for row in catalogue.COUNTS if row.live}
 _RUN: Final = ("test", "profile", "workload")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunName:
-    """Which run: what its series are labelled with. :param workload: empty where there is one."""
+    """The labels of a run's series. :param workload: empty if there is only one."""
 
     test: str
     profile: str
@@ -37,12 +37,11 @@ class RunName:
 
     @property
     def labels(self) -> tuple[str, str, str]:
-        """In the order of the label names."""
         return self.test, self.profile, self.workload
 
 
 class PhaseFacts(NamedTuple):
-    """What is kept of a phase until the session ends: the phase itself has columns of all its streams. :param duration: ns."""
+    """The facts of a phase that are kept until the session ends: the phase itself is large. :param duration: ns."""
 
     idle: bool
     duration: int
@@ -55,16 +54,16 @@ class LiveMetrics:
     """
 
     bounds = BUCKETS
-    """Latencies, ns, of which workers are to tell how many copies took longer."""
+    """Latencies, ns, for which workers report how many copies took longer."""
 
-    def __init__(self, documents: Callable[[], Sequence[Document]]) -> None:
+    def __init__(self, documents: Callable[[], Sequence[RunDocument]]) -> None:
         self._documents = documents
         self._lock = threading.Lock()
         self._phases: Phases = {}
         self._now: dict[RunName, str] = {}
 
     def show(self, test: str, profile: str, workload: str, phase: Phase, progress: Sequence[Progress]) -> None:
-        """The latest progress of every worker in a phase. From any thread. :param workload: its name where there are several."""
+        """Keep the progress of every worker in a phase. Any thread may call it. :param workload: its name if there are several."""
         run = RunName(test=test, profile=profile, workload=workload)
         with self._lock:
             shown = tuple(replace(one, timely=None) for one in progress)
@@ -72,12 +71,10 @@ class LiveMetrics:
             self._now[run] = phase.name
 
     def collect(self) -> Iterator[Metric]:
-        """Called by prometheus-client at each scrape, in a thread of its server."""
+        """Return the metrics. prometheus-client calls it at each scrape, in a thread of its server."""
         with self._lock:
             phases, now = dict(self._phases), dict(self._now)
-        documents = {
-            RunName(test=one["test"], profile=one["profile"]["name"], workload=one["workload"] or ""): one for one in self._documents()
-        }
+        documents = {RunName(test=one.test, profile=one.profile.name, workload=one.workload or ""): one for one in self._documents()}
         yield from _messages(phases)
         running = {(run, name): phases[run, name] for run, name in now.items() if run not in documents}
         yield from _state(running)
@@ -95,16 +92,16 @@ def _messages(phases: Phases) -> Iterator[Metric]:
     for (run, name), (phase, progress) in phases.items():
         for key, attribute in COUNTS.items():
             counts.add_metric([*run.labels, name, key], sum(getattr(p, attribute) for p in progress))
-        if not phase.idle:  # of other people's messages nobody knows when they were intended
+        if not phase.idle:  # the intended time of other producers' messages is unknown
             latency.add_metric([*run.labels, name], _histogram(progress), None)
     yield counts
     yield latency
 
 
 def _histogram(progress: Sequence[Progress]) -> list[tuple[str, float]]:
-    """Cumulative, by upper edge in seconds. Workers tell our bounds last."""
+    """Return cumulative counts by upper edge in seconds. Workers report these bounds after others."""
     received = sum(p.received for p in progress)
-    beyond = [sum(told) for told in zip(*(p.beyond_bounds[-len(BUCKETS) :] for p in progress), strict=True)]
+    beyond = [sum(counts) for counts in zip(*(p.beyond_bounds[-len(BUCKETS) :] for p in progress), strict=True)]
     edges = [(str(edge / SECOND), float(received - longer)) for edge, longer in zip(BUCKETS, beyond, strict=False)]
     return [*edges, ("+Inf", float(received))]
 
@@ -133,18 +130,18 @@ def _state(running: Phases) -> Iterator[Metric]:
     yield from gauges.values()
 
 
-def _outcomes(documents: dict[RunName, Document]) -> Metric:
-    """Of several attempts of a test, the last one's."""
+def _outcomes(documents: dict[RunName, RunDocument]) -> Metric:
+    """Return the outcome of each run; of several attempts the last one's."""
     gauge = GaugeMetricFamily("loadtest_outcome", "1 for the outcome of a run that has ended", labels=[*_RUN, "outcome"])
     for run, document in documents.items():
-        gauge.add_metric([*run.labels, document["verdict"]["outcome"]], 1)
+        gauge.add_metric([*run.labels, document.verdict.outcome], 1)
     return gauge
 
 
 def serve(address: tuple[str, int], metrics: LiveMetrics) -> Callable[[], None]:
-    """Serve them until what is returned is called.
+    """Start the server, and return a function that stops it.
 
-    :param address: host and port. :raises UsageError: it cannot be listened on.
+    :param address: host and port. :raises UsageError: the server cannot listen on it.
     """
     host, port = address
     registry = CollectorRegistry()

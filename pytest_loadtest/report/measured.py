@@ -1,29 +1,51 @@
-"""The numbers of a run as JSON values: the sections ``measurements`` of its document."""
+"""Build the parts of a results document that hold measurements: the sections ``measurements`` and ``timeline``."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES, Need
 from pytest_loadtest.metrics.signed import Lateness
+from pytest_loadtest.report.document import (
+    TimelineBlocked,
+    TimelineChange,
+    TimelineRestart,
+    TimelineSection,
+    TimelineStage,
+    TimelineStall,
+)
 from pytest_loadtest.report.hdr import encode_coarse_counts, encode_histogram
+from pytest_loadtest.report.measurements_section import (
+    BreakdownEntry,
+    CustomEntry,
+    DelayedIndexSection,
+    LatencySection,
+    LostRange,
+    MeasurementsSection,
+    OpeningSection,
+    OverTimeSection,
+    PartLatency,
+    SeriesSection,
+    SilentPair,
+    SilentSection,
+    SilentStream,
+    WorkerEntry,
+)
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND, ByteRate, format_rate
 from pytest_loadtest.values.units import Duration, Rate
 from pytest_loadtest.values.wording import format_value
 from pytest_loadtest.verdict.observations import blocked_share, unfit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.catalogue import Metric
     from pytest_loadtest.metrics.expected import Opening
     from pytest_loadtest.metrics.histogram import Histogram
-    from pytest_loadtest.metrics.measurements import Breakdown, Counts, CustomValue, DelayedIndex, Measurements, Series
+    from pytest_loadtest.metrics.measurements import Breakdown, CustomValue, DelayedIndex, Measurements, Series
     from pytest_loadtest.metrics.silent import Silent
     from pytest_loadtest.metrics.time_slices import OverTime
     from pytest_loadtest.pipeline.run_file import RunChange, RunFile
@@ -31,230 +53,222 @@ if TYPE_CHECKING:
 
 PERCENTILES: Final = (50, 75, 90, 95, 99, 99.9, 99.99)
 TOPICS: Final = 100
-"""A run of more topics has the histograms of none: a file with thousands of them is too large to be read, and samples have it all."""
+"""The largest number of topics with histograms: thousands of them would make the file too large to read. The samples have everything."""
 
 
-def measurements_section(measurements: Measurements, *, over_time: bool = True) -> dict[str, Any]:
-    """The section ``measurements`` of a run or a stage. :param over_time: with its latencies by the second."""
-    m = measurements
-    return {
-        "duration": m.duration,
-        "rate": m.rate,
-        "subscriptions": m.subscriptions,
-        "throughput": m.throughput if m.counts.received else None,
-        "publishRate": m.publish_rate,
-        "bytesSent": m.bytes_sent,
-        "blocked": m.blocked,
-        "blockedShare": blocked_share(m),
-        "counts": _counts(m.counts),
-        "latencies": _latencies(m),
-        "delayedIndex": None if m.delayed_index is None else _index(m.delayed_index),
-        "opening": None if m.opening is None else _opening(m.opening),
-        "silent": None if m.silent is None else _silent(m.silent),
-        "series": _series(m.series),
-        "overTime": _over_time(m.over_time, m.duration) if over_time and m.over_time is not None else None,
-        "intervals": [
-            {metric.key: latency_section(part.get(kind), whole=False) for kind, metric in LATENCIES.items() if metric.per_interval}
+def measurements_section(m: Measurements, *, over_time: bool = True) -> MeasurementsSection:
+    """Build the section ``measurements`` of a run or a stage. :param over_time: include its latencies by blocks of the phase."""
+    return MeasurementsSection(
+        duration=m.duration,
+        rate=m.rate,
+        subscriptions=m.subscriptions,
+        throughput=m.throughput if m.counts.received else None,
+        publish_rate=m.publish_rate,
+        bytes_sent=m.bytes_sent,
+        blocked=m.blocked,
+        blocked_share=blocked_share(m),
+        counts={row.key: getattr(m.counts, row.attribute) for row in COUNTS},
+        latencies=_latencies(m),
+        delayed_index=None if m.delayed_index is None else _index(m.delayed_index),
+        opening=None if m.opening is None else _opening(m.opening),
+        silent=None if m.silent is None else _silent(m.silent),
+        series=_series(m.series),
+        over_time=_over_time(m.over_time, m.duration) if over_time and m.over_time is not None else None,
+        intervals=tuple(
+            {metric.key: part_latency(part.get(kind)) for kind, metric in LATENCIES.items() if metric.per_interval}
             for part in m.intervals or [m.latencies]
-        ],
-        "topics": [_breakdown(topic, m, buckets=len(m.topics) <= TOPICS) for topic in m.topics],
-        "buckets": [_breakdown(bucket, m) for bucket in m.buckets],
-        "workers": [
-            {"worker": w.worker, "cpu": w.cpu, "stalled": w.stalled, "longestStall": w.longest_stall, "gc": w.gc} for w in m.workers
-        ],
-        "custom": {name: _custom(value) for name, value in m.custom.items()},
-        "lost": [{"topic": r.topic, "subscription": r.subscription, "stream": r.stream, "first": r.first, "last": r.last} for r in m.lost],
-    }
+        ),
+        topics=tuple(_breakdown(topic, m, buckets=len(m.topics) <= TOPICS) for topic in m.topics),
+        buckets=tuple(_breakdown(bucket, m) for bucket in m.buckets),
+        workers=tuple(
+            WorkerEntry(worker=w.worker, cpu=w.cpu, stalled=w.stalled, longest_stall=w.longest_stall, gc=w.gc) for w in m.workers
+        ),
+        custom={name: _custom(value) for name, value in m.custom.items()},
+        lost=tuple(LostRange(topic=r.topic, subscription=r.subscription, stream=r.stream, first=r.first, last=r.last) for r in m.lost),
+    )
 
 
-def _custom(value: CustomValue) -> dict[str, Any]:
-    """With its unit; text of its own, as people read it."""
-    number, unit = (value.ns, "ns") if isinstance(value, Duration) else (value, "msg/s" if isinstance(value, Rate) else "number")
-    return {"value": number, "unit": unit, "shown": "nothing to tell" if number is None else format_value(number, unit)}
+def _custom(value: CustomValue) -> CustomEntry:
+    """Return a user's value with its unit; values that are text keep it as their text."""
+    if isinstance(value, Duration):
+        return CustomEntry(value=value.ns, unit="ns", shown=format_value(value.ns, "ns"))
+    unit: Literal["msg/s", "number"] = "msg/s" if isinstance(value, Rate) else "number"
+    return CustomEntry(value=value, unit=unit, shown="nothing to tell" if value is None else format_value(value, unit))
 
 
-def _counts(counts: Counts) -> dict[str, Any]:
-    return {row.key: getattr(counts, row.attribute) for row in COUNTS}
+def _latencies(m: Measurements) -> dict[str, LatencySection | None]:
+    """Return every latency that applies to the run; None if nothing was measured.
 
-
-def _latencies(m: Measurements) -> dict[str, Any]:
-    """Every latency that the run could have; null where nothing was measured of it.
-
-    The histogram of lateness is that of what did not come early; how early the rest came is earliness.
+    The histogram of lateness holds the messages that did not come early; earliness holds the others.
     """
-    found = {}
+    sections = {}
     for attribute, metric in LATENCIES.items():
         histogram = m.latencies.get(attribute)
         if metric.always or histogram is not None or _applies(metric, m):
-            found[metric.key] = latency_section(histogram, m.never_came(attribute) if metric.never_came else 0)
-    return found
+            sections[metric.key] = latency_section(histogram, m.never_came(attribute) if metric.never_came else 0)
+    return sections
 
 
 def _applies(metric: Metric, m: Measurements) -> bool:
-    """Whether a latency that only some runs have is one of this run's, measured or not."""
+    """Return True if a latency that only some runs have applies to this run, measured or not."""
     return (Need.BROADCAST in metric.needs and m.broadcasts) or (Need.DELAYS in metric.needs and m.counts.out_of_due_order is not None)
 
 
-def _index(index: DelayedIndex) -> dict[str, Any]:
-    return {"bytes": index.bytes, "messages": index.messages, "bytesPerMessage": index.bytes_per_message}
+def _index(index: DelayedIndex) -> DelayedIndexSection:
+    return DelayedIndexSection(bytes=index.bytes, messages=index.messages, bytes_per_message=index.bytes_per_message)
 
 
-def _silent(silent: Silent) -> dict[str, Any]:
-    return {
-        "pairs": silent.pairs,
-        "pairsDue": silent.pairs_due,
-        "streams": silent.streams,
-        "streamsDue": silent.streams_due,
-        "firstPairs": [{"topic": topic, "subscription": subscription} for topic, subscription in silent.first_pairs],
-        "firstStreams": [{"stream": stream, "topic": topic} for stream, topic in silent.first_streams],
-    }
+def _opening(opening: Opening) -> OpeningSection:
+    return OpeningSection(
+        alone=opening.alone, connections=opening.connections, rate=opening.rate, achieved=opening.achieved, took=opening.took,
+        busiest=opening.busiest, cpu=opening.cpu, begun_late=opening.begun_late, in_time=opening.in_time,
+    )  # fmt: skip
 
 
-def _opening(opening: Opening) -> dict[str, Any]:
-    return {
-        "alone": opening.alone,
-        "connections": opening.connections,
-        "rate": opening.rate,
-        "achieved": opening.achieved,
-        "took": opening.took,
-        "busiest": opening.busiest,
-        "cpu": opening.cpu,
-        "begunLate": opening.begun_late,
-        "inTime": opening.in_time,
-    }
+def _silent(silent: Silent) -> SilentSection:
+    return SilentSection(
+        pairs=silent.pairs,
+        pairs_due=silent.pairs_due,
+        streams=silent.streams,
+        streams_due=silent.streams_due,
+        first_pairs=tuple(SilentPair(topic=topic, subscription=subscription) for topic, subscription in silent.first_pairs),
+        first_streams=tuple(SilentStream(stream=stream, topic=topic) for stream, topic in silent.first_streams),
+    )
 
 
-def latency_section(
-    histogram: Histogram | Lateness | None, never_came: int = 0, *, whole: bool = True, buckets: bool = True
-) -> dict[str, Any] | None:
-    """Percentiles that rest on too few samples are null, and those that lie among what never came.
+def latency_section(histogram: Histogram | Lateness | None, never_came: int = 0, *, buckets: bool = True) -> LatencySection | None:
+    """Return the latencies of a whole run, topic or size bucket; None if nothing was measured.
 
-    :param never_came: of how many more that were due there is no latency; percentiles rank over them too.
-    :param whole: of the whole run. The entries of a list over time prove nothing by themselves, so those have all percentiles, however
-        few samples they rest on, and no histogram. :param buckets: whether a whole one has its histogram.
+    Percentiles that rest on too few samples are None, and those that lie among messages that never came.
+
+    :param never_came: number of further messages that were due and have no latency; percentiles rank over them, too.
+    :param buckets: include the histogram.
     """
     if histogram is None or not histogram.n:
         return None
-    found = {
-        "samples": histogram.n,
-        "neverCame": never_came,
-        "minimum": histogram.minimum,
-        "maximum": histogram.maximum,
-        "mean": histogram.mean,
-        "total": histogram.total,
-        "negative": histogram.negative,
-        "percentiles": {
-            f"p{p:g}": None if whole and unfit(histogram, p, never_came) else finite(histogram.percentile_of_due(p, never_came))
-            for p in PERCENTILES
-        },
-    }
     shape = histogram.late if isinstance(histogram, Lateness) else histogram
-    return found | ({"histogram": encode_histogram(shape) if buckets and shape is not None else None} if whole else {})
+    percentiles = {f"p{p:g}": None if unfit(histogram, p, never_came) else _percentile(histogram, p, never_came) for p in PERCENTILES}
+    encoded = encode_histogram(shape) if buckets and shape is not None else None
+    return LatencySection(**_statistics(histogram), never_came=never_came, percentiles=percentiles, histogram=encoded)
 
 
-def _series(series: Series) -> dict[str, Any]:
+def part_latency(histogram: Histogram | Lateness | None) -> PartLatency | None:
+    """Return the latencies of one part of a run. It proves nothing by itself, so it has all percentiles, however few its samples."""
+    if histogram is None or not histogram.n:
+        return None
+    percentiles = {f"p{p:g}": _percentile(histogram, p) for p in PERCENTILES}
+    return PartLatency(**_statistics(histogram), never_came=0, percentiles=percentiles)
+
+
+def _statistics(histogram: Histogram | Lateness) -> dict[str, Any]:
     return {
-        "offered": series.offered.tolist(),
-        "sent": series.sent.tolist(),
-        "acked": series.acked.tolist(),
-        "received": series.received.tolist(),
-        "endToEndP50": _numbers(series.end_to_end_p50),
-        "endToEndP99": _numbers(series.end_to_end_p99),
-        "endToEndMax": _numbers(series.end_to_end_max),
-        "missing": None if series.missing is None else series.missing.tolist(),
-        "blocked": None if series.blocked is None else series.blocked.tolist(),
-    }
+        "samples": histogram.n, "minimum": histogram.minimum, "maximum": histogram.maximum, "mean": histogram.mean,
+        "total": histogram.total, "negative": histogram.negative,
+    }  # fmt: skip
 
 
-def _over_time(latencies: OverTime, duration: int) -> dict[str, Any]:
+def _percentile(histogram: Histogram | Lateness, p: float, never_came: int = 0) -> int | None:
+    value = histogram.percentile_of_due(p, never_came)
+    return int(value) if math.isfinite(value) else None
+
+
+def _series(series: Series) -> SeriesSection:
+    return SeriesSection(
+        offered=tuple(series.offered.tolist()),
+        sent=tuple(series.sent.tolist()),
+        acked=tuple(series.acked.tolist()),
+        received=tuple(series.received.tolist()),
+        end_to_end_p50=tuple(map(finite, series.end_to_end_p50.tolist())),
+        end_to_end_p99=tuple(map(finite, series.end_to_end_p99.tolist())),
+        end_to_end_max=tuple(map(finite, series.end_to_end_max.tolist())),
+        missing=None if series.missing is None else tuple(series.missing.tolist()),
+        blocked=None if series.blocked is None else tuple(series.blocked.tolist()),
+    )
+
+
+def _over_time(latencies: OverTime, duration: int) -> OverTimeSection:
     length, blocks = latencies.blocks(duration)
-    return {"block": length, "endToEnd": [encode_coarse_counts(block) if block else None for block in blocks]}
-
-
-def _numbers(values: NDArray[np.float64]) -> Sequence[float | None]:
-    return [finite(value) for value in values.tolist()]
+    return OverTimeSection(block=length, end_to_end=tuple(encode_coarse_counts(block) if block else None for block in blocks))
 
 
 def finite(value: float | None) -> float | None:
-    """None for what never came, or was not measured: JSON has neither infinity nor NaN."""
+    """Return None for what never came or was not measured: JSON has neither infinity nor NaN."""
     return value if value is not None and math.isfinite(value) else None
 
 
-def _breakdown(part: Breakdown, whole: Measurements, *, buckets: bool = True) -> dict[str, Any]:
-    return {
-        "name": part.name,
-        "offered": part.offered,
-        "sent": part.sent,
-        "acked": part.acked,
-        "received": part.received,
-        "receivedInTime": part.received_in_time,
-        "lost": part.lost,
-        "bytesSent": part.bytes_sent,
-        **{
-            metric.key: latency_section(part.latencies.get(kind), whole.never_came(kind, part), buckets=buckets)
-            for kind, metric in reversed(LATENCIES.items())  # end-to-end comes first here
-            if metric.per_topic
-        },
-    }
+def _breakdown(part: Breakdown, whole: Measurements, *, buckets: bool = True) -> BreakdownEntry:
+    return BreakdownEntry(
+        name=part.name,
+        offered=part.offered,
+        sent=part.sent,
+        acked=part.acked,
+        received=part.received,
+        received_in_time=part.received_in_time,
+        lost=part.lost,
+        bytes_sent=part.bytes_sent,
+        end_to_end=latency_section(part.latencies.get("end_to_end"), whole.never_came("end_to_end", part), buckets=buckets),
+        publish=latency_section(part.latencies.get("publish"), whole.never_came("publish", part), buckets=buckets),
+    )
 
 
-# What else happened while a run was measured, and when: what a chart shades. Times are ns since the start of the measured phase.
+# Events during the measured phase, which charts shade. Times are ns since the start of the measured phase.
 
 MOST_SPANS: Final = 500
-"""Spans of a kind. Where there are more, those with the smallest gaps between them become one."""
+"""The largest number of spans of one kind. If there are more, those with the smallest gaps between them are joined."""
 STALLED: Final = 50 * MILLISECOND
-"""A worker stalled in a second that has this much of it, ns: as much as one late wake-up that counts."""
+"""A worker stalled in a second that has at least this much of it, ns: as much as one late wake-up that counts."""
 BLOCKED: Final = MILLISECOND
-"""Messages were blocked in a second in which each of them waited so long on the average, ns."""
+"""Messages were blocked in a second in which each of them waited at least this long on average, ns."""
 
 
-def timeline_section(run: RunFile, measurements: Measurements | None) -> dict[str, Any]:
-    """Return the section ``timeline`` of a run's document. :param measurements: None if nothing was measured."""
-    return {
-        "stages": [
-            {"name": stage.name, "start": stage.start - run.start, "end": stage.start - run.start + stage.duration} for stage in run.stages
-        ],
-        "changes": [{"at": change.at, "text": _change_text(change)} for change in run.changes],
-        "restarts": [{"down": one["down"], "ready": one["ready"]} for one in run.facts.broker.get("restarts") or ()],
-        "stalls": [] if measurements is None else _stalls(measurements),
-        "blocked": [] if measurements is None else _blocked(measurements),
-    }
+def timeline_section(run: RunFile, measurements: Measurements | None) -> TimelineSection:
+    """Build the section ``timeline``. :param measurements: None if nothing was measured."""
+    return TimelineSection(
+        stages=tuple(
+            TimelineStage(name=stage.name, start=stage.start - run.start, end=stage.start - run.start + stage.duration)
+            for stage in run.stages
+        ),
+        changes=tuple(TimelineChange(at=change.at, text=_change_text(change)) for change in run.changes),
+        restarts=tuple(TimelineRestart(down=one["down"], ready=one["ready"]) for one in run.facts.broker.get("restarts") or ()),
+        stalls=() if measurements is None else _stalls(measurements),
+        blocked=() if measurements is None else _blocked(measurements),
+    )
 
 
 def _change_text(change: RunChange) -> str:
-    said = []
+    parts = []
     if change.rate is not None:
-        said.append(f"rate {format_rate(ByteRate(change.rate) if change.bytes else change.rate)}")
+        parts.append(f"rate {format_rate(ByteRate(change.rate) if change.bytes else change.rate)}")
     if change.paused is not None:
-        said.append("consumers paused" if change.paused else "consumers go on")
+        parts.append("consumers paused" if change.paused else "consumers go on")
     if change.consumers is not None:
-        said.append(f"{change.consumers} consumers of each subscription")
+        parts.append(f"{change.consumers} consumers of each subscription")
     if change.distribution:
-        said.append("payload mix")
+        parts.append("payload mix")
     if change.end:
         lost = f"ended: {change.foregone} could no longer hold" if change.foregone else "ended"
-        said.append(change.aborted or lost)
-    return ", ".join(said)
+        parts.append(change.aborted or lost)
+    return ", ".join(parts)
 
 
-def _stalls(measurements: Measurements) -> list[dict[str, Any]]:
-    return [
-        {"worker": worker.worker, "start": start, "end": end}
+def _stalls(measurements: Measurements) -> tuple[TimelineStall, ...]:
+    return tuple(
+        TimelineStall(worker=worker.worker, start=start, end=end)
         for worker in measurements.workers
         for start, end in second_spans(worker.seconds[:, 1] >= STALLED, measurements.duration)
-    ]
+    )
 
 
-def _blocked(measurements: Measurements) -> list[dict[str, Any]]:
+def _blocked(measurements: Measurements) -> tuple[TimelineBlocked, ...]:
     series = measurements.series
     if series.blocked is None:
-        return []
+        return ()
     waited = series.blocked >= BLOCKED * np.maximum(series.sent, 1)
-    return [{"start": start, "end": end} for start, end in second_spans(waited, len(waited) * SECOND)]
+    return tuple(TimelineBlocked(start=start, end=end) for start, end in second_spans(waited, len(waited) * SECOND))
 
 
 def second_spans(seconds: NDArray[np.bool_], until: int) -> list[tuple[int, int]]:
-    """Seconds in a row as spans, ns; at most :data:`MOST_SPANS`. :param until: where the last second ends, ns."""
+    """Join seconds in a row to spans, ns; at most :data:`MOST_SPANS`. :param until: where the last second ends, ns."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], seconds, [False]]).astype(np.int8)))
     starts, ends = edges[::2], edges[1::2]
     gaps = starts[1:] - ends[:-1]

@@ -30,6 +30,9 @@ def only_keys(known: Collection[str]) -> Callable[[Mapping[str, Any]], Mapping[s
     return check
 
 
+_LATENCIES = AfterValidator(only_keys({metric.key for metric in LATENCIES.values()}))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartLatency:
     """Latencies of one kind in a part of the run, without their histogram."""
@@ -170,18 +173,6 @@ class OverTimeSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IntervalEntry:
-    """Latencies of ten seconds in which messages were due."""
-
-    publish: PartLatency | None
-    """from the intended time to the acknowledgement"""
-    end_to_end: PartLatency | None
-    """from the intended time to the receipt"""
-    send_delay: PartLatency | None
-    """from the intended time to the hand-over to the client"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BreakdownEntry:
     """One topic or one size bucket."""
 
@@ -273,7 +264,7 @@ class MeasurementsSection:
     """share of the whole send delay, 0 to 1"""
     counts: Annotated[Mapping[str, Count | None], AfterValidator(only_keys({row.key for row in COUNTS}))]
     """messages of the measured phase"""
-    latencies: Annotated[Mapping[str, LatencySection | None], AfterValidator(only_keys({metric.key for metric in LATENCIES.values()}))]
+    latencies: Annotated[Mapping[str, LatencySection | None], _LATENCIES]
     """all from the intended send time; ownSendDelay is the send delay less the time blocked; kinds that only some runs have are missing
     in others"""
     delayed_index: DelayedIndexSection | None = None
@@ -288,7 +279,7 @@ class MeasurementsSection:
     """one entry per second of the measured phase and its drain; null where nothing was measured"""
     over_time: OverTimeSection | None = None
     """latencies by blocks of the measured phase, at most 1000; null in a stage, and when nothing was received"""
-    intervals: tuple[IntervalEntry, ...]
+    intervals: tuple[Annotated[Mapping[str, PartLatency | None], _LATENCIES], ...]
     """latencies of each ten seconds in which messages were due, for a line over time: percentiles however few messages they rest on"""
     topics: tuple[BreakdownEntry, ...]
     """per topic"""
@@ -300,3 +291,9 @@ class MeasurementsSection:
     """what pytest_loadtest_aggregate returned, by name; empty where nothing implements the hook, and in stages"""
     lost: tuple[LostRange, ...]
     """at most 10 000 ranges; counts.lost is exact"""
+
+    def count(self, key: str) -> int:
+        """Return a count that every run has: one that is not optional in the catalogue."""
+        value = self.counts[key]
+        assert value is not None, key
+        return value

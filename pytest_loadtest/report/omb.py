@@ -1,8 +1,8 @@
-"""A run's document as OpenMessaging Benchmark's TestResult, for the charts and tables that people have for it already.
+"""Convert a run's document to OpenMessaging Benchmark's TestResult, for existing charts and tables.
 
 Field names and units are those of ``TestResult.java``: rates in messages per second, publish and end-to-end latencies in ms, publish
-delays in µs, lists with one entry per 10 s. What OMB gets wrong carries the true number instead, and what was not measured is null;
-``docs/howto/omb-results.md`` lists both.
+delays in µs, lists with one entry per 10 s. Fields that OMB computes wrongly have the true number instead, and values that were not
+measured are null; ``docs/howto/omb-results.md`` lists both.
 """
 
 from __future__ import annotations
@@ -17,44 +17,47 @@ from typing import TYPE_CHECKING, Any
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.histogram import bucket_bounds
-from pytest_loadtest.report.hdr import decode_histogram
+from pytest_loadtest.report.hdr import decode_counts
 from pytest_loadtest.values.wording import scale_word
+from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.document import RunDocument
+    from pytest_loadtest.report.measurements_section import LatencySection, MeasurementsSection, PartLatency
 
 SAMPLE = 10
-"""Seconds of one entry in the lists."""
+"""Length of one entry in the lists, s."""
 PERCENTILES = {"50pct": "p50", "75pct": "p75", "95pct": "p95", "99pct": "p99", "999pct": "p99.9", "9999pct": "p99.99"}
 TICKS = 100
-"""Points of a quantile curve for every halving of what lies above it."""
+"""Points of a quantile curve for every halving of the share above it."""
 MILLISECONDS, MICROSECONDS = 1e6, 1e3
 UNITS = {"publishDelayLatency": MICROSECONDS}
-"""Of the latencies that OMB does not have in milliseconds."""
+"""Units of the latencies that OMB does not report in milliseconds."""
 
 
-def test_result(document: Document) -> dict[str, Any]:
-    """The TestResult of a run.
+def test_result(document: RunDocument) -> dict[str, Any]:
+    """Return the TestResult of a run.
 
     :raises NoData: the run broke before anything was measured.
     """
-    measured = document["measurements"]
+    measured = document.measurements
     if measured is None:
-        raise NoData(f"{document['test']}: nothing was measured, so there is no OMB result of this run")
-    return {**_facts(document), **_rates(measured), **_latencies(measured)}
+        raise NoData(f"{document.test}: nothing was measured, so there is no OMB result of this run")
+    return {**_facts(document, measured), **_rates(measured), **_latencies(measured)}
 
 
-def write_test_result(document: Document, folder: Path) -> Path:
+def write_test_result(document: RunDocument, folder: Path) -> Path:
     """Write the TestResult as ``<workload>-<driver>-<yyyy-MM-dd-HH-mm-ss>.json`` (UTC); a name that is taken gets a number.
 
     :returns: the file. :raises NoData: the run broke before anything was measured.
     """
     text = json.dumps(test_result(document), indent=2, allow_nan=False) + "\n"
     folder.mkdir(parents=True, exist_ok=True)
-    started = datetime.fromisoformat(document["started"])
+    assert document.started is not None, "measurements have a start"
+    started = datetime.fromisoformat(document.started)
     stem = re.sub(r"[^\w.@=+-]+", "-", f"{_workload(document)}-{_driver(document)}") + f"{started:-%Y-%m-%d-%H-%M-%S}"
     for number in itertools.count(1):
         path = folder / f"{stem}{f'-{number}' if number > 1 else ''}.json"
@@ -67,24 +70,23 @@ def write_test_result(document: Document, folder: Path) -> Path:
     raise AssertionError("numbers never end")
 
 
-def _workload(document: Document) -> str:
-    return str(document["workload"] or document["profile"]["name"])
+def _workload(document: RunDocument) -> str:
+    return str(document.workload or document.profile.name)
 
 
-def _driver(document: Document) -> str:
-    return str(document["profile"]["document"]["driver"]["name"])
+def _driver(document: RunDocument) -> str:
+    return str(document.profile.document["driver"]["name"])
 
 
-def _facts(document: Document) -> dict[str, Any]:
-    """Counts are those of the plan, as it ran. A run that proves nothing says so where a chart names its line."""
-    plan, measured = document["plan"], document["measurements"]
-    sent, outcome = measured["counts"]["sent"], document["verdict"]["outcome"]
-    doubts = [outcome] if outcome in ("no data", "generator-limited") else []
-    doubts += [scale_word(document["scale"]["factor"]).replace("×", "x")] if document["scale"] is not None else []
+def _facts(document: RunDocument, measured: MeasurementsSection) -> dict[str, Any]:
+    """Return the counts of the plan, as it ran. The driver's name, which charts show, tells if the run proves nothing."""
+    plan, sent, outcome = document.plan, measured.count("sent"), document.verdict.outcome
+    doubts = [outcome.value] if outcome in (Outcome.NO_DATA, Outcome.GENERATOR_LIMITED) else []
+    doubts += [scale_word(document.scale.factor).replace("×", "x")] if document.scale is not None else []
     return {
         "workload": _workload(document),
         "driver": f"{_driver(document)} ({', '.join(doubts)})" if doubts else _driver(document),
-        "messageSize": round(measured["bytesSent"] / sent) if sent else None,
+        "messageSize": round(measured.bytes_sent / sent) if sent else None,
         "topics": plan["topics"],
         "partitions": plan["partitions"],
         "producersPerTopic": plan["producers"] // plan["topics"],
@@ -92,79 +94,80 @@ def _facts(document: Document) -> dict[str, Any]:
     }
 
 
-def _rates(measured: Document) -> dict[str, list[float | None]]:
-    series, counts = measured["series"], measured["counts"]
+def _rates(measured: MeasurementsSection) -> dict[str, list[float | None]]:
+    series, duplicates = measured.series, measured.counts["duplicates"]
+    unacknowledged = measured.count("failed") + measured.count("unknown")
     samples = list(_samples(measured))
-    spans = [min(end, measured["duration"] / 1e9) - start for start, end in samples]
-    acked, received = ([sum(series[name][start:end]) for start, end in samples] for name in ("acked", "received"))
-    in_all = zip(itertools.accumulate(acked), itertools.accumulate(received), strict=True)
-    backlog = [max(out * measured["subscriptions"] - came, 0) for out, came in in_all]
+    spans = [min(end, measured.duration / 1e9) - start for start, end in samples]
+    acked, received = ([sum(counts[start:end]) for start, end in samples] for counts in (series.acked, series.received))
+    totals = zip(itertools.accumulate(acked), itertools.accumulate(received), strict=True)
+    backlog = [max(total_acked * measured.subscriptions - total_received, 0) for total_acked, total_received in totals]
     return {
         "publishRate": [n / span for n, span in zip(acked, spans, strict=True)],
-        "publishErrorRate": [None if counts["failed"] + counts["unknown"] else 0.0 for _ in samples],
+        "publishErrorRate": [None if unacknowledged else 0.0 for _ in samples],
         "consumeRate": [n / span for n, span in zip(received, spans, strict=True)],
-        # where messages came twice the backlog is unknown: arrivals by second do not tell first copies from duplicates
-        "backlog": [None if counts["duplicates"] else n for n in backlog],
+        # the backlog is unknown if there are duplicates: arrivals by second do not distinguish first copies from duplicates
+        "backlog": [None if duplicates else n for n in backlog],
     }
 
 
-def _samples(measured: Document) -> Iterator[tuple[int, int]]:
-    """First second and end of each sample; the last may be shorter. Part of a second at the end is left out, and so is the drain."""
-    seconds = max(measured["duration"] // 10**9, 1)
+def _samples(measured: MeasurementsSection) -> Iterator[tuple[int, int]]:
+    """Return first second and end of each sample; the last may be shorter. A part of a second at the end, and the drain, are left out."""
+    seconds = max(measured.duration // 10**9, 1)
     return ((start, min(start + SAMPLE, seconds)) for start in range(0, seconds, SAMPLE))
 
 
-def _latencies(measured: Document) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _latencies(measured: MeasurementsSection) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
     for metric in LATENCIES.values():
-        name, kind, unit = metric.omb, metric.key, UNITS.get(metric.omb, MILLISECONDS)
+        name, unit = metric.omb, UNITS.get(metric.omb, MILLISECONDS)
         if not name:
             continue
-        latency = measured["latencies"][kind]
-        if latency is not None and latency["negative"]:
+        latency = measured.latencies[metric.key]
+        if latency is not None and latency.negative:
             latency = None  # the clocks of sender and receiver disagree
         whole = _statistics(latency, unit)
         aggregated = f"aggregated{name[0].upper()}{name[1:]}"
-        found |= {f"{name}{statistic}": values for statistic, values in _lists(whole, kind, unit, measured).items()}
-        found |= {f"{aggregated}{statistic}": value for statistic, value in whole.items()}
-        found[f"{aggregated}Quantiles"] = {} if latency is None else dict(_quantiles(latency, unit))
-    return found
+        fields |= {f"{name}{statistic}": values for statistic, values in _lists(whole, metric.key, unit, measured).items()}
+        fields |= {f"{aggregated}{statistic}": value for statistic, value in whole.items()}
+        fields[f"{aggregated}Quantiles"] = {} if latency is None else dict(_quantiles(latency, unit))
+    return fields
 
 
-def _statistics(latency: Document | None, unit: float) -> dict[str, float | None]:
-    """Null where the kind was not measured, or a percentile rests on too few messages."""
+def _statistics(latency: PartLatency | None, unit: float) -> dict[str, float | None]:
+    """Return the statistics; None if the latency was not measured, or a percentile rests on too few messages."""
     if latency is None:
         return dict.fromkeys(("Avg", *PERCENTILES, "Max"))
-    percentiles = {name: latency["percentiles"][p] for name, p in PERCENTILES.items()}
+    percentiles = {name: latency.percentiles[p] for name, p in PERCENTILES.items()}
     converted = {name: None if ns is None else _convert(ns, unit) for name, ns in percentiles.items()}
-    return {"Avg": latency["mean"] / unit, **converted, "Max": _convert(latency["maximum"], unit)}
+    return {"Avg": latency.mean / unit, **converted, "Max": _convert(latency.maximum, unit)}
 
 
-def _lists(whole: dict[str, float | None], kind: str, unit: float, measured: Document) -> dict[str, list[float | None]]:
-    """Statistics of each sample, for a line over time: percentiles however few messages they rest on."""
-    known = whole["Avg"] is not None
-    parts = [_statistics(part[kind] if known else None, unit) for part, _ in zip(measured["intervals"], _samples(measured), strict=False)]
+def _lists(whole: dict[str, float | None], key: str, unit: float, measured: MeasurementsSection) -> dict[str, list[float | None]]:
+    """Return the statistics of each sample, for a line over time, however few messages the percentiles rest on."""
+    known, pairs = whole["Avg"] is not None, zip(measured.intervals, _samples(measured), strict=False)
+    parts = [_statistics(interval[key] if known else None, unit) for interval, _ in pairs]
     return {statistic: [part[statistic] for part in parts] for statistic in whole}
 
 
-def _quantiles(latency: Document, unit: float) -> Iterator[tuple[str, float]]:
-    """``(per cent of all values, highest value of the bucket that they end in)``, closer together towards the tail, up to 100."""
-    histogram = decode_histogram(latency["histogram"])
+def _quantiles(latency: LatencySection, unit: float) -> Iterator[tuple[str, float]]:
+    """Yield ``(per cent of all values, highest value of the bucket that they end in)``, closer together towards the tail, up to 100."""
+    histogram = decode_counts(latency.histogram).items()
     below = list(itertools.accumulate(count for _, count in histogram))
     level = 0.0
     for (index, _), n in zip(histogram, below, strict=True):
         percent = 100 * n / below[-1]
         if percent >= level or n == below[-1]:
             low, width = bucket_bounds(index)
-            yield repr(percent), _convert(min(low + width - 1, latency["maximum"]), unit)
+            yield repr(percent), _convert(min(low + width - 1, latency.maximum), unit)
             level = percent + _step(percent)
 
 
 def _step(percent: float) -> float:
-    """A hundredth of what lies above, in powers of two, as HdrHistogram's own iteration goes."""
+    """Return a hundredth of the share above, in powers of two, like HdrHistogram's own iteration."""
     return 100 / (TICKS * 2 ** (math.floor(math.log2(100 / (100 - percent))) + 1)) if percent < 100 else 0.0
 
 
 def _convert(ns: int, unit: float) -> float:
-    """OMB has whole microseconds, and milliseconds with decimals."""
+    """Convert to the unit: OMB has whole microseconds, and milliseconds with decimals."""
     return round(ns / unit) if unit == MICROSECONDS else ns / unit

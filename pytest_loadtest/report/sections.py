@@ -1,8 +1,8 @@
-"""Lines of the summary that only some runs have: stages, size buckets, the search for the peak, a backlog."""
+"""Facts of a run as text that several reports share, and the parts of the terminal's summary that only some runs have."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_loadtest.metrics.silent import Silent
 from pytest_loadtest.report.document import OUTCOMES
@@ -10,30 +10,35 @@ from pytest_loadtest.values.quantities import SECOND, format_duration, format_ra
 from pytest_loadtest.values.wording import exact, format_value, scale_word
 from pytest_loadtest.verdict.changes import percent
 from pytest_loadtest.verdict.observations import name_silent, samples_needed
+from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.document import BacklogSection, RunDocument, StageEntry, TimelineRestart
+    from pytest_loadtest.report.measurements_section import MeasurementsSection, PartLatency
+    from pytest_loadtest.report.verdict_section import ComparisonSection, FigureEntry, FindingEntry, PeakSection, StepEntry
 
 
 Labelled = tuple[str, str]
-"""A fact of the summary as its label and its text; the label is empty where the text continues the fact before."""
-MARKS = {"met": ("✓", "ok"), "missed": ("✗", "XX"), "no data": ("?", "??"), "generator-limited": ("!", "!!")}
+"""A fact of the summary: its label and its text; the label is empty where the text continues the fact before."""
+MARKS = {
+    Outcome.MET: ("✓", "ok"), Outcome.MISSED: ("✗", "XX"), Outcome.NO_DATA: ("?", "??"), Outcome.GENERATOR_LIMITED: ("!", "!!"),
+}  # fmt: skip
 
 
-def worst_first(documents: Iterable[Document]) -> list[Document]:
-    """Runs as people look at them; those of one outcome stay in their order."""
-    return sorted(documents, key=lambda document: OUTCOMES.index(document["verdict"]["outcome"]))
+def worst_first(documents: Iterable[RunDocument]) -> list[RunDocument]:
+    """Sort runs by outcome, the worst first; those of one outcome stay in their order."""
+    return sorted(documents, key=lambda document: OUTCOMES.index(document.verdict.outcome))
 
 
-def run_name(document: Document) -> str:
-    """The test, and of several workloads which."""
-    return f"{document['test']}{_workload(document['workload'])}"
+def run_name(document: RunDocument) -> str:
+    """Return the test, with the workload if there are several."""
+    return f"{document.test}{_workload(document.workload)}"
 
 
 def titled(test: str, profile: str, workload: str | None) -> str:
-    """The same with its profile. :param workload: None where there is but one."""
+    """Return test, profile and workload as a title. :param workload: None if there is only one."""
     return f"{test} · profile {profile}{_workload(workload)}"
 
 
@@ -41,298 +46,340 @@ def _workload(name: str | None) -> str:
     return "" if name is None else f" · workload {name}"
 
 
-def scale_of(document: Document) -> str:
-    """``scaled ×0.01``, or ``shortened``; empty where the profile ran as written."""
-    return "" if document["scale"] is None else scale_word(document["scale"]["factor"])
+def scale_of(document: RunDocument) -> str:
+    """Return ``scaled ×0.01``, or ``shortened``; empty where the profile ran as written."""
+    return "" if document.scale is None else scale_word(document.scale.factor)
 
 
-def scale_changes(document: Document) -> str:
-    """What a scaled run changed: ``rate 2.50 M → 2 000 msg/s``."""
-    return ", ".join(f"{name} {change}" for name, change in document["scale"]["changes"].items())
+def short_scale(factor: float) -> str:
+    """Return ``×0.01``, or ``shortened`` where only the duration is less."""
+    return scale_word(factor).removeprefix("scaled ")
 
 
-def all_findings(document: Document) -> Iterator[tuple[str, Document]]:
-    """Every objective judged, each with what stands before its name: ``stage ramp: ``, or nothing where it is of the whole run."""
-    yield from (("", finding) for finding in document["verdict"]["findings"])
-    for stage in document["stages"]:
-        yield from ((f"stage {stage['name']}: ", finding) for finding in stage["verdict"]["findings"])
+def scale_changes(document: RunDocument) -> str:
+    """Return the reductions of a scaled run, ``rate 2.50 M → 2 000 msg/s``; empty for others."""
+    return "" if document.scale is None else ", ".join(f"{name} {change}" for name, change in document.scale.changes.items())
 
 
-def mark(outcome: str, unicode: bool) -> str:
-    """One character for an outcome, or two of ASCII."""
+def restart_text(restart: TimelineRestart) -> str:
+    """Return how long after its stop the broker was ready again."""
+    return "not ready again" if restart.ready is None else f"ready {format_duration(restart.ready - restart.down)} later"
+
+
+def delivered_text(measured: MeasurementsSection, nothing: str = "none", no_consumers: str = "nowhere (nothing subscribes)") -> str:
+    """Return the rate of delivery, or why there is none. :param nothing: text if nothing was received."""
+    if measured.throughput is None:
+        return nothing if measured.subscriptions else no_consumers
+    return format_rate(measured.throughput)
+
+
+def blocked_text(measured: MeasurementsSection) -> str:
+    """Return how long messages waited for the target's full window, and the share of the send delay."""
+    share = format_value(measured.blocked_share, "ratio", 2)
+    return f"{format_duration(measured.blocked)} summed over messages, {share} of the send delay: the target's full window"
+
+
+def all_findings(document: RunDocument) -> Iterator[tuple[str, FindingEntry]]:
+    """Yield every finding with a prefix for its name: ``stage ramp: ``, or nothing for the whole run."""
+    yield from (("", finding) for finding in document.verdict.findings)
+    for stage in document.stages:
+        yield from ((f"stage {stage.name}: ", finding) for finding in stage.verdict.findings)
+
+
+def objective_name(finding: FindingEntry) -> str:
+    """Return the name of an objective, with a note if it is implicit."""
+    return finding.name + (" (implicit)" if finding.implicit else "")
+
+
+def has_number(finding: FindingEntry) -> bool:
+    """Return True if there is an observed value, or so many messages never came that none is needed."""
+    return finding.observed is not None or bool(finding.shown.over)
+
+
+def cause(finding: FindingEntry) -> str:
+    """Return why an objective has no number, or by how much it was missed: the text of its finding after the colon."""
+    return finding.text.removeprefix(finding.name).partition(": ")[2]
+
+
+def mark(outcome: Outcome, unicode: bool) -> str:
+    """Return one character for an outcome, or two of ASCII."""
     return MARKS[outcome][0 if unicode else 1]
 
 
 def labelled(facts: Iterable[Labelled]) -> Iterator[str]:
-    """The facts as lines of the terminal's summary: a column of labels, then the texts."""
+    """Return the facts as lines of the terminal's summary: a column of labels, then the texts."""
     return (f"  {label:<10} {text}" for label, text in facts)
 
 
 def aligned(rows: Sequence[Sequence[str]], align: str) -> list[str]:
-    """Columns, each as wide as its widest cell; ``align`` has ``<`` or ``>`` for each."""
+    """Return rows with columns as wide as their widest cell; ``align`` has ``<`` or ``>`` for each column."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True)).rstrip() for row in rows]
 
 
-def stages(document: Document, unicode: bool) -> Iterable[str]:
-    """A row for each stage, then what they missed."""
-    found = document["stages"]
-    if not found:
+def stages(document: RunDocument, unicode: bool) -> Iterable[str]:
+    """Yield a row for each stage, then the objectives that were missed in them."""
+    if not document.stages:
         return
-    rows = [("", "stage", "for", "offered", "delivered", "end-to-end p50", "p99", "max", "lost")]
-    for stage in found:
-        m = stage["measurements"]
-        if m is None:
-            rows.append((mark(stage["verdict"]["outcome"], unicode), stage["name"], *("-",) * 7))
-            continue
-        rows.append(
-            (
-                mark(stage["verdict"]["outcome"], unicode), stage["name"], format_duration(m["duration"]), format_rate(m["rate"]),
-                _rate(m["throughput"]), *percentiles(m["latencies"]["endToEnd"], "p50", "p99"), _lost(m["counts"]["lost"], m),
-            )
-        )  # fmt: skip
+    rows: list[tuple[str, ...]] = [("", "stage", "for", "offered", "delivered", "end-to-end p50", "p99", "max", "lost")]
+    rows += [(mark(stage.verdict.outcome, unicode), stage.name, *_stage_cells(stage)) for stage in document.stages]
     yield from (f"  {row}" for row in aligned(rows, "<<>>>>>>>"))
-    for stage in found:
-        if stage["measurements"] is None:
-            yield f"  {mark(stage['verdict']['outcome'], unicode)} stage {stage['name']} {stage['verdict']['reasons'][0]}"
+    for stage in document.stages:
+        if stage.measurements is None:
+            yield f"  {mark(stage.verdict.outcome, unicode)} stage {stage.name} {stage.verdict.reasons[0]}"
             continue
-        missed = (finding for finding in stage["verdict"]["findings"] if finding["outcome"] == "missed")
-        yield from (f"  {mark('missed', unicode)} stage {stage['name']}: {finding['text']}" for finding in missed)
+        missed = (finding for finding in stage.verdict.findings if finding.outcome is Outcome.MISSED)
+        yield from (f"  {mark(Outcome.MISSED, unicode)} stage {stage.name}: {finding.text}" for finding in missed)
 
 
-def delay_facts(measured: Document) -> Iterator[Labelled]:
-    """The order in which delayed messages came, and the size of the broker's index of them."""
-    swapped, index = measured["counts"].get("outOfDueOrder"), measured.get("delayedIndex")  # older results have neither
+def _stage_cells(stage: StageEntry) -> tuple[str, ...]:
+    m = stage.measurements
+    if m is None:
+        return ("-",) * 7
+    return (
+        format_duration(m.duration), format_rate(m.rate), "-" if m.throughput is None else format_rate(m.throughput),
+        *percentiles(m.latencies["endToEnd"], "p50", "p99"), _lost(m.counts["lost"], m),
+    )  # fmt: skip
+
+
+def delay_facts(measured: MeasurementsSection) -> Iterator[Labelled]:
+    """Yield the number of delayed messages that came out of order, and the size of the broker's index of them."""
+    swapped, index = measured.counts.get("outOfDueOrder"), measured.delayed_index
     if swapped is not None:
         yield "delayed", f"{exact(swapped)} copies after one that is due more than a tick later"
     if index is not None:
-        each = format_value(index["bytesPerMessage"], "B")
-        yield "index", f"{each} a message, {format_size(index['bytes'])} for {exact(index['messages'])} delayed"
+        each = format_value(index.bytes_per_message, "B")
+        yield "index", f"{each} a message, {format_size(index.bytes)} for {exact(index.messages)} delayed"
 
 
-def buckets(document: Document) -> Iterable[str]:
-    """A row for each size bucket, where one has an objective or lost something."""
-    measured, parts = document["measurements"], document["measurements"]["buckets"]
-    if not any(finding["bucket"] for finding in document["verdict"]["findings"]) and not any(part["lost"] for part in parts):
+def buckets(document: RunDocument) -> Iterable[str]:
+    """Yield a row for each size bucket if one of them has an objective or lost messages."""
+    measured = document.measurements
+    if measured is None:
         return
-    rows = [("size bucket", "due", "sent", "received", "lost", "end-to-end p50", "p99", "max", "publish p99")]
+    parts = measured.buckets
+    if not any(finding.bucket for finding in document.verdict.findings) and not any(part.lost for part in parts):
+        return
+    rows: list[tuple[str, ...]] = [("size bucket", "due", "sent", "received", "lost", "end-to-end p50", "p99", "max", "publish p99")]
     for part in parts:
-        publish = percentiles(part["publish"], "p99")[0]
-        counts = (exact(part["offered"]), exact(part["sent"]), exact(part["received"]), _lost(part["lost"], measured))
-        rows.append((part["name"], *counts, *percentiles(part["endToEnd"], "p50", "p99"), publish))
+        publish = percentiles(part.publish, "p99")[0]
+        counts = (exact(part.offered), exact(part.sent), exact(part.received), _lost(part.lost, measured))
+        rows.append((part.name, *counts, *percentiles(part.end_to_end, "p50", "p99"), publish))
     yield from (f"  {row}" for row in aligned(rows, "<>>>>>>>>"))
 
 
-def only_connects(measured: Document) -> bool:
-    """Whether the run had connections and no messages."""
-    opening = measured.get("opening")  # older results have none
-    return opening is not None and bool(opening["alone"])
+def only_connects(measured: MeasurementsSection) -> bool:
+    """Return True if the run had connections and no messages."""
+    return measured.opening is not None and measured.opening.alone
 
 
-def connection_facts(document: Document) -> Iterator[Labelled]:
-    """The pace at which connections were opened, where it was limited or is all that the run did; and how many were lost later."""
-    measured = document["measurements"]
-    opening, lost = measured.get("opening"), document["driver"].get("losses")
-    if opening is None:
+def connection_facts(document: RunDocument) -> Iterator[Labelled]:
+    """Yield the rate of opening connections if it was limited or the run did nothing else, and the number lost later."""
+    measured = document.measurements
+    opening = None if measured is None else measured.opening
+    if measured is None or opening is None:
         return
-    asked = "as fast as they came" if opening["rate"] is None else f"{_per_second(opening['rate'])} asked"
-    held = f", held for {format_duration(measured['duration'])}" if opening["alone"] else ""
+    lost = document.driver.get("losses")
+    asked = "as fast as they came" if opening.rate is None else f"{_per_second(opening.rate)} asked"
+    held = f", held for {format_duration(measured.duration)}" if opening.alone else ""
     gone = "" if lost is None else f", {exact(lost) if lost else 'none'} lost after that"
-    text = f"{exact(opening['connections'])}, {asked}, {_per_second(opening['achieved'])} in {format_duration(opening['took'])}"
-    yield "connected", f"{text} ({opening['busiest']} {opening['cpu']:.2f} cores meanwhile){held}{gone}"
+    text = f"{exact(opening.connections)}, {asked}, {_per_second(opening.achieved)} in {format_duration(opening.took)}"
+    yield "connected", f"{text} ({opening.busiest} {opening.cpu:.2f} cores meanwhile){held}{gone}"
 
 
 def _per_second(rate: float) -> str:
     return format_rate(rate).replace("msg/s", "connections/s")
 
 
-def custom(measured: Document) -> Iterable[str]:
-    """A row for each metric that users measured themselves."""
-    if measured["custom"]:
-        rows = aligned([(name, value["shown"]) for name, value in measured["custom"].items()], "<<")
+def custom(measured: MeasurementsSection) -> Iterable[str]:
+    """Yield a row for each metric of the users' own code."""
+    if measured.custom:
+        rows = aligned([(name, value.shown) for name, value in measured.custom.items()], "<<")
         yield from (f"  {'' if at else 'custom':<10} {row}" for at, row in enumerate(rows))
 
 
-def silent(measured: Document) -> str:
-    """Subscriptions and streams of which nothing arrived, the first few by name; '' where there are none, or that is unknown."""
-    found = measured.get("silent")  # older results lack it
-    if not found or not found["pairs"] + found["streams"]:
+def silent(measured: MeasurementsSection) -> str:
+    """Name the subscriptions and streams of which nothing arrived, at most ten of each; '' if there are none, or that is unknown."""
+    section = measured.silent
+    if section is None or not section.pairs + section.streams:
         return ""
-    pairs = tuple((one["topic"], one["subscription"]) for one in found["firstPairs"])
-    streams = tuple((one["stream"], one["topic"]) for one in found["firstStreams"])
-    counts = {"pairs": found["pairs"], "pairs_due": found["pairsDue"], "streams": found["streams"], "streams_due": found["streamsDue"]}
-    return name_silent(Silent(**counts, first_pairs=pairs, first_streams=streams), most=len(pairs) + len(streams))
+    pairs = tuple((pair.topic, pair.subscription) for pair in section.first_pairs)
+    streams = tuple((stream.stream, stream.topic) for stream in section.first_streams)
+    found = Silent(
+        pairs=section.pairs, pairs_due=section.pairs_due, streams=section.streams, streams_due=section.streams_due, first_pairs=pairs,
+        first_streams=streams,
+    )  # fmt: skip
+    return name_silent(found, most=len(pairs) + len(streams))
 
 
-def peak(document: Document, unicode: bool) -> Iterable[str]:
-    """The answer with its interval and what limited it, then a row for each step."""
-    found = document["peak"]
-    if found is None:
+def peak(document: RunDocument, unicode: bool) -> Iterable[str]:
+    """Yield the highest rate with its interval and limit, then a row for each step."""
+    section = document.peak
+    if section is None:
         return
-    yield f"  peak       {answer(found)}"
-    yield f"             {limit(found)}"
-    if found.get("implicitOnly"):  # in older results there always were others
-        held = ", ".join(f"{finding['name']} {finding['shown']['bound']}" for finding in document["verdict"]["findings"])
+    yield f"  peak       {answer(section)}"
+    yield f"             {limit(section)}"
+    if section.implicit_only:
+        held = ", ".join(f"{finding.name} {finding.shown.bound}" for finding in document.verdict.findings)
         yield f"             the profile has no objectives, so the implicit ones had to hold: {held}; no latency was asked for"
-    rows = [("", "step", "rate", "for", "delivered", "", ""), *(_step(step, found["unit"], unicode) for step in found["steps"])]
+    rows = [("", "step", "rate", "for", "delivered", "", ""), *(_step(step, section.unit, unicode) for step in section.steps)]
     yield from (f"  {row}" for row in aligned(rows, "<>>>><<"))
 
 
-def _step(step: Document, unit: str, unicode: bool) -> tuple[str, ...]:
-    purpose = step["purpose"] + (", ended early" if step["early"] else "")
-    delivered = "-" if step["throughput"] is None else precise(step["throughput"], "msg/s")
+def _step(step: StepEntry, unit: str, unicode: bool) -> tuple[str, ...]:
+    delivered = "-" if step.throughput is None else precise(step.throughput, "msg/s")
     return (
-        mark(step["outcome"], unicode), str(step["number"]), precise(step["rate"], unit), format_duration(step["duration"]),
-        delivered, purpose, step["text"],
+        mark(step.outcome, unicode), str(step.number), precise(step.rate, unit), format_duration(step.duration), delivered,
+        step_purpose(step), step.text,
     )  # fmt: skip
 
 
-def answer(found: Document) -> str:
-    """``19 843 msg/s, held for 60.0 s; the next rate missed was 20 240 msg/s``."""
-    if found["rate"] is None:
+def step_purpose(step: StepEntry) -> str:
+    """Return for example ``bracket, ended early``."""
+    return step.purpose + (", ended early" if step.early else "")
+
+
+def answer(found: PeakSection) -> str:
+    """Return for example ``19 843 msg/s, held for 60.0 s; 20 240 msg/s was missed``."""
+    if found.rate is None:
         return "none: no rate held"
-    held = [step["duration"] for step in found["steps"] if step["rate"] == found["rate"] and step["outcome"] == "met"]
-    text = f"{'at least ' if found['atLeast'] else ''}{precise(found['rate'], found['unit'])}"
+    held = [step.duration for step in found.steps if step.rate == found.rate and step.outcome is Outcome.MET]
+    text = f"{'at least ' if found.at_least else ''}{precise(found.rate, found.unit)}"
     if held:
         text += f", held for {format_duration(max(held))}"
-    text += "" if found["confirmed"] else ", not confirmed by a longer hold"
-    return text if found["high"] is None else f"{text}; {precise(found['high'], found['unit'])} was missed"
+    text += "" if found.confirmed else ", not confirmed by a longer hold"
+    return text if found.high is None else f"{text}; {precise(found.high, found.unit)} was missed"
 
 
 def precise(rate: float, unit: str) -> str:
-    """A rate of a search, told apart from one a per mille beside it."""
+    """Format a rate of a search with enough digits to distinguish rates that differ by 0.1 %."""
     if unit == "B/s":
         return f"{format_size(rate)}/s"
     return f"{exact(round(rate)) if rate >= 1000 else f'{rate:.5g}'} msg/s"
 
 
-def backlog_facts(document: Document) -> Iterator[Labelled]:
-    """The time in which a backlog was built and drained, and the publish latency while it was drained."""
-    found = document["backlog"]
-    if found is None:
+def backlog_facts(document: RunDocument) -> Iterator[Labelled]:
+    """Yield the time in which a backlog was built and drained, and the publish latency during the drain."""
+    backlog = document.backlog
+    if backlog is None:
         return
-    rate = "at an unknown rate" if found["drainRate"] is None else f"at {format_rate(found['drainRate'])}"
-    built = f"{exact(found['messages'])} deliveries, {format_size(found['bytes'])}, built in {format_duration(found['build'])}"
-    yield "backlog", f"{built}, {_drained(found)} {rate}"
-    p50, p99, _ = percentiles(found["publishDuringDrain"], "p50", "p99")
-    yield "", f"publish latency meanwhile: {'not measured' if p50 == '-' else f'p50 {p50}, p99 {p99}'}"
+    rate = "at an unknown rate" if backlog.drain_rate is None else f"at {format_rate(backlog.drain_rate)}"
+    built = f"{exact(backlog.messages)} deliveries, {format_size(backlog.bytes)}, built in {format_duration(backlog.build)}"
+    yield "backlog", f"{built}, {_drained(backlog)} {rate}"
+    latency = backlog.publish_during_drain
+    p50, p99, _ = percentiles(latency, "p50", "p99")
+    yield "", f"publish latency meanwhile: {'not measured' if latency is None else f'p50 {p50}, p99 {p99}'}"
 
 
-def _drained(found: Document) -> str:
-    if found["drain"] is None:
-        first, last = found["drainedBetween"]
-        until = "an unknown time" if last is None else format_duration(last)
-        return f"drained between {format_duration(first)} and {until} ({exact(found['uncounted'])} second or doubtful copies)"
-    if found["drained"]:
-        return f"drained in {format_duration(found['drain'])}"
-    left = f"more than {exact(found['allowed'])}" if found["left"] is None else exact(found["left"])
-    told = f"{left} still waiting, {exact(found['allowed'])} would do"
-    return f"NOT drained within {format_duration(found['drain'])} (backlogDrainTimeout; {told})"
+def _drained(backlog: BacklogSection) -> str:
+    if backlog.drain is None:
+        first, last = backlog.drained_between or (None, None)
+        start, until = ("an unknown time" if ns is None else format_duration(ns) for ns in (first, last))
+        return f"drained between {start} and {until} ({exact(backlog.uncounted)} second or doubtful copies)"
+    if backlog.drained:
+        return f"drained in {format_duration(backlog.drain)}"
+    left = f"more than {exact(backlog.allowed)}" if backlog.left is None else exact(backlog.left)
+    waiting = f"{left} still waiting, {exact(backlog.allowed)} would do"
+    return f"NOT drained within {format_duration(backlog.drain)} (backlogDrainTimeout; {waiting})"
 
 
-def limit(found: Document) -> str:
-    broke = found["brokeFirst"]
-    first = "" if broke is None else f"; {broke} broke first"
-    if found["limit"] == "generator":
+def limit(found: PeakSection) -> str:
+    """Return the limit of a search as a sentence."""
+    first = "" if found.broke_first is None else f"; {found.broke_first} broke first"
+    if found.limit == "generator":
         return f"limit: the generator, not the target: add workers (-n) to see more{first}"
-    if found["limit"] == "maximum":
+    if found.limit == "maximum":
         return f"limit: search.max, not the target: raise it to see more{first}"
-    if found["limit"] == "none":
-        return f"limit: unknown{first}" if found["rate"] is not None else f"limit: the objectives held at no rate tried{first}"
+    if found.limit == "none":
+        return f"limit: unknown{first}" if found.rate is not None else f"limit: the objectives held at no rate tried{first}"
     return f"limit: the target{first}"
 
 
-def percentiles(latency: Document | None, *wanted: str) -> tuple[str, ...]:
-    """Those asked for, and the largest value."""
+def percentiles(latency: PartLatency | None, *names: str, absent: str = "-") -> tuple[str, ...]:
+    """Format these percentiles, and the largest value. :param absent: the text of each if nothing was measured."""
     if latency is None:
-        return ("-",) * (len(wanted) + 1)
-    due = latency["samples"] + latency["neverCame"]
-    values = ((latency["percentiles"][name], due < samples_needed(float(name[1:]))) for name in wanted)
+        return (absent,) * (len(names) + 1)
+    due = latency.samples + latency.never_came
+    values = ((latency.percentiles[name], due < samples_needed(float(name[1:]))) for name in names)
     shown = (format_duration(value) if value is not None else "too few" if too_few else "never" for value, too_few in values)
-    return (*shown, format_duration(latency["maximum"]))
+    return (*shown, format_duration(latency.maximum))
 
 
-def _rate(rate: float | None) -> str:
-    return "-" if rate is None else format_rate(rate)
+def _lost(lost: int | None, measured: MeasurementsSection) -> str:
+    return exact(lost) if measured.subscriptions and lost is not None else "-"
 
 
-def _lost(lost: int, measured: Document) -> str:
-    return exact(lost) if measured["subscriptions"] else "-"
-
-
-# The section ``comparison`` of a run's document as lines that people read.
+# The section ``comparison`` of a run's document as lines of the terminal.
 
 MOST_DIFFERENCES = 8
 
 
-def comparison_lines(section: Document | None, *, unicode: bool = True) -> Iterable[str]:
-    """What the run was held against, what differs, then a row for each figure; nothing where there was no comparison."""
+def comparison_lines(section: ComparisonSection | None, *, unicode: bool = True) -> Iterable[str]:
+    """Yield the baseline, the differences, then a row for each figure; nothing if there was no comparison."""
     if section is None:
         return
     yield from _baseline_lines(section)
     yield from _difference_lines(section)
-    yield from (f"             {note}" for note in section["notes"] if section["baseline"] is not None)
-    if section["rows"]:
-        yield from _figure_rows(section["rows"], unicode)
+    yield from (f"             {note}" for note in section.notes if section.baseline is not None)
+    if section.rows:
+        yield from _figure_rows(section.rows, unicode)
 
 
-def _baseline_lines(section: Document) -> Iterable[str]:
-    baseline, blocks = section["baseline"], section["blocks"]
+def _baseline_lines(section: ComparisonSection) -> Iterable[str]:
+    baseline, blocks = section.baseline, section.blocks
     if baseline is None:
-        yield f"  baseline   none: {'; '.join(section['notes'])}"
+        yield f"  baseline   none: {'; '.join(section.notes)}"
         return
-    yield f"  baseline   {baseline['results']} ({baseline['started']}, {baseline['outcome']})"
+    yield f"  baseline   {baseline.results} ({baseline.started}, {baseline.outcome})"
     if blocks is None:
         yield "             no interval: noise is told from 20 s of measured phase on, in both runs, of results of this version or later"
     else:
-        many = f"{blocks['baseline']} and {blocks['now']} blocks of {blocks['length'] // SECOND} s"
-        yield f"             intervals of {blocks['level'] * 100:.0f} % from {many}: noise within the runs, not from run to run"
+        many = f"{blocks.baseline} and {blocks.now} blocks of {blocks.length // SECOND} s"
+        yield f"             intervals of {blocks.level * 100:.0f} % from {many}: noise within the runs, not from run to run"
 
 
-def _difference_lines(section: Document) -> Iterable[str]:
-    deciding = [one for one in section["differences"] if one["decides"]]
+def _difference_lines(section: ComparisonSection) -> Iterable[str]:
+    deciding = [difference for difference in section.differences if difference.decides]
+    others = [difference for difference in section.differences if not difference.decides]
     if deciding:
-        forced = "; judged all the same (--load-baseline-force)" if section["forced"] else ""
+        forced = "; judged all the same (--load-baseline-force)" if section.forced else ""
         yield f"  NOT COMPARABLE  what decides differs{forced}:"
-    for many, kind in ((deciding, "decides"), ([one for one in section["differences"] if not one["decides"]], "beside")):
+    for many, kind in ((deciding, "decides"), (others, "beside")):
         shown = many[:MOST_DIFFERENCES]
-        yield from (f"             {kind:<8} {one['name']}: {one['baseline']} → {one['now']}" for one in shown)
+        yield from (f"             {kind:<8} {one.name}: {one.baseline} → {one.now}" for one in shown)
         if len(many) > len(shown):
             yield f"             {kind:<8} … and {len(many) - len(shown)} more in results.json"
 
 
-def _figure_rows(rows: list[dict[str, Any]], unicode: bool) -> Iterable[str]:
+def _figure_rows(rows: Sequence[FigureEntry], unicode: bool) -> Iterable[str]:
     cells = [("compared", "baseline", "now", "change", "interval", "")]
-    cells += [
-        (row["name"], format_figure(row["baseline"], row["unit"]), format_figure(row["now"], row["unit"]), *_change_cells(row))
-        for row in rows
-    ]
-    marks = [" ", *(mark(row["outcome"], unicode) if row["outcome"] else " " for row in rows)]
+    cells += [(row.name, format_figure(row.baseline, row.unit), format_figure(row.now, row.unit), *_change_cells(row)) for row in rows]
+    marks = [" ", *(mark(row.outcome, unicode) if row.outcome else " " for row in rows)]
     width = max(map(len, marks))
     yield from (f"  {sign:<{width}} {line}" for sign, line in zip(marks, aligned(cells, "<>>>><"), strict=True))
 
 
-def _change_cells(row: dict[str, Any]) -> tuple[str, str, str]:
-    if row["change"] is None:
+def _change_cells(row: FigureEntry) -> tuple[str, str, str]:
+    if row.change is None:
         return "-", "-", ""
-    if row["low"] is None:
-        return percent(row["change"]), "-", ""
-    return percent(row["change"]), f"{percent(row['low'])} to {percent(row['high'])}", change_word(row)
+    if row.low is None or row.high is None:
+        return percent(row.change), "-", ""
+    return percent(row.change), f"{percent(row.low)} to {percent(row.high)}", change_word(row)
 
 
-def change_word(row: dict[str, Any]) -> str:
-    """``worse`` or ``better`` where the whole interval says so; ``within noise`` where it holds no change; empty where there is none."""
-    if row["low"] is None:
+def change_word(row: FigureEntry) -> str:
+    """Return ``worse`` or ``better`` if the whole interval agrees, ``within noise`` if it contains no change; empty without an interval."""
+    if row.low is None or row.high is None:
         return ""
-    if row["low"] <= 0 <= row["high"]:
+    if row.low <= 0 <= row.high:
         return "within noise"
-    return "better" if (row["low"] > 0) == (row["better"] == "more") else "worse"
+    return "better" if (row.low > 0) == (row.better == "more") else "worse"
 
 
-def format_figure(value: float | None, unit: str) -> str:
-    """A figure with its unit."""
+def format_figure(value: float | None, unit: str, absent: str = "-") -> str:
+    """Format a figure with its unit."""
     if value is None:
-        return "-"
+        return absent
     if unit == "cores":
         return f"{value:.2f} cores"
     return f"{format_size(value)}/s" if unit == "B/s" else format_value(value, unit)

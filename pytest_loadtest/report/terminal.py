@@ -1,4 +1,4 @@
-"""A run's document as lines that people read: the verdict first, then what it rests on."""
+"""The summary of a run for the terminal: the verdict first, then the measurements that it rests on."""
 
 from __future__ import annotations
 
@@ -10,171 +10,167 @@ from pytest_loadtest.report import bottleneck, sections
 from pytest_loadtest.report.document import MISSES_FIRST
 from pytest_loadtest.report.sections import aligned, mark
 from pytest_loadtest.values.quantities import format_bits, format_count, format_duration, format_rate, format_size
-from pytest_loadtest.values.wording import exact, format_value, with_version
+from pytest_loadtest.values.wording import exact, with_version
 from pytest_loadtest.verdict.observations import never_came
+from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.document import RunDocument
+    from pytest_loadtest.report.measurements_section import LatencySection, MeasurementsSection
+    from pytest_loadtest.report.verdict_section import FindingEntry, VerdictSection
 
 COLUMNS = ("p50", "p90", "p99", "p99.9")
 ROWS = {metric.key: metric.row or metric.label for metric in LATENCIES.values()}
-"""The latencies of a table by their key in results: what stands at the head of the row."""
+"""The first cell of each row in a table of latencies, by the key in results."""
 ALWAYS = tuple(metric.key for metric in LATENCIES.values() if metric.always)
-"""Those that every run has a row for, also where they were not measured."""
+"""The latencies that have a row for every run, measured or not."""
 _LABELS = {row.key: row.label for row in COUNTS}
 BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS = "_.-=+*#@"
 MOST_RANGES = 5
 WIDTH = 60
-"""Seconds in a plot; a longer run shows the worst of several seconds in one place."""
+"""Characters of a plot; in a longer run each shows the worst of several seconds."""
 
 
-def summary_lines(document: Document, *, unicode: bool = True) -> list[str]:
-    """The summary of one run. ``unicode=False`` for terminals that cannot show more than ASCII."""
-    found = [*_headline(document), *sections.peak(document, unicode), *_objectives(document, unicode)]
-    found += sections.stages(document, unicode)
-    measured = document["measurements"]
+def summary_lines(document: RunDocument, *, unicode: bool = True) -> list[str]:
+    """Return the summary of one run. :param unicode: False for terminals that show only ASCII."""
+    lines = [*_headline(document), *sections.peak(document, unicode), *_objectives(document, unicode)]
+    lines += sections.stages(document, unicode)
+    measured = document.measurements
     if measured is not None and sections.only_connects(measured):
-        found += [*sections.labelled(sections.connection_facts(document)), *_latencies(measured["latencies"], ()), *_generator(measured)]
+        lines += [*sections.labelled(sections.connection_facts(document)), *_latencies(measured.latencies, ()), *_generator(measured)]
     elif measured is not None:
-        found += [
+        lines += [
             *_rates(measured),
             *sections.labelled(sections.connection_facts(document)),
-            *_latencies(measured["latencies"]),
+            *_latencies(measured.latencies),
             *sections.buckets(document),
             *sections.custom(measured),
-            *_messages(measured, _looked_at(document)),
+            *_messages(measured, _checked_parts(document)),
             *sections.labelled(sections.delay_facts(measured)),
             *sections.labelled(sections.backlog_facts(document)),
             *_generator(measured),
             *_plots(measured, unicode),
         ]
-    found += sections.comparison_lines(document.get("comparison"), unicode=unicode)
-    found += sections.labelled(bottleneck.broker_facts(document.get("bottleneck")))
-    found += bottleneck.bottleneck_lines(document.get("bottleneck"))  # older results have none
-    found.append(f"  results    {document['results']}")
-    return found if unicode else [line.translate(_TO_ASCII) for line in found]
+    lines += sections.comparison_lines(document.comparison, unicode=unicode)
+    lines += sections.labelled(bottleneck.broker_facts(document.bottleneck))
+    lines += bottleneck.bottleneck_lines(document.bottleneck)
+    lines.append(f"  results    {document.results}")
+    return lines if unicode else [line.translate(_TO_ASCII) for line in lines]
 
 
 _TO_ASCII = str.maketrans({"×": "x", "µ": "u", "—": "-", "–": "-", "·": "|", "→": ">", "…": "."})
 
 
-def _headline(document: Document) -> Iterable[str]:
-    verdict = document["verdict"]
+def _headline(document: RunDocument) -> Iterable[str]:
+    verdict, driver = document.verdict, document.driver
     findings = [finding for _, finding in sections.all_findings(document)]
-    missed = sum(finding["outcome"] == "missed" for finding in findings)
-    of = f" ({missed} of {len(findings)} objectives)" if verdict["outcome"] == "missed" else ""
-    title = sections.titled(document["test"], document["profile"]["name"], document["workload"])
-    yield f"{title} · {verdict['outcome'].upper()}{of}"
+    missed = sum(finding.outcome is Outcome.MISSED for finding in findings)
+    of = f" ({missed} of {len(findings)} objectives)" if verdict.outcome is Outcome.MISSED else ""
+    title = sections.titled(document.test, document.profile.name, document.workload)
+    yield f"{title} · {verdict.outcome.upper()}{of}"
     if scale := sections.scale_of(document):
         changes = sections.scale_changes(document)
         yield f"  {scale.upper()} — says nothing about the full load{f' ({changes})' if changes else ''}"
     yield from _reasons(verdict)
-    yield from (f"  note       {note}" for note in document["notes"])
-    yield f"  target     {_target(document['broker'])}"
-    for restart in document["broker"].get("restarts", ()):
-        took = "not ready again" if restart["ready"] is None else f"ready {format_duration(restart['ready'] - restart['down'])} later"
-        yield f"  broker     restarted {format_duration(restart['down'])} into the phase, {took}"
+    yield from (f"  note       {note}" for note in document.notes)
+    yield f"  target     {_target(document.broker)}"
+    for restart in document.restarts:
+        yield f"  broker     restarted {format_duration(restart.down)} into the phase, {sections.restart_text(restart)}"
     yield from _driver(document)
-    for name, losses in (document["driver"].get("applied") or {}).items():
-        if name.startswith("connectionsLost"):
-            yield f"  {name}: {losses}"
-    unset = document["driver"].get("not_applied") or {}
-    if unset:
+    yield from (f"  {name}: {losses}" for name, losses in (driver.get("applied") or {}).items() if name.startswith("connectionsLost"))
+    if unset := driver.get("not_applied"):
         yield "  not set    " + "; ".join(f"{name}: {reason}" for name, reason in unset.items())
 
 
-def _reasons(verdict: Document) -> Iterable[str]:
-    """Why the run cannot be judged; what to change about a slow generator stands last."""
-    for at, reason in enumerate(verdict["reasons"]):
-        last = verdict["outcome"] == "generator-limited" and reason == verdict["reasons"][-1]
+def _reasons(verdict: VerdictSection) -> Iterable[str]:
+    """Yield why the run cannot be judged; the last reason of a slow generator is the remedy."""
+    for at, reason in enumerate(verdict.reasons):
+        last = verdict.outcome is Outcome.GENERATOR_LIMITED and reason == verdict.reasons[-1]
         yield f"  {'remedy' if last else '' if at else 'because':<10} {reason}"
 
 
-def _target(broker: Document) -> str:
+def _target(broker: Mapping[str, Any]) -> str:
     if not broker:
         return "none was started"
     settings = ", ".join(f"{name}={value}" for name, value in (broker.get("settings") or {}).items())
     stand_in = "" if broker.get("evidence", True) else " — a stand-in, no evidence about the real broker"
-    beside = f"{broker['subscriberUrl']} for subscribers" if broker.get("subscriberUrl") else None
-    where = ", ".join(str(part) for part in (broker.get("mode"), broker.get("url"), beside) if part)
+    subscribers = f"{broker['subscriberUrl']} for subscribers" if broker.get("subscriberUrl") else None
+    where = ", ".join(str(part) for part in (broker.get("mode"), broker.get("url"), subscribers) if part)
     return f"{with_version(str(broker.get('name')), str(broker.get('version')))} ({where}){stand_in}{f' · {settings}' if settings else ''}"
 
 
-def _driver(document: Document) -> Iterable[str]:
-    """The client that ran. A driver that has but one, named as the driver, tells nothing by it; of a run that broke early none is known."""
-    client = document["driver"].get("client")
-    if client and client != document["profile"]["document"].get("driver", {}).get("name"):
-        yield f"  driver     {client} {document['driver'].get('version')}"
+def _driver(document: RunDocument) -> Iterable[str]:
+    """Yield the client that ran, unless its name is the driver's; it is unknown if the run broke early."""
+    client = document.driver.get("client")
+    if client and client != document.profile.document.get("driver", {}).get("name"):
+        yield f"  driver     {client} {document.driver.get('version')}"
 
 
-def _looked_at(document: Document) -> str:
-    """What stands behind a number of corrupt messages: how far they were looked into."""
-    return "" if document["profile"]["document"].get("checksum") else " (heads and sizes alone)"
+def _checked_parts(document: RunDocument) -> str:
+    """Return a note on the number of corrupt messages if payloads have no checksum."""
+    return "" if document.profile.document.get("checksum") else " (heads and sizes alone)"
 
 
-def _objectives(document: Document, unicode: bool) -> Iterable[str]:
-    """Misses and what could not be told first, otherwise in the order of the profile; implicit ones that held in one line."""
-    verdict = document["verdict"]
+def _objectives(document: RunDocument, unicode: bool) -> Iterable[str]:
+    """Yield misses and unknown results first, the others in the order of the profile; implicit ones that held share a line."""
+    verdict = document.verdict
     rows: list[tuple[str, ...]] = [("objective", "observed", "bound", "samples", "")]
     marks = [" "]
-    findings = sorted(verdict["findings"], key=lambda finding: MISSES_FIRST.index(finding["outcome"]))
-    held = [finding for finding in findings if finding["implicit"] and finding["outcome"] == "met"]
+    findings = sorted(verdict.findings, key=lambda finding: MISSES_FIRST.index(finding.outcome))
+    held = [finding for finding in findings if finding.implicit and finding.outcome is Outcome.MET]
     for finding in findings:
         if finding not in held:
-            rows.append(_row(finding, verdict["reasons"]))
-            marks.append(mark(finding["outcome"], unicode))
+            rows.append(_row(finding, verdict.reasons))
+            marks.append(mark(finding.outcome, unicode))
     if len(rows) > 1:
         width = max(map(len, marks))
-        yield from (f"  {mark:<{width}} {row}" for mark, row in zip(marks, aligned(rows, "<><><"), strict=True))
+        yield from (f"  {sign:<{width}} {row}" for sign, row in zip(marks, aligned(rows, "<><><"), strict=True))
     if held:
-        said = {"corrupt": _looked_at(document)}
-        listed = ", ".join(f"{finding['name']} {finding['shown']['observed']}{said.get(finding['metric'], '')}" for finding in held)
-        yield f"  {mark('met', unicode)} implicit: {listed}"
+        notes = {"corrupt": _checked_parts(document)}
+        listed = ", ".join(f"{finding.name} {finding.shown.observed}{notes.get(finding.metric, '')}" for finding in held)
+        yield f"  {mark(Outcome.MET, unicode)} implicit: {listed}"
 
 
-def _row(finding: Document, reasons: Sequence[str]) -> tuple[str, ...]:
-    """The cells of one finding; why there is no number only where the headline does not say it already."""
-    shown, name = finding["shown"], finding["name"] + (" (implicit)" if finding["implicit"] else "")
-    if finding["observed"] is not None or shown["over"]:  # or so many never came that there is no number
-        return name, shown["observed"], shown["bound"], _samples(finding), shown["over"]
-    cause = finding["text"].partition(": ")[2]
-    said = cause in reasons or finding["text"] in reasons
-    return name, finding["outcome"], shown["bound"], _samples(finding), "" if said else cause
+def _row(finding: FindingEntry, reasons: Sequence[str]) -> tuple[str, ...]:
+    """Return the cells of a finding, with the cause if there is no number and the headline does not state it already."""
+    shown, name, samples = finding.shown, sections.objective_name(finding), _samples(finding)
+    if sections.has_number(finding):
+        return name, shown.observed, shown.bound, samples, shown.over
+    cause = sections.cause(finding)
+    return name, finding.outcome, shown.bound, samples, "" if cause in reasons or finding.text in reasons else cause
 
 
-def _samples(finding: Document) -> str:
-    return "-" if finding["samples"] is None else exact(finding["samples"])
+def _samples(finding: FindingEntry) -> str:
+    return "-" if finding.samples is None else exact(finding.samples)
 
 
-def _rates(measured: Document) -> Iterable[str]:
-    seconds = measured["duration"] / 1e9
-    absent = "none" if measured["subscriptions"] else "nowhere (nothing subscribes)"
-    throughput = absent if measured["throughput"] is None else format_rate(measured["throughput"])
-    per_second = measured["bytesSent"] / seconds
+def _rates(measured: MeasurementsSection) -> Iterable[str]:
+    per_second = measured.bytes_sent / (measured.duration / 1e9)
+    offered, sent, delivered = format_rate(measured.rate), format_rate(measured.publish_rate), sections.delivered_text(measured)
     yield (
-        f"  rate       offered {format_rate(measured['rate'])}, sent {format_rate(measured['publishRate'])}, delivered {throughput}"
-        f" for {format_duration(measured['duration'])} · {format_size(per_second)}/s, {format_bits(per_second)}{_fanned_out(measured)}"
+        f"  rate       offered {offered}, sent {sent}, delivered {delivered}"
+        f" for {format_duration(measured.duration)} · {format_size(per_second)}/s, {format_bits(per_second)}{_fanned_out(measured)}"
     )
 
 
-def _fanned_out(measured: Document) -> str:
-    """What the target gave out, where each message goes to several subscriptions: of each size bucket what came, in the mean size sent."""
-    parts, seconds = [part for part in measured["buckets"] if part["sent"]], measured["duration"] / 1e9
-    if measured["subscriptions"] < 2 or not parts:
+def _fanned_out(measured: MeasurementsSection) -> str:
+    """Return the rate out of the target if each message goes to several subscriptions: received messages × mean size, by size bucket."""
+    parts, seconds = [part for part in measured.buckets if part.sent], measured.duration / 1e9
+    if measured.subscriptions < 2 or not parts:
         return ""
-    came = sum(part["receivedInTime"] * part["bytesSent"] / part["sent"] for part in parts)
-    return f"; out of the target {format_rate(measured['counts']['receivedInTime'] / seconds)}, {format_bits(came / seconds)}"
+    received = sum(part.received_in_time * part.bytes_sent / part.sent for part in parts)
+    return f"; out of the target {format_rate(measured.count('receivedInTime') / seconds)}, {format_bits(received / seconds)}"
 
 
-def latency_rows(latencies: Document, always: Sequence[str] = ALWAYS) -> list[str]:
-    """The keys of the rows of a table of latencies: those of every run, then the others that this one has."""
+def latency_rows(latencies: Mapping[str, LatencySection | None], always: Sequence[str] = ALWAYS) -> list[str]:
+    """Return the keys of the rows in a table of latencies: those that every run has, then the others of this run."""
     return [key for key in ROWS if key in always or (key in latencies and key not in ALWAYS)]
 
 
-def _latencies(latencies: Document, always: Sequence[str] = ALWAYS) -> Iterable[str]:
+def _latencies(latencies: Mapping[str, LatencySection | None], always: Sequence[str] = ALWAYS) -> Iterable[str]:
     rows: list[tuple[str, ...]] = [("latency", *COLUMNS, "max", "mean", "samples")]
     for key in latency_rows(latencies, always):
         latency = latencies[key]
@@ -182,74 +178,70 @@ def _latencies(latencies: Document, always: Sequence[str] = ALWAYS) -> Iterable[
             rows.append((ROWS[key], *("-",) * 6, "not measured"))
             continue
         shown = sections.percentiles(latency, *COLUMNS)
-        samples = exact(latency["samples"]) + never_came(latency["neverCame"])
-        rows.append((ROWS[key], *shown, format_duration(latency["mean"]), samples))
+        samples = exact(latency.samples) + never_came(latency.never_came)
+        rows.append((ROWS[key], *shown, format_duration(latency.mean), samples))
     return (f"  {row}" for row in aligned(rows, "<>>>>>>>"))
 
 
-def _messages(measured: Document, looked_at: str) -> Iterable[str]:
-    counts = measured["counts"]
-    due = counts["acked"] * measured["subscriptions"]
+def _messages(measured: MeasurementsSection, checked: str) -> Iterable[str]:
+    counts = measured.counts
     yield "  out        " + _listed(counts, ("offered", "sent", "acked", "failed", "dropped", "unknown"))
-    if not measured["subscriptions"]:
+    if not measured.subscriptions:
         yield "  in         not applicable: nothing subscribes in this run"
         yield from _silent(measured)
         return
-    came = _listed(counts, ("received", "lost", "duplicates"))
+    received = _listed(counts, ("received", "lost", "duplicates"))
     if counts["resent"]:
-        came += f" ({exact(counts['duplicatesOfResent'])} of resent messages)"
+        received += f" ({exact(measured.count('duplicatesOfResent'))} of resent messages)"
     wrong = _listed(counts, ("outOfOrder", "foreign", "corrupt"))
-    yield f"  in         {exact(due)} due, {came}, {wrong}{looked_at}"
+    yield f"  in         {exact(measured.count('acked') * measured.subscriptions)} due, {received}, {wrong}{checked}"
     yield from _silent(measured)
-    ranges = measured["lost"]
+    ranges = measured.lost
     for label, lost in zip(itertools.chain(("lost",), itertools.repeat("")), ranges[:MOST_RANGES], strict=False):
-        last = "" if lost["last"] == lost["first"] else f"–{lost['last']}"
-        yield f"  {label:<10} {lost['first']}{last} of stream {lost['stream']} (topic {lost['topic']}, subscription {lost['subscription']})"
+        last = "" if lost.last == lost.first else f"–{lost.last}"
+        yield f"  {label:<10} {lost.first}{last} of stream {lost.stream} (topic {lost.topic}, subscription {lost.subscription})"
     if len(ranges) > MOST_RANGES:
         yield f"             … and {exact(len(ranges) - MOST_RANGES)} more ranges in results.json"
 
 
-def _silent(measured: Document) -> Iterable[str]:
+def _silent(measured: MeasurementsSection) -> Iterable[str]:
     if text := sections.silent(measured):
         yield f"  silent     {text}"
 
 
-def _listed(counts: Document, keys: Sequence[str]) -> str:
-    return ", ".join(f"{_LABELS[key]} {'not applicable' if counts[key] is None else exact(counts[key])}" for key in keys)
+def _listed(counts: Mapping[str, int | None], keys: Sequence[str]) -> str:
+    values = ((_LABELS[key], counts[key]) for key in keys)
+    return ", ".join(f"{label} {'not applicable' if value is None else exact(value)}" for label, value in values)
 
 
-def _generator(measured: Document) -> Iterable[str]:
-    """The workers that fared worst; time before the target's full window stands apart, because it is the target's."""
-    workers: list[dict[str, Any]] = sorted(measured["workers"], key=lambda worker: worker["cpu"], reverse=True)
+def _generator(measured: MeasurementsSection) -> Iterable[str]:
+    """Yield the busiest workers; the time of waiting for the target's full window has its own line, because the target causes it."""
+    workers = sorted(measured.workers, key=lambda worker: worker.cpu, reverse=True)
     if workers:
-        busiest = ", ".join(f"{worker['worker']} {worker['cpu']:.2f} cores" for worker in workers[:4])
+        busiest = ", ".join(f"{worker.worker} {worker.cpu:.2f} cores" for worker in workers[:4])
         more = f" and {len(workers) - 4} more" if len(workers) > 4 else ""
-        longest = max(worker["longestStall"] for worker in workers)
+        longest = max(worker.longest_stall for worker in workers)
         stalled = f"longest stall {format_duration(longest)}" if longest else "no stalls"
-        yield f"  generator  {busiest}{more} · {stalled} · GC {format_duration(max(worker['gc'] for worker in workers))}"
-    if measured["blocked"]:
-        share = format_value(measured["blockedShare"], "ratio", 2)
-        blocked = format_duration(measured["blocked"])
-        yield f"  blocked    {blocked} summed over messages, {share} of the send delay: the target's full window"
+        yield f"  generator  {busiest}{more} · {stalled} · GC {format_duration(max(worker.gc for worker in workers))}"
+    if measured.blocked:
+        yield f"  blocked    {sections.blocked_text(measured)}"
 
 
-def _plots(measured: Document, unicode: bool) -> Iterable[str]:
-    series = measured["series"]
-    received = series["received"]
+def _plots(measured: MeasurementsSection, unicode: bool) -> Iterable[str]:
+    received, latencies = measured.series.received, measured.series.end_to_end_p99
     if len(received) < 2:
         return
     blocks = BLOCKS if unicode else ASCII_BLOCKS
     yield f"  received/s {sparkline(received, blocks, worst=min)}  {format_count(min(received))} to {format_count(max(received))}"
-    tail = [value for value in series["endToEndP99"] if value is not None]
-    if tail:
-        spark = sparkline(series["endToEndP99"], blocks, worst=max)
-        yield f"  p99/s      {spark}  {format_duration(min(tail))} to {format_duration(max(tail))}"
+    known = [value for value in latencies if value is not None]
+    if known:
+        yield f"  p99/s      {sparkline(latencies, blocks, worst=max)}  {format_duration(min(known))} to {format_duration(max(known))}"
 
 
 def sparkline(values: Sequence[float | None], blocks: str, *, worst: Any) -> str:
-    """One character a second, from 0 to the largest value; a gap where nothing was measured.
+    """Return one character for each second, from 0 to the largest value; a space where nothing was measured.
 
-    :param worst: ``min`` or ``max``, which of several seconds to show where the run is longer than the plot.
+    :param worst: ``min`` or ``max``: selects one of several seconds if the run is longer than the plot.
     """
     step = -(-len(values) // WIDTH)
     known = [[value for value in values[at : at + step] if value is not None] for at in range(0, len(values), step)]

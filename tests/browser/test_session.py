@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from builders.documents import document
+from builders.documents import as_json, changed, document
 from builders.report import made_session, made_soak, of_each_outcome
 from hdrh.histogram import HdrHistogram
 
@@ -26,7 +26,7 @@ def middle(histogram, value):
 
 
 def steps_of(found):
-    return {} if found["peak"] is None else {step["number"]: document() for step in found["peak"]["steps"]}
+    return {} if found.peak is None else {step.number: document() for step in found.peak.steps}
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +46,7 @@ def test_every_chart_of_a_run_is_drawn(page):
 
 
 def test_the_numbers_of_every_line_are_those_of_the_results(page, soak):
+    soak = as_json(soak)
     series, columns = soak["measurements"]["series"], soak["bottleneck"]["columns"]
     assert page.run(DATA, "run-1-rates") == [list(range(120)), *(series[name] for name in RATES)]
     blocks = [HdrHistogram.decode(text) for text in soak["measurements"]["overTime"]["endToEnd"]]
@@ -72,6 +73,7 @@ def test_a_run_of_each_outcome_is_shown_with_the_numbers_of_its_results(browser,
     found = OUTCOMES[outcome]
     browser.open(made_session(found, steps=steps_of(found)))
     browser.draw()
+    found = as_json(found)
     assert browser.find("article h2 .outcome").text.endswith(found["verdict"]["outcome"])
     for reason in found["verdict"]["reasons"]:
         assert reason in browser.find("article").text
@@ -90,9 +92,9 @@ def test_steps_of_a_search_have_their_rate_and_latency(browser):
     browser.open(made_session(found, steps=steps))
     browser.draw()
     entry = browser.run("const {chart, painted} = loadtest.charts['run-1-search']; return [chart, painted]")
-    assert [mark["x"] for mark in entry[0]["marks"]] == sorted(step["rate"] for step in found["peak"]["steps"])
-    assert {mark["y"] for mark in entry[0]["marks"]} == {steps[1]["measurements"]["latencies"]["endToEnd"]["percentiles"]["p99"]}
-    assert entry[1]["marks"] == len(found["peak"]["steps"])
+    assert [mark["x"] for mark in entry[0]["marks"]] == sorted(step.rate for step in found.peak.steps)
+    assert {mark["y"] for mark in entry[0]["marks"]} == {steps[1].measurements.latencies["endToEnd"].percentiles["p99"]}
+    assert entry[1]["marks"] == len(found.peak.steps)
 
 
 def test_runs_zoom_by_themselves(browser, soak):
@@ -146,8 +148,9 @@ def test_long_names_stay_in_their_places(browser, width):
 
 def test_words_of_results_are_words_whatever_they_look_like(browser):
     evil = "</script><script>window.evil = 1</script><img src=x onerror='window.evil = 1'>"
-    found = OUTCOMES["missed"] | {"notes": [evil], "test": f"loadtests/test_x.py::test_y[{evil}]"}
-    found["timeline"] = {"stages": [{"name": evil, "start": 0, "end": 10**10}], "changes": [], "restarts": [], "stalls": [], "blocked": []}
+    found = changed(changed(OUTCOMES["missed"], "notes", [evil]), "test", f"loadtests/test_x.py::test_y[{evil}]")
+    timeline = {"stages": [{"name": evil, "start": 0, "end": 10**10}], "changes": [], "restarts": [], "stalls": [], "blocked": []}
+    found = changed(found, "timeline", timeline)
     browser.open(made_session(found))
     browser.draw()
     assert evil in browser.find("article").text
@@ -173,7 +176,7 @@ def test_a_day_of_a_thousand_topics_is_small_and_drawn_at_once(browser):
     assert min(in_sight) < 10_000
     assert min(all_of_them) < 20_000
     entry = browser.run("const {chart} = loadtest.charts['run-1-rates']; return chart")
-    series = soak["measurements"]["series"]
+    series = as_json(soak)["measurements"]["series"]
     assert 500 < len(entry["xs"]) <= 1200
     for line, name in zip(entry["series"], RATES, strict=True):
         assert (max(line["values"]), min(line["low"])) == (max(series[name]), min(series[name])), "extremes are kept"

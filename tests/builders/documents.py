@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,13 @@ from pytest_loadtest.metrics.measurements import Backlog
 from pytest_loadtest.observe.conclusion import Bottleneck, Saturation
 from pytest_loadtest.report.bottleneck import bottleneck_section
 from pytest_loadtest.report.build import RunFacts, build_document
+from pytest_loadtest.report.document import dumps, parse_document
 from pytest_loadtest.verdict.objectives import parse_slo
 from pytest_loadtest.verdict.peak import Ask, Peak, Step
 from pytest_loadtest.verdict.slo import Outcome, evaluate
 
 if TYPE_CHECKING:
-    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.document import RunDocument
 
 FACTS = RunFacts(
     test="loadtests/test_smoke.py::test_smoke",
@@ -77,7 +79,7 @@ BOTTLENECK = bottleneck_section(
 
 def document(
     section: dict[str, Any] = SLO, facts: dict[str, Any] | None = None, parts: dict[str, Any] | None = None, **changed: Any
-) -> Document:
+) -> RunDocument:
     """Return the document of a made run; ``parts``: further arguments of :func:`build_document`."""
     run = made(**changed)
     return build_document(replace(FACTS, **(facts or {})), evaluate(parse_slo(section), run, Limits()), run, **(parts or {}))
@@ -87,3 +89,24 @@ def stage(name: str, section: dict[str, Any] = SLO, **changed: Any) -> Any:
     """Return one stage as :func:`build_document` takes it."""
     run = made(**changed)
     return name, evaluate(parse_slo(section), run, Limits()), run
+
+
+def as_json(run: RunDocument) -> Any:
+    """The document as JSON values, which a test may change."""
+    return json.loads(dumps(run))
+
+
+def from_json(values: Any) -> RunDocument:
+    """The document of changed JSON values."""
+    return parse_document(json.dumps(values))
+
+
+def changed(run: RunDocument, path: str, value: Any) -> RunDocument:
+    """The document with another value at a path of its JSON text, such as ``verdict/findings/0/observed``."""
+    whole = as_json(run)
+    *parents, name = path.split("/")
+    node = whole
+    for parent in parents:
+        node = node[int(parent) if isinstance(node, list) else parent]
+    node[int(name) if isinstance(node, list) else name] = value
+    return from_json(whole)

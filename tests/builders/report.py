@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from builders.documents import PEAK, document
+from builders.documents import PEAK, as_json, document, from_json
 from builders.measurements import histogram, made_bucket
 from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.metrics.measurements import Series
@@ -14,7 +15,13 @@ from pytest_loadtest.metrics.time_slices import OverTime
 from pytest_loadtest.report.find_results import Found, ReadRun
 from pytest_loadtest.report.html.blocks import Chapter, ChartFigure, RunPage
 from pytest_loadtest.report.html.page import page_html, render_page
+from pytest_loadtest.report.verdict_section import VerdictSection
 from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.verdict.slo import Outcome
+
+if TYPE_CHECKING:
+    from pytest_loadtest.report.document import RunDocument
+
 
 Chart = dict[str, Any]
 
@@ -109,7 +116,7 @@ def made_page(charts: dict[str, Chart], bands: list[dict[str, Any]]) -> str:
     return render_page("Made charts", "made by a test", [], [run])
 
 
-def made_soak(seconds: int, topics: int = 1, seed: int = 7) -> dict[str, Any]:
+def made_soak(seconds: int, topics: int = 1, seed: int = 7) -> RunDocument:
     """Return the document of a long run: the rate follows a day, with a restart at two thirds, stalls, lost messages, telemetry."""
     random = np.random.default_rng(seed)
     t = np.arange(seconds)
@@ -127,13 +134,13 @@ def made_soak(seconds: int, topics: int = 1, seed: int = 7) -> dict[str, Any]:
         offered=rate, sent=rate, acked=rate, received=received, end_to_end_p50=p50, end_to_end_p99=p99, end_to_end_max=top,
         missing=missing, blocked=blocked,
     )  # fmt: skip
-    run = document(
+    run = as_json(document(
         {"throughput": "99%", "loss": "0.1%", "endToEndLatency": {"p50": "20ms", "p99": "500ms", "p99.9": "2s"}},
         duration=seconds * SECOND, rate=10_000.0, series=series, over_time=_over_time(p50, p99, top),
         counts={"lost": int(missing.sum())}, topics=tuple(made_bucket(f"topic {n}", lost=int(n % 97 == 0)) for n in range(topics)),
         end_to_end=histogram(np.concatenate([random.lognormal(np.log(2e6), 0.6, 200_000), np.full(400, 2e9)]).astype(np.int64)),
         workers=tuple(WorkerEvidence(worker=f"gw{n}", cpu=0.4, stalled=0, longest_stall=0, gc=3 * MS) for n in range(4)),
-    )  # fmt: skip
+    ))  # fmt: skip
     end = seconds * SECOND
     run["timeline"] = {
         "stages": [{"name": name, "start": n * end // 3, "end": (n + 1) * end // 3} for n, name in enumerate(("morning", "noon", "night"))],
@@ -151,7 +158,7 @@ def made_soak(seconds: int, topics: int = 1, seed: int = 7) -> dict[str, Any]:
         "conclusion": "nothing saturated", "evidence": "no side was saturated in a tenth of the samples", "also": [], "missing": [], "cost": 0.004,
         "time": ((t + 1) * SECOND).tolist(), "columns": {name: np.round(column, 3).tolist() for name, column in columns.items()},
     }  # fmt: skip
-    return run
+    return from_json(run)
 
 
 def _over_time(p50: Any, p99: Any, top: Any) -> OverTime:
@@ -162,15 +169,14 @@ def _over_time(p50: Any, p99: Any, top: Any) -> OverTime:
     return OverTime(second=np.repeat(np.arange(len(p50)), 3), index=index.reshape(-1), count=np.tile([9_800, 190, 10], len(p50)))
 
 
-def broken(why: str = "worker gw1 died: exit status -9") -> dict[str, Any]:
-    """Return the document of a run that broke before its measurement."""
-    run = document()
-    run["verdict"] = {"outcome": "no data", "reasons": [why], "findings": []}
-    return run | {"measurements": None, "started": None, "plan": {}, "bottleneck": None, "timeline": None}
+def broken(why: str = "worker gw1 died: exit status -9") -> RunDocument:
+    """A run that broke before anything could be measured."""
+    verdict = VerdictSection(outcome=Outcome.NO_DATA, reasons=(why,), findings=())
+    return replace(document(), verdict=verdict, measurements=None, started=None, plan={}, bottleneck=None, timeline=None)
 
 
-def of_each_outcome() -> dict[str, dict[str, Any]]:
-    """Return one document for each outcome, one of a run that broke, and one of a search."""
+def of_each_outcome() -> dict[str, RunDocument]:
+    """One document for each outcome, one of a run that broke, and one of a search."""
     slow = {"endToEndLatency": {"p99": "15ms", "max": "1s"}}
     stalled = WorkerEvidence(worker="gw0", cpu=0.99, stalled=4 * SECOND, longest_stall=SECOND, gc=3 * MS)
     return {
@@ -183,7 +189,7 @@ def of_each_outcome() -> dict[str, dict[str, Any]]:
     }
 
 
-def made_session(*documents: dict[str, Any], steps: dict[int, dict[str, Any]] | None = None) -> str:
+def made_session(*documents: RunDocument, steps: dict[int, RunDocument] | None = None) -> str:
     """Return the page of runs with these documents; ``steps`` belong to the first."""
     runs = [
         ReadRun(session="20261121-030000-1", attempt=1, document=one, steps=(steps or {}) if one is documents[0] else {})

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.report.document import Document, dumps
+from pytest_loadtest.report.document import RunDocument, dumps
 from pytest_loadtest.report.find_results import Found, ReadRun
 from pytest_loadtest.report.html import page
 
@@ -20,7 +20,7 @@ VOID = {"meta", "link", "br", "hr", "img", "input"}
 
 def put(
     root: Path,
-    document: Document,
+    document: RunDocument,
     test: str = "test_smoke",
     *,
     session: str = "monday",
@@ -35,9 +35,9 @@ def put(
     return folder
 
 
-def run(document: Document, *, steps: dict[int, Document] | None = None, attempt: int = 1) -> ReadRun:
-    """Return one run as the reader of results returns it."""
-    return ReadRun(session="monday", attempt=attempt, document=json.loads(dumps(document)), steps=steps or {})
+def run(document: RunDocument, *, steps: dict[int, RunDocument] | None = None, attempt: int = 1) -> ReadRun:
+    """One run as it is read."""
+    return ReadRun(session="monday", attempt=attempt, document=document, steps=steps or {})
 
 
 @dataclass

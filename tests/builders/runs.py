@@ -15,7 +15,7 @@ from pytest_loadtest.metrics.time_slices import over_time
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.document import RunDocument
 
 EACH = 200
 """Messages a second."""
@@ -32,7 +32,7 @@ def wandering(seed: int, seconds: int = 60, *, factor: float = 1.0, alike: float
     return (factor * 50 * MS * spread).astype(np.int64)
 
 
-def run_of(latencies: NDArray[np.int64], section: dict[str, Any] | None = None, **parts: Any) -> Document:
+def run_of(latencies: NDArray[np.int64], section: dict[str, Any] | None = None, **parts: Any) -> RunDocument:
     """Return the document of a run with these latencies. :param parts: as for :func:`builders.documents.document`."""
     seconds = len(latencies)
     second = np.repeat(np.arange(seconds), latencies.shape[1])

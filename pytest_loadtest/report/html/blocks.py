@@ -1,4 +1,4 @@
-"""What a page is made of: words, lists, tables, and places where charts are drawn. The template knows each by its ``block``."""
+"""The blocks of a page: paragraphs, lists, tables, and places where charts are drawn. The template selects them by ``block``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOT_MEASURED: Final = "not measured"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell with more than its text. :param kind: an outcome, for its mark and colour. :param link: id of a place on the page."""
+    """A cell with an outcome or a link. :param kind: an outcome, for its mark and colour. :param link: id of a place on the page."""
 
     text: str
     kind: str = ""
@@ -51,7 +51,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Verbatim:
-    """Lines that are aligned already. :param title: what they are, for those who cannot see them."""
+    """Lines that are aligned already. :param title: their description for screen readers."""
 
     block: ClassVar = "verbatim"
     title: str
@@ -60,7 +60,7 @@ class Verbatim:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """What is shown on demand."""
+    """Blocks that are shown on demand."""
 
     block: ClassVar = "fold"
     title: str
@@ -69,9 +69,9 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class ChartFigure:
-    """Where a chart is drawn; its title and summary are there without it too.
+    """The place of a chart; its title and summary are shown without scripts, too.
 
-    :param name: unique on the page. :param chart: as the module ``charts`` makes it.
+    :param name: unique on the page. :param chart: from :func:`pytest_loadtest.report.html.charts.make_chart`.
     """
 
     block: ClassVar = "figure"
@@ -93,7 +93,7 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPage:
-    """All about one run. :param bands: spans of its time, as the module ``bands`` makes them."""
+    """The chapters of one run. :param bands: from :func:`pytest_loadtest.report.html.over_time.drawn_bands`."""
 
     name: str
     title: str
@@ -104,7 +104,7 @@ class RunPage:
 
 
 def chart_figures(blocks: Iterable[Block]) -> Iterator[ChartFigure]:
-    """All of them, those of folds too."""
+    """Yield all charts, including those in folds."""
     for block in blocks:
         if isinstance(block, ChartFigure):
             yield block
@@ -113,10 +113,5 @@ def chart_figures(blocks: Iterable[Block]) -> Iterator[ChartFigure]:
 
 
 def absent(what: str, why: str = "") -> Paragraph:
-    """``end-to-end latency: not measured``."""
+    """Return a paragraph such as ``end-to-end latency: not measured``."""
     return Paragraph(f"{what}: {NOT_MEASURED}{f' ({why})' if why else ''}", "absent")
-
-
-def measured_cells(shown: Iterable[str]) -> list[str]:
-    """Cells in which ``-`` stood for what was not measured."""
-    return [NOT_MEASURED if text == "-" else text for text in shown]

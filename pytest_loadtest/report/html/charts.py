@@ -1,4 +1,4 @@
-"""What a chart shows, as plain values for the script that draws it. Times on an axis are seconds, latencies ns."""
+"""The content of charts as plain values for the script that draws them. Times on an axis are seconds, latencies ns."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.values.wording import format_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_loadtest.report.hdr import Distribution
+    from pytest_loadtest.report.measurements_section import MeasurementsSection
+    from pytest_loadtest.report.verdict_section import FindingEntry
 
     Values = Sequence[float | None]
-    from collections.abc import Mapping, Sequence
-
-    from pytest_loadtest.report.document import Document
-    from pytest_loadtest.report.hdr import Distribution
 
 
 Chart = dict[str, Any]
@@ -28,7 +28,7 @@ Chart = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class Axis:
     """:param unit: ``s``, ``ns``, ``msg/s``, ``B/s``, ``count``, ``share``, ``B``, ``cores`` or nothing. :param scale: ``linear``,
-    ``log``, or ``percentile``: 1/(1 − q) on a log axis, told as q.
+    ``log``, or ``percentile``: 1/(1 − q) on a log axis, with labels for q.
     """
 
     label: str
@@ -36,7 +36,7 @@ class Axis:
     scale: str = "linear"
 
     def document(self) -> dict[str, str]:
-        """As JSON values."""
+        """Return the axis as JSON values."""
         return {"label": self.label, "unit": self.unit, "scale": self.scale}
 
 
@@ -46,7 +46,7 @@ LATENCY: Final = Axis("end-to-end latency", "ns", "log")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """:param role: decides colour and dashes. :param values: one for each x; None: not measured."""
+    """:param role: determines colour and dashes. :param values: one for each x; None: not measured."""
 
     label: str
     role: str
@@ -54,7 +54,7 @@ class Line:
 
     @property
     def known(self) -> list[float]:
-        """The values that there are."""
+        """The values that were measured."""
         return [value for value in self.values if value is not None]
 
 
@@ -62,7 +62,7 @@ def make_chart(
     kind: str, title: str, run: str | None, summary: str, x: Axis, y: Axis, xs: Sequence[float], lines: Sequence[Line], *,
     bounds: Sequence[dict[str, Any]] = (), marks: Sequence[dict[str, Any]] = (),
 ) -> Chart | None:  # fmt: skip
-    """Lines, bars or curves over common ``xs``; None where none of them has a value. Long ones are reduced to their extremes."""
+    """Return lines, bars or curves over common ``xs``; None if none of them has a value. Long ones are reduced to their extremes."""
     shown = [line for line in lines if line.known]
     if not shown:
         return None
@@ -80,113 +80,110 @@ def _reduced(line: Line) -> dict[str, Any]:
 
 
 def _plain(value: float | None) -> float | None:
-    """Whole numbers without a point; others with as many digits as a chart can tell."""
+    """Shorten a value: whole numbers without a point, others with as many digits as a chart can show."""
     return value if value is None else int(value) if value == int(value) else float(f"{value:.7g}")
 
 
-def chart_bound(label: str, outcome: str, *, x: float | None = None, y: float | None = None) -> dict[str, Any]:
-    """An objective: a line at x or y, a point where both are given."""
+def chart_mark(label: str, outcome: str, *, x: float | None = None, y: float | None = None) -> dict[str, Any]:
+    """Return a labelled mark, of an objective or a step of a search: a line at x or y, a point if both are given."""
     return {"label": label, "x": x, "y": y, "outcome": outcome}
 
 
-def chart_mark(label: str, outcome: str, *, x: float, y: float | None) -> dict[str, Any]:
-    """One thing among the lines, as a step of a search."""
-    return {"label": label, "x": x, "y": y, "outcome": outcome}
-
-
-def latency_levels(findings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The bounds of end-to-end latency, over time: levels, for a single block is not judged. A bound on drift is none: it is a share."""
+def latency_levels(findings: Iterable[FindingEntry]) -> list[dict[str, Any]]:
+    """Return the upper bounds on end-to-end latency as levels over time. A bound on drift is a share, so it has no level."""
     return [
-        chart_bound(f"{finding['statistic']} {finding['shown']['bound']}", finding["outcome"], y=finding["maximum"])
+        chart_mark(f"{finding.statistic} {finding.shown.bound}", finding.outcome, y=finding.maximum)
         for finding in findings
-        if (finding["metric"], finding["unit"]) == ("endToEndLatency", "ns") and finding["maximum"] is not None and not finding["bucket"]
+        if (finding.metric, finding.unit) == ("endToEndLatency", "ns") and finding.maximum is not None and not finding.bucket
     ]
 
 
-# Fewer points for long runs: each keeps the largest and the smallest value of what it stands for, and nothing is averaged.
+# Long runs are drawn with fewer points: each has the largest and the smallest value of its seconds, and nothing is averaged.
 
 POINTS: Final = 1200
-"""Of a series; more than a screen has columns for."""
+"""The largest number of points in a series; a screen has fewer columns."""
 
 
 def even_spans(length: int, most: int = POINTS) -> list[tuple[int, int]]:
-    """Neighbouring, equally long parts of a list, first and one past last; the last may be shorter. One for each entry where all fit."""
+    """Split a list into equally long parts: (first, one past last); the last may be shorter. If all entries fit, each is a part."""
     width = max(-(-length // most), 1)
     return [(first, min(first + width, length)) for first in range(0, length, width)]
 
 
 def span_extremes(values: Values, most: int = POINTS) -> tuple[list[float | None], list[float | None]]:
-    """Largest and smallest known value of each span; None where none is known."""
+    """Return the largest and the smallest known value of each part; None where none is known."""
     known = [[value for value in values[first:last] if value is not None] for first, last in even_spans(len(values), most)]
     return [max(group, default=None) for group in known], [min(group, default=None) for group in known]
 
 
-# Percentile curves: what latency is at every percentile, to five nines, with the objectives drawn in.
+# Percentile curves: the latency at every percentile up to five nines, with the objectives as marks.
 
 TITLES: Final = ROWS | {metric.key: metric.label for metric in LATENCIES.values() if metric.row.startswith(" ")}
-"""What a line is called: as in a table, but those that a table indents below another row by their whole label."""
+"""The labels of lines: as in the tables, but the whole label for those that a table indents below another row."""
 METRICS: Final = {metric.key: metric.name for metric in LATENCIES.values() if metric.name}
 GRID: Final = sorted({round(10 ** (step / 40), 6) for step in range(201)} | {2.0, 4.0, 20.0})
-"""1/(1 − q) from 0 to five nines; the percentiles of the results among them."""
+"""Values of 1/(1 − q) up to five nines, including the percentiles of the results."""
 ROLES: Final = "abcdefgh"
-"""Of lines that are told apart by their order alone; more than these would not be."""
+"""Roles of lines that differ only by their order; more lines than these could not be distinguished."""
 QUANTILE: Final = Axis("percentile", "", "percentile")
 
 
 def curve_chart(title: str, run: str, named: Mapping[str, Distribution | None], bounds: Sequence[dict[str, Any]] = ()) -> Chart | None:
-    """:param named: by what they are called; those that are not known are left out."""
-    known = {name: found for name, found in named.items() if found is not None}
-    lines = [Line(name, role, _values(found)) for role, (name, found) in zip(ROLES, known.items(), strict=False)]
-    said = [_said(name, found) for name, found in known.items()]
-    summary = f"{'; '.join(said)}. A line ends where fewer than ten messages lie beyond, or where messages never came."
+    """Draw a curve for each distribution. :param named: by label; unknown ones are left out."""
+    known = {name: distribution for name, distribution in named.items() if distribution is not None}
+    lines = [Line(name, role, _values(distribution)) for role, (name, distribution) in zip(ROLES, known.items(), strict=False)]
+    texts = [_curve_text(name, distribution) for name, distribution in known.items()]
+    summary = f"{'; '.join(texts)}. A line ends where fewer than ten messages lie beyond, or where messages never came."
     return make_chart("curve", title, run, summary, QUANTILE, Axis("latency", "ns", "log"), GRID, lines, bounds=bounds)
 
 
-def _values(found: Distribution) -> list[float | None]:
-    values = [found.percentile(p) if found.proves(p) else math.inf for p in map(percentile_at, GRID)]
+def _values(distribution: Distribution) -> list[float | None]:
+    values = [distribution.percentile(p) if distribution.proves(p) else math.inf for p in map(percentile_at, GRID)]
     return [value if math.isfinite(value) else None for value in values]
 
 
-def _said(name: str, found: Distribution) -> str:
-    told = [(p, found.percentile(p)) for p in (50, 99, 99.9, 99.99, 99.999) if found.proves(p)]
-    values = [f"p{p:g} {_percentile_text(value)}" for p, value in told]
-    return f"{name} {', '.join([*values, f'max {format_duration(found.maximum)}'])}"
+def _curve_text(name: str, distribution: Distribution) -> str:
+    proven = [p for p in (50, 99, 99.9, 99.99, 99.999) if distribution.proves(p)]
+    values = [f"p{p:g} {_percentile_text(distribution.percentile(p))}" for p in proven]
+    return f"{name} {', '.join([*values, f'max {format_duration(distribution.maximum)}'])}"
 
 
 def _percentile_text(value: float) -> str:
     return format_duration(value) if math.isfinite(value) else "never" if value > 0 else "before due"
 
 
-def latency_curves(measured: Document, findings: Iterable[Document], run: str, kinds: Sequence[str], title: str) -> Chart | None:
-    """Those kinds of a run's latencies, with their objectives."""
-    named = {TITLES[kind]: latency_distribution(measured["latencies"].get(kind)) for kind in kinds}
+def latency_curves(
+    measured: MeasurementsSection, findings: Iterable[FindingEntry], run: str, kinds: Sequence[str], title: str
+) -> Chart | None:
+    """Draw these kinds of a run's latencies, with their objectives."""
+    named = {TITLES[kind]: latency_distribution(measured.latencies.get(kind)) for kind in kinds}
     return curve_chart(title, run, named, objective_points(findings, {METRICS[kind] for kind in kinds if kind in METRICS}))
 
 
-def objective_points(findings: Iterable[Document], metrics: set[str], *, buckets: bool = False) -> list[dict[str, Any]]:
-    """A point for each bound of a percentile, a level for those of a maximum or minimum.
+def objective_points(findings: Iterable[FindingEntry], metrics: set[str], *, buckets: bool = False) -> list[dict[str, Any]]:
+    """Return a point for each bound on a percentile, a level for each bound on a maximum or minimum.
 
-    A bound in windows is none on the curve of the whole run, nor is one on drift, which is a share.
+    Bounds in windows do not apply to the curve of the whole run, nor do those on drift, which are shares.
 
-    :param buckets: those of size buckets; otherwise those of the whole run.
+    :param buckets: return the bounds of size buckets; otherwise those of the whole run.
     """
-    found = []
+    points = []
     for finding in findings:
-        statistic = finding["statistic"] or ""
-        if finding["metric"] not in metrics or bool(finding["bucket"]) is not buckets or statistic == "mean":
+        statistic = finding.statistic or ""
+        if finding.metric not in metrics or bool(finding.bucket) is not buckets or statistic == "mean":
             continue
-        if finding["unit"] != "ns" or finding.get("windows"):  # older results have no windows
+        if finding.unit != "ns" or finding.windows:
             continue
         x = percentile_position(float(statistic[1:])) if statistic.startswith("p") else None
-        found += [{**level, "x": x} for level in objective_levels(finding)]
-    return found
+        points += [{**level, "x": x} for level in objective_levels(finding)]
+    return points
 
 
-def objective_levels(finding: Document) -> list[dict[str, Any]]:
-    """Both bounds of an objective, or the one that it has."""
-    sides = ((sign, finding[side]) for side, sign in (("maximum", "<="), ("minimum", ">=")))
+def objective_levels(finding: FindingEntry) -> list[dict[str, Any]]:
+    """Return the upper and the lower bound of an objective, if it has them."""
+    sides = (("<=", finding.maximum), (">=", finding.minimum))
     return [
-        chart_bound(f"{finding['name']} {sign} {format_value(level, finding['unit'])}", finding["outcome"], y=level)
+        chart_mark(f"{finding.name} {sign} {format_value(level, finding.unit)}", finding.outcome, y=level)
         for sign, level in sides
         if level is not None
     ]

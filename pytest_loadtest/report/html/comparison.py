@@ -1,4 +1,4 @@
-"""A run beside its baseline: the figures of both, what differs, both curves."""
+"""The chapters that compare runs: one with its baseline, and the trend of a history."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_loadtest.metrics.histogram import SUB_BITS
 from pytest_loadtest.report.hdr import counts_distribution, decode_counts, latency_distribution
 from pytest_loadtest.report.html import charts
-from pytest_loadtest.report.html.blocks import Cell, Chapter, ChartFigure, Fold, Listing, Paragraph, Table, absent, measured_cells
-from pytest_loadtest.report.html.charts import Axis, Line, chart_bound, chart_mark, make_chart
+from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, Chapter, ChartFigure, Fold, Listing, Paragraph, Table, absent
+from pytest_loadtest.report.html.charts import Axis, Line, chart_mark, make_chart
 from pytest_loadtest.report.html.overview import format_started
 from pytest_loadtest.report.sections import format_figure, titled
 from pytest_loadtest.values.wording import format_value
@@ -16,42 +16,43 @@ from pytest_loadtest.values.wording import format_value
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.html.blocks import Block
     from pytest_loadtest.report.html.charts import Chart
+    from pytest_loadtest.report.verdict_section import BaselineSection, ComparisonSection
 
 
-def baseline_chapter(run: str, document: Document) -> Iterator[Block]:
-    """:param run: the id of its place on the page."""
-    found = document.get("comparison")  # older results have none
-    if found is None:
+def baseline_chapter(run: str, document: RunDocument) -> Iterator[Block]:
+    """Yield the comparison of a run with its baseline. :param run: the id of its place on the page."""
+    section = document.comparison
+    if section is None:
         return
-    if found["notes"]:
-        yield Listing("Notes", found["notes"])
-    if found["baseline"] is None:
+    if section.notes:
+        yield Listing("Notes", section.notes)
+    if section.baseline is None:
         yield absent("the baseline")
         return
-    yield Paragraph(f"baseline {found['baseline']['test']} · {found['baseline']['outcome']} · {found['baseline']['results']}")
-    if not found["comparable"]:
-        forced = "; judged all the same, as was asked for" if found["forced"] else ""
+    yield Paragraph(f"baseline {section.baseline.test} · {section.baseline.outcome} · {section.baseline.results}")
+    if not section.comparable:
+        forced = "; judged all the same, as was asked for" if section.forced else ""
         yield Paragraph(f"The two runs are not comparable{forced}.", "warning")
-    yield _figures(found)
-    yield from _differences(found)
-    yield from _curves(run, document)
+    yield _figures(section)
+    yield from _differences(section)
+    yield from _curves(run, document, section.baseline)
 
 
-def _figures(found: Document) -> Table:
+def _figures(section: ComparisonSection) -> Table:
     head = ("figure", "baseline", "now", "change", "interval", "better", "outcome")
     rows = [
         (
-            row["name"], *measured_cells(format_figure(row[key], row["unit"]) for key in ("baseline", "now")), _change(row["change"]),
-            "not known" if row["low"] is None else f"{_change(row['low'])} to {_change(row['high'])}", row["better"],
-            "not judged" if row["outcome"] is None else Cell(row["outcome"], row["outcome"]),
+            row.name, *(format_figure(value, row.unit, NOT_MEASURED) for value in (row.baseline, row.now)), _change(row.change),
+            "not known" if row.low is None else f"{_change(row.low)} to {_change(row.high)}", row.better,
+            "not judged" if row.outcome is None else Cell(row.outcome, row.outcome),
         )
-        for row in found["rows"]
+        for row in section.rows
     ]  # fmt: skip
-    blocks = found["blocks"]
-    noise = "; noise is not known" if blocks is None else f"; intervals of {format_value(blocks['level'], 'ratio')}"
+    blocks = section.blocks
+    noise = "; noise is not known" if blocks is None else f"; intervals of {format_value(blocks.level, 'ratio')}"
     return Table(caption=f"Figures of both runs{noise}", head=head, rows=rows, numbers=frozenset((1, 2, 3, 4)))
 
 
@@ -59,18 +60,18 @@ def _change(change: float | None) -> str:
     return "not known" if change is None else f"{change * 100:+.1f} %"
 
 
-def _differences(found: Document) -> Iterator[Block]:
-    rows = [(one["name"], one["baseline"], one["now"], "yes" if one["decides"] else "no") for one in found["differences"]]
+def _differences(section: ComparisonSection) -> Iterator[Block]:
+    rows = [(one.name, one.baseline, one.now, "yes" if one.decides else "no") for one in section.differences]
     if rows:
         yield Table(caption="What differs", head=("what", "baseline", "now", "makes them incomparable"), rows=rows)
 
 
-def _curves(run: str, document: Document) -> Iterator[Block]:
-    """Of the baseline what came is known, not what never did."""
-    measured = document["measurements"]
+def _curves(run: str, document: RunDocument, baseline: BaselineSection) -> Iterator[Block]:
+    """Yield the curves of both runs. The baseline's has only messages that came: the number of the others is not kept."""
+    measured = document.measurements
     both = {
-        "baseline": counts_distribution(decode_counts(document["comparison"]["baseline"]["histogram"]), bits=SUB_BITS),
-        "now": None if measured is None else latency_distribution(measured["latencies"]["endToEnd"]),
+        "baseline": counts_distribution(decode_counts(baseline.histogram), bits=SUB_BITS),
+        "now": None if measured is None else latency_distribution(measured.latencies["endToEnd"]),
     }
     chart = charts.curve_chart("End-to-end latency by percentile, beside the baseline", run, both)
     yield absent("curves of both runs") if chart is None else ChartFigure(f"{run}-baseline", chart)
@@ -128,7 +129,7 @@ def _trend_chart(row: dict[str, Any], one: dict[str, Any]) -> Chart | None:
     if not known:
         return None
     sides = (("at least", row["minimum"]), ("at most", row["maximum"]))
-    levels = [chart_bound(f"{word} {format_figure(value, row['unit'])}", "", y=value) for word, value in sides if value is not None]
+    levels = [chart_mark(f"{word} {format_figure(value, row['unit'])}", "", y=value) for word, value in sides if value is not None]
     seen = enumerate(zip(one["outcomes"], row["values"], strict=True), 1)
     marks = [chart_mark(outcome, outcome, x=at, y=value) for at, (outcome, value) in seen if outcome != "met" and value is not None]
     ends = (format_figure(value, row["unit"]) for value in (known[-1], min(known), max(known)))

@@ -1,4 +1,4 @@
-"""Objectives as tables: observed beside bound, in the words of the terminal."""
+"""Objectives as tables, in the words of the terminal, and a chart for each that holds in windows."""
 
 from __future__ import annotations
 
@@ -7,93 +7,88 @@ from typing import TYPE_CHECKING, Final
 from pytest_loadtest.report.document import MISSES_FIRST
 from pytest_loadtest.report.html.blocks import Cell, ChartFigure, Fold, Table
 from pytest_loadtest.report.html.charts import TIME, Axis, Line, chart_mark, make_chart, objective_levels
-from pytest_loadtest.report.sections import all_findings
+from pytest_loadtest.report.sections import all_findings, cause, has_number, objective_name
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.values.wording import exact, format_value
+from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.html.blocks import Block
     from pytest_loadtest.report.html.charts import Chart
+    from pytest_loadtest.report.verdict_section import FindingEntry, WindowsSection
 
 
 HEAD: Final = ("objective", "outcome", "observed", "bound", "", "samples")
 
 
-def objectives_table(document: Document) -> Table | None:
-    """Those of a run and its stages, misses first; None where nothing was judged."""
-    rows = [
-        objective_row(where, finding)
-        for where, finding in sorted(all_findings(document), key=lambda one: MISSES_FIRST.index(one[1]["outcome"]))
-    ]
+def objectives_table(document: RunDocument) -> Table | None:
+    """Return the objectives of a run and its stages, misses first; None if nothing was judged."""
+    findings = sorted(all_findings(document), key=lambda entry: MISSES_FIRST.index(entry[1].outcome))
+    rows = [objective_row(prefix, finding) for prefix, finding in findings]
     return Table(caption="Objectives, misses first", head=HEAD, rows=rows, numbers=frozenset((2, 3, 5))) if rows else None
 
 
-def objective_row(where: str, finding: Document) -> tuple[str | Cell, ...]:
-    """Name, outcome, observed, bound, how far over or why there is no number, samples. :param where: what stands before its name."""
-    name = finding["name"] + (" (implicit)" if finding["implicit"] else "")
-    shown, samples = finding["shown"], finding["samples"]
-    told = finding["observed"] is not None or shown["over"]  # or so many never came that there is no number
+def objective_row(prefix: str, finding: FindingEntry) -> tuple[str | Cell, ...]:
+    """Return name, outcome, observed value, bound, excess or why there is no number, samples. :param prefix: of the name."""
+    shown, samples, known = finding.shown, finding.samples, has_number(finding)
     return (
-        where + name, Cell(finding["outcome"], finding["outcome"]),
-        shown["observed"] if told else "not known", shown["bound"], shown["over"] if told else finding["text"].partition(": ")[2],
+        prefix + objective_name(finding), Cell(finding.outcome, finding.outcome),
+        shown.observed if known else "not known", shown.bound, shown.over if known else cause(finding),
         "not counted" if samples is None else exact(samples),
     )  # fmt: skip
 
 
-def missed_texts(document: Document) -> Sequence[str]:
-    """A sentence for each miss."""
-    return [where + finding["text"] for where, finding in all_findings(document) if finding["outcome"] == "missed"]
+def missed_texts(document: RunDocument) -> Sequence[str]:
+    """Return a sentence for each miss."""
+    return [prefix + finding.text for prefix, finding in all_findings(document) if finding.outcome is Outcome.MISSED]
 
 
-# Objectives that hold in windows of a run: what was observed in each window.
+# Objectives that hold in windows of a run: the observed value of each window.
 
 AXES: Final = {"ns": Axis("observed", "ns", "log"), "ratio": Axis("observed", "share"), "msg/s": Axis("observed", "msg/s")}
 MARKED: Final = 200
-"""Windows that are told by name in a chart."""
+"""The largest number of windows with a mark in a chart."""
 
 
-def windows_chapter(run: str, document: Document) -> Iterator[Block]:
-    """A chart and a table of each objective that has windows. :param run: the id of its place on the page."""
-    judged = [finding for finding in document["verdict"]["findings"] if finding.get("windows")]  # older results have none
-    for number, finding in enumerate(judged, 1):
-        found = _chart(run, finding)
-        if found is not None:
-            yield ChartFigure(f"{run}-windows-{number}", found)
-        yield from _table(finding)
+def windows_chapter(run: str, document: RunDocument) -> Iterator[Block]:
+    """Yield a chart and a table of each objective that has windows. :param run: the id of its place on the page."""
+    judged = [(finding, finding.windows) for finding in document.verdict.findings if finding.windows is not None]
+    for number, (finding, windows) in enumerate(judged, 1):
+        chart = _chart(run, finding, windows)
+        if chart is not None:
+            yield ChartFigure(f"{run}-windows-{number}", chart)
+        yield from _table(finding, windows)
 
 
-def _chart(run: str, finding: Document) -> Chart | None:
-    listed = finding["windows"]["listed"]
-    values = Line(finding["name"], "a", [one["observed"] for one in listed])
-    marks = [
-        chart_mark(one["outcome"], one["outcome"], x=one["start"] / SECOND, y=one["observed"]) for one in listed if one["outcome"] != "met"
-    ]
-    axis = AXES.get(finding["unit"], Axis("observed", ""))
-    starts = [one["start"] / SECOND for one in listed]
-    title, bounds = f"{finding['name']} in each window", objective_levels(finding)
-    return make_chart("lines", title, run, _said(finding), TIME, axis, starts, [values], bounds=bounds, marks=marks[:MARKED])
+def _chart(run: str, finding: FindingEntry, windows: WindowsSection) -> Chart | None:
+    listed = windows.listed
+    values = Line(finding.name, "a", [one.observed for one in listed])
+    marks = [chart_mark(one.outcome, one.outcome, x=one.start / SECOND, y=one.observed) for one in listed if one.outcome is not Outcome.MET]
+    axis = AXES.get(finding.unit, Axis("observed", ""))
+    starts = [one.start / SECOND for one in listed]
+    title, bounds = f"{finding.name} in each window", objective_levels(finding)
+    return make_chart("lines", title, run, _windows_text(windows), TIME, axis, starts, [values], bounds=bounds, marks=marks[:MARKED])
 
 
-def _said(finding: Document) -> str:
-    windows = finding["windows"]
-    counts = {"missed": windows["missed"], "generator-limited": windows["generatorLimited"], "no data": windows["noData"]}
-    said = ", ".join(f"{exact(count)} {outcome}" for outcome, count in counts.items() if count) or "all met"
-    allowed = f"; {format_value(windows['violations'], 'ratio')} of them may miss" if windows["violations"] else ""
-    part = "" if len(windows["listed"]) == windows["number"] else "; only those that were not met are shown"
-    return f"{exact(windows['number'])} windows of {format_duration(windows['width'])}: {said}{allowed}{part}."
+def _windows_text(windows: WindowsSection) -> str:
+    counts = {"missed": windows.missed, "generator-limited": windows.generator_limited, "no data": windows.no_data}
+    outcomes = ", ".join(f"{exact(count)} {outcome}" for outcome, count in counts.items() if count) or "all met"
+    allowed = f"; {format_value(windows.violations, 'ratio')} of them may miss" if windows.violations else ""
+    part = "" if len(windows.listed) == windows.number else "; only those that were not met are shown"
+    return f"{exact(windows.number)} windows of {format_duration(windows.width)}: {outcomes}{allowed}{part}."
 
 
-def _table(finding: Document) -> Iterator[Block]:
-    """Of those that were not met."""
+def _table(finding: FindingEntry, windows: WindowsSection) -> Iterator[Block]:
+    """Yield a table of the windows that were not met."""
     rows = [
-        (format_duration(one["start"]), format_duration(one["end"]),
-         "not known" if one["observed"] is None else format_value(one["observed"], finding["unit"]), Cell(one["outcome"], one["outcome"]))
-        for one in finding["windows"]["listed"] if one["outcome"] != "met"
+        (format_duration(one.start), format_duration(one.end),
+         "not known" if one.observed is None else format_value(one.observed, finding.unit), Cell(one.outcome, one.outcome))
+        for one in windows.listed if one.outcome is not Outcome.MET
     ]  # fmt: skip
     if rows:
-        table = Table(caption=f"{finding['name']}: windows that were not met", head=("from", "until", "observed", "outcome"), rows=rows,
+        table = Table(caption=f"{finding.name}: windows that were not met", head=("from", "until", "observed", "outcome"), rows=rows,
                       numbers=frozenset((1, 2)))  # fmt: skip
-        yield Fold(f"{exact(len(rows))} windows of {finding['name']} that were not met", [table])
+        yield Fold(f"{exact(len(rows))} windows of {finding.name} that were not met", [table])

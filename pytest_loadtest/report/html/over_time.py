@@ -1,4 +1,4 @@
-"""Charts over the time of a run: rates, latencies, what was lost and doubled."""
+"""Charts over the time of a run: rates, latencies, lost and duplicate messages, and the events that are shaded in them."""
 
 from __future__ import annotations
 
@@ -10,120 +10,132 @@ from pytest_loadtest.metrics.series import SERIES_BITS
 from pytest_loadtest.report.hdr import counts_distribution, decode_counts
 from pytest_loadtest.report.html.blocks import Table
 from pytest_loadtest.report.html.charts import LATENCY, TIME, Axis, Line, even_spans, latency_levels, make_chart
+from pytest_loadtest.report.sections import restart_text
 from pytest_loadtest.values.quantities import SECOND, format_duration, format_rate
 from pytest_loadtest.values.wording import exact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.document import RunDocument, TimelineRestart
     from pytest_loadtest.report.html.charts import Chart
+    from pytest_loadtest.report.measurements_section import MeasurementsSection, SeriesSection
+    from pytest_loadtest.report.verdict_section import FindingEntry
 
 
-RATES = ("offered", "sent", "acked", "received")
-PER_SECOND = {"endToEndP50": "p50", "endToEndP99": "p99", "endToEndMax": "max"}
+def rate_chart(measured: MeasurementsSection, run: str) -> Chart | None:
+    """Draw offered, sent, acked and received messages, each in the second of the event."""
+    series, fan = measured.series, measured.subscriptions
+    received = "received" if fan == 1 else f"received, all {fan} subscriptions"
+    lines = [Line("offered", "offered", series.offered), Line("sent", "sent", series.sent), Line("acked", "acked", series.acked)]
+    lines += [Line(received, "received", series.received)] if fan else []
+    whole = measured.duration // SECOND or None  # the seconds of the drain have no rate
+    ranges = [f"{line.label} {_range(line.known[:whole], format_rate)}" for line in lines if line.known]
+    return make_chart("lines", "Messages per second", run, _sentence(ranges), TIME, Axis("rate", "msg/s"), _seconds(series), lines)
 
 
-def rate_chart(measured: Document, run: str) -> Chart | None:
-    """Offered, sent, acked and received, each in the second in which it happened."""
-    series, fan = measured["series"], measured["subscriptions"]
-    words = {"received": "received" if fan == 1 else f"received, all {fan} subscriptions"}
-    lines = [Line(words.get(name, name), name, series[name]) for name in RATES if name != "received" or fan]
-    whole = measured["duration"] // SECOND or None  # the drain is no second of the rate
-    said = [f"{line.label} {_range(line.known[:whole], format_rate)}" for line in lines if line.known]
-    rate = Axis("rate", "msg/s")
-    return make_chart("lines", "Messages per second", run, _sentence(said), TIME, rate, _seconds(series), lines)
+def latency_chart(measured: MeasurementsSection, findings: Sequence[FindingEntry], run: str) -> Chart | None:
+    """Draw median, 99th percentile and maximum of each second."""
+    series = measured.series
+    lines = [
+        Line("p50", "p50", series.end_to_end_p50),
+        Line("p99", "p99", series.end_to_end_p99),
+        Line("max", "max", series.end_to_end_max),
+    ]
+    title, summary = "End-to-end latency of each second", _sentence(_duration_ranges(lines))
+    return make_chart("lines", title, run, summary, TIME, LATENCY, _seconds(series), lines, bounds=latency_levels(findings))
 
 
-def latency_chart(measured: Document, findings: Sequence[Document], run: str) -> Chart | None:
-    """Median, 99th percentile and maximum of each second."""
-    series = measured["series"]
-    lines = [Line(name, name, series[key]) for key, name in PER_SECOND.items()]
-    said = [f"{line.label} {_range(line.known, format_duration)}" for line in lines if line.known]
-    title = "End-to-end latency of each second"
-    return make_chart("lines", title, run, _sentence(said), TIME, LATENCY, _seconds(series), lines, bounds=latency_levels(findings))
-
-
-def loss_chart(measured: Document, run: str) -> Chart | None:
-    """What is missing of each second's deliveries, and what came too often; None where there was none, or it is not known when."""
-    series = measured["series"]
-    missing = series.get("missing") or []  # older results have none
+def loss_chart(measured: MeasurementsSection, run: str) -> Chart | None:
+    """Draw missing and duplicate deliveries of each second; None if there are none, or their time is unknown."""
+    series = measured.series
+    missing = series.missing or ()
     lines = [
         Line("missing", "lost", [max(count, 0) for count in missing]),
         Line("too many", "duplicates", [max(-count, 0) for count in missing]),
     ]
     shown = [line for line in lines if any(line.known)]
-    said = [f"{line.label} {exact(sum(line.known))} in {sum(map(bool, line.known))} seconds" for line in shown]
-    summary = f"{_sentence(said)} Deliveries of the messages due in each second; what is lost and doubled in one second cancels out here."
+    sums = [f"{line.label} {exact(sum(line.known))} in {sum(map(bool, line.known))} seconds" for line in shown]
+    summary = f"{_sentence(sums)} Deliveries of the messages due in each second; what is lost and doubled in one second cancels out here."
     count = Axis("deliveries", "count")
     return make_chart("bars", "Lost and duplicates", run, summary, TIME, count, _seconds(series), shown)
 
 
-def blocked_chart(measured: Document, run: str) -> Chart | None:
-    """Time before the target's full window; None where there was none, or it is not known when."""
-    series = measured["series"]
-    line = Line("blocked", "blocked", series.get("blocked") or [])
+def blocked_chart(measured: MeasurementsSection, run: str) -> Chart | None:
+    """Draw the time of waiting for the target's full window; None if there is none, or its time is unknown."""
+    series = measured.series
+    line = Line("blocked", "blocked", series.blocked or ())
     if not any(line.known):
         return None
     title = "Blocked before the target's full window, summed over messages"
-    said = f"{format_duration(sum(line.known))} in {sum(map(bool, line.known))} seconds; up to {format_duration(max(line.known))} in one."
-    return make_chart("bars", title, run, said, TIME, Axis("blocked", "ns"), _seconds(series), [line])
+    total, most = format_duration(sum(line.known)), format_duration(max(line.known))
+    summary = f"{total} in {sum(map(bool, line.known))} seconds; up to {most} in one."
+    return make_chart("bars", title, run, summary, TIME, Axis("blocked", "ns"), _seconds(series), [line])
 
 
-def _seconds(series: Document) -> range:
-    return range(len(series["offered"]))
+def _seconds(series: SeriesSection) -> range:
+    return range(len(series.offered))
 
 
-def _range(known: Sequence[float], worded: Any) -> str:
-    return f"{worded(min(known))} to {worded(max(known))}"
+def _range(known: Sequence[float], formatted: Callable[[float], str]) -> str:
+    return f"{formatted(min(known))} to {formatted(max(known))}"
+
+
+def _duration_ranges(lines: Sequence[Line]) -> list[str]:
+    return [f"{line.label} {_range(line.known, format_duration)}" for line in lines if line.known]
 
 
 def _sentence(parts: Sequence[str]) -> str:
     return f"{'; '.join(parts)}."
 
 
-def interval_charts(measured: Document, run: str) -> Iterator[tuple[str, Chart]]:
-    """Publish latency and send delay of every ten seconds, which are not known by the second."""
-    parts = measured["intervals"]
-    if len(parts) < 2:
+def interval_charts(measured: MeasurementsSection, run: str) -> Iterator[tuple[str, Chart]]:
+    """Draw publish latency and send delay of each ten seconds: they are not kept for each second."""
+    intervals = measured.intervals
+    if len(intervals) < 2:
         return
-    xs = [number * 10 for number in range(len(parts))]
-    for kind, title in (("publish", "Publish latency"), ("sendDelay", "Send delay")):
-        lines = [Line("max", "max", [part[kind] and part[kind]["maximum"] for part in parts])]
-        lines += [Line(name, name, [part[kind] and part[kind]["percentiles"][name] for part in parts]) for name in ("p50", "p99", "p99.9")]
-        said = _sentence([f"{line.label} {_range(line.known, format_duration)}" for line in lines if line.known])
-        axis = Axis(title.lower(), "ns", "log")
-        found = make_chart("lines", f"{title} of each ten seconds", run, said, TIME, axis, xs, lines)
-        if found is not None:
-            yield kind, found
+    xs = [number * 10 for number in range(len(intervals))]
+    kinds = {
+        "publish": ("Publish latency", [interval["publish"] for interval in intervals]),
+        "sendDelay": ("Send delay", [interval["sendDelay"] for interval in intervals]),
+    }
+    for kind, (title, latencies) in kinds.items():
+        lines = [
+            Line("max", "max", [None if latency is None else latency.maximum for latency in latencies]),
+            *(Line(p, p, [None if latency is None else latency.percentiles[p] for latency in latencies]) for p in ("p50", "p99", "p99.9")),
+        ]
+        axis, summary = Axis(title.lower(), "ns", "log"), _sentence(_duration_ranges(lines))
+        chart = make_chart("lines", f"{title} of each ten seconds", run, summary, TIME, axis, xs, lines)
+        if chart is not None:
+            yield kind, chart
 
 
 # Latency over time from the histograms of its blocks: a heat map, and the percentiles of each block.
 
 COLUMNS: Final = 360
-"""Of a heat map at most; of a longer run neighbouring blocks are added up."""
+"""The largest number of columns in a heat map; in longer runs neighbouring blocks are added up."""
 HEAT_BITS: Final = 3
-"""Significant bits of a row of a heat map: eight to an octave."""
+"""Significant bits of a row of a heat map: eight rows to an octave."""
 PERCENTILES: Final = (50, 90, 99, 99.9)
 
 
-def time_blocks(measured: Document) -> list[dict[int, int]]:
-    """Counts by bucket of each block, ascending; none of older results, which do not hold them."""
-    over_time = measured.get("overTime")
-    return [] if over_time is None else [decode_counts(text) for text in over_time["endToEnd"]]
+def time_blocks(measured: MeasurementsSection) -> list[dict[int, int]]:
+    """Return the counts by bucket of each block, ascending; empty if the results do not have them."""
+    over_time = measured.over_time
+    return [] if over_time is None else [decode_counts(text) for text in over_time.end_to_end]
 
 
-def blocks_are_seconds(measured: Document) -> bool:
-    """Whether the blocks are seconds, so that they tell all that the series of seconds tell."""
-    over_time = measured.get("overTime")
-    return over_time is not None and over_time["block"] == SECOND
+def blocks_are_seconds(measured: MeasurementsSection) -> bool:
+    """Return True if the blocks are seconds, so that the series of seconds add nothing to them."""
+    return measured.over_time is not None and measured.over_time.block == SECOND
 
 
-def heat_map(counted: Sequence[dict[int, int]], measured: Document, run: str) -> Chart | None:
-    """How many copies came with which latency in each block; None where it is not known. :param counted: as from :func:`time_blocks`."""
-    if not any(counted):
+def heat_map(counted: Sequence[dict[int, int]], measured: MeasurementsSection, run: str) -> Chart | None:
+    """Draw the number of copies by latency and block; None if it is unknown. :param counted: from :func:`time_blocks`."""
+    over_time = measured.over_time
+    if over_time is None or not any(counted):
         return None
-    block, parts = measured["overTime"]["block"], even_spans(len(counted), COLUMNS)
+    block, parts = over_time.block, even_spans(len(counted), COLUMNS)
     columns = [_heat_rows(counted[first:last]) for first, last in parts]
     used = [row for column in columns for row in column]
     low, high = min(used), max(used)
@@ -140,13 +152,13 @@ def heat_map(counted: Sequence[dict[int, int]], measured: Document, run: str) ->
 
 
 def _heat_rows(counted: Sequence[dict[int, int]]) -> dict[int, int]:
-    """Counts by bucket of :data:`HEAT_BITS` bits, into which whole finer buckets fall."""
-    found: dict[int, int] = {}
+    """Return counts by bucket of :data:`HEAT_BITS` bits; each finer bucket lies within one of them."""
+    rows: dict[int, int] = {}
     for block in counted:
         for index, count in block.items():
             row = _heat_row(index)
-            found[row] = found.get(row, 0) + count
-    return found
+            rows[row] = rows.get(row, 0) + count
+    return rows
 
 
 @cache
@@ -156,74 +168,64 @@ def _heat_row(index: int) -> int:
     return (shift << HEAT_BITS) + (low >> shift)
 
 
-def _tops(measured: Document, blocks: int) -> list[int | None]:
-    """The exact maximum of each block, from those of its seconds."""
-    length, series = measured["overTime"]["block"] // SECOND, measured["series"]["endToEndMax"]
-    seconds = [[int(top) for top in series[at * length : (at + 1) * length] if top is not None] for at in range(blocks)]
-    return [max(tops, default=None) for tops in seconds]
-
-
-def percentile_chart(counted: Sequence[dict[int, int]], measured: Document, findings: Sequence[Document], run: str) -> Chart | None:
-    """Percentiles and the largest latency of the messages due in each block, however few they are; None where they are not known."""
-    if not counted:
+def percentile_chart(
+    counted: Sequence[dict[int, int]], measured: MeasurementsSection, findings: Sequence[FindingEntry], run: str
+) -> Chart | None:
+    """Draw percentiles and the largest latency of the messages due in each block, however few; None if they are unknown."""
+    over_time, maxima = measured.over_time, measured.series.end_to_end_max
+    if over_time is None or not counted:
         return None
-    block = measured["overTime"]["block"]
-    found = [counts_distribution(counts, top) for counts, top in zip(counted, _tops(measured, len(counted)), strict=True)]
-    xs = [number * block / SECOND for number in range(len(found))]
-    lines = [Line(f"p{p:g}", f"p{p:g}", [None if one is None else one.percentile(p) for one in found]) for p in PERCENTILES]
+    block, length = over_time.block, over_time.block // SECOND
+    tops = [
+        max((int(top) for top in maxima[at * length : (at + 1) * length] if top is not None), default=None) for at in range(len(counted))
+    ]
+    distributions = [counts_distribution(counts, top) for counts, top in zip(counted, tops, strict=True)]
+    xs = [number * block / SECOND for number in range(len(distributions))]
+    lines = [Line(f"p{p:g}", f"p{p:g}", [None if one is None else one.percentile(p) for one in distributions]) for p in PERCENTILES]
     if blocks_are_seconds(measured):
-        lines.append(Line("max", "max", measured["series"]["endToEndMax"][: len(xs)]))
+        lines.append(Line("max", "max", maxima[: len(xs)]))
     each = "second" if blocks_are_seconds(measured) else format_duration(block)
-    said = [f"{line.label} {format_duration(min(line.known))} to {format_duration(max(line.known))}" for line in lines if line.known]
-    summary = f"{'; '.join(said)}. Of what came; what never came is not part of it."
+    summary = f"{_sentence(_duration_ranges(lines))} Of what came; what never came is not part of it."
     title = f"Percentiles of end-to-end latency, each {each}"
     return make_chart("lines", title, run, summary, TIME, LATENCY, xs, lines, bounds=latency_levels(findings))
 
 
-# What happened beside the load and when: spans of time that are shaded over every chart of a run, and listed.
+# Events during the load: time slices that are shaded in every chart of a run, and listed.
 
 Band = dict[str, Any]
 MOST_BANDS: Final = 200
-"""Of one kind that are shown: more of them cover the chart. The longest are."""
+"""The largest number of bands of one kind, the longest ones: more of them cover the chart."""
 KINDS: Final = {
     "stage": "stage", "change": "change", "restart": "broker restart", "stall": "generator stalled", "blocked": "blocked", "lost": "lost",
 }  # fmt: skip
 
 
-def find_bands(document: Document) -> list[Band]:
-    """All of a run, by kind and then by time; seconds since the start of the measured phase."""
-    measured = document["measurements"]
-    line = document.get("timeline") or {}  # older results have none, nor do broken runs
-    end = _end_of_time(document)
-    found = [
-        *(_band("stage", one["start"], one["end"], one["name"]) for one in line.get("stages", ())),
-        *(_band("change", one["at"], one["at"], one["text"]) for one in line.get("changes", ())),
-        *_restarts(line.get("restarts", document["broker"].get("restarts", ())), end),
-        *(_band("stall", one["start"], one["end"], f"worker {one['worker']}") for one in line.get("stalls", ())),
-        *(_band("blocked", one["start"], one["end"], "the target's window was full") for one in line.get("blocked", ())),
+def find_bands(document: RunDocument) -> list[Band]:
+    """Return all bands of a run, by kind and then by time; seconds since the start of the measured phase."""
+    measured, timeline = document.measurements, document.timeline
+    end = 0 if measured is None else max(measured.duration, len(measured.series.offered) * SECOND)  # the drain is shown, too
+    bands = [
+        *(_band("stage", one.start, one.end, one.name) for one in (timeline.stages if timeline else ())),
+        *(_band("change", one.at, one.at, one.text) for one in (timeline.changes if timeline else ())),
+        *_restart_bands(timeline.restarts if timeline else document.restarts, end),
+        *(_band("stall", one.start, one.end, f"worker {one.worker}") for one in (timeline.stalls if timeline else ())),
+        *(_band("blocked", one.start, one.end, "the target's window was full") for one in (timeline.blocked if timeline else ())),
     ]
-    return found + list(_loss_bands((measured or {}).get("series", {}).get("missing") or ()))
-
-
-def _end_of_time(document: Document) -> int:
-    """Where the time line ends, ns: the drain belongs to it."""
-    measured = document["measurements"]
-    return 0 if measured is None else max(measured["duration"], len(measured["series"]["offered"]) * SECOND)
+    return bands + list(_loss_bands(() if measured is None else measured.series.missing or ()))
 
 
 def _band(kind: str, start: float, end: float, label: str) -> Band:
     return {"kind": kind, "from": start / SECOND, "to": end / SECOND, "label": label}
 
 
-def _restarts(restarts: Sequence[Document], end: int) -> Iterator[Band]:
-    for one in restarts:
-        ready = one["ready"]
-        took = "not ready again" if ready is None else f"ready {format_duration(ready - one['down'])} later"
-        yield _band("restart", one["down"], max(end, one["down"]) if ready is None else ready, took)
+def _restart_bands(restarts: Sequence[TimelineRestart], end: int) -> Iterator[Band]:
+    for restart in restarts:
+        until = max(end, restart.down) if restart.ready is None else restart.ready
+        yield _band("restart", restart.down, until, restart_text(restart))
 
 
 def _loss_bands(missing: Sequence[int]) -> Iterator[Band]:
-    """Neighbouring seconds of which deliveries are missing are one span."""
+    """Join neighbouring seconds with missing deliveries."""
     start, total = 0, 0
     for second, count in enumerate([*missing, 0]):
         if count > 0:
@@ -233,31 +235,31 @@ def _loss_bands(missing: Sequence[int]) -> Iterator[Band]:
             total = 0
 
 
-def drawn_bands(found: Sequence[Band]) -> list[Band]:
-    """Those that a chart can show, by kind and then by time: of too many of one kind the longest."""
-    kept: list[Band] = []
+def drawn_bands(bands: Sequence[Band]) -> list[Band]:
+    """Return the bands that a chart can show, by kind and then by time: the longest if there are too many of one kind."""
+    drawn: list[Band] = []
     for kind in KINDS:
-        longest = sorted((band for band in found if band["kind"] == kind), key=lambda band: band["from"] - band["to"])[:MOST_BANDS]
-        kept += sorted(longest, key=lambda band: (band["from"], band["to"]))
-    return kept
+        longest = sorted((band for band in bands if band["kind"] == kind), key=lambda band: band["from"] - band["to"])[:MOST_BANDS]
+        drawn += sorted(longest, key=lambda band: (band["from"], band["to"]))
+    return drawn
 
 
-def events_table(found: Sequence[Band]) -> Table | None:
-    """Those as a table, in order of time; None where there are none."""
-    shown = drawn_bands(found)
+def events_table(bands: Sequence[Band]) -> Table | None:
+    """Return the bands as a table, in order of time; None if there are none."""
+    shown = drawn_bands(bands)
     rows = [
-        (_at(band["from"]), _long(band["to"] - band["from"]), KINDS[band["kind"]], band["label"])
+        (_start(band["from"]), _length(band["to"] - band["from"]), KINDS[band["kind"]], band["label"])
         for band in sorted(shown, key=lambda band: (band["from"], band["to"]))
     ]
-    more = f"; {exact(len(found) - len(shown))} shorter ones are left out" if len(found) > len(shown) else ""
+    more = f"; {exact(len(bands) - len(shown))} shorter ones are left out" if len(bands) > len(shown) else ""
     caption = f"What happened beside the load, by time since the start of the measured phase{more}"
     head = ("at", "for", "what", "")
     return Table(caption=caption, head=head, rows=rows, numbers=frozenset((0, 1))) if rows else None
 
 
-def _long(seconds: float) -> str:
+def _length(seconds: float) -> str:
     return format_duration(seconds * SECOND) if seconds else "an instant"
 
 
-def _at(seconds: float) -> str:
+def _start(seconds: float) -> str:
     return f"{seconds:.3f} s" if seconds < 120 else format_duration(seconds * SECOND)

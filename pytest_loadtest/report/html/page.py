@@ -1,4 +1,4 @@
-"""The page as one file: nothing is loaded from anywhere, and a content policy says so."""
+"""Write the report as one HTML file that loads nothing from elsewhere; a content policy enforces it."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.find_results import Found, ReadRun
     from pytest_loadtest.report.html.blocks import Block
     from pytest_loadtest.report.html.charts import Chart
+    from pytest_loadtest.report.measurements_section import MeasurementsSection
 
 SCRIPTS: Final = ("vendor/uPlot.iife.min.js", *(f"scripts/{name}.js" for name in ("words", "looks", "paint", "plots", "page")))
 STYLES: Final = ("vendor/uPlot.min.css", "page.css")
 
 
 def write_page(folders: Sequence[Path], file: Path, past: Path | None = None) -> None:
-    """Make the report of all runs below ``folders``; a file that is there is replaced as a whole, its folder is made.
+    """Write the report of all runs below ``folders``; an existing file is replaced as a whole, a missing folder is made.
 
-    :param past: a history file, of which the page shows how these tests went from run to run.
+    :param past: a history file; the page shows the trend of these tests from it.
     :raises UsageError: one of the folders has no run, or the history cannot be read. :raises OSError: the file cannot be written.
     """
     found = find_runs(folders)
@@ -57,8 +58,8 @@ def write_page(folders: Sequence[Path], file: Path, past: Path | None = None) ->
 
 
 def _trend(found: Found, past: Path) -> list[dict[str, Any]]:
-    """Of the page's tests alone."""
-    here = {baseline.identity(one.document) for one in found.runs}
+    """Return the trend of the page's tests alone."""
+    here = {baseline.identity(run.document) for run in found.runs}
     lines, _ = history.read_history(past)
     return history.build_trend(line for line in lines if (line["test"], line["profile"], line["workload"] or "") in here)
 
@@ -66,16 +67,16 @@ def _trend(found: Found, past: Path) -> list[dict[str, Any]]:
 def page_html(found: Found, series: Sequence[dict[str, Any]] = ()) -> str:
     """Return the page of these runs.
 
-    :param series: how their tests went from run to run, from :func:`pytest_loadtest.report.history.build_trend`.
+    :param series: the trend of their tests, from :func:`pytest_loadtest.report.history.build_trend`.
     """
     names = [f"run-{number}" for number, _ in enumerate(found.runs, 1)]
     pages = [run_page(name, one) for name, one in zip(names, found.runs, strict=True)]
     chapters = [*overview.overview_chapters(found, names), *comparison.trend_chapters(series)]
-    return render_page(_title(found), _made(found), chapters, pages)
+    return render_page(_title(found), _maker(found), chapters, pages)
 
 
 def render_page(title: str, made: str, chapters: Sequence[Chapter], pages: Sequence[RunPage]) -> str:
-    """The page of these words, tables and charts. :param made: by what it was made."""
+    """Return the page with these chapters and runs. :param made: a sentence about the program that made it."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -91,14 +92,14 @@ def render_page(title: str, made: str, chapters: Sequence[Chapter], pages: Seque
 
 
 def chart_data(chapters: Sequence[Chapter], pages: Sequence[RunPage]) -> dict[str, Any]:
-    """What the script draws: charts by the name of their place, and the bands of each run."""
+    """Return the data for the script: charts by the name of their place, and the bands of each run."""
     whole = [*chapters, *(chapter for page in pages for chapter in page.chapters)]
     charts = {figure.name: figure.chart for chapter in whole for figure in chart_figures(chapter.blocks)}
     return {"charts": charts, "bands": {page.name: list(page.bands) for page in pages}}
 
 
 def content_policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
-    """Nothing but these very scripts and styles; no network at all. See CSP Level 3, section 2.3.1, ``hash-source``."""
+    """Return a policy that allows only these scripts and styles, and no network. See CSP Level 3, section 2.3.1, ``hash-source``."""
     sources = {"script-src": scripts, "style-src": styles}
     allowed = "; ".join(f"{name} {' '.join(map(_hash, texts))}" for name, texts in sources.items())
     return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
@@ -114,7 +115,7 @@ def _assets(names: Sequence[str]) -> list[str]:
 
 
 def _embedded(document: dict[str, Any]) -> str:
-    """JSON within a page: no ``<`` in it can end the script or begin a comment."""
+    """Return JSON for a page: without ``<``, so that it cannot end the script or begin a comment."""
     return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
@@ -123,21 +124,21 @@ def _title(found: Found) -> str:
     return f"Load tests{f' · {sessions[0]}' if len(sessions) == 1 else f' · {len(sessions)} sessions' if sessions else ''}"
 
 
-def _made(found: Found) -> str:
-    makers = ", ".join(sorted({one.document["versions"].get("pytest-loadtest", "unknown") for one in found.runs}))
+def _maker(found: Found) -> str:
+    makers = ", ".join(sorted({one.document.versions.get("pytest-loadtest", "unknown") for one in found.runs}))
     return f"Made by pytest-loadtest {version('pytest-loadtest')} from results of version {makers or 'unknown'}; it holds all it needs."
 
 
-# All about one run: its chapters with their charts, and its bands.
+# The chapters of one run with their charts, and its bands.
 
 
 def run_page(name: str, run: ReadRun) -> RunPage:
-    """:param name: the id of its place on the page, and what the names of its charts begin with."""
-    document, found = run.document, over_time.find_bands(run.document)
+    """Return the page of one run. :param name: the id of its place on the page, and the prefix of its charts' names."""
+    document, bands = run.document, over_time.find_bands(run.document)
     written = {
         "verdict": ("Verdict", _verdict(document)),
         "peak": ("Search for the highest rate", search.search_chapter(name, run)),
-        "time": ("Over time", _over_time(name, document, found)),
+        "time": ("Over time", _over_time(name, document, bands)),
         "windows": ("Objectives in windows", objectives.windows_chapter(name, document)),
         "latencies": ("Latency", measurements.latency_chapter(name, document)),
         "messages": ("Messages", measurements.messages_chapter(document)),
@@ -152,40 +153,40 @@ def run_page(name: str, run: ReadRun) -> RunPage:
         "ran": ("What ran", overview.environment_chapter(document)),
         "summary": ("Summary", [Fold("As the terminal shows it", [Verbatim("summary", terminal.summary_lines(document))])]),
     }
-    chapters = [Chapter(f"{name}-chapter-{key}", title, blocks) for key, (title, made) in written.items() if (blocks := [*made])]
+    chapters = [Chapter(f"{name}-chapter-{key}", title, blocks) for key, (title, content) in written.items() if (blocks := [*content])]
     return RunPage(
         name=name,
         title=overview.run_title(run),
         outcome=run.outcome,
         about=_about(run),
         chapters=chapters,
-        bands=over_time.drawn_bands(found),
+        bands=over_time.drawn_bands(bands),
     )
 
 
 def _about(run: ReadRun) -> str:
     document = run.document
     parts = [
-        f"profile {document['profile']['name']}",
-        f"seed {document['seed']}",
-        f"measured from {overview.format_started(document['started'])}",
+        f"profile {document.profile.name}",
+        f"seed {document.seed}",
+        f"measured from {overview.format_started(document.started)}",
     ]
-    return " · ".join([*parts, *([f"session {run.session}"] if run.session else []), document["results"]])
+    return " · ".join([*parts, *([f"session {run.session}"] if run.session else []), document.results])
 
 
-def _verdict(document: Document) -> Iterator[Block]:
-    if document["scale"] is not None:
+def _verdict(document: RunDocument) -> Iterator[Block]:
+    if document.scale is not None:
         yield Paragraph(f"{overview.scale_text(document)} — says nothing about the full load", "warning")
-    reasons = document["verdict"]["reasons"]
+    reasons = document.verdict.reasons
     if reasons:
         yield Listing("Because", reasons)
-    if document["notes"]:
-        yield Listing("Notes", document["notes"])
+    if document.notes:
+        yield Listing("Notes", document.notes)
     yield objectives.objectives_table(document) or absent("objectives", "the run broke before anything could be judged")
 
 
-def _over_time(name: str, document: Document, found: list[over_time.Band]) -> Iterator[Block]:
-    measured, findings = document["measurements"], document["verdict"]["findings"]
+def _over_time(name: str, document: RunDocument, bands: list[over_time.Band]) -> Iterator[Block]:
+    measured, findings = document.measurements, document.verdict.findings
     if measured is None:
         yield absent("rates and latencies", "the run broke before anything could be measured")
     elif sections.only_connects(measured):
@@ -201,28 +202,29 @@ def _over_time(name: str, document: Document, found: list[over_time.Band]) -> It
         blocked = over_time.blocked_chart(measured, name)
         yield from [] if blocked is None else [ChartFigure(f"{name}-blocked", blocked)]
         yield from (ChartFigure(f"{name}-{kind}", chart) for kind, chart in over_time.interval_charts(measured, name))
-    yield over_time.events_table(found) or Paragraph(
+    yield over_time.events_table(bands) or Paragraph(
         "What happened beside the load: no stage, change, restart, stall or blocked span is known."
     )
 
 
-def _lost(name: str, measured: Document) -> Iterator[Block]:
-    """When messages were lost or doubled, or why there is no chart of it."""
-    counts, chart = measured["counts"], over_time.loss_chart(measured, name)
+def _lost(name: str, measured: MeasurementsSection) -> Iterator[Block]:
+    """Yield a chart of lost and duplicate messages by time, or why there is none."""
+    counts, chart = measured.counts, over_time.loss_chart(measured, name)
     if chart is not None:
         yield ChartFigure(f"{name}-lost", chart)
-    elif measured["subscriptions"] and not counts["lost"] and not counts["duplicates"]:
+    elif measured.subscriptions and not counts["lost"] and not counts["duplicates"]:
         yield Paragraph("lost 0, duplicates 0")
-    elif measured["subscriptions"]:
+    elif measured.subscriptions:
         yield absent("when messages were lost or doubled")
 
 
-def _custom(document: Document) -> Iterator[Block]:
-    rows = [(name, value["shown"]) for name, value in (document["measurements"] or {}).get("custom", {}).items()]
-    if rows:
+def _custom(document: RunDocument) -> Iterator[Block]:
+    measured = document.measurements
+    if measured is not None and measured.custom:
+        rows = [(name, value.shown) for name, value in measured.custom.items()]
         yield Table(caption="What pytest_loadtest_aggregate returned", head=("what", "value"), rows=rows, numbers=frozenset((1,)))
 
 
 def _figure(run: str, name: str, chart: Chart | None, what: str) -> Block:
-    """A chart, or the words that there is nothing to draw."""
+    """Return a chart, or a note that there is nothing to draw."""
     return absent(what) if chart is None else ChartFigure(f"{run}-{name}", chart)

@@ -1,20 +1,22 @@
-"""Both sides of a run: the broker as it was sampled, which side limited the run, and how the generator itself fared."""
+"""The chapters about both sides of a run: the samples of the broker with the bottleneck, and the evidence about the generator."""
 
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.report import bottleneck
+from pytest_loadtest.report.bottleneck import known_values
 from pytest_loadtest.report.html.blocks import ChartFigure, Fold, Listing, Paragraph, Table, absent
 from pytest_loadtest.report.html.charts import ROLES, TIME, Axis, Line, make_chart
+from pytest_loadtest.report.sections import blocked_text
 from pytest_loadtest.values.quantities import SECOND, format_count, format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import exact, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.document import BottleneckSection, RunDocument
     from pytest_loadtest.report.html.blocks import Block
 
 GROUPS: Final = {
@@ -39,43 +41,39 @@ AXES: Final = {
 }  # fmt: skip
 
 
-def broker_chapter(run: str, document: Document) -> Iterator[Block]:
-    """What was sampled beside the load, and the conclusion from it."""
-    section = document.get("bottleneck")  # older results have none
+def broker_chapter(run: str, document: RunDocument) -> Iterator[Block]:
+    """Yield the bottleneck, and everything that was sampled during the load."""
+    section = document.bottleneck
     if section is None:
         yield absent("broker and bottleneck", "nothing was sampled")
         return
     yield Paragraph(f"bottleneck {bottleneck.bottleneck_text(section)}")
-    yield from (Paragraph(f"also {one['conclusion']}: {one['evidence']}") for one in section["also"])
+    yield from (Paragraph(f"also {one.conclusion}: {one.evidence}") for one in section.also)
     yield from (Paragraph(f"broker {text}") for _, text in bottleneck.broker_facts(section))
-    if section["missing"]:
-        yield Listing("Not sampled", section["missing"])
+    if section.missing:
+        yield Listing("Not sampled", section.missing)
     yield from _charts(run, section)
     yield from _columns(section)
 
 
-def _charts(run: str, section: Document) -> Iterator[ChartFigure]:
-    workers = [name for name in section["columns"] if name.startswith("worker ") and name.endswith(".busiestWanted")]
-    workers.sort(key=lambda name: -max(_known(section, name), default=0))
+def _charts(run: str, section: BottleneckSection) -> Iterator[ChartFigure]:
+    workers = [name for name in section.columns if name.startswith("worker ") and name.endswith(".busiestWanted")]
+    workers.sort(key=lambda name: -max(known_values(section, name), default=0))
     groups = GROUPS | {"workers": ("Busiest thread of each worker, with what it waited for", "cores", tuple(workers[: len(ROLES)]))}
     for name, (title, unit, columns) in groups.items():
-        lines = [Line(column, role, section["columns"][column]) for role, column in zip(ROLES, _there(section, columns), strict=False)]
+        lines = [Line(column, role, section.columns[column]) for role, column in zip(ROLES, _there(section, columns), strict=False)]
         moved = [line for line in lines if any(line.known)]
         still = [line.label for line in lines if line.known and line not in moved]
         said = [f"{line.label} up to {_worded(max(line.known), unit)}" for line in moved]
         said += [f"0 throughout: {', '.join(still)}"] if still else []
-        xs = [time / SECOND for time in section["time"]]
+        xs = [time / SECOND for time in section.time]
         found = make_chart("lines", title, run, f"{'; '.join(said)}.", TIME, Axis(AXES[unit], unit), xs, moved)
         if found is not None:
             yield ChartFigure(f"{run}-{name}", found)
 
 
-def _there(section: Document, columns: tuple[str, ...]) -> list[str]:
-    return [column for column in columns if _known(section, column)]
-
-
-def _known(section: Document, column: str) -> list[float]:
-    return [value for value in section["columns"].get(column, ()) if value is not None]
+def _there(section: BottleneckSection, columns: tuple[str, ...]) -> list[str]:
+    return [column for column in columns if known_values(section, column)]
 
 
 def _worded(value: float, unit: str) -> str:
@@ -91,28 +89,26 @@ def _worded(value: float, unit: str) -> str:
     return format_value(value, "ratio", 2) if unit == "share" else f"{value:.2f} cores"
 
 
-def _columns(section: Document) -> Iterator[Block]:
+def _columns(section: BottleneckSection) -> Iterator[Block]:
     rows = [
         (name, exact(len(known)), *(format_value(value, "number") for value in (min(known), median(known), max(known))))
-        if (known := _known(section, name)) else (name, "0", *("not known",) * 3)
-        for name in sorted(section["columns"])
+        if (known := known_values(section, name)) else (name, "0", *("not known",) * 3)
+        for name in sorted(section.columns)
     ]  # fmt: skip
     if rows:
         head = ("column", "samples", "smallest", "median", "largest")
-        caption = f"Everything that was sampled; sampling used {section['cost']:.3f} cores"
+        caption = f"Everything that was sampled; sampling used {section.cost:.3f} cores"
         yield Fold("Everything that was sampled", [Table(caption=caption, head=head, rows=rows, numbers=frozenset((1, 2, 3, 4)))])
 
 
-def generator_chapter(document: Document) -> Iterator[Block]:
-    """The evidence for or against generator-limited."""
-    measured = document["measurements"]
-    if measured is None or not measured["workers"]:
+def generator_chapter(document: RunDocument) -> Iterator[Block]:
+    """Yield the evidence for or against generator-limited."""
+    measured = document.measurements
+    if measured is None or not measured.workers:
         yield absent("the generator's own evidence")
         return
-    workers: list[dict[str, Any]] = sorted(measured["workers"], key=lambda worker: -worker["cpu"])
-    rows = [(w["worker"], f"{w['cpu']:.2f}", *(format_duration(w[key]) for key in ("stalled", "longestStall", "gc"))) for w in workers]
+    workers = sorted(measured.workers, key=lambda worker: -worker.cpu)
+    rows = [(w.worker, f"{w.cpu:.2f}", *map(format_duration, (w.stalled, w.longest_stall, w.gc))) for w in workers]
     head = ("worker", "cores", "stalled, in sum", "longest stall", "GC")
     yield Table(caption="Workers of the generator, busiest first", head=head, rows=rows, numbers=frozenset((1, 2, 3, 4)))
-    share = format_value(measured["blockedShare"], "ratio", 2)
-    blocked = format_duration(measured["blocked"])
-    yield Paragraph(f"blocked {blocked} summed over messages, {share} of the send delay: the target's full window")
+    yield Paragraph(f"blocked {blocked_text(measured)}")

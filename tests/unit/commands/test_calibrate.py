@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from builders.documents import BOTTLENECK
+from builders.documents import document as made_document
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +24,10 @@ from pytest_loadtest.plan.scaling import profile_cost_key
 from pytest_loadtest.profile import from_document
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
+
+    from pytest_loadtest.report.document import BottleneckSection, RunDocument
 
 COST = Cost(produce=1, consume=2, broker=3, per_byte=4)
 times = st.floats(0, 1e9)
@@ -33,18 +38,19 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
-def document(**changed: Any) -> dict[str, Any]:
+COUNTS = {"offered": 300, "sentInTime": 300, "receivedInTime": 240}
+
+
+def document(counts: Mapping[str, int] = COUNTS, **changed: Any) -> RunDocument:
     """Return a run of 3 s at 100 msg/s, 80 of them received. Its samples of the first second and of the drain have 9 cores."""
     sampled = {"worker gw0.cpu": (9.0, 0.02, 0.04, 9.0), "worker gw1.cpu": (9.0, 0.016, None, 9.0), "broker.cpu": (9.0, 0.04, 0.04, 9.0)}
-    run = {
-        "profile": {"name": "slow"}, "verdict": {"reasons": ["the target went away"]},
-        "measurements": {"duration": 3_000_000_000, "counts": {"offered": 300, "sentInTime": 300, "receivedInTime": 240}},
-        "bottleneck": {
-            "time": [1_000_200_000, 2_000_200_000, 3_000_200_000, 4_000_200_000], "columns": sampled,
-            "missing": ["broker's CPU: no process"],
-        },
-    }  # fmt: skip
-    return run | changed
+    run = made_document(facts={"profile_name": "slow"})
+    assert run.measurements is not None
+    measured = replace(run.measurements, duration=3_000_000_000, counts=run.measurements.counts | counts)
+    times = (1_000_200_000, 2_000_200_000, 3_000_200_000, 4_000_200_000)
+    bottleneck = replace(BOTTLENECK, time=times, columns=sampled, missing=("broker's CPU: no process",))
+    verdict = replace(run.verdict, reasons=("the target went away",))
+    return replace(run, **{"measurements": measured, "bottleneck": bottleneck, "verdict": verdict} | changed)
 
 
 def test_cpu_time_is_divided_by_the_messages_of_each_process() -> None:
@@ -58,16 +64,15 @@ def test_a_run_without_measurements_has_no_cost() -> None:
         PerMessage.of(document(measurements=None))
 
 
-@pytest.mark.parametrize("bottleneck", [None, {"time": [2_000_000_000], "columns": {}, "missing": ["no process"]}])
-def test_unknown_cpu_time_is_not_zero(bottleneck: dict[str, Any] | None) -> None:
+@pytest.mark.parametrize("bottleneck", [None, replace(BOTTLENECK, time=(2_000_000_000,), columns={}, missing=("no process",))])
+def test_unknown_cpu_time_is_not_zero(bottleneck: BottleneckSection | None) -> None:
     with pytest.raises(NoData, match="the CPU time of worker gw0 is unknown: no"):
         PerMessage.of(document(bottleneck=bottleneck))
 
 
 def test_a_run_with_less_than_half_of_its_messages_has_no_cost() -> None:
-    counts = {"offered": 300, "sentInTime": 300, "receivedInTime": 149}
     with pytest.raises(NoData, match="149 of 300 messages arrived"):
-        PerMessage.of(document(measurements={"duration": 3_000_000_000, "counts": counts}))
+        PerMessage.of(document(COUNTS | {"receivedInTime": 149}))
 
 
 @given(fixed=st.tuples(times, times, times), per_byte=st.tuples(*[st.floats(0, 1000)] * 3), tick=times)

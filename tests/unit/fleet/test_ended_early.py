@@ -45,4 +45,6 @@ def test_a_phase_ended_by_a_broken_objective_is_missed(tmp_path: Path, foregone:
     )
     result, _ = conclude_run(samples)
     assert result.load.outcome.value == outcome
-    assert read_results(tmp_path)["verdict"]["outcome"] == outcome
+    written = read_results(tmp_path)
+    assert written is not None
+    assert written.verdict.outcome == outcome

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
+from builders.documents import as_json
 from builders.measurements import MS, spread
 from builders.measurements import made as measured
 from builders.plans import made as planned
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_loadtest.profile import Profile
+    from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.verdict.slo import Finding
 
 
@@ -98,7 +99,7 @@ def test_a_broker_at_a_url_that_took_fewer_than_it_confirmed_is_no_data(continuo
     counted_by_the_broker(tmp_path, continuous, made.measurements.counts.acked - 1)
     result, document = conclude_run(made)
     assert result.load.outcome is outcome
-    told = document["verdict"]["reasons"] if continuous else document["notes"]
+    told = document.verdict.reasons if continuous else document.notes
     assert any(text.startswith("the broker received ") for text in told)
 
 
@@ -111,7 +112,7 @@ def test_a_comparison_with_the_broker_that_was_lost_is_no_data(restarts: list[An
     observing.write_telemetry(tmp_path, Telemetry.of_rows([SECOND], [{"sys.dropped": 0.0}], missing=(said,), lost={COUNTERS: said}))
     result, document = conclude_run(made)
     assert result.load.outcome is outcome
-    assert document["bottleneck"]["missing"] == [said]
+    assert document.bottleneck is not None and document.bottleneck.missing == (said,)
 
 
 def test_results_note_that_host_names_were_not_checked(tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_results_note_that_host_names_were_not_checked(tmp_path: Path) -> None:
         aggregated = samples(profile, tmp_path)
         aggregated.run.facts.broker.update(tls)
         _, results = conclude_run(aggregated)
-        assert sum("names in certificates were not checked" in note for note in results["notes"]) == notes
+        assert sum("names in certificates were not checked" in note for note in results.notes) == notes
 
 
 BACKLOG = "consumerBacklogSizeGB: 0.001\nbacklogDrainTimeout: 10s\n"  # 10 737 messages of 100 B, of which 1 000 may be left
@@ -157,9 +158,7 @@ def test_a_backlog_that_is_not_drained_in_time_is_missed(slo: str, left: int, af
     again, document = conclude_run(made, before=read_results(tmp_path))
     for load in (first.load, again.load):
         assert load.outcome is outcome
-    text = next(
-        finding["text"] for finding in document["verdict"]["findings"] if finding["outcome"] == outcome.value and "Drain" in finding["name"]
-    )
+    text = next(finding.text for finding in document.verdict.findings if finding.outcome is outcome and "Drain" in finding.name)
     assert text.startswith("backlogDrain ")
     assert ("NOT drained: 1 001 of 20 000 deliveries still waiting, 1 000 would do" in text) == (left > 1000)
     assert json.loads((tmp_path / "results.json").read_text())["backlog"]["left"] == left
@@ -203,9 +202,11 @@ def test_a_drain_that_second_copies_leave_open_is_judged_where_both_its_ends_are
     found = findings(made, before=read_results(tmp_path))["backlogDrain"]
     assert (found.outcome, found.observed) == (outcome, observed)
     assert "drained between 3.00 s and 5.00 s: 4 000 copies were second ones" in found.text
-    document = read_results(tmp_path)["backlog"]
-    assert [document[key] for key in ("drain", "drained", "left", "drainRate")] == [None] * 4
-    assert document["drainedBetween"] == [3 * SECOND, 5 * SECOND]
+    document = read_results(tmp_path)
+    assert document is not None and document.backlog is not None
+    section = document.backlog
+    assert [section.drain, section.drained, section.left, section.drain_rate] == [None] * 4
+    assert section.drained_between == (3 * SECOND, 5 * SECOND)
 
 
 def test_copies_of_messages_without_acknowledgement_leave_a_drain_open_too(tmp_path: Path) -> None:
@@ -252,13 +253,13 @@ def test_a_stage_that_never_began_is_named_and_never_met(aborted: Aborted | None
     assert (spike.outcome, calm.outcome) == (outcome, Outcome.MET)  # nothing was asked of the calm
     with pytest.raises(NoData, match=r"stage spike never began: the load was ended 10.0 s into the phase"):
         _ = spike.lost
-    assert [stage["measurements"] is None for stage in document["stages"]] == [False, True, True]
-    jsonschema.validate(document, results_schema())
+    assert [stage.measurements is None for stage in document.stages] == [False, True, True]
+    jsonschema.validate(as_json(document), results_schema())
     shown = "\n".join(terminal.summary_lines(document))
     assert "stage spike never began: the load was ended 10.0 s into the phase" in shown
     assert "stage calm never began" in shown
     if aborted is None:
-        assert document["verdict"]["reasons"] == ["stage spike: never began: the load was ended 10.0 s into the phase"]
+        assert document.verdict.reasons == ("stage spike: never began: the load was ended 10.0 s into the phase",)
 
 
 def test_a_largest_latency_of_a_stage_is_tolerated_by_the_profile(tmp_path: Path) -> None:
@@ -295,8 +296,8 @@ SLOWER = run_of(wandering(3, factor=1.3))
 def test_without_a_baseline_bounds_do_not_apply() -> None:
     """Which is noted where there are some; the verdict is the run's own."""
     found, findings = compare_with_baseline(RUN, GATES, None)
-    assert (found["verdict"], found["comparison"], findings) == (RUN["verdict"], None, ())
-    assert found["notes"] == ["regression of endToEndLatency.p99 is not judged: no baseline was given (--load-baseline)"]
+    assert (found.verdict, found.comparison, findings) == (RUN.verdict, None, ())
+    assert found.notes == ("regression of endToEndLatency.p99 is not judged: no baseline was given (--load-baseline)",)
     assert compare_with_baseline(RUN, (), None) == (RUN, ())
 
 
@@ -304,32 +305,31 @@ def test_a_baseline_that_was_asked_for_and_is_not_there_is_no_data() -> None:
     """Where something was to be judged beside it."""
     nowhere = Baseline(lambda _: "none is there")
     found, findings = compare_with_baseline(RUN, GATES, nowhere)
-    assert found["verdict"]["outcome"] == "no data"
-    assert found["verdict"]["reasons"] == ["regression.endToEndLatency.p99: none is there"] == [finding.text for finding in findings]
-    assert compare_with_baseline(RUN, (), nowhere)[0]["verdict"]["outcome"] == "met"
+    assert found.verdict.outcome == "no data"
+    assert found.verdict.reasons == ("regression.endToEndLatency.p99: none is there",) == tuple(finding.text for finding in findings)
+    assert compare_with_baseline(RUN, (), nowhere)[0].verdict.outcome == "met"
 
 
 def test_a_slower_run_is_missed() -> None:
     """By its bound; without one the comparison is shown and judges nothing."""
     baseline = Baseline(lambda _: RUN)
-    assert compare_with_baseline(SLOWER, GATES, baseline)[0]["verdict"]["outcome"] == "missed"
+    assert compare_with_baseline(SLOWER, GATES, baseline)[0].verdict.outcome == "missed"
     shown, findings = compare_with_baseline(SLOWER, (), baseline)
-    assert (shown["verdict"]["outcome"], findings) == ("met", ())
-    assert shown["comparison"]["comparable"]
+    assert (shown.verdict.outcome, findings) == ("met", ())
+    assert shown.comparison is not None and shown.comparison.comparable
 
 
 def test_a_run_that_says_nothing_by_itself_stays_what_it_is() -> None:
     """A generator-limited run beside a baseline is generator-limited."""
-    limited = deepcopy(SLOWER)
-    limited["verdict"]["outcome"] = "generator-limited"
+    limited = replace(SLOWER, verdict=replace(SLOWER.verdict, outcome=Outcome.GENERATOR_LIMITED))
     found, findings = compare_with_baseline(limited, GATES, Baseline(lambda _: RUN))
-    assert (found["verdict"]["outcome"], findings) == ("generator-limited", ())
+    assert (found.verdict.outcome, findings) == ("generator-limited", ())
 
 
-def steps_of(percent: float, many: int) -> list[dict[str, Any]]:
+def steps_of(percent: float, many: int) -> list[RunDocument]:
     """Runs each so much slower than the one before, all of them met."""
     quiet = [wandering(number, factor=(1 + percent / 100) ** number, noise=0.001) for number in range(many)]
-    return [run_of(latencies) | {"results": f"{number}"} for number, latencies in enumerate(quiet)]
+    return [replace(run_of(latencies), results=f"{number}") for number, latencies in enumerate(quiet)]
 
 
 def test_six_steps_of_nine_percent_do_not_pass_a_bound_of_ten() -> None:
@@ -341,15 +341,15 @@ def test_six_steps_of_nine_percent_do_not_pass_a_bound_of_ten() -> None:
         found, findings = compare_with_baseline(
             runs[number], MEDIAN, Baseline(lambda _, before=before: before[0], earlier=lambda _, before=before: before[1:])
         )
-        outcomes.append((beside_last["verdict"]["outcome"], found["verdict"]["outcome"]))
+        outcomes.append((beside_last.verdict.outcome, found.verdict.outcome))
     assert [last for last, _ in outcomes] == ["met"] * 6
     assert [best for _, best in outcomes] == ["met"] + ["missed"] * 5
     assert findings[0].text.endswith("; compared with the best of the last 6 runs that were met, 0")
-    assert found["comparison"]["best"] == ["0"]
+    assert found.comparison is not None and found.comparison.best == ("0",)
 
 
 def test_the_best_of_earlier_runs_only_makes_certain_misses() -> None:
     """Beside it, a change that cannot be told from noise leaves the finding beside the newest run."""
     best = run_of(wandering(2, factor=0.93))
     found, findings = compare_with_baseline(RUN, GATES, Baseline(lambda _: RUN, earlier=lambda _: [best]))
-    assert (found["verdict"]["outcome"], "best of" in findings[0].text) == ("met", False)
+    assert (found.verdict.outcome, "best of" in findings[0].text) == ("met", False)

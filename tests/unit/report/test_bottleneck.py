@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 from builders.documents import BOTTLENECK, PEAK, document
 
 from pytest_loadtest.report import bottleneck, junit, terminal
 from pytest_loadtest.report.bottleneck import peak_bottleneck
 
-FOUND = document(parts={"peak": PEAK})["peak"]
+FOUND = document(parts={"peak": PEAK}).peak
+assert FOUND is not None
 
 
 def test_a_search_was_limited_by_what_the_step_above_the_peak_shows() -> None:
     """Its second step, at 20 240 msg/s; the step at the peak itself held."""
-    sections = {1: None, 2: BOTTLENECK, 3: {**BOTTLENECK, "conclusion": "network"}}
+    sections = {1: None, 2: BOTTLENECK, 3: replace(BOTTLENECK, conclusion="network")}
     found = peak_bottleneck(FOUND, sections.get)
-    assert found == {**BOTTLENECK, "evidence": f"at 20 240 msg/s, which was missed: {BOTTLENECK['evidence']}"}
+    assert found == replace(BOTTLENECK, evidence=f"at 20 240 msg/s, which was missed: {BOTTLENECK.evidence}")
 
 
 def test_a_step_that_tells_nothing_gives_nothing() -> None:
     """It ended too early, was judged by an older version, or nothing was missed."""
-    short: dict[str, Any] = {**BOTTLENECK, "conclusion": None}
+    short = replace(BOTTLENECK, conclusion=None)
     assert peak_bottleneck(FOUND, {2: short}.get) is None
     assert peak_bottleneck(FOUND, lambda _: None) is None
-    assert peak_bottleneck({**FOUND, "high": None}, {2: BOTTLENECK}.get) is None
+    assert peak_bottleneck(replace(FOUND, high=None), {2: BOTTLENECK}.get) is None
 
 
-SAID: dict[str, Any] = {
-    **BOTTLENECK,
-    "columns": {
-        "sys.totalIn": [None, None, 6000], "sys.totalOut": [None, None, 12000], "sys.publishLatency": [None, 2_000_000, 4_000_000],
-        "sys.ledgerLatency": [None, 1_880_000, 1_880_000], "sys.cpu": [None, 0.44, 0.5], "sys.heap": [1 << 20, 3 << 20, 2 << 20],
+SAID = replace(
+    BOTTLENECK,
+    columns={
+        "sys.totalIn": (None, None, 6000), "sys.totalOut": (None, None, 12000), "sys.publishLatency": (None, 2_000_000, 4_000_000),
+        "sys.ledgerLatency": (None, 1_880_000, 1_880_000), "sys.cpu": (None, 0.44, 0.5), "sys.heap": (1 << 20, 3 << 20, 2 << 20),
     },
-}  # fmt: skip
+)  # fmt: skip
 
 
 def test_totals_medians_and_the_most_memory() -> None:
@@ -48,6 +49,6 @@ def test_totals_medians_and_the_most_memory() -> None:
 
 def test_a_broker_that_said_nothing_has_no_line() -> None:
     """Nor one of which only memory is known, as mosquitto's."""
-    for section in (None, BOTTLENECK, {**BOTTLENECK, "columns": {"sys.heap": [5, 6]}}):
+    for section in (None, BOTTLENECK, replace(BOTTLENECK, columns={"sys.heap": (5, 6)})):
         assert list(bottleneck.broker_facts(section)) == []
         assert bottleneck.broker_properties(section) == []

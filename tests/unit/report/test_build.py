@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import jsonschema
 import numpy as np
 import pytest
-from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, document, stage
+from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, as_json, document, stage
 from builders.measurements import MS, Limits, histogram, made, spread
 
 from pytest_loadtest.metrics.histogram import Histogram
 from pytest_loadtest.metrics.time_slices import SlicedStats, of_parts
 from pytest_loadtest.report import junit, terminal
 from pytest_loadtest.report.build import MOST, build_document
-from pytest_loadtest.report.document import Document, dumps, results_schema
+from pytest_loadtest.report.document import RunDocument, dumps, results_schema
 from pytest_loadtest.report.hdr import decode_histogram
 from pytest_loadtest.results.load import Load, SloMissed
 from pytest_loadtest.values.quantities import SECOND
@@ -25,13 +22,9 @@ from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate
 NO_DATA = Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",))
 
 
-def written(found: Document) -> Any:
-    return json.loads(dumps(found))
-
-
 def test_what_was_not_measured_is_null() -> None:
     """A second without a message, a percentile on too few samples, order on Shared, a kind that is not applicable."""
-    measured = written(document(publish=None, end_to_end=spread(1, 20, 500), counts={"out_of_order": None}))["measurements"]
+    measured = as_json(document(publish=None, end_to_end=spread(1, 20, 500), counts={"out_of_order": None}))["measurements"]
     assert measured["series"]["endToEndP99"][4:6] == [83e6, None]
     assert measured["latencies"]["publish"] is None
     assert measured["latencies"]["endToEnd"]["percentiles"]["p50"] == pytest.approx(10.5 * MS, rel=0.01)
@@ -43,14 +36,14 @@ def test_both_counts_of_messages_sent_again_are_always_there() -> None:
     """Also where they are 0."""
     names = ("duplicates", "resent", "duplicatesOfResent")
     for counts in ({}, {"duplicates": 5, "resent": 40, "duplicates_of_resent": 3}):
-        found = written(document(counts=counts))["measurements"]["counts"]
+        found = as_json(document(counts=counts))["measurements"]["counts"]
         assert [found[name] for name in names] == ([*counts.values()] or [0, 0, 0])
 
 
 def test_the_histogram_can_be_rebuilt() -> None:
     """Bucket for bucket, from what is written: any percentile can be asked again later."""
     original = histogram(np.arange(1, 5_000_000, 977))
-    latency = written(document(end_to_end=original))["measurements"]["latencies"]["endToEnd"]
+    latency = as_json(document(end_to_end=original))["measurements"]["latencies"]["endToEnd"]
     buckets = decode_histogram(latency["histogram"])
     rebuilt = Histogram(
         index=np.array([index for index, _ in buckets]), count=np.array([count for _, count in buckets]),
@@ -61,13 +54,13 @@ def test_the_histogram_can_be_rebuilt() -> None:
 
 def test_a_broken_run_has_a_document_too() -> None:
     """With its cause and no measurements."""
-    found = written(build_document(FACTS, NO_DATA, None))
+    found = as_json(build_document(FACTS, NO_DATA, None))
     assert (found["verdict"]["outcome"], found["verdict"]["reasons"], found["measurements"]) == ("no data", ["worker gw1 died"], None)
 
 
 def test_findings_carry_numbers_and_words() -> None:
     """Tools read one, people the other."""
-    found = written(document())["verdict"]["findings"][1]
+    found = as_json(document())["verdict"]["findings"][1]
     assert (found["name"], found["maximum"], found["outcome"], found["samples"]) == ("endToEndLatency.p99", 15 * MS, "missed", 100_000)
     assert found["observed"] == made().latencies["end_to_end"].percentile(99)
     assert found["shown"] == {"observed": "19.8 ms", "bound": "<= 15.0 ms", "over": "over by 32 %"}
@@ -76,7 +69,7 @@ def test_findings_carry_numbers_and_words() -> None:
 def test_the_outcome_is_the_worst_of_the_run_and_its_stages() -> None:
     """With the reasons of that one; findings stay where they belong."""
     stages = (stage("ramp"), stage("spike", counts={"received": 0}))
-    found = written(document({"loss": 0}, parts={"stages": stages}))
+    found = as_json(document({"loss": 0}, parts={"stages": stages}))
     assert [part["verdict"]["outcome"] for part in found["stages"]] == ["missed", "no data"]
     assert found["verdict"]["outcome"] == "no data"
     assert found["verdict"]["reasons"] == ["stage spike: nothing was received: 100 000 messages were sent, 100 000 acknowledged"]
@@ -85,8 +78,8 @@ def test_the_outcome_is_the_worst_of_the_run_and_its_stages() -> None:
 
 def test_a_peak_has_its_interval_its_steps_and_its_unit() -> None:
     """In bytes where the profile says so."""
-    found = written(document(parts={"peak": PEAK}))["peak"]
-    assert (found["implicitOnly"], written(document({}, parts={"peak": PEAK}))["peak"]["implicitOnly"]) == (False, True)
+    found = as_json(document(parts={"peak": PEAK}))["peak"]
+    assert (found["implicitOnly"], as_json(document({}, parts={"peak": PEAK}))["peak"]["implicitOnly"]) == (False, True)
     assert (found["rate"], found["low"], found["high"], found["unit"]) == (19_843, 19_843, 20_240, "msg/s")
     assert [(step["number"], step["purpose"], step["outcome"], step["early"]) for step in found["steps"]] == [
         (1, "bracket", "met", False),
@@ -94,19 +87,19 @@ def test_a_peak_has_its_interval_its_steps_and_its_unit() -> None:
         (3, "confirm", "met", False),
     ]
     facts = {"profile": {"name": "smoke", "search": {"start": "1048576B/s"}}}
-    assert written(document(facts=facts, parts={"peak": PEAK}))["peak"]["unit"] == "B/s"
+    assert as_json(document(facts=facts, parts={"peak": PEAK}))["peak"]["unit"] == "B/s"
 
 
 def test_a_backlog_keeps_its_latencies() -> None:
     """As a histogram, like all others."""
-    found = written(document(parts={"backlog": BACKLOG}))["backlog"]
+    found = as_json(document(parts={"backlog": BACKLOG}))["backlog"]
     assert (found["messages"], found["bytes"], found["drain"], found["drained"]) == (1_048_576, 2**30, 8_000 * MS, True)
     assert found["publishDuringDrain"]["samples"] == 100_000
 
 
 def test_a_bottleneck_keeps_what_was_sampled() -> None:
     """As columns of one length, null where a sample does not know."""
-    found = written(document(parts={"bottleneck": BOTTLENECK}))["bottleneck"]
+    found = as_json(document(parts={"bottleneck": BOTTLENECK}))["bottleneck"]
     assert found["conclusion"] in results_schema()["$defs"]["BottleneckSection"]["properties"]["conclusion"]["enum"]
     assert found["columns"]["broker.busiestWanted"] == [1] * 10
     assert {len(column) for column in found["columns"].values()} == {len(found["time"])} == {10}
@@ -134,16 +127,16 @@ def verdict(latencies: list[int | None]) -> Verdict:
     return evaluate(parse_slo(SECTION), made(windows=stretches(latencies), tenths=tenths), Limits())
 
 
-def windowed_document(latencies: list[int | None]) -> Document:
+def windowed_document(latencies: list[int | None]) -> RunDocument:
     found = build_document(FACTS, verdict(latencies), made())
-    jsonschema.validate(found, results_schema())
+    jsonschema.validate(as_json(found), results_schema())
     assert dumps(found)
     return found
 
 
 def test_each_window_is_listed() -> None:
     """When it was, what was observed, and how it came out; the worst stands for all."""
-    finding = windowed_document([20, 500, None])["verdict"]["findings"][0]
+    finding = as_json(windowed_document([20, 500, None]))["verdict"]["findings"][0]
     assert finding["windows"] == {
         "width": 10 * SECOND, "violations": 0.01, "number": 3, "missed": 2, "generatorLimited": 0, "noData": 0,
         "listed": [
@@ -158,15 +151,15 @@ def test_each_window_is_listed() -> None:
 
 def test_of_many_windows_those_are_listed_that_are_not_met() -> None:
     """A thousand of them at most: the counts tell the rest."""
-    windows = windowed_document([20] * 3000 + [500] * (MOST + 10))["verdict"]["findings"][0]["windows"]
+    windows = as_json(windowed_document([20] * 3000 + [500] * (MOST + 10)))["verdict"]["findings"][0]["windows"]
     assert (windows["number"], windows["missed"], len(windows["listed"])) == (3000 + MOST + 10, MOST + 10, MOST)
     assert windows["listed"][0]["start"] == 30_000 * SECOND
-    assert windowed_document([20] * 1500)["verdict"]["findings"][0]["windows"]["listed"] == []
+    assert as_json(windowed_document([20] * 1500))["verdict"]["findings"][0]["windows"]["listed"] == []
 
 
 def test_drift_tells_both_tenths() -> None:
     """Beside the change, which is what its bounds are about."""
-    finding = next(one for one in windowed_document([20])["verdict"]["findings"] if one["name"] == "drift.endToEndLatency.p99")
+    finding = next(one for one in as_json(windowed_document([20]))["verdict"]["findings"] if one["name"] == "drift.endToEndLatency.p99")
     assert (finding["unit"], finding["maximum"], finding["outcome"]) == ("ratio", 0.2, "missed")
     assert finding["tenths"]["last"] / finding["tenths"]["first"] - 1 == finding["observed"]
     assert finding["tenths"]["unit"] == "ns"

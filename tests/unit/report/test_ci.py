@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 
 from builders.documents import BOTTLENECK, FACTS, PEAK, document, stage
 from hypothesis import given
@@ -81,7 +82,7 @@ def test_peak_stages_and_bottleneck_are_told() -> None:
 @given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=60))
 def test_no_name_breaks_the_table(name: str) -> None:
     """Whatever a test is called: its row has nine cells, and no line begins that it did not mean."""
-    found = github_summary([{**MISSED, "test": name}])
+    found = github_summary([replace(MISSED, test=name)])
     rows = [line for line in found.split("\n") if line.startswith("|")]
     assert len(cells(rows[2])) == 9
     assert len(found.split("\n")) == len(github_summary([MISSED]).split("\n"))
@@ -99,7 +100,7 @@ def test_the_summary_has_no_more_than_there_is_room_for(room: int, runs: int) ->
 
 def test_a_thousand_runs_fit() -> None:
     """GitHub shows nothing of a summary above 1 MiB."""
-    found = github_summary([{**MISSED, "test": f"loadtests/test_it.py::test_{i}"} for i in range(3000)])
+    found = github_summary([replace(MISSED, test=f"loadtests/test_it.py::test_{i}") for i in range(3000)])
     assert LIMIT * 0.9 < len(found.encode()) <= LIMIT
     assert re.search(r"… and \d+ more runs: see the results folder\n$", found)
 
@@ -132,7 +133,7 @@ def test_a_test_that_passed_all_the_same_is_warned_of() -> None:
 def test_whatever_is_said_arrives_as_it_was(reason: str, test: str) -> None:
     """On one line of output."""
     (command,) = workflow_commands(
-        [{**BROKEN, "test": test, "verdict": {**BROKEN["verdict"], "reasons": [reason]}}], {test: Location(file=test, line=3, failed=True)}
+        [replace(BROKEN, test=test, verdict=replace(BROKEN.verdict, reasons=(reason,)))], {test: Location(file=test, line=3, failed=True)}
     )
     assert "\n" not in command
     assert "\r" not in command
@@ -170,7 +171,7 @@ def test_it_is_openmetrics() -> None:
 
 def test_gitlab_reads_the_same() -> None:
     """As many names and values, each with its labels."""
-    text = gitlab_metrics([GITLAB_MISSED, {**GITLAB_MISSED, "test": "other"}])
+    text = gitlab_metrics([GITLAB_MISSED, replace(GITLAB_MISSED, test="other")])
     found = of_gitlab(text)
     assert len(found) == len(of_openmetrics(text))
     assert found[f"loadtest_outcome{{outcome=missed,profile=smoke,scale=,test={FACTS.test},workload=}}"] == "1.0"
@@ -192,5 +193,5 @@ def test_of_several_attempts_the_last_one_counts() -> None:
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r"), min_size=1, max_size=60))
 def test_no_name_of_a_test_breaks_the_file(name: str) -> None:
     """Neither for GitLab nor for OpenMetrics."""
-    text = gitlab_metrics([{**GITLAB_MISSED, "test": name}])
+    text = gitlab_metrics([replace(GITLAB_MISSED, test=name)])
     assert len(of_gitlab(text)) == len(of_openmetrics(text))

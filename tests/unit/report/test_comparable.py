@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from builders.documents import document
+from builders.documents import changed, document
 
-from pytest_loadtest.report.comparable import Difference, comparable_key, differences, profile_key
-
-
-def changed(path: str, value: Any) -> Any:
-    """A run in which one thing of its document differs."""
-    found = deepcopy(document())
-    *parents, name = path.split("/")
-    node: Any = found
-    for parent in parents:
-        node = node[parent]
-    node[name] = value
-    return found
+from pytest_loadtest.report.comparable import comparable_key, differences, profile_key
+from pytest_loadtest.report.verdict_section import DifferenceEntry
 
 
 def test_a_run_is_comparable_with_another_of_its_kind() -> None:
     """Whatever it measured, whenever, and wherever its results are."""
-    other = changed("started", "2027-01-01T00:00:00+00:00") | {"results": "elsewhere"}
+    other = replace(document(), started="2027-01-01T00:00:00+00:00", results="elsewhere")
     assert differences(document(), other) == []
     assert comparable_key(document()) == comparable_key(other) == comparable_key(document(counts={"lost": 3}))
 
@@ -50,7 +40,7 @@ def test_a_run_is_comparable_with_another_of_its_kind() -> None:
 )
 def test_what_decides(path: str, value: Any, name: str) -> None:
     """It is named with both values, and the digests differ."""
-    other = changed(path, value)
+    other = changed(document(), path, value)
     (found,) = differences(document(), other)
     assert (found.name, found.decides) == (name, True)
     assert found.baseline != found.now
@@ -63,20 +53,20 @@ def test_what_decides(path: str, value: Any, name: str) -> None:
 )
 def test_how_a_run_is_judged_and_where_it_goes_decides_nothing(path: str) -> None:
     """A stricter bound, or a broker on another port, is no other experiment."""
-    assert differences(document(), changed(path, {"x": "y"} if "profile" in path else "elsewhere")) == []
+    assert differences(document(), changed(document(), path, {"x": "y"} if "profile" in path else "elsewhere")) == []
 
 
 def test_what_else_differs_is_told() -> None:
     """After what decides."""
-    other = changed("machine/host", "other") | {"versions": {"pytest-loadtest": "0.2.0", "numpy": "3"}}
+    other = replace(changed(document(), "machine/host", "other"), versions={"pytest-loadtest": "0.2.0", "numpy": "3"})
     assert differences(document(), other) == [
-        Difference("versions.pytest-loadtest", "0.1.0", "0.2.0", decides=True),
-        Difference("machine.host", "-", "other", decides=False),
-        Difference("versions.numpy", "-", "3", decides=False),
+        DifferenceEntry(name="versions.pytest-loadtest", baseline="0.1.0", now="0.2.0", decides=True),
+        DifferenceEntry(name="machine.host", baseline="-", now="other", decides=False),
+        DifferenceEntry(name="versions.numpy", baseline="-", now="3", decides=False),
     ]
 
 
 def test_nobody_knows_that_two_unknown_versions_are_the_same() -> None:
     """A broker that does not tell its version may be any."""
-    unknown = changed("broker/version", "unknown")
-    assert differences(unknown, unknown) == [Difference("broker.version", "unknown", "unknown", decides=True)]
+    unknown = changed(document(), "broker/version", "unknown")
+    assert differences(unknown, unknown) == [DifferenceEntry(name="broker.version", baseline="unknown", now="unknown", decides=True)]

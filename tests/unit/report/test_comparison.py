@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
-from builders.documents import document
+from builders.documents import as_json, changed, document
 from builders.runs import run_of, wandering
 
 from pytest_loadtest.report.build import with_comparison
 from pytest_loadtest.report.comparison import compare_runs, missing_comparison
 from pytest_loadtest.report.document import results_schema
 from pytest_loadtest.report.sections import change_word, comparison_lines
+from pytest_loadtest.report.verdict_section import BlocksSection, TenthsSection, WindowsSection
 from pytest_loadtest.verdict.objectives import Slo
+from pytest_loadtest.verdict.slo import Outcome
+
+if TYPE_CHECKING:
+    from pytest_loadtest.report.document import RunDocument
+    from pytest_loadtest.report.verdict_section import ComparisonSection, FigureEntry
 
 GATES = Slo.read({"regression": {"endToEndLatency.p99": "10%", "throughput": "5%"}}).gates
 BASELINE, SAME, SLOWER = run_of(wandering(1)), run_of(wandering(2)), run_of(wandering(3, factor=1.3))
 
 
-def rows(section: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {row["name"]: row for row in section["rows"]}
+def rows(section: ComparisonSection) -> dict[str, FigureEntry]:
+    return {row.name: row for row in section.rows}
 
 
 def test_a_slower_run_misses_its_bound() -> None:
@@ -29,18 +35,18 @@ def test_a_slower_run_misses_its_bound() -> None:
     section, findings = compare_runs(BASELINE, SLOWER, GATES)
     found = rows(section)
     assert [finding.outcome.value for finding in findings] == ["missed", "met"]
-    assert [found[name]["outcome"] for name in ("endToEndLatency.p99", "throughput")] == ["missed", "met"]
-    assert found["endToEndLatency.p99"]["low"] > 0.1
+    assert [found[name].outcome for name in ("endToEndLatency.p99", "throughput")] == ["missed", "met"]
+    assert found["endToEndLatency.p99"].low > 0.1
     assert change_word(found["endToEndLatency.p50"]) == "worse"
-    assert section["blocks"] == {"length": 5_000_000_000, "baseline": 12, "now": 12, "level": 0.95}
-    assert (section["comparable"], section["forced"], section["differences"]) == (True, False, [])
+    assert section.blocks == BlocksSection(length=5_000_000_000, baseline=12, now=12, level=0.95)
+    assert (section.comparable, section.forced, section.differences) == (True, False, ())
 
 
 def test_a_run_of_the_same_is_within_noise() -> None:
     """Its intervals hold no change, or one that no bound asks about."""
     section, findings = compare_runs(BASELINE, SAME, Slo.read({"regression": {"endToEndLatency.p50": "25%"}}).gates)
     row = rows(section)["endToEndLatency.p50"]
-    assert row["low"] < row["change"] < row["high"]
+    assert row.low is not None and row.change is not None and row.high is not None and row.low < row.change < row.high
     assert findings[0].outcome.value == "met"
 
 
@@ -52,23 +58,22 @@ def test_the_section_obeys_the_schema() -> None:
         compare_runs(BASELINE, document(), ()),
     ):
         whole = with_comparison(SLOWER, found.section, found.findings)
-        jsonschema.Draft202012Validator(results_schema()).validate(whole)
-        assert len(whole["verdict"]["findings"]) == len(SLOWER["verdict"]["findings"]) + len(found.findings)
-    assert with_comparison(SLOWER, *compare_runs(BASELINE, SLOWER, GATES))["verdict"]["outcome"] == "missed"
+        jsonschema.Draft202012Validator(results_schema()).validate(as_json(whole))
+        assert len(whole.verdict.findings) == len(SLOWER.verdict.findings) + len(found.findings)
+    assert with_comparison(SLOWER, *compare_runs(BASELINE, SLOWER, GATES)).verdict.outcome == "missed"
 
 
 def test_what_is_not_comparable_is_not_judged_unless_forced() -> None:
     """No data, with what differs; forced, it is judged, and says so."""
-    other = deepcopy(BASELINE)
-    other["machine"]["cores"] = 64
+    other = replace(BASELINE, machine={"cores": 64})
     section, findings = compare_runs(other, SLOWER, GATES)
     assert {finding.outcome.value for finding in findings} == {"no data"}
     assert findings[0].text == (
         "regression.endToEndLatency.p99: not comparable: machine.cores 64 → 2 (--load-baseline-force judges all the same)"
     )
-    assert rows(section)["endToEndLatency.p99"]["low"] is not None
+    assert rows(section)["endToEndLatency.p99"].low is not None
     section, findings = compare_runs(other, SLOWER, GATES, force=True)
-    assert (section["comparable"], section["forced"]) == (False, True)
+    assert (section.comparable, section.forced) == (False, True)
     assert findings[0].outcome.value == "missed"
     assert findings[0].text.endswith("; forced, the runs are not comparable")
 
@@ -76,18 +81,18 @@ def test_what_is_not_comparable_is_not_judged_unless_forced() -> None:
 @pytest.mark.parametrize("which", ["baseline", "run"])
 def test_a_run_that_says_nothing_is_no_baseline(which: str) -> None:
     """Nor is it held against one, forced or not."""
-    silent = deepcopy(BASELINE)
-    silent["verdict"] |= {"outcome": "generator-limited", "reasons": ["a worker was late"]}
+    verdict = replace(BASELINE.verdict, outcome=Outcome.GENERATOR_LIMITED, reasons=("a worker was late",))
+    silent = replace(BASELINE, verdict=verdict)
     pair = (silent, SLOWER) if which == "baseline" else (BASELINE, silent)
     section, findings = compare_runs(*pair, GATES, force=True)
     assert {finding.outcome.value for finding in findings} == {"no data"}
-    assert section["notes"] == [f"the {which} is generator-limited"]
+    assert section.notes == (f"the {which} is generator-limited",)
 
 
 def test_what_could_not_be_told_from_one_baseline_may_be_from_another() -> None:
     """A run is no data by a comparison alone: by itself it was measured."""
     untold = with_comparison(SLOWER, *missing_comparison(GATES, "none is there"))
-    assert untold["verdict"]["outcome"] == "no data"
+    assert untold.verdict.outcome == "no data"
     assert [finding.outcome.value for finding in compare_runs(BASELINE, untold, GATES).findings] == ["missed", "met"]
 
 
@@ -95,24 +100,22 @@ def test_a_short_run_has_figures_and_no_intervals() -> None:
     """A bound is not judged on it; the reason is told."""
     short = run_of(wandering(1, seconds=10))
     section, findings = compare_runs(short, short, GATES)
-    assert section["blocks"] is None
-    assert rows(section)["endToEndLatency.p99"]["change"] == 0
+    assert section.blocks is None
+    assert rows(section)["endToEndLatency.p99"].change == 0
     assert findings[0].text == "regression.endToEndLatency.p99: noise is told from 20 s of measured phase on, here are 10 s"
 
 
 def test_older_results_have_no_course() -> None:
     """Their latencies are compared without intervals; throughput has had its series always."""
-    older = deepcopy(BASELINE)
-    del older["measurements"]["overTime"]
+    older = changed(BASELINE, "measurements/overTime", None)
     section, findings = compare_runs(older, SLOWER, GATES)
-    assert rows(section)["endToEndLatency.p99"]["low"] is None
+    assert rows(section)["endToEndLatency.p99"].low is None
     assert [finding.outcome.value for finding in findings] == ["no data", "met"]
 
 
 def test_a_generator_that_fared_otherwise_is_not_the_targets_regression() -> None:
     """Where its own send delay differs by more than is asked about, nothing is judged."""
-    late = deepcopy(SLOWER)
-    late["measurements"]["latencies"]["ownSendDelay"] = late["measurements"]["latencies"]["endToEnd"]
+    late = changed(SLOWER, "measurements/latencies/ownSendDelay", as_json(SLOWER)["measurements"]["latencies"]["endToEnd"])
     found = compare_runs(BASELINE, late, GATES).findings[0]
     assert found.outcome.value == "no data"
     assert "the generator's own send delay went from" in found.text
@@ -122,14 +125,12 @@ def test_a_percentile_of_ones_own_is_read_from_the_histogram() -> None:
     """Results list seven; a bound may name any."""
     section, findings = compare_runs(BASELINE, SLOWER, Slo.read({"regression": {"endToEndLatency.p97": "10%"}}).gates)
     assert findings[0].outcome.value == "missed"
-    assert rows(section)["endToEndLatency.p97"]["now"] == pytest.approx(1.3 * 50e6 * 1.2, rel=0.2)
+    assert rows(section)["endToEndLatency.p97"].now == pytest.approx(1.3 * 50e6 * 1.2, rel=0.2)
 
 
 def test_the_lines() -> None:
     """What it was held against, what differs, and a row for each figure."""
-    other = deepcopy(BASELINE)
-    other["machine"]["cores"] = 64
-    other["versions"]["numpy"] = "3"
+    other = replace(BASELINE, machine={"cores": 64}, versions={**BASELINE.versions, "numpy": "3"})
     text = "\n".join(comparison_lines(compare_runs(other, SLOWER, GATES, force=True).section))
     assert "  baseline   .loadtest/1/test_smoke/1/smoke (2026-11-21T03:00:00+00:00, met)" in text
     assert "NOT COMPARABLE  what decides differs; judged all the same (--load-baseline-force):" in text
@@ -143,22 +144,21 @@ def test_the_lines() -> None:
 def test_what_windows_and_tenths_show_is_no_figure_of_the_run() -> None:
     """A windowed objective tells its worst window; the run's own percentile is compared, under the one name, and its bound on the whole too."""
 
-    def windowed(run: dict[str, Any]) -> dict[str, Any]:
-        made = deepcopy(run)
-        finding = made["verdict"]["findings"][0]
-        seen = {"windows": {"width": 1}, "tenths": None, "observed": 1.0, "implicit": False, "metric": "endToEndLatency", "unit": "ns"}
-        drifted = {**seen, "windows": None, "tenths": {"unit": "ns"}, "name": "drift.endToEndLatency.p50"}
-        whole = {
-            **seen,
-            "windows": None,
-            "name": "whole.endToEndLatency.p99",
-            "observed": made["measurements"]["latencies"]["endToEnd"]["maximum"],
-        }
-        made["verdict"]["findings"] = [{**finding, **one} for one in ({**seen, "name": "endToEndLatency.p50"}, drifted, whole)]
-        return made
+    windows = WindowsSection(width=1, violations=0, number=1, missed=0, generator_limited=0, no_data=0, listed=())
+    tenths = TenthsSection(unit="ns", first=1.0, last=1.0)
+
+    def windowed(run: RunDocument) -> RunDocument:
+        assert run.measurements is not None
+        most = run.measurements.latencies["endToEnd"]
+        assert most is not None
+        finding = replace(run.verdict.findings[0], observed=1.0, implicit=False, metric="endToEndLatency", unit="ns")
+        in_windows = replace(finding, name="endToEndLatency.p50", windows=windows)
+        drifted = replace(finding, name="drift.endToEndLatency.p50", tenths=tenths)
+        whole = replace(finding, name="whole.endToEndLatency.p99", observed=most.maximum)
+        return replace(run, verdict=replace(run.verdict, findings=(in_windows, drifted, whole)))
 
     plain = rows(compare_runs(BASELINE, SLOWER, GATES).section)
     found = rows(compare_runs(windowed(BASELINE), windowed(SLOWER), GATES).section)
     assert found["endToEndLatency.p50"] == plain["endToEndLatency.p50"]
-    assert found["endToEndLatency.p99"]["now"] == SLOWER["measurements"]["latencies"]["endToEnd"]["maximum"]
+    assert found["endToEndLatency.p99"].now == as_json(SLOWER)["measurements"]["latencies"]["endToEnd"]["maximum"]
     assert not any(name.startswith(("whole.", "drift.")) for name in found)

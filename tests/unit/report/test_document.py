@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, RESTARTED, document, stage
+from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, RESTARTED, as_json, document, stage
 from builders.measurements import made_bucket, spread
 
 from pytest_loadtest.metrics.catalogue import LATENCIES
@@ -19,7 +19,7 @@ from pytest_loadtest.metrics.stats import LOST_RANGES
 from pytest_loadtest.observe.conclusion import NOTHING
 from pytest_loadtest.observe.rules import RULES
 from pytest_loadtest.report.build import build_document
-from pytest_loadtest.report.document import Document, dumps, parse_document, results_schema
+from pytest_loadtest.report.document import RunDocument, dumps, parse_document, results_schema
 from pytest_loadtest.report.hdr import decode_histogram
 from pytest_loadtest.values.units import Rate, ms
 from pytest_loadtest.verdict.grammar import METRICS
@@ -37,10 +37,6 @@ DOCUMENTS = Path(__file__).parent / "documents"
 OLDER = DOCUMENTS / "older.json"
 CURRENT = sorted(set(DOCUMENTS.glob("*.json")) - {OLDER})
 NO_DATA = Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",))
-
-
-def written(found: Document) -> Any:
-    return json.loads(dumps(found))
 
 
 def objects(node: Any) -> list[dict[str, Any]]:
@@ -67,14 +63,14 @@ def objects(node: Any) -> list[dict[str, Any]]:
         ),
         document(parts={"backlog": replace(BACKLOG, publish_during_drain=None)}),
         document(parts={"bottleneck": BOTTLENECK}),
-        document(parts={"bottleneck": {**BOTTLENECK, "conclusion": None}}),
+        document(parts={"bottleneck": replace(BOTTLENECK, conclusion=None)}),
         document(broadcasts=True, completion=spread(1, 9), spread=None, connect=spread(1, 9), subscribe=spread(1, 9)),
         document(later_copies=spread(1, 9)),
     ],
 )
-def test_every_document_obeys_the_schema(found: Document) -> None:
+def test_every_document_obeys_the_schema(found: RunDocument) -> None:
     """As it is written, NaN and all."""
-    VALIDATOR.validate(written(found))
+    VALIDATOR.validate(as_json(found))
 
 
 def test_the_schema_is_one_and_describes_every_key() -> None:
@@ -84,11 +80,11 @@ def test_the_schema_is_one_and_describes_every_key() -> None:
         assert node["additionalProperties"] is False
         assert sorted(node["properties"].keys() - SOMETIMES) == sorted(node["required"])
     with pytest.raises(jsonschema.ValidationError):
-        VALIDATOR.validate({**written(document()), "version": 1})
+        VALIDATOR.validate({**as_json(document()), "version": 1})
     with pytest.raises(jsonschema.ValidationError):
-        VALIDATOR.validate({**written(document()), "unheardOf": 1})
+        VALIDATOR.validate({**as_json(document()), "unheardOf": 1})
     with pytest.raises(jsonschema.ValidationError):
-        VALIDATOR.validate({**written(document()), "broker": {"restarts": [{"down": 1}]}})
+        VALIDATOR.validate({**as_json(document()), "broker": {"restarts": [{"down": 1}]}})
 
 
 def test_every_metric_is_in_the_schema() -> None:
@@ -96,7 +92,7 @@ def test_every_metric_is_in_the_schema() -> None:
     assert found == [*METRICS, "custom", "regression"]
 
 
-def many_topics(n: int) -> Document:
+def many_topics(n: int) -> RunDocument:
     """A bad run: every topic has a wide histogram of its own, and there are as many ranges of lost messages as are kept."""
     topics = tuple(made_bucket(f"topic {i}") for i in range(n))
     lost = tuple(Lost(topic=i % n, subscription=0, stream=i, first=10**6 + i, last=10**6 + 2 * i) for i in range(LOST_RANGES))
@@ -106,17 +102,18 @@ def many_topics(n: int) -> Document:
 def test_a_thousand_topics_are_two_megabytes_at_most() -> None:
     """However many messages each had: a histogram for each of some topics, summaries of all."""
     found = many_topics(1000)
+    topics = as_json(found)["measurements"]["topics"]
     assert len(dumps(found).encode()) <= 2_000_000
-    assert {topic["endToEnd"]["histogram"] for topic in found["measurements"]["topics"]} == {None}
-    assert found["measurements"]["topics"][0]["endToEnd"]["percentiles"]["p99"] == spread(1, 20, 50_000).percentile(99)
-    assert decode_histogram(many_topics(100)["measurements"]["topics"][99]["endToEnd"]["histogram"])
+    assert {topic["endToEnd"]["histogram"] for topic in topics} == {None}
+    assert topics[0]["endToEnd"]["percentiles"]["p99"] == spread(1, 20, 50_000).percentile(99)
+    assert decode_histogram(as_json(many_topics(100))["measurements"]["topics"][99]["endToEnd"]["histogram"])
 
 
 def test_what_is_written_is_what_was_built() -> None:
     """Lines that people can read and compare, and few of them."""
     found = document(parts={"stages": (stage("ramp"),), "peak": PEAK, "backlog": BACKLOG})
     text = dumps(found)
-    assert json.loads(text) == found
+    assert parse_document(text) == found
     assert re.search(r'^ +"received": \[10000, .*10000\],$', text, re.MULTILINE)
     assert len(text.splitlines()) < 400
 

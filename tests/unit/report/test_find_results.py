@@ -68,7 +68,7 @@ def test_workloads_that_ran_together_are_runs_of_their_own(tmp_path: Path) -> No
     """They share the test's folder."""
     put(tmp_path, document(facts={"workload": "in"}), workload="in")
     put(tmp_path, document(facts={"workload": "out"}), workload="out")
-    assert sorted(run.document["workload"] for run in find_runs([tmp_path]).runs) == ["in", "out"]
+    assert sorted(run.document.workload for run in find_runs([tmp_path]).runs) == ["in", "out"]
 
 
 def test_a_search_is_one_run(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_search_is_one_run(tmp_path: Path) -> None:
     put(tmp_path, document(LOOSE, parts={"peak": PEAK}), stage="step-02")
     put(tmp_path, document(), stage="step-03")
     (run,) = find_runs([tmp_path]).runs
-    assert run.document["peak"]["rate"] == PEAK.rate
+    assert run.document.peak.rate == PEAK.rate
     assert sorted(run.steps) == [1, 2, 3]
 
 
@@ -98,7 +98,7 @@ def test_a_run_below_two_folders_is_there_once(tmp_path: Path) -> None:
 def test_a_runs_own_folder_will_do(tmp_path: Path) -> None:
     """As the summary of a run names it."""
     (run,) = find_runs([put(tmp_path, document())]).runs
-    assert run.document["test"] == FACTS.test
+    assert run.document.test == FACTS.test
 
 
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders.documents import PEAK, document
+from builders.documents import PEAK, as_json, changed, document
 from builders.runs import run_of, wandering
 
 from pytest_loadtest.errors import UsageError
@@ -20,8 +21,8 @@ RUN = run_of(wandering(1), {"endToEndLatency": {"p99": "100ms"}})
 def test_a_line_has_what_a_trend_needs() -> None:
     """Figures with their noise, objectives with their bounds; no address, no setting, no host."""
     line = history.history_line(RUN)
-    assert (line["test"], line["outcome"], line["broker"]) == (RUN["test"], "met", "Pulsar 4.2.4")
-    assert line["figures"]["endToEndLatency.p99"] == RUN["measurements"]["latencies"]["endToEnd"]["percentiles"]["p99"]
+    assert (line["test"], line["outcome"], line["broker"]) == (RUN.test, "met", "Pulsar 4.2.4")
+    assert line["figures"]["endToEndLatency.p99"] == as_json(RUN)["measurements"]["latencies"]["endToEnd"]["percentiles"]["p99"]
     assert 0 < line["errors"]["endToEndLatency.p99"] < 0.2
     assert [(one["name"], one["maximum"]) for one in line["objectives"]] == [("endToEndLatency.p99", 100_000_000)]
     text = json.dumps(line)
@@ -31,7 +32,7 @@ def test_a_line_has_what_a_trend_needs() -> None:
 
 def test_a_broken_run_has_a_line_too() -> None:
     """With its outcome and no figure."""
-    broken = RUN | {"measurements": None, "broker": {}}
+    broken = replace(RUN, measurements=None, broker={})
     line = history.history_line(broken)
     assert (line["figures"], line["cpuPerMessage"], line["comparableKey"]) == ({}, None, None)
 
@@ -83,8 +84,8 @@ def test_a_trend_is_a_row_for_each_figure() -> None:
 @pytest.mark.parametrize(("unit", "told"), [("msg/s", "19.8 k msg/s"), ("B/s", "19.4 KiB/s")])
 def test_a_trend_has_the_unit_of_the_run(unit: str, told: str) -> None:
     """A peak is of messages or of bytes."""
-    peak = document(parts={"peak": PEAK})["peak"] | {"unit": unit}
-    (found,) = build_trend([history.history_line(RUN | {"peak": peak})])
+    searched = changed(replace(RUN, peak=document(parts={"peak": PEAK}).peak), "peak/unit", unit)
+    (found,) = build_trend([history.history_line(searched)])
     units = {row["name"]: row["unit"] for row in found["rows"]}
     assert (units["peak"], units["throughput"], units["generatorCpuPerMessage"]) == (unit, "msg/s", "ns")
     assert [line for line in trend_table([found]) if line.split()[:1] == ["peak"] and told in line]

@@ -19,7 +19,7 @@ from pytest_loadtest.values.units import Rate, ms
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
 if TYPE_CHECKING:
-    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.document import RunDocument
 
 
 def test_numbers_have_their_unit_in_the_name() -> None:
@@ -99,10 +99,10 @@ def test_the_bottleneck_is_one_property() -> None:
 def test_an_implicit_objective_beside_an_explicit_one_keeps_a_property_of_its_own() -> None:
     """Readers that keep one value for each name would lose one of two outcomes."""
     found = document()
-    (first, *_) = found["verdict"]["findings"]
-    found["verdict"]["findings"].append(first | {"implicit": True, "outcome": "no data"})
+    twin = replace(found.verdict.findings[0], implicit=True, outcome=Outcome.NO_DATA)
+    found = replace(found, verdict=replace(found.verdict, findings=(*found.verdict.findings, twin)))
     names = [name for name, _ in junit_properties(found)]
-    assert f"load.objective.{first['name']}.implicit" in names
+    assert f"load.objective.{twin.name}.implicit" in names
     assert len(names) == len(set(names))
 
 
@@ -122,7 +122,7 @@ NOTHING = dict.fromkeys(("offered", "sent", "sent_in_time", "acked", "received",
 DRIVER = {"client": "native", "version": "1", "applied": {}, "not_applied": {}}
 
 
-def reported(losses: int | None = 0, rate: float | None = 100.0, *, alone: bool = True, **more: Any) -> Document:
+def reported(losses: int | None = 0, rate: float | None = 100.0, *, alone: bool = True, **more: Any) -> RunDocument:
     silent = {"rate": 0.0, "subscriptions": 0, "counts": NOTHING, "end_to_end": None, "publish": None, "send_delay": None} if alone else {}
     return document(
         {"connectLatency": {"mean": "500ms"}}, facts={"driver": DRIVER | {"losses": losses}},

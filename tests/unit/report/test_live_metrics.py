@@ -76,7 +76,7 @@ def test_a_run_that_has_ended_has_its_outcome_and_no_phase() -> None:
     """The last attempt's."""
     missed = document()
     metrics = LiveMetrics(lambda: [document({"loss": 0}), missed])
-    metrics.show(missed["test"], "smoke", "", phase(), [made_progress(**told([1]))])
+    metrics.show(missed.test, "smoke", "", phase(), [made_progress(**told([1]))])
     found = served(metrics)
     assert [key[1] for key in found if key[0] == "loadtest_outcome"] == ["missed"]
     assert not [key for key in found if key[0] == "loadtest_workers"]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.pipeline.run_file import RunChange, RunStage
+from pytest_loadtest.report.document import TimelineBlocked, TimelineRestart, TimelineStage, TimelineStall
 from pytest_loadtest.report.measured import MOST_SPANS, second_spans, timeline_section
 from pytest_loadtest.values.quantities import SECOND
 
@@ -39,15 +40,15 @@ def test_what_the_run_did() -> None:
     broker = {"restarts": [{"down": 3, "ready": None, "downAt": "", "readyAt": None}]}
     run = replace(run, facts=replace(run.facts, broker=broker))
     found = timeline_section(run, None)
-    assert found["stages"] == [
-        {"name": "up", "start": 0, "end": 2 * SECOND},
-        {"name": "down", "start": 2 * SECOND, "end": 3 * SECOND},
-    ]
-    assert [entry["text"] for entry in found["changes"]] == [
+    assert found.stages == (
+        TimelineStage(name="up", start=0, end=2 * SECOND),
+        TimelineStage(name="down", start=2 * SECOND, end=3 * SECOND),
+    )
+    assert [entry.text for entry in found.changes] == [
         "rate 500 msg/s", "rate 1.00 MiB/s, 3 consumers of each subscription", "consumers paused", "consumers go on", "payload mix",
         "ended: loss could no longer hold", "ended",
     ]  # fmt: skip
-    assert (found["restarts"], found["stalls"], found["blocked"]) == ([{"down": 3, "ready": None}], [], [])
+    assert (found.restarts, found.stalls, found.blocked) == ((TimelineRestart(down=3, ready=None),), (), ())
 
 
 def test_when_workers_stalled_and_messages_were_blocked() -> None:
@@ -58,9 +59,9 @@ def test_when_workers_stalled_and_messages_were_blocked() -> None:
     blocked = np.zeros(10, np.int64)
     blocked[[4, 5]] = 10_000 * MS, 9_999 * MS  # of 10 000 messages
     found = timeline_section(made_run_file(), made(workers=(worker,), series=replace(made_series(), blocked=blocked)))
-    assert found["stalls"] == [{"worker": "gw1", "start": 2 * SECOND, "end": 4 * SECOND}]
-    assert found["blocked"] == [{"start": 4 * SECOND, "end": 5 * SECOND}]
-    assert found["changes"] == []
+    assert found.stalls == (TimelineStall(worker="gw1", start=2 * SECOND, end=4 * SECOND),)
+    assert found.blocked == (TimelineBlocked(start=4 * SECOND, end=5 * SECOND),)
+    assert found.changes == ()
 
 
 @given(st.lists(st.booleans(), max_size=3 * MOST_SPANS))

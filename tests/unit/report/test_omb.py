@@ -30,7 +30,7 @@ RATES = ["publishRate", "publishErrorRate", "consumeRate", "backlog"]
 
 
 def result(**changed: Any) -> dict[str, Any]:
-    return omb.test_result(json.loads(json.dumps(document(**changed))))
+    return omb.test_result(document(**changed))
 
 
 def long(seconds: int = 25, **changed: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pytest_loadtest.report.terminal import summary_lines
 from pytest_loadtest.values.units import Rate, ms
 
 if TYPE_CHECKING:
-    from pytest_loadtest.report.document import Document
+    from pytest_loadtest.report.document import RunDocument
 
 
 def starting(found: list[str], word: str) -> str:
@@ -160,7 +160,7 @@ NOTHING = dict.fromkeys(("offered", "sent", "sent_in_time", "acked", "received",
 DRIVER = {"client": "native", "version": "1", "applied": {}, "not_applied": {}}
 
 
-def reported(losses: int | None = 0, rate: float | None = 100.0, *, alone: bool = True, **more: Any) -> Document:
+def reported(losses: int | None = 0, rate: float | None = 100.0, *, alone: bool = True, **more: Any) -> RunDocument:
     silent = {"rate": 0.0, "subscriptions": 0, "counts": NOTHING, "end_to_end": None, "publish": None, "send_delay": None} if alone else {}
     return document(
         {"connectLatency": {"mean": "500ms"}}, facts={"driver": DRIVER | {"losses": losses}},
@@ -168,7 +168,7 @@ def reported(losses: int | None = 0, rate: float | None = 100.0, *, alone: bool 
     )  # fmt: skip
 
 
-def connected(found: Document) -> str:
+def connected(found: RunDocument) -> str:
     return next(line for line in summary_lines(found) if line.startswith("  connected"))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
-from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, RESTARTED, SLO, document, stage
+from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, RESTARTED, SLO, as_json, document, stage
 from builders.measurements import Limits, lateness, made, made_bucket, made_series, spread
 from hypothesis import given
 from hypothesis import strategies as st
@@ -215,9 +216,9 @@ def test_corrupt_says_how_far_messages_were_looked_into() -> None:
         shown = summary_lines(found)
         assert starting(shown, "✓ implicit").startswith(f"  ✓ implicit: loss 0, corrupt 0{said}, dropped 0")
         assert starting(shown, "in ").endswith(f", corrupt 0{said}")
-        finding = next(finding for finding in found["verdict"]["findings"] if finding["metric"] == "corrupt")
-        assert finding["text"] == f"corrupt 0 <= 0 (0 of 100 000 deliveries{text})"
-        assert dict(junit_properties(found))["load.objective.corrupt"].endswith(finding["text"])
+        finding = next(finding for finding in found.verdict.findings if finding.metric == "corrupt")
+        assert finding.text == f"corrupt 0 <= 0 (0 of 100 000 deliveries{text})"
+        assert dict(junit_properties(found))["load.objective.corrupt"].endswith(finding.text)
 
 
 def test_what_never_came_stands_beside_the_samples() -> None:
@@ -237,18 +238,13 @@ def test_the_bottleneck_has_a_line_with_its_evidence() -> None:
         "             also publisher window: messages waited 12.0 ms before a full window",
         "             not sampled: worker gw1: it runs on another machine",
     ]
-    unknown = {
-        **BOTTLENECK,
-        "conclusion": None,
-        "evidence": "1 samples of the measured phase are too few to tell",
-        "also": [],
-        "missing": [],
-    }
+    few = "1 samples of the measured phase are too few to tell"
+    unknown = replace(BOTTLENECK, conclusion=None, evidence=few, also=(), missing=())
     assert "  bottleneck unknown: 1 samples of the measured phase are too few to tell" in summary_lines(
         document(parts={"bottleneck": unknown})
     )
     older = document()
-    del older["bottleneck"]
+    assert older.bottleneck is None
     assert not any("bottleneck" in line for line in summary_lines(older))
 
 
@@ -291,13 +287,13 @@ def test_what_never_came_is_late() -> None:
 def test_the_document() -> None:
     """As the schema has it; a run without delays has none of it."""
     found = document(**DELAYED)
-    jsonschema.Draft202012Validator(results_schema()).validate(found)
-    late, early = (found["measurements"]["latencies"][kind] for kind in ("lateness", "earliness"))
+    jsonschema.Draft202012Validator(results_schema()).validate(as_json(found))
+    measured, plain = (as_json(run)["measurements"] for run in (found, document()))
+    late, early = (measured["latencies"][kind] for kind in ("lateness", "earliness"))
     assert (late["minimum"], early["maximum"]) == (-200 * MILLISECOND, 200 * MILLISECOND)
     assert (late["samples"], early["samples"]) == (10_000, 10_000)
-    assert found["measurements"]["counts"]["outOfDueOrder"] == 7
-    assert found["measurements"]["delayedIndex"] == {"bytes": 2500, "messages": 1000, "bytesPerMessage": 2.5}
-    plain = document()["measurements"]
+    assert measured["counts"]["outOfDueOrder"] == 7
+    assert measured["delayedIndex"] == {"bytes": 2500, "messages": 1000, "bytesPerMessage": 2.5}
     assert "lateness" not in plain["latencies"]
     assert plain["delayedIndex"] is plain["counts"]["outOfDueOrder"] is None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,6 +33,7 @@ from pytest_loadtest.report.html.charts import (
     span_extremes,
 )
 from pytest_loadtest.report.measured import PERCENTILES, latency_section
+from pytest_loadtest.report.verdict_section import WindowsSection
 from pytest_loadtest.verdict.observations import unfit
 
 VALUES = st.lists(st.none() | st.integers(-(10**15), 10**15) | st.floats(allow_nan=False, allow_infinity=False), max_size=300)
@@ -106,7 +108,7 @@ def test_delayed_messages_that_came_early_rank_first() -> None:
     assert written is not None
     assert (found.samples, found.before) == (10_000, 2000)
     assert found.percentile(10) == -math.inf
-    assert found.percentile(50) == written["percentiles"]["p50"]
+    assert found.percentile(50) == written.percentiles["p50"]
     assert found.percentile(90) == math.inf
     told = curve_chart("lateness", "run-1", {"after due": found})
     assert told is not None
@@ -119,8 +121,8 @@ def test_nothing_has_no_distribution() -> None:
     assert latency_distribution(None) is None
     written = latency_section(spread(1, 2))
     assert written is not None
-    assert latency_distribution(written | {"histogram": None}) is None
-    assert latency_distribution(written | {"negative": 1}) is None
+    assert latency_distribution(replace(written, histogram=None)) is None
+    assert latency_distribution(replace(written, negative=1)) is None
 
 
 @pytest.mark.parametrize("p", [0, 50, 75, 90, 95, 99, 99.9, 99.99, 99.999])
@@ -161,7 +163,9 @@ def test_objectives_stand_on_the_curve() -> None:
         "endToEndLatency": {"p50": "20ms", "p99.9": {"min": "1ms", "max": "15ms"}, "max": "2s", "mean": "1s"},
         "publishLatency": {"p99": "1s"},
     }
-    found = latency_curves(document(slo)["measurements"], document(slo)["verdict"]["findings"], "run-1", ("endToEnd", "publish"), "latency")
+    made = document(slo)
+    assert made.measurements is not None
+    found = latency_curves(made.measurements, made.verdict.findings, "run-1", ("endToEnd", "publish"), "latency")
     assert found is not None
     assert [line["label"] for line in found["series"]] == ["end-to-end", "publish"]
     bounds = {one["label"]: (one["x"] and round(one["x"], 6), one["y"], one["outcome"]) for one in found["bounds"]}
@@ -175,16 +179,17 @@ def test_objectives_stand_on_the_curve() -> None:
 def test_objectives_of_size_buckets_stand_on_theirs() -> None:
     """Not on the curve of the whole run."""
     made = document({"buckets": {"0-256": {"endToEndLatency": {"p99": "1s"}}}}, buckets=(made_bucket("0-256"),))
-    assert objective_points(made["verdict"]["findings"], {"endToEndLatency"}) == []
-    (found,) = objective_points(made["verdict"]["findings"], {"endToEndLatency"}, buckets=True)
+    assert objective_points(made.verdict.findings, {"endToEndLatency"}) == []
+    (found,) = objective_points(made.verdict.findings, {"endToEndLatency"}, buckets=True)
     assert found["label"].startswith("buckets.0-256.endToEndLatency.p99")
 
 
 def test_windows_and_drift_do_not_stand_on_the_curve_of_the_whole_run() -> None:
     """A bound in windows is a level over time; a bound on drift is a share, and no latency at all."""
-    finding = document()["verdict"]["findings"][1]
-    assert finding["name"] == "endToEndLatency.p99"
-    windowed = finding | {"windows": {"width": 10**9}}
-    drift = finding | {"name": "drift.endToEndLatency.p99", "unit": "ratio", "maximum": 1.0}
+    finding = document().verdict.findings[1]
+    assert finding.name == "endToEndLatency.p99"
+    windows = WindowsSection(width=10**9, violations=0, number=1, missed=1, generator_limited=0, no_data=0, listed=())
+    windowed = replace(finding, windows=windows)
+    drift = replace(finding, name="drift.endToEndLatency.p99", unit="ratio", maximum=1.0)
     assert [one["y"] for one in objective_points([finding, windowed, drift], {"endToEndLatency"})] == [15 * MS]
     assert [one["y"] for one in latency_levels([finding, windowed, drift])] == [15 * MS, 15 * MS]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from builders.documents import FACTS, document
+from builders.documents import FACTS, as_json, document, from_json
 from builders.measurements import spread
 from builders.results import Page, put, run, shown
 
@@ -13,19 +13,23 @@ from pytest_loadtest.report.history import append_history, history_line
 from pytest_loadtest.report.html import page
 from pytest_loadtest.report.html.comparison import MOST
 
+if TYPE_CHECKING:
+    from pytest_loadtest.report.document import RunDocument
+
+
 S, MS = 1_000_000_000, 1_000_000
 
 
-def in_windows(*, listed: int = 6, number: int = 6) -> dict[str, Any]:
+def in_windows(*, listed: int = 6, number: int = 6) -> RunDocument:
     """A run whose p99 was bounded in windows of a second: the third missed, the last has no data."""
-    made = document({"endToEndLatency": {"p99": "15ms"}})
+    made = as_json(document({"endToEndLatency": {"p99": "15ms"}}))
     (finding,) = [one for one in made["verdict"]["findings"] if one["metric"] == "endToEndLatency"]
     seen = [(5 * MS, "met"), (6 * MS, "met"), (40 * MS, "missed"), (7 * MS, "met"), (5 * MS, "met"), (None, "no data")][:listed]
     finding["windows"] = {
         "width": S, "violations": 0.01, "number": number, "missed": 1, "generatorLimited": 0, "noData": 1,
         "listed": [{"start": at * S, "end": (at + 1) * S, "observed": value, "outcome": outcome} for at, (value, outcome) in enumerate(seen)],
     }  # fmt: skip
-    return made
+    return from_json(made)
 
 
 def test_objectives_in_windows() -> None:
@@ -45,9 +49,9 @@ def test_windows_that_are_left_out_are_told() -> None:
     assert "; only those that were not met are shown." in shown(run(in_windows(number=5000))).charts["windows-1"]["summary"]
 
 
-def compared(**changed: Any) -> dict[str, Any]:
+def compared(**changed: Any) -> RunDocument:
     """A run beside another of the same kind."""
-    made = document()
+    made = as_json(document())
     p99 = {"name": "endToEndLatency.p99", "unit": "ns", "better": "less", "baseline": 10 * MS, "now": 12 * MS}
     made["comparison"] = {
         "baseline": {
@@ -61,7 +65,7 @@ def compared(**changed: Any) -> dict[str, Any]:
         ],
         **changed,
     }  # fmt: skip
-    return made
+    return from_json(made)
 
 
 def test_a_run_beside_its_baseline() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from builders.documents import document
+from builders.documents import changed, document
 from builders.measurements import spread
 from builders.results import run, shown
 
@@ -48,7 +48,7 @@ def test_lost_and_doubled_are_shown_when_they_were() -> None:
     """By the second of the intended time, with the ranges; what cannot be known is said."""
     made = document(counts={"lost": 20, "duplicates": 3})
     assert "when messages were lost or doubled: not measured" in shown(run(made)).reads
-    made["measurements"]["series"]["missing"] = [0, 12, 8, 0, -3, 0, 0, 0, 0, 0]
+    made = changed(made, "measurements/series/missing", [0, 12, 8, 0, -3, 0, 0, 0, 0, 0])
     found = shown(run(made))
     assert {line["role"]: line["values"] for line in found.charts["lost"]["series"]} == {
         "lost": [0, 12, 8, 0, 0, 0, 0, 0, 0, 0], "duplicates": [0, 0, 0, 0, 3, 0, 0, 0, 0, 0],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from builders.documents import SLO, document, stage
+from builders.documents import SLO, as_json, document, from_json, stage
 
 from pytest_loadtest.report.html.blocks import Cell, ChartFigure, Fold
 from pytest_loadtest.report.html.objectives import missed_texts, objectives_table, windows_chapter
@@ -13,7 +13,7 @@ from pytest_loadtest.values.quantities import SECOND
 
 def windowed(*outcomes: str) -> Any:
     """A run of which an objective was judged in one window for each outcome."""
-    run = document(SLO)
+    run = as_json(document(SLO))
     listed = [
         {"start": at * SECOND, "end": (at + 1) * SECOND, "observed": 1e6 * (at + 1), "outcome": outcome}
         for at, outcome in enumerate(outcomes)
@@ -21,7 +21,7 @@ def windowed(*outcomes: str) -> Any:
     counts = {"missed": outcomes.count("missed"), "generatorLimited": 0, "noData": 0}
     finding = run["verdict"]["findings"][1]
     finding["windows"] = {"width": SECOND, "violations": 0.0, "number": len(listed), **counts, "listed": listed}
-    return run
+    return from_json(run)
 
 
 def test_misses_stand_before_objectives_that_were_met() -> None:

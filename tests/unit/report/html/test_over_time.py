@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from builders.documents import FACTS, RESTARTED, document
+from builders.documents import FACTS, RESTARTED, changed, document
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,12 +25,21 @@ from pytest_loadtest.report.html.over_time import (
     percentile_chart,
     time_blocks,
 )
+from pytest_loadtest.report.measurements_section import MeasurementsSection, OverTimeSection
 from pytest_loadtest.verdict.slo import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from pytest_loadtest.report.document import RunDocument
+
 
 MS, SECOND = 1_000_000, 1_000_000_000
 
 
-def measured(latencies: list[tuple[int, int]], seconds: int = 10) -> dict[str, Any]:
+MEASURED = document().measurements
+assert MEASURED is not None
+
+
+def measured(latencies: list[tuple[int, int]], seconds: int = 10) -> MeasurementsSection:
     """The measurements of a run with these copies: second and latency in ns."""
     second, latency = (np.array(column, np.int64) for column in zip(*latencies, strict=True))
     order = np.argsort(second, kind="stable")
@@ -38,14 +48,15 @@ def measured(latencies: list[tuple[int, int]], seconds: int = 10) -> dict[str, A
     length, blocks = counted.blocks(seconds * SECOND)
     texts = [encode_coarse_counts(block) if block else None for block in blocks]
     tops = [max((latency for at, latency in latencies if at == second), default=None) for second in range(seconds)]
-    return {"overTime": {"block": length, "endToEnd": texts}, "series": {"endToEndMax": tops}}
+    series = replace(MEASURED.series, end_to_end_max=tuple(tops))
+    return replace(MEASURED, over_time=OverTimeSection(block=length, end_to_end=tuple(texts)), series=series)
 
 
-def heat_of(found: dict[str, Any]) -> dict[str, Any] | None:
+def heat_of(found: MeasurementsSection) -> dict[str, Any] | None:
     return heat_map(time_blocks(found), found, "run-1")
 
 
-def percentiles_of(found: dict[str, Any]) -> dict[str, Any] | None:
+def percentiles_of(found: MeasurementsSection) -> dict[str, Any] | None:
     return percentile_chart(time_blocks(found), found, [], "run-1")
 
 
@@ -97,10 +108,8 @@ def test_no_percentile_is_above_the_maximum(latencies: list[tuple[int, int]]) ->
 
 def test_older_results_have_neither() -> None:
     """They do not hold what they are made of."""
-    old = document()["measurements"]
-    assert (heat_of(old), percentiles_of(old)) == (None, None)
-    del old["overTime"]
-    assert (heat_of(old), percentiles_of(old)) == (None, None)
+    assert MEASURED.over_time is None
+    assert (heat_of(MEASURED), percentiles_of(MEASURED)) == (None, None)
 
 
 S = 1_000_000_000
@@ -113,11 +122,9 @@ TIMELINE = {
 }
 
 
-def made(missing: list[int] | None = None) -> dict[str, Any]:
+def made(missing: list[int] | None = None) -> RunDocument:
     """A run of ten seconds with everything in it."""
-    found = document(parts={"timeline": TIMELINE})
-    found["measurements"]["series"]["missing"] = missing
-    return found
+    return changed(changed(document(), "timeline", TIMELINE), "measurements/series/missing", missing)
 
 
 def test_every_kind_is_a_band() -> None:
@@ -150,7 +157,7 @@ def test_nothing_happened() -> None:
 def test_older_results_tell_of_restarts_alone() -> None:
     """Where they have no time line, the broker's own section has them."""
     old = document(facts={"broker": RESTARTED})
-    del old["timeline"]
+    assert old.timeline is None
     assert [(one["kind"], one["from"], one["to"]) for one in find_bands(old)] == [("restart", 3.02, 7.13), ("restart", 9, 10)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 from builders.documents import FACTS, document
@@ -12,10 +12,14 @@ from builders.results import run, shown
 from pytest_loadtest.report.build import build_document
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
+if TYPE_CHECKING:
+    from pytest_loadtest.report.document import RunDocument
+
+
 LOOSE = {"endToEndLatency": {"p99": "1s"}}
 
 
-def broken(outcome: Outcome, *reasons: str) -> dict[str, Any]:
+def broken(outcome: Outcome, *reasons: str) -> RunDocument:
     """A run that was given up."""
     return build_document(FACTS, Verdict(outcome=outcome, findings=(), reasons=reasons), None)
 
@@ -37,10 +41,10 @@ BROKEN = broken(Outcome.NO_DATA, "worker gw1 died")
         (BROKEN, "no data", ["worker gw1 died", "the run broke before anything could be measured", "rates and latencies: not measured"]),
     ],
 )
-def test_a_page_of_each_outcome(made: dict[str, Any], outcome: str, words: list[str]) -> None:
+def test_a_page_of_each_outcome(made: RunDocument, outcome: str, words: list[str]) -> None:
     """Says it in the overview, in the contents and at the run, with its figures."""
     found = shown(run(made))
-    assert next(row[1] for row in found.rows if row[0] == made["test"]) == outcome
+    assert next(row[1] for row in found.rows if row[0] == made.test) == outcome
     assert f"1 run: 1 {outcome}." in found.reads
     assert sum(attributes.get("data-outcome") == outcome for _, attributes in found.tags) >= 3
     assert [word for word in words if word not in found.reads] == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import random
 import re
 from dataclasses import replace
@@ -13,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, document, stage
+from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, as_json, changed, document, from_json, stage
 from builders.measurements import made_bucket, made_series, spread
 from builders.results import Page, put, run, shown
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report.build import build_document
+from pytest_loadtest.report.document import RunDocument, TimelineChange, TimelineSection
 from pytest_loadtest.report.find_results import Found, ReadRun
 from pytest_loadtest.report.hdr import encode_coarse_counts
 from pytest_loadtest.report.html import page
@@ -31,7 +31,7 @@ LOOSE = {"endToEndLatency": {"p99": "1s"}}
 NASTY = "</script><script>alert('1')</script> \"<b>&amp;\" <!-- '"
 
 
-def broken(outcome: Outcome, *reasons: str) -> dict[str, Any]:
+def broken(outcome: Outcome, *reasons: str) -> RunDocument:
     """A run that was given up."""
     return build_document(FACTS, Verdict(outcome=outcome, findings=(), reasons=reasons), None)
 
@@ -82,12 +82,12 @@ def test_all_that_a_run_may_have() -> None:
 def test_a_chart_shows_the_figures_of_the_results() -> None:
     """Second by second."""
     made = document()
-    found = shown(run(made))
+    found, series = shown(run(made)), as_json(made)["measurements"]["series"]
     assert {line["role"]: line["values"] for line in found.charts["rates"]["series"]} == {
-        name: made["measurements"]["series"][name] for name in ("offered", "sent", "acked", "received")
+        name: series[name] for name in ("offered", "sent", "acked", "received")
     }
     assert {line["role"]: line["values"] for line in found.charts["latency"]["series"]} == {
-        name: made["measurements"]["series"][key] for name, key in (("p50", "endToEndP50"), ("p99", "endToEndP99"), ("max", "endToEndMax"))
+        name: series[key] for name, key in (("p50", "endToEndP50"), ("p99", "endToEndP99"), ("max", "endToEndMax"))
     }
 
 
@@ -95,10 +95,10 @@ def test_nothing_that_was_written_is_taken_for_markup() -> None:
     """A test's id, a note, a reason, a stage, a topic, a setting."""
     made = document(
         LOOSE, facts={"test": NASTY, "profile_name": NASTY, "notes": (NASTY,), "broker": {"name": NASTY, "settings": {NASTY: NASTY}}},
-        parts={"stages": (stage(NASTY),), "timeline": {"stages": [], "changes": [{"at": 0, "text": NASTY}], "restarts": [], "stalls": [], "blocked": []}},
+        parts={"stages": (stage(NASTY),), "timeline": TimelineSection(stages=(), changes=(TimelineChange(at=0, text=NASTY),), restarts=(), stalls=(), blocked=())},
         topics=(made_bucket(NASTY), made_bucket("other")),
     )  # fmt: skip
-    made["verdict"]["reasons"] = [NASTY]
+    made = changed(made, "verdict/reasons", [NASTY])
     found, plain = shown(run(made)), shown(run(document(LOOSE)))
     assert (len(found.scripts), len(found.styles)) == (len(plain.scripts), len(plain.styles))
     assert "b" not in {tag for tag, _ in found.tags}
@@ -146,7 +146,7 @@ def test_a_folder_without_runs_has_no_report(tmp_path: Path) -> None:
 
 def test_older_results_are_read() -> None:
     """What they lack is not measured."""
-    old = document(LOOSE, facts={"broker": {"name": "x"}}, parts={"stages": (stage("ramp"),)})
+    old = as_json(document(LOOSE, facts={"broker": {"name": "x"}}, parts={"stages": (stage("ramp"),)}))
     for node in (old["measurements"], *(part["measurements"] for part in old["stages"])):
         for key in ("opening", "delayedIndex", "overTime"):
             node.pop(key, None)
@@ -155,7 +155,7 @@ def test_older_results_are_read() -> None:
         node["counts"].pop("outOfDueOrder")
     for key in ("timeline", "bottleneck"):
         old.pop(key, None)
-    found = shown(replace(run(document()), document=json.loads(json.dumps(old)) | {"version": 3}))
+    found = shown(replace(run(document()), document=from_json(old | {"version": 3})))
     assert {"rates", "latency", "curve", "stages"} <= set(found.charts)
     assert "broker and bottleneck: not measured (nothing was sampled)" in found.reads
 
@@ -169,10 +169,10 @@ LIMIT = 3_000_000  # bytes
 COLUMNS = 40
 
 
-def of_a_day() -> dict[str, Any]:
+def of_a_day() -> Any:
     """Every second measured, every block and topic different, trouble all the time."""
     drawn = random.Random(7)
-    made = document(duration=DAY * 1_000_000_000)
+    made = as_json(document(duration=DAY * 1_000_000_000))
     measured = made["measurements"]
     rates = {name: [drawn.randint(90_000, 110_000) for _ in range(DAY)] for name in ("offered", "sent", "acked", "received")}
     times = {name: [drawn.randint(10**6, 10**9) for _ in range(DAY)] for name in ("endToEndP50", "endToEndP99", "endToEndMax")}
@@ -198,14 +198,14 @@ def of_a_day() -> dict[str, Any]:
     spans = [{"start": at * 10**9, "end": (at + 1) * 10**9} for at in range(0, 1000, 2)]
     stalls = [{"worker": f"gw{worker}", **span} for worker in range(16) for span in spans]
     made["timeline"] = {"stages": [], "changes": [], "restarts": [], "stalls": stalls, "blocked": spans}
-    made["lost"] = [{"topic": at % TOPICS, "subscription": 0, "stream": at, "first": 0, "last": at} for at in range(10_000)]
+    measured["lost"] = [{"topic": at % TOPICS, "subscription": 0, "stream": at, "first": 0, "last": at} for at in range(10_000)]
     return made
 
 
 def test_a_day_of_a_thousand_topics() -> None:
     """At most 3 MB; every chart has points that can be drawn, and the extremes are the true ones."""
     made = of_a_day()
-    text = page.page_html(Found(runs=[ReadRun(session="monday", attempt=1, document=made, steps={})], unreadable=[]))
+    text = page.page_html(Found(runs=[ReadRun(session="monday", attempt=1, document=from_json(made), steps={})], unreadable=[]))
     assert len(text.encode()) <= LIMIT
     found = Page(text)
     for name in ("rates", "latency", "lost", "cpu", "workers"):

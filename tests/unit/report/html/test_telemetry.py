@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from builders.documents import BOTTLENECK, document
 from builders.report import broken
 
@@ -16,8 +18,8 @@ def test_a_run_that_was_not_sampled_says_so() -> None:
 
 
 def test_a_column_without_a_sample_is_in_no_chart() -> None:
-    columns = {**BOTTLENECK["columns"], "broker.cpu": [None] * len(BOTTLENECK["time"])}
-    run = document(parts={"bottleneck": {**BOTTLENECK, "columns": columns}})
+    columns = {**BOTTLENECK.columns, "broker.cpu": (None,) * len(BOTTLENECK.time)}
+    run = document(parts={"bottleneck": replace(BOTTLENECK, columns=columns)})
     charts = {block.name: block.chart for block in broker_chapter("run-1", run) if isinstance(block, ChartFigure)}
     assert all(line["label"] != "broker.cpu" for chart in charts.values() for line in chart["series"])
 
@@ -27,7 +29,7 @@ def test_every_sampled_column_is_in_the_table() -> None:
     (fold,) = (block for block in broker_chapter("run-1", run) if isinstance(block, Fold))
     (table,) = fold.blocks
     assert isinstance(table, Table)
-    assert [row[0] for row in table.rows] == sorted(BOTTLENECK["columns"])
+    assert [row[0] for row in table.rows] == sorted(BOTTLENECK.columns)
 
 
 def test_no_column_is_drawn_in_two_charts() -> None:
